@@ -1,0 +1,102 @@
+"""Write the model, tokenizer and prompts that both sides of the peer benchmark load.
+
+    python make_model.py FOLDER
+
+FOLDER becomes a Hugging Face model (a GPT-2 of 4 layers, width 128, heads of 32, 1,000 words) with random
+weights, its tokenizer, and `prompts.jsonl`: 64 lines `{"prompt": ...}` of 8 to 16 tokens. The same seed
+writes the same bytes.
+"""
+
+import argparse
+import json
+import random
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+PROMPTS = 64
+PROMPT_TOKENS = (8, 16)  # shortest, longest
+NEW_TOKENS = 32
+VOCABULARY = 1000
+SPECIAL = ["<pad>", "<eos>", "<unk>"]
+WORDS = [f"w{number:03d}" for number in range(VOCABULARY - len(SPECIAL))]
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    """One token a word, split at spaces; the special tokens take the ids 0, 1 and 2."""
+    vocabulary = {token: index for index, token in enumerate(SPECIAL + WORDS)}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        eos_token="<eos>",
+        unk_token="<unk>",
+        padding_side="left",
+        model_max_length=64,
+    )
+
+
+def make_model(seed: int) -> GPT2LMHeadModel:
+    """The tiny GPT-2, which never ends a text early: see `_never_sample`."""
+    torch.manual_seed(seed)
+    config = GPT2Config(
+        vocab_size=VOCABULARY,
+        n_positions=64,
+        n_embd=128,
+        n_layer=4,
+        n_head=4,
+        pad_token_id=0,
+        eos_token_id=1,
+        bos_token_id=1,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+    )
+    model = GPT2LMHeadModel(config)
+    _never_sample(model, len(SPECIAL))
+    return model
+
+
+@torch.no_grad()
+def _never_sample(model: GPT2LMHeadModel, tokens: int) -> None:
+    """Give the first `tokens` ids logits of about -60: every response has its 32 tokens on both sides.
+
+    The head is the embedding, without a bias: one coordinate of the last state is made large and kept for it.
+    """
+    embedding = model.transformer.wte.weight
+    embedding[:, 0] = 0.0
+    embedding[:tokens] = 0.0
+    embedding[:tokens, 0] = -10.0
+    model.transformer.ln_f.bias[0] = 8.0
+
+
+def make_prompts(seed: int) -> list[str]:
+    """Random words; the first prompt has all 16, so that the padded width is the same with every seed."""
+    generator = random.Random(seed)
+    shortest, longest = PROMPT_TOKENS
+    lengths = [longest] + [generator.randint(shortest, longest) for _ in range(PROMPTS - 1)]
+    return [" ".join(generator.choices(WORDS, k=length)) for length in lengths]
+
+
+def main() -> None:
+    """Write everything into the folder named on the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+
+    make_model(arguments.seed).save_pretrained(arguments.folder)
+    make_tokenizer().save_pretrained(arguments.folder)
+    lines = [json.dumps({"prompt": prompt}) for prompt in make_prompts(arguments.seed)]
+    (arguments.folder / "prompts.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Makes the environment of trl's side, benchmarks/out/.venv-trl, unless it is there with the same pins already,
+# and prints the path of its Python. Places named in PIP_FIND_LINKS are searched for wheels too, as pip does:
+# one that holds PyTorch's CPU build makes the environment several GB smaller.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+project=$(cd "$here/../.." && pwd)
+pins="$here/requirements-trl.txt"
+venv="$project/benchmarks/out/.venv-trl"
+
+uv="$project/.venv/bin/uv"
+[[ -x $uv ]] || uv=$(command -v uv) || {
+  echo "setup.sh: no uv in .venv/bin nor on the PATH; install the project first, or: pip install uv" >&2
+  exit 2
+}
+
+if ! cmp --silent "$pins" "$venv/installed.txt"; then
+  links=()
+  for place in ${PIP_FIND_LINKS:-}; do links+=(--find-links "$place"); done
+  "$uv" venv --quiet --clear --python 3.11 "$venv"
+  "$uv" pip install --quiet --python "$venv/bin/python" "${links[@]}" --requirements "$pins"
+  cp "$pins" "$venv/installed.txt" # last, so that an interrupted installation is done again
+fi
+echo "$venv/bin/python"

@@ -1,0 +1,1 @@
+"""What crosses a process border: records, settings, protocols, errors. No torch, no Ray."""

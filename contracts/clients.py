@@ -1,0 +1,55 @@
+"""What the training loop speaks to: Ray actors behind edges, or in a test plain classes."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from contracts.rollout import Lease, Rollout
+from contracts.scores import MetricValue, Sample, Score
+from contracts.weights import WeightManifest
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedWeights:
+    """A manifest, and where its arrays are: an object reference, or the arrays themselves."""
+
+    manifest: WeightManifest
+    arrays: Any
+
+
+class RolloutClient(Protocol):
+    """The workers, seen as one."""
+
+    def generate(self, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
+        """Every lease comes back exactly once, as soon as it is finished, whoever dies meanwhile.
+
+        Now and then an empty list is yielded, so that the caller can look up.
+        """
+        ...
+
+    def load_weights(self, weights: PublishedWeights) -> None:
+        """Returns when every worker has them and has proved it."""
+        ...
+
+
+class RewardClient(Protocol):
+    def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]: ...
+
+    def compute_metrics(self, samples: Sequence[Sample]) -> dict[str, MetricValue]: ...
+
+
+class LearnerClient(Protocol):
+    def update(
+        self, rollouts: Sequence[Rollout], on_progress: Callable[[str, int, int], None]
+    ) -> dict[str, float]:
+        """One iteration; `on_progress(phase, done, total)` is called while it runs."""
+        ...
+
+    def publish(self) -> PublishedWeights: ...
+
+    def save(self, folder: str) -> None: ...
+
+    def load(self, folder: str) -> None: ...
+
+    def export(self, folder: str) -> None: ...

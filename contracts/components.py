@@ -1,0 +1,70 @@
+"""Finding a component by its name: a built-in from an explicit table, or a user's `package.module:Class`."""
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from contracts.errors import InputError, did_you_mean
+from contracts.settings import Settings, build
+
+
+def find(kind: str, name: str, built_in: Mapping[str, str]) -> type:
+    """The class called `name`.
+
+    Args:
+        kind: what is looked for, for messages: "reward", "task", "algorithm"…
+        name: a key of `built_in`, or `package.module:Class` of the user's own.
+        built_in: name to `package.module:Class`, so that nothing is imported before it is needed.
+
+    Raises:
+        InputError: the name is unknown (with the nearest right one), or does not import.
+    """
+    address = built_in.get(name, name)
+    if ":" not in address:
+        raise InputError(
+            f"{kind}={name}: no such {kind}{did_you_mean(name, built_in)}"
+            f"\nA class of your own is written package.module:Class."
+        )
+    module_name, _, class_name = address.partition(":")
+    if os.getcwd() not in sys.path:  # a user's module usually lies beside the command
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # a user's module may raise anything while it is imported
+        raise InputError(
+            f"{kind}={name}: importing {module_name} failed: {type(error).__name__}: {error}"
+        ) from error
+    found = getattr(module, class_name, None)
+    if not isinstance(found, type):
+        classes = [key for key, value in vars(module).items() if isinstance(value, type)]
+        raise InputError(
+            f"{kind}={name}: {module_name} has no class {class_name}{did_you_mean(class_name, classes)}"
+        )
+    return found
+
+
+def create(
+    kind: str, name: str, options: Mapping[str, Any], built_in: Mapping[str, str], methods: tuple[str, ...]
+) -> Any:
+    """The component called `name`, made with `options`, checked to have every one of `methods`.
+
+    Raises:
+        InputError: unknown name, unknown or wrong option, or a class that lacks a method of the Protocol.
+    """
+    found = find(kind, name, built_in)
+    missing = [method for method in methods if not callable(getattr(found, method, None))]
+    if missing:
+        raise InputError(
+            f"{kind}={name}: {found.__name__} is no {kind}: it lacks {', '.join(f'{m}()' for m in missing)}"
+        )
+    if issubclass(found, Settings):
+        return build(found, options, where=kind)
+    try:
+        return found(**options)
+    except Exception as error:  # a user's constructor may raise anything
+        raise InputError(
+            f"{kind}={name}: {found.__name__}({', '.join(f'{k}={v!r}' for k, v in options.items())}) "
+            f"raised {type(error).__name__}: {error}"
+        ) from error

@@ -1,0 +1,64 @@
+"""The error vocabulary: one class per border crossed.
+
+WhetstoneError
+├── InputError            the user's configuration, data, model or class is wrong     exit code 2
+└── RunError              an unexpected fault while running                           exit code 1
+    ├── RewardError       a reward or metric server failed or answered nonsense
+    ├── WorkerError       a rollout worker died, hung or could not be replaced
+    ├── LearnerError      the learner failed; its state can't be trusted
+    ├── WeightsError      weights did not arrive, or arrived wrong
+    └── DeadlineExceeded  something was waited for too long
+
+Exceptions cross processes, so each takes one positional message and nothing else:
+that keeps them picklable.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class WhetstoneError(Exception):
+    """Base of all errors that Whetstone raises on purpose."""
+
+
+class InputError(WhetstoneError):
+    """What the user gave is wrong; the message says what was got, where, and what to do."""
+
+
+class RunError(WhetstoneError):
+    """A fault while running that the user's input does not explain."""
+
+
+class RewardError(RunError):
+    """A reward or metric server raised, timed out, or returned something that is no score."""
+
+
+class WorkerError(RunError):
+    """A rollout worker failed and could not be replaced within its limits."""
+
+
+class LearnerError(RunError):
+    """The learner failed while it updated or scored."""
+
+
+class WeightsError(RunError):
+    """Published weights did not reach a worker, or its probe disagrees with the learner's."""
+
+
+class DeadlineExceeded(RunError):
+    """A wait outlasted its deadline; the message says what was waited for."""
+
+
+def did_you_mean(got: str, known: Iterable[str]) -> str:
+    """`"; did you mean 'rouge'?"` for a near miss of a known name, else the list of names.
+
+    >>> did_you_mean("rogue", ["rouge", "length"])
+    "; did you mean 'rouge'? (there are: length, rouge)"
+    >>> did_you_mean("xyz", ["rouge", "length"])
+    '; there are: length, rouge'
+    """
+    names = sorted(known)
+    near = difflib.get_close_matches(got, names, n=1, cutoff=0.5)
+    if near:
+        return f"; did you mean '{near[0]}'? (there are: {', '.join(names)})"
+    return f"; there are: {', '.join(names)}"

@@ -1,0 +1,165 @@
+"""What a worker gets and what it makes: prompts, leases, turns, rollouts.
+
+A rollout has turns from the start: text generation is one turn, a dialogue or a game several.
+Token sequences are tuples of ints; a learner lays them into tensors.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class FinishReason(StrEnum):
+    """Why the last turn ended."""
+
+    STOP = "stop"  # the model wrote its end-of-sequence token or a stop string
+    LENGTH = "length"  # the token limit of the turn was reached
+    FAILED = "failed"  # the environment failed; the rollout counts, but does not train
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One thing asked of the model.
+
+    Example: the first half of a film review, with the whole review as reference.
+
+        Prompt(id="imdb/train/17", text="This film is", references=("This film is dull.",), meta={"label": 0})
+    """
+
+    id: str
+    text: str
+    references: tuple[str, ...] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are drawn. The defaults sample from the model's own distribution, unwarped.
+
+    Example: greedy decoding of at most 20 tokens is `Sampling(max_tokens=20, temperature=0.0)`.
+    """
+
+    max_tokens: int
+    min_tokens: int = 0
+    temperature: float = 1.0
+    top_k: int = 0  # 0: no limit
+    top_p: float = 1.0
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A prompt handed to a worker, to be brought back as one rollout before a deadline.
+
+    The id counts up through the whole run and never repeats, so a rollout that comes back twice
+    (its lease was given to a second worker) is recognised. The seed belongs to the lease: whoever
+    works on it draws the same random numbers.
+
+    Example: the second of two samples of one prompt.
+
+        Lease(id=9, prompt=Prompt(id="numbers/train/4", text="3 5"), tokens=(12, 14), group=4,
+              seed=771, sampling=Sampling(max_tokens=20))
+    """
+
+    id: int
+    prompt: Prompt
+    tokens: tuple[int, ...]  # the prompt as the model reads it
+    group: int  # leases of one group sample the same prompt
+    seed: int
+    sampling: Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What the world said, then what the model answered.
+
+    Example: the world gives two tokens, the model answers with three, the last one by new weights.
+
+        Turn(observation=(12, 14), tokens=(15, 17, 2), text="6 8",
+             behavior_logprobs=(-0.7, -1.2, -0.1), weight_versions=(4, 4, 5), reward=0.5)
+
+    `behavior_logprobs[t]` is the log-probability of `tokens[t]` under the distribution that it was
+    sampled from; `weight_versions[t]` the version of the weights behind it. `reward` is the turn's
+    own, given at its last token; None until it is known.
+    """
+
+    observation: tuple[int, ...]
+    tokens: tuple[int, ...]
+    text: str
+    behavior_logprobs: tuple[float, ...]
+    weight_versions: tuple[int, ...]
+    reward: float | None = None
+
+    def __post_init__(self) -> None:
+        if not len(self.tokens) == len(self.behavior_logprobs) == len(self.weight_versions):
+            raise ValueError(
+                "a turn needs a log-probability and a weight version for each token, got "
+                f"{len(self.tokens)} tokens, {len(self.behavior_logprobs)} log-probabilities, "
+                f"{len(self.weight_versions)} versions"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One finished lease: everything the learner needs, and nothing it must ask for.
+
+    Example: one turn, prompt (12, 14), answer (15, 17, 2).
+
+        rollout.tokens            == (12, 14, 15, 17, 2)
+        rollout.loss_mask         == ( 0,  0,  1,  1, 1)     # 1: the model's token, 0: the world's
+        rollout.behavior_logprobs == (0., 0., -.7, -1.2, -.1)
+        rollout.weight_versions   == (-1, -1,  4,  4, 5)     # -1: the world's token has no version
+        rollout.token_rewards     == (0., 0., 0., 0., .5)    # a turn's reward stands at its last token
+    """
+
+    lease_id: int
+    group: int
+    prompt: Prompt
+    turns: tuple[Turn, ...]
+    finish_reason: FinishReason
+    reward_parts: Mapping[str, float] = field(default_factory=dict)  # each reward by name, unweighted
+
+    @property
+    def text(self) -> str:
+        """What the model wrote, turns joined by newlines."""
+        return "\n".join(turn.text for turn in self.turns)
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        return tuple(token for turn in self.turns for token in (*turn.observation, *turn.tokens))
+
+    @property
+    def loss_mask(self) -> tuple[int, ...]:
+        return self._aligned(0, lambda turn: (1,) * len(turn.tokens))
+
+    @property
+    def behavior_logprobs(self) -> tuple[float, ...]:
+        return self._aligned(0.0, lambda turn: turn.behavior_logprobs)
+
+    @property
+    def weight_versions(self) -> tuple[int, ...]:
+        return self._aligned(-1, lambda turn: turn.weight_versions)
+
+    @property
+    def token_rewards(self) -> tuple[float, ...]:
+        """Each turn's reward at its last model token; unscored turns count 0."""
+
+        def at_last(turn: Turn) -> tuple[float, ...]:
+            return (0.0,) * (len(turn.tokens) - 1) + (turn.reward or 0.0,) if turn.tokens else ()
+
+        return self._aligned(0.0, at_last)
+
+    @property
+    def num_generated(self) -> int:
+        return sum(len(turn.tokens) for turn in self.turns)
+
+    @property
+    def total_reward(self) -> float:
+        return sum(turn.reward or 0.0 for turn in self.turns)
+
+    def _aligned(self, fill: Any, of_turn: Any) -> tuple[Any, ...]:
+        """One entry a token: `fill` for the world's tokens, `of_turn(turn)` for the model's."""
+        return tuple(
+            entry for turn in self.turns for entry in ((fill,) * len(turn.observation) + tuple(of_turn(turn)))
+        )

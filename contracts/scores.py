@@ -1,0 +1,61 @@
+"""What graders are shown and what they answer."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One finished text, with what it is judged by.
+
+    Example: `Sample(text="6 8 9", prompt="3 5", references=(), meta={})`
+    """
+
+    text: str
+    prompt: str = ""
+    references: tuple[str, ...] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The reward of one sample: the weighted sum, and every part by name, unweighted.
+
+    Example: `Score(total=0.7, parts={"rouge": 0.4, "length": 1.0})` for weights 0.5 and 0.5.
+    A sample whose scoring failed has `total=None` and says why in `error`.
+    """
+
+    total: float | None
+    parts: Mapping[str, float] = field(default_factory=dict)
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MetricValue:
+    """A metric over a set of samples: one number for all, and one a sample where that makes sense.
+
+    Example: `MetricValue(corpus=0.5, rows=(0.0, 1.0))`; corpus BLEU has `rows=None`.
+    """
+
+    corpus: float
+    rows: tuple[float, ...] | None = None
+
+
+class Reward(Protocol):
+    """One file, one settings class, one method: one score a sample, in order.
+
+    Example: `Length().score([Sample(text="a b c")]) == [3.0]`
+    """
+
+    def score(self, samples: Sequence[Sample]) -> Sequence[float]: ...
+
+
+class Metric(Protocol):
+    """Like a reward, but over the whole corpus, under keys such as `lexical/rouge_rouge1`.
+
+    Example: `Dates().compute([Sample(text="on 2024-01-31")])
+    == {"synthetic/dates_in_text": MetricValue(corpus=1.0, rows=(1.0,))}`
+    """
+
+    def compute(self, samples: Sequence[Sample]) -> Mapping[str, MetricValue]: ...

@@ -1,0 +1,68 @@
+"""The base of every typed setting, and how a validation error becomes one readable line."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from contracts.errors import InputError, did_you_mean
+
+
+class Settings(BaseModel):
+    """Frozen and strict: no unknown keys, no silent conversions (1 passes for a float, "1" does not).
+
+    A component *is* its settings class: its fields are its options, its defaults the published method.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+def _list_to_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+# YAML has lists, frozen settings hold tuples.
+Strings = Annotated[tuple[str, ...], BeforeValidator(_list_to_tuple)]
+Integers = Annotated[tuple[int, ...], BeforeValidator(_list_to_tuple)]
+
+AnySettings = TypeVar("AnySettings", bound=BaseModel)
+
+
+def build(kind: type[AnySettings], options: Mapping[str, Any], where: str) -> AnySettings:
+    """Type `options` as `kind`.
+
+    Raises:
+        InputError: naming each wrong key as `where.key`, what was got, and what was expected.
+    """
+    try:
+        return kind.model_validate(dict(options))
+    except ValidationError as error:
+        raise InputError(explain(error, kind, where)) from None
+
+
+def explain(error: ValidationError, kind: type[BaseModel], where: str) -> str:
+    """One line a mistake: `algorithm.clip_range: got -1; Input should be greater than 0`."""
+    lines = []
+    for mistake in error.errors():
+        path = [str(part) for part in mistake["loc"]]
+        key = ".".join([where, *path]) if where else ".".join(path)
+        if mistake["type"] == "extra_forbidden":
+            known = _fields_at(kind, path[:-1])
+            lines.append(f"{key}: there is no such option" + (did_you_mean(path[-1], known) if known else ""))
+        elif mistake["type"] == "missing":
+            lines.append(f"{key}: is required, and was not given")
+        else:
+            message = mistake["msg"].removeprefix("Value error, ")
+            lines.append(f"{key}: got {mistake['input']!r}; {message}")
+    return "\n".join(lines)
+
+
+def _fields_at(kind: type[BaseModel], path: list[str]) -> list[str]:
+    """The field names of the settings class that `path` leads to, or [] when it leads elsewhere."""
+    for part in path:
+        field = kind.model_fields.get(part)
+        annotation = field.annotation if field else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return []
+        kind = annotation
+    return list(kind.model_fields)

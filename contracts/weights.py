@@ -1,0 +1,34 @@
+"""Which weights are live, where their bytes are, and how a worker proves it has them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A fixed token sequence, and the log-probabilities the learner gives its tokens after the first.
+
+    Example: `Probe(tokens=(1, 403, 88), logprobs=(-3.2, -0.9))`. A worker scores the same tokens
+    after loading: agreement within `tolerance` proves that these very weights arrived.
+    """
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    tolerance: float
+
+
+@dataclass(frozen=True, slots=True)
+class WeightManifest:
+    """A published version of the weights, without the tensors themselves.
+
+    The tensors travel beside it as arrays by Hugging Face parameter name; `dtypes` says what each
+    holds, since NumPy has no bfloat16 (such an array comes as uint16).
+
+    Example: `WeightManifest(version=7, dtypes={"model.norm.weight": "float32"}, num_bytes=256,
+    probe=Probe(…))`
+    """
+
+    version: int
+    dtypes: Mapping[str, str]
+    num_bytes: int
+    probe: Probe

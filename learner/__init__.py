@@ -1,0 +1,1 @@
+"""Turns rollouts into new weights: actor-critic models, algorithms, batching, checkpoints, publishing."""

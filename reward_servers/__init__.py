@@ -1,0 +1,1 @@
+"""Turn finished texts into scores: every reward, every metric, and the servers that run them."""

@@ -1,0 +1,81 @@
+"""Concurrent calls of one grader, made into batches: what arrives while one is scored makes up the next.
+
+    call (3 samples) ──┐
+    call (1 sample)  ──┼──▶ waiting ──▶ batch of at most batch_size ──▶ grader, one batch at a time
+    call (9 samples) ──┘
+
+Nobody waits for company: an idle grader starts at once.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from contracts.scores import Sample
+from reward_servers.server import Answer
+
+
+class Batches:
+    """Calls `score` in a thread, with whole calls put together up to `batch_size` samples.
+
+    A call larger than that goes through in slices. Lives on one event loop.
+    """
+
+    def __init__(self, score: Callable[[Sequence[Sample]], list[Answer]], batch_size: int) -> None:
+        self._score = score
+        self._batch_size = batch_size
+        self._waiting: deque[tuple[Sequence[Sample], asyncio.Future[list[Answer]]]] = deque()
+        self._working: asyncio.Task[None] | None = None
+        self._batch_began: float | None = None
+
+    async def score(self, samples: Sequence[Sample]) -> list[Answer]:
+        """One answer a sample, in order."""
+        answers: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((samples, answers))
+        if self._working is None or self._working.done():
+            self._working = asyncio.create_task(self._work())
+        return await answers
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds since the grader got its present batch; 0 when it is idle."""
+        return 0.0 if self._batch_began is None else time.monotonic() - self._batch_began
+
+    async def _work(self) -> None:
+        while calls := self._next_calls():
+            try:
+                answers = await self._graded([sample for samples, _ in calls for sample in samples])
+            except Exception as error:  # whatever it was, it is the callers' to know; the loop goes on
+                for _, future in calls:
+                    if not future.done():
+                        future.set_exception(error)
+                continue
+            for samples, future in calls:
+                own, answers = answers[: len(samples)], answers[len(samples) :]
+                if not future.done():
+                    future.set_result(own)
+
+    def _next_calls(self) -> list[tuple[Sequence[Sample], asyncio.Future[list[Answer]]]]:
+        """Waiting calls in order, as many as fit into a batch and at least one; given-up ones drop out."""
+        calls: list[tuple[Sequence[Sample], asyncio.Future[list[Answer]]]] = []
+        num_samples = 0
+        while self._waiting:
+            samples, future = self._waiting[0]
+            if calls and num_samples + len(samples) > self._batch_size:
+                break
+            self._waiting.popleft()
+            if not future.done():
+                calls.append((samples, future))
+                num_samples += len(samples)
+        return calls
+
+    async def _graded(self, samples: Sequence[Sample]) -> list[Answer]:
+        answers: list[Answer] = []
+        for begin in range(0, len(samples), self._batch_size):
+            self._batch_began = time.monotonic()
+            try:
+                answers += await asyncio.to_thread(self._score, samples[begin : begin + self._batch_size])
+            finally:
+                self._batch_began = None
+        return answers

@@ -1,0 +1,43 @@
+"""From the answers of several rewards to one score a sample; of several metrics, to one table of values."""
+
+from collections.abc import Mapping, Sequence
+
+from contracts.scores import MetricValue, Score
+from reward_servers.server import Answer
+from reward_servers.settings import Part
+
+
+def weighted_sum(parts: Sequence[Part], answers: Sequence[Sequence[Answer]]) -> list[Score]:
+    """One score a sample: Σ weight · part. A sample that any part failed on has no total.
+
+    Args:
+        parts: the rewards, P of them.
+        answers: (P, B) for B samples.
+
+    >>> both = Part(name="rouge", weight=0.5), Part(name="length", weight=0.25)
+    >>> weighted_sum(both, [[(0.4, None)], [(8.0, None)]])  # 0.5 · 0.4 + 0.25 · 8
+    [Score(total=2.2, parts={'rouge': 0.4, 'length': 8.0}, error=None)]
+    """
+    return [_score(parts, of_sample) for of_sample in zip(*answers, strict=True)]
+
+
+def _score(parts: Sequence[Part], answers: Sequence[Answer]) -> Score:
+    values = {part.label: value for part, (value, _) in zip(parts, answers, strict=True) if value is not None}
+    errors = [error for _, error in answers if error is not None]
+    if errors:
+        return Score(total=None, parts=values, error="; ".join(errors))
+    return Score(total=sum(part.weight * values[part.label] for part in parts), parts=values)
+
+
+def union(metrics: Sequence[Part], found: Sequence[Mapping[str, MetricValue]]) -> dict[str, MetricValue]:
+    """All values by key; where a second metric gives the same key, its value is filed as `key/label`.
+
+    >>> both = Part(name="length"), Part(name="length", label="again")
+    >>> value = {"length/mean_words": MetricValue(corpus=3.0)}
+    >>> list(union(both, (value, value)))
+    ['length/mean_words', 'length/mean_words/again']
+    """
+    values: dict[str, MetricValue] = {}
+    for part, of_part in zip(metrics, found, strict=True):
+        values |= {f"{key}/{part.label}" if key in values else key: value for key, value in of_part.items()}
+    return values

@@ -1,0 +1,33 @@
+"""The number of words in the text or, with a target, how close to that target it comes (0 to 1)."""
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from contracts.scores import Sample
+from contracts.settings import Settings
+
+
+class Length(Settings):
+    """Words are what blanks separate."""
+
+    target: int | None = Field(default=None, ge=1)
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        counts = [num_words(sample.text) for sample in samples]
+        if self.target is None:
+            return [float(count) for count in counts]
+        return [closeness(count, self.target) for count in counts]
+
+
+def num_words(text: str) -> int:
+    return len(text.split())
+
+
+def closeness(count: int, target: int) -> float:
+    """1 at the target, falling linearly to 0 at no words and at twice the target.
+
+    >>> [closeness(count, target=10) for count in (0, 5, 10, 15, 40)]
+    [0.0, 0.5, 1.0, 0.5, 0.0]
+    """
+    return max(0.0, 1.0 - abs(count - target) / target)

@@ -1,0 +1,33 @@
+"""How positive the text sounds by VADER's lexicon, from 0 (negative) over 0.5 (neutral) to 1 (positive)."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from contracts.scores import Sample
+from contracts.settings import Settings
+
+
+class Sentiment(Settings):
+    """VADER's compound value c, in -1 to 1, mapped to (c + 1) / 2.
+
+    Hutto & Gilbert, "VADER: A Parsimonious Rule-based Model for Sentiment Analysis" (ICWSM 2014).
+    """
+
+    include_prompt: bool = False
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        return [positivity(sample, self.include_prompt) for sample in samples]
+
+
+def positivity(sample: Sample, include_prompt: bool) -> float:
+    """Of the text alone, or of prompt and text as one; a text without sentiment words gives 0.5."""
+    text = f"{sample.prompt} {sample.text}" if include_prompt else sample.text
+    return (_analyzer().polarity_scores(text)["compound"] + 1.0) / 2.0
+
+
+@cache
+def _analyzer() -> Any:
+    from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer  # reads its lexicon: 0.1 s
+
+    return SentimentIntensityAnalyzer()

@@ -1,0 +1,173 @@
+"""What is served and how: parts of a reward, and replicas, queues and time-outs of each server."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from contracts.errors import InputError, did_you_mean
+from contracts.settings import Settings, build
+
+
+class Part(Settings):
+    """One reward of a weighted sum, or one metric.
+
+    Written flat, or as a name alone: `{name: rouge, weight: 0.5, rouge_type: rouge1}` and `rouge`.
+    Whatever is no field here is an option of the component. The label tells two parts apart that use
+    the same component; it is the component's name (or a user's class name) unless given.
+    """
+
+    name: str = Field(min_length=1)
+    weight: float = Field(default=1.0, allow_inf_nan=False)
+    label: str = Field(default="", pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_options(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        own = {key: value for key, value in given.items() if key in cls.model_fields}
+        options = {key: value for key, value in given.items() if key not in cls.model_fields}
+        if own.get("label") is None and isinstance(own.get("name"), str):
+            own["label"] = own["name"].rpartition(":")[2]
+        return own | {"options": {**own.get("options", {}), **options}}
+
+
+def parts(value: Any, where: str = "reward") -> tuple[Part, ...]:
+    """The parts that a configuration names: a name, a mapping, or a list of those; nothing gives ().
+
+    >>> [(part.label, part.weight) for part in parts(["length", {"name": "rouge", "weight": 0.5}])]
+    [('length', 1.0), ('rouge', 0.5)]
+
+    Raises:
+        InputError: an entry is no part, or two parts have one label.
+    """
+    entries = [] if value is None else value if isinstance(value, list | tuple) else [value]
+    found = tuple(_part(entry, where) for entry in entries)
+    for index, part in enumerate(found):
+        for earlier in found[:index]:
+            if part.label == earlier.label:
+                raise InputError(
+                    f"{where}: {earlier.name} and {part.name} are both labelled '{part.label}'; "
+                    f"give one of them a label of its own: {{name: {part.name}, label: {part.label}2}}"
+                )
+    return found
+
+
+def _part(entry: Any, where: str) -> Part:
+    if isinstance(entry, Part):
+        return entry
+    if isinstance(entry, str):
+        entry = {"name": entry}
+    if not isinstance(entry, Mapping):
+        raise InputError(f"{where}: got {entry!r}; expected a name, or a mapping with a name and options")
+    return build(Part, entry, where)
+
+
+class ServerSettings(Settings):
+    """How one reward or metric is served: either `replicas`, or bounds between which it scales itself."""
+
+    replicas: int | None = Field(default=None, ge=1)
+    min_replicas: int = Field(default=1, ge=1)
+    max_replicas: int = Field(default=1, ge=1)
+    target_ongoing_requests: float = Field(default=2.0, gt=0)  # calls a replica has at a time, when scaling
+    max_ongoing_requests: int = Field(default=16, ge=1)  # calls a replica takes on; the others queue
+    max_queued_requests: int = Field(default=-1, ge=-1)  # calls that may queue; -1: any number
+    batch_size: int = Field(default=64, ge=1)  # samples that a grader sees at once
+    timeout_s: float = Field(default=60.0, gt=0)  # for one call of at most batch_size samples
+    num_cpus: float = Field(default=0.0, ge=0)  # reserved for each replica; 0 fits onto any laptop
+    num_gpus: float = Field(default=0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.replicas is not None and (self.min_replicas, self.max_replicas) != (1, 1):
+            raise ValueError(
+                f"replicas={self.replicas} is a fixed number, and min_replicas={self.min_replicas}, "
+                f"max_replicas={self.max_replicas} ask for scaling: give one or the other"
+            )
+        if self.min_replicas > self.max_replicas:
+            raise ValueError(
+                f"min_replicas={self.min_replicas} is above max_replicas={self.max_replicas}; raise that"
+            )
+        if self.max_replicas > self.min_replicas and self.target_ongoing_requests > self.max_ongoing_requests:
+            raise ValueError(
+                f"target_ongoing_requests={self.target_ongoing_requests:g} is above "
+                f"max_ongoing_requests={self.max_ongoing_requests}, so it would never scale up"
+            )
+        return self
+
+    @property
+    def most_replicas(self) -> int:
+        return self.replicas or self.max_replicas
+
+    def over(self, default: "ServerSettings") -> "ServerSettings":
+        """These settings where they were given, the default's elsewhere.
+
+        Who gives a fixed number of replicas takes back the default's bounds, and the other way round.
+        """
+        own = self.model_dump(include=self.model_fields_set)
+        base = default.model_dump(include=default.model_fields_set)
+        scaling = {"replicas", "min_replicas", "max_replicas"}
+        if scaling & own.keys():
+            base = {key: value for key, value in base.items() if key not in scaling}
+        return ServerSettings(**{**base, **own})
+
+
+class RewardServersSettings(Settings):
+    """All servers: what they share, a default for each, and an entry of its own by label.
+
+    Example: `{"default": {"timeout_s": 30}, "rouge": {"replicas": 2}}`. An entry holds for the reward
+    and for the metric of that label.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, ServerSettings] = Field(init=False)
+
+    http_host: str = "127.0.0.1"
+    http_port: int | None = Field(default=8000, ge=0, le=65535)  # None or 0: no HTTP
+    start_timeout_s: float = Field(default=300.0, gt=0)  # until every server is up, models loaded
+    retries: int = Field(default=2, ge=0)  # of a call whose replica died or gave no answer
+    max_failures: int = Field(default=10, ge=0)  # samples a run may fail to score before it stops
+    default: ServerSettings = ServerSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_stray_values(cls, given: Any) -> Any:
+        # An unknown key is taken for a label; one with a plain value is a mistyped option instead.
+        for key, value in given.items() if isinstance(given, Mapping) else ():
+            if key in cls.model_fields or isinstance(value, ServerSettings):
+                continue
+            if not isinstance(value, Mapping):
+                raise InputError(
+                    f"reward_servers.{key}: there is no such option{did_you_mean(key, cls.model_fields)}"
+                )
+            for option in value.keys() - ServerSettings.model_fields.keys():
+                near = did_you_mean(str(option), ServerSettings.model_fields)
+                raise InputError(f"reward_servers.{key}.{option}: there is no such option{near}")
+        return given
+
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # An entry is written as it was given, so that it still leaves the rest to the default when read back.
+        entries = self.__pydantic_extra__.items()
+        return dump(self) | {label: entry.model_dump(exclude_unset=True) for label, entry in entries}
+
+    def check_labels(self, labels: Iterable[str]) -> None:
+        """Refuse entries for servers that do not exist, and labels that hide an option.
+
+        Raises:
+            InputError: with the nearest label.
+        """
+        known = set(labels)
+        for label in sorted(known & type(self).model_fields.keys()):
+            raise InputError(f"label '{label}' is an option of reward_servers; choose another label")
+        for label in self.__pydantic_extra__:
+            if label not in known:
+                raise InputError(
+                    f"reward_servers.{label}: no reward or metric has this label{did_you_mean(label, known)}"
+                )
+
+    def for_label(self, label: str) -> ServerSettings:
+        entry = self.__pydantic_extra__.get(label)
+        return entry.over(self.default) if entry else self.default

@@ -1,0 +1,67 @@
+"""What a generation engine is to a worker: something that is stepped."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from contracts.rollout import FinishReason, Sampling
+from contracts.weights import Probe, WeightManifest
+
+Arrays = Mapping[str, "np.ndarray[tuple[int, ...], np.dtype[np.generic]]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One turn to generate. Two requests with the same seed, tokens and weights draw the same tokens.
+
+    Example: `Request(id=9, tokens=(12, 14), sampling=Sampling(max_tokens=20), seed=771)`
+    """
+
+    id: int
+    tokens: tuple[int, ...]
+    sampling: Sampling
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A finished request; the fields of a `contracts.rollout.Turn` that the model made.
+
+    Example: `Generation(request_id=9, tokens=(15, 2), text="6", logprobs=(-0.7, -0.1), versions=(4, 4),
+    finish_reason=FinishReason.STOP)`
+    """
+
+    request_id: int
+    tokens: tuple[int, ...]
+    text: str
+    logprobs: tuple[float, ...]
+    versions: tuple[int, ...]
+    finish_reason: FinishReason
+
+
+class Engine(Protocol):
+    """Requests go in one by one and come out finished one by one; weights change between two steps."""
+
+    weight_version: int
+    num_generated: int  # tokens since the start: a worker that hangs stops counting
+
+    def add(self, request: Request) -> None: ...
+
+    def step(self) -> list[Generation]:
+        """Advance every admitted request by one token or more; returns those that finished."""
+        ...
+
+    @property
+    def num_unfinished(self) -> int: ...
+
+    def abort_all(self) -> None: ...
+
+    def load_weights(self, manifest: WeightManifest, arrays: Arrays) -> None:
+        """Replace the weights. Tokens sampled from now on carry `manifest.version`."""
+        ...
+
+    def score(self, probe: Probe) -> tuple[float, ...]:
+        """Log-probabilities of the probe's tokens after the first, by the weights as they are now."""
+        ...

@@ -1,0 +1,180 @@
+"""The vLLM engine, stepped by us: admission, shipping and new weights happen between two steps.
+
+The engine lives in this process (VLLM_ENABLE_V1_MULTIPROCESSING=0): start-up takes half as long as
+with a process of its own, and the model can be reached for loading weights.
+"""
+
+import os
+from typing import Any
+
+import torch
+
+from contracts.errors import RunError
+from contracts.rollout import FinishReason, Sampling
+from contracts.weights import Probe, WeightManifest
+from rollout_workers.engines.base import Arrays, Generation, Request
+from rollout_workers.engines.dtypes import engine_dtype
+from rollout_workers.engines.tensors import as_tensor
+from rollout_workers.settings import RolloutSettings
+
+PROBE_ID = "probe"
+
+
+class VLLMEngine:
+    """`rollout_workers.engines.base.Engine` on vLLM's own LLMEngine."""
+
+    def __init__(self, model: str, tokenizer: str, max_length: int | None, settings: RolloutSettings) -> None:
+        prepare_environment(settings)
+        from vllm.engine.arg_utils import EngineArgs
+        from vllm.v1.engine.llm_engine import LLMEngine
+
+        self._engine = LLMEngine.from_engine_args(
+            EngineArgs(
+                model=model,
+                tokenizer=tokenizer,
+                max_model_len=max_length,
+                max_num_seqs=settings.max_concurrent,
+                dtype=engine_dtype(settings),
+                enforce_eager=not torch.cuda.is_available(),
+                gpu_memory_utilization=settings.gpu_memory_utilization,
+                # What was sampled from, after temperature, top-k and top-p: the behaviour policy.
+                logprobs_mode="processed_logprobs",
+                enable_prefix_caching=True,
+                # With seeds, a prompt read in two chunks rewinds the request's random generator, which
+                # only CUDA's can do: elsewhere a prompt is always read whole.
+                enable_chunked_prefill=torch.cuda.is_available(),
+                disable_log_stats=True,
+                generation_config="vllm",  # the run's settings alone decide how tokens are drawn
+                seed=0,
+            )
+        )
+        self._tokenizer = self._engine.get_tokenizer()
+        self._versions: dict[str, list[tuple[int, int]]] = {}  # request -> (tokens so far, next version)
+        self._stashed: list[Generation] = []
+        self.weight_version = 0
+        self.num_generated = 0
+
+    def add(self, request: Request) -> None:
+        # The salt keeps a prefix computed by old weights from being reused under new ones.
+        prompt = {"prompt_token_ids": list(request.tokens), "cache_salt": str(self.weight_version)}
+        key = str(request.id)
+        self._versions[key] = [(0, self.weight_version)]
+        self._engine.add_request(key, prompt, sampling_parameters(request.sampling, request.seed))
+
+    def step(self) -> list[Generation]:
+        stashed, self._stashed = self._stashed, []
+        finished = [self._generation(output) for output in self._engine.step() if output.finished]
+        self.num_generated += self.num_unfinished + len(finished)
+        return stashed + finished
+
+    @property
+    def num_unfinished(self) -> int:
+        return int(self._engine.get_num_unfinished_requests()) + len(self._stashed)
+
+    def abort_all(self) -> None:
+        self._engine.abort_request(list(self._versions), internal=False)
+        self._versions.clear()
+        self._stashed.clear()
+
+    def load_weights(self, manifest: WeightManifest, arrays: Arrays) -> None:
+        for key, spans in self._versions.items():
+            spans.append((self._tokens_so_far(key), manifest.version))
+        runner = self._engine.model_executor.driver_worker.worker.model_runner
+        runner.reload_weights(
+            weights_iterator=(
+                (name, as_tensor(array, manifest.dtypes[name])) for name, array in arrays.items()
+            ),
+            is_checkpoint_format=True,
+        )
+        _repack_tied_head(runner.get_model())
+        self.weight_version = manifest.version
+
+    def score(self, probe: Probe) -> tuple[float, ...]:
+        from vllm import SamplingParams
+
+        parameters = SamplingParams(max_tokens=1, prompt_logprobs=0, temperature=0.0, detokenize=False)
+        self._engine.add_request(PROBE_ID, {"prompt_token_ids": list(probe.tokens)}, parameters)
+        while self._engine.has_unfinished_requests():
+            finished = {output.request_id: output for output in self._engine.step() if output.finished}
+            own = finished.pop(PROBE_ID, None)
+            # Other requests go on while the probe is scored; what they finish is handed out later.
+            self._stashed += [self._generation(output) for output in finished.values()]
+            if own:
+                scored = zip(own.prompt_logprobs[1:], probe.tokens[1:], strict=True)
+                return tuple(entry[token].logprob for entry, token in scored)
+        raise RunError("the engine finished its probe without an output")
+
+    def _tokens_so_far(self, key: str) -> int:
+        state = self._engine.output_processor.request_states.get(key)
+        return len(state.detokenizer.output_token_ids) if state else 0
+
+    def _generation(self, output: Any) -> Generation:
+        completion = output.outputs[0]
+        tokens = tuple(completion.token_ids)
+        stopped_by_string = isinstance(completion.stop_reason, str)
+        return Generation(
+            request_id=int(output.request_id),
+            tokens=tokens,
+            text=completion.text
+            if stopped_by_string
+            else self._tokenizer.decode(tokens, skip_special_tokens=True),
+            logprobs=tuple(
+                entry[token].logprob for entry, token in zip(completion.logprobs, tokens, strict=True)
+            ),
+            versions=token_versions(self._versions.pop(output.request_id), len(tokens)),
+            finish_reason=FinishReason.STOP if completion.finish_reason == "stop" else FinishReason.LENGTH,
+        )
+
+
+def _repack_tied_head(model: torch.nn.Module) -> None:
+    """On a CPU a head tied to the embedding multiplies with a packed copy of it, which a reload leaves
+    stale (no checkpoint names the head, so nothing makes vLLM pack it again).
+    """
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+
+    for module in model.modules():
+        if isinstance(module, ParallelLMHead) and hasattr(module, "cpu_linear"):
+            module.quant_method.process_weights_after_loading(module)
+
+
+def token_versions(spans: list[tuple[int, int]], num_tokens: int) -> tuple[int, ...]:
+    """One version a token from (first token, version) spans.
+
+    >>> token_versions([(0, 4), (2, 5)], 3)
+    (4, 4, 5)
+    """
+    versions: list[int] = []
+    for (start, version), following in zip(spans, [*spans[1:], (num_tokens, -1)], strict=True):
+        versions += [version] * (following[0] - start)
+    return tuple(versions[:num_tokens])
+
+
+def sampling_parameters(sampling: Sampling, seed: int) -> Any:
+    """vLLM's parameters for one request; `logprobs=0` asks for the sampled token's own."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        max_tokens=sampling.max_tokens,
+        min_tokens=sampling.min_tokens,
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        stop=list(sampling.stop) or None,
+        seed=seed % 2**63,
+        logprobs=0,
+        detokenize=bool(sampling.stop),
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def prepare_environment(settings: RolloutSettings) -> None:
+    """What vLLM reads from the environment, set before its first import; a user's own value wins."""
+    for name, value in {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_CPU_KVCACHE_SPACE": str(max(1, round(settings.kv_cache_gib))),
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_NO_USAGE_STATS": "1",
+    }.items():
+        os.environ.setdefault(name, value)

@@ -1,0 +1,262 @@
+"""The workers as Ray actors: leases given out, taken back when a worker is lost, given out again.
+
+    generate(leases) ─▶ waiting ─▶ a worker's slot ─▶ poll ─▶ rollouts      a lease leaves its slot only
+                           ▲                           │                    with its rollout, so each comes
+                           └── lost: died, or silent ◀─┘                    back exactly once
+
+Ray's RLlib keeps the books of who is healthy and what is in flight. It notices only deaths, so what
+it lacks is here: a worker that has leases and makes no token for `stall_timeout_s` is ended and
+replaced; a new one is brought to the current weights before it gets leases.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.rllib.utils.actor_manager import FaultTolerantActorManager
+
+from contracts.clients import PublishedWeights
+from contracts.errors import DeadlineExceeded, WorkerError
+from contracts.rollout import Lease, Rollout
+from rollout_workers.settings import RolloutSettings
+from rollout_workers.worker import WorkerReport
+
+POLL_S = 0.25  # a worker answers a poll after this long, even with nothing finished
+FETCH_S = 0.02  # how long one look at all answers waits for the slowest
+NOTE_EVERY_S = 15.0
+
+Note = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class _Slot:
+    """What is known of one healthy worker."""
+
+    name: str
+    pid: int
+    leases: dict[int, Lease] = field(default_factory=dict)
+    num_generated: int = 0
+    alive_at: float = field(default_factory=time.monotonic)  # when it last showed progress, or was idle
+
+
+@dataclass(slots=True)
+class _Starting:
+    name: str
+    actor: Any
+    ready: Any
+    since: float = field(default_factory=time.monotonic)
+
+
+class Fleet:
+    """`contracts.clients.RolloutClient` over Ray actors."""
+
+    def __init__(self, make_worker: Callable[[], Any], settings: RolloutSettings, note: Note) -> None:
+        self._make_worker, self._settings, self._note = make_worker, settings, note
+        self._manager = FaultTolerantActorManager(max_remote_requests_in_flight_per_actor=1)
+        self._slots: dict[int, _Slot] = {}
+        self._starting: list[_Starting] = []
+        self._waiting: deque[Lease] = deque()
+        self._weights: PublishedWeights | None = None
+        self._num_started = self._num_lost = 0
+        self.num_leased_again = 0
+        for _ in range(settings.num_workers):
+            self._start_worker()
+
+    def wait_until_ready(self) -> None:
+        """Wait for every worker's engine.
+
+        Raises:
+            DeadlineExceeded: an engine is not up after `rollout.start_timeout_s`.
+            WorkerError: an engine can't start.
+        """
+        while self._starting:
+            self._receive_started(wait_s=1.0)
+
+    def generate(self, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
+        self._waiting.extend(leases)
+        missing = {lease.id for lease in leases}
+        noted_at = started = time.monotonic()
+        while missing:
+            self._receive_started(wait_s=0.0 if self._slots else POLL_S)
+            self._assign()
+            rollouts = [rollout for rollout in self._collect() if rollout.lease_id in missing]
+            missing -= {rollout.lease_id for rollout in rollouts}
+            if rollouts:
+                noted_at = time.monotonic()
+            elif time.monotonic() - noted_at > NOTE_EVERY_S:
+                noted_at = time.monotonic()
+                self._note(self._what_is_waited_for(len(missing), len(leases), noted_at - started))
+            yield rollouts
+
+    def load_weights(self, weights: PublishedWeights) -> None:
+        self._weights = weights
+        arguments = {"manifest": weights.manifest, "arrays": weights.arrays}
+        what = f"weights of version {weights.manifest.version}"
+        self._call_all("load_weights", arguments, what)
+
+    def cancel_all(self) -> None:
+        """Give up on everything that is leased."""
+        self._waiting.clear()
+        for slot in self._slots.values():
+            slot.leases.clear()
+        self._call_all("cancel_all", {}, "leases to be given up")
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process id of each healthy worker."""
+        return {slot.name: slot.pid for slot in self._slots.values()}
+
+    def stop(self) -> None:
+        for actor in [*self._manager.actors().values(), *(s.actor for s in self._starting)]:
+            ray.kill(actor)
+
+    # ---- leases ----
+
+    def _assign(self) -> None:
+        if not self._waiting or not self._slots:
+            return
+        share = -(-len(self._waiting) // len(self._slots))
+        for actor_id, slot in list(self._slots.items()):
+            # A deterministic run leaves queueing to the engine, so that timing decides nothing.
+            room = share if self._settings.deterministic else self._settings.max_concurrent - len(slot.leases)
+            taken = [self._waiting.popleft() for _ in range(min(share, room, len(self._waiting)))]
+            if taken:
+                if not slot.leases:
+                    slot.alive_at = time.monotonic()
+                slot.leases |= {lease.id: lease for lease in taken}
+                self._send(actor_id, "submit", {"leases": taken})
+
+    def _collect(self) -> list[Rollout]:
+        """One round of polls; also where lost workers are noticed."""
+        for actor_id in self._slots:
+            self._send(actor_id, "poll", {"wait_s": POLL_S})  # dropped where one is in flight
+        results = self._manager.fetch_ready_async_reqs(tags=["poll", "submit"], timeout_seconds=FETCH_S)
+        rollouts: list[Rollout] = []
+        for result in results:
+            if not result.ok:
+                self._lose(result.actor_id, _reason(result.get()))
+            elif result.tag == "poll" and result.actor_id in self._slots:
+                rollouts += self._take(self._slots[result.actor_id], result.get())
+        self._end_silent()
+        return rollouts
+
+    def _take(self, slot: _Slot, report: WorkerReport) -> list[Rollout]:
+        if report.num_generated != slot.num_generated or not slot.leases:
+            slot.num_generated, slot.alive_at = report.num_generated, time.monotonic()
+        # What a worker was told to forget, or has lost the lease of, no longer counts.
+        return [rollout for rollout in report.rollouts if slot.leases.pop(rollout.lease_id, None)]
+
+    # ---- workers ----
+
+    def _start_worker(self) -> None:
+        actor = self._make_worker()
+        self._starting.append(_Starting(f"worker {self._num_started}", actor, actor.ready.remote()))
+        self._num_started += 1
+
+    def _receive_started(self, wait_s: float) -> None:
+        if not self._starting:
+            if not self._slots:
+                raise WorkerError("no rollout worker is left")
+            return
+        ray.wait([starting.ready for starting in self._starting], num_returns=1, timeout=wait_s)
+        for starting in list(self._starting):
+            done, _ = ray.wait([starting.ready], timeout=0)
+            if done:
+                self._starting.remove(starting)
+                self._admit(starting)
+            elif time.monotonic() - starting.since > self._settings.start_timeout_s:
+                raise DeadlineExceeded(
+                    f"waited {self._settings.start_timeout_s:.0f} s for the engine of {starting.name} "
+                    "to start; rollout.start_timeout_s= allows for more"
+                )
+
+    def _admit(self, starting: _Starting) -> None:
+        try:
+            pid = ray.get(starting.ready)
+            if self._weights is not None:  # a late joiner catches up before it gets leases
+                manifest, arrays = self._weights.manifest, self._weights.arrays
+                ray.get(
+                    starting.actor.load_weights.remote(manifest, arrays),
+                    timeout=self._settings.stall_timeout_s,
+                )
+        except ray.exceptions.RayError as error:
+            self._count_loss(starting.name, f"did not start: {_reason(error)}", num_leases=0)
+            ray.kill(starting.actor)
+            return
+        (actor_id,) = set(self._add(starting.actor)) - set(self._slots)
+        self._slots[actor_id] = _Slot(starting.name, pid)
+        if self._num_lost:
+            self._note(f"{starting.name} (process {pid}) is up and has the current weights")
+
+    def _add(self, actor: Any) -> list[int]:
+        self._manager.add_actors([actor])
+        return list(self._manager.actor_ids())
+
+    def _end_silent(self) -> None:
+        now = time.monotonic()
+        for actor_id, slot in list(self._slots.items()):
+            if slot.leases and now - slot.alive_at > self._settings.stall_timeout_s:
+                self._lose(actor_id, f"made no token for {now - slot.alive_at:.0f} s")
+
+    def _lose(self, actor_id: int, reason: str) -> None:
+        slot = self._slots.pop(actor_id, None)
+        if slot is None:  # several of its calls may bring the news
+            return
+        ray.kill(self._manager.remove_actor(actor_id))
+        self._waiting.extendleft(reversed(slot.leases.values()))
+        self.num_leased_again += len(slot.leases)
+        self._count_loss(slot.name, reason, len(slot.leases))
+
+    def _count_loss(self, name: str, reason: str, num_leases: int) -> None:
+        self._num_lost += 1
+        limit = self._settings.max_restarts
+        if self._num_lost > limit:
+            raise WorkerError(
+                f"{name} {reason}; that is loss {self._num_lost}, and rollout.max_restarts={limit}"
+            )
+        self._note(
+            f"{name} {reason}; {num_leases} prompts are leased again, "
+            f"replacement {self._num_lost} of {limit} starts"
+        )
+        self._start_worker()
+
+    # ---- calls ----
+
+    def _send(self, actor_id: int, method: str, arguments: dict[str, Any]) -> None:
+        self._manager.foreach_actor_async(method, tag=method, kwargs=arguments, remote_actor_ids=[actor_id])
+
+    def _call_all(self, method: str, arguments: dict[str, Any], what: str) -> None:
+        """One call to every healthy worker; those that fail or outlast the stall time-out are replaced."""
+        for actor_id in self._slots:
+            self._send(actor_id, method, arguments)
+        owing = set(self._slots)
+        deadline = time.monotonic() + self._settings.stall_timeout_s
+        while owing and time.monotonic() < deadline:
+            for result in self._manager.fetch_ready_async_reqs(tags=method, timeout_seconds=0.5):
+                owing.discard(result.actor_id)
+                if not result.ok:
+                    self._lose(result.actor_id, _reason(result.get()))
+        for actor_id in owing:
+            self._lose(actor_id, f"was waited {self._settings.stall_timeout_s:.0f} s for: {what}")
+        while not self._slots:
+            self._receive_started(wait_s=1.0)
+
+    def _what_is_waited_for(self, num_missing: int, num_leases: int, seconds: float) -> str:
+        now = time.monotonic()
+        slots = [
+            f"{s.name} has {len(s.leases)} and showed progress {now - s.alive_at:.0f} s ago"
+            for s in self._slots.values()
+        ]
+        starting = [f"{s.name} has been starting for {now - s.since:.0f} s" for s in self._starting]
+        return f"waiting {seconds:.0f} s for {num_missing} of {num_leases} rollouts: " + "; ".join(
+            slots + starting
+        )
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ray.exceptions.RayTaskError):
+        return f"failed: {str(error.cause).strip().splitlines()[-1]}"
+    return f"died ({type(error).__name__})"

@@ -1,0 +1,38 @@
+"""What can be set about generating rollouts."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from contracts.settings import Settings, Strings
+
+
+class RolloutSettings(Settings):
+    """How prompts become rollouts. The default samples from the model's own distribution, unwarped."""
+
+    engine: Literal["auto", "vllm", "transformers"] = "auto"  # auto: vLLM where it is installed
+    num_workers: int = Field(default=1, ge=1)
+    prompts_per_iteration: int = Field(default=64, ge=1)
+    group_size: int = Field(default=1, ge=1)  # rollouts of each prompt
+    max_tokens: int = Field(default=48, ge=1)  # generated, at most
+    min_tokens: int = Field(default=0, ge=0)
+    temperature: float = Field(default=1.0, gt=0)
+    top_k: int = Field(default=0, ge=0)  # 0: no limit
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    stop: Strings = ()  # strings that end a response
+    max_prompt_tokens: int | None = Field(default=None, ge=1)  # longer prompts lose their beginning
+    max_concurrent: int = Field(default=256, ge=1)  # rollouts in progress in one worker
+    kv_cache_gib: float = Field(default=1.0, gt=0)  # a worker's memory for keys and values, on a CPU
+    gpu_memory_utilization: float = Field(default=0.85, gt=0, le=1)
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 on a GPU, float32 on a CPU
+    num_threads: int | None = Field(default=None, ge=1)  # a worker's; None: all cores
+    start_timeout_s: float = Field(default=600.0, gt=0)  # until a worker's engine is up
+    stall_timeout_s: float = Field(default=120.0, gt=0)  # without a single new token
+    max_restarts: int = Field(default=10, ge=0)  # of lost workers, in the whole run
+    deterministic: bool = False  # admit each batch at once and in order, so that a run repeats to the bit
+
+    @model_validator(mode="after")
+    def _min_within_max(self) -> "RolloutSettings":
+        if self.min_tokens > self.max_tokens:
+            raise ValueError(f"min_tokens={self.min_tokens} exceeds max_tokens={self.max_tokens}")
+        return self

@@ -1,0 +1,196 @@
+"""A rollout worker: one thread steps an engine; calls from outside only leave word for it.
+
+    submit ──▶ mailbox ──▶ [ admit · step · ship ]* ──▶ outbox ──▶ poll
+    load_weights ──▶ mailbox ──▶ load between two steps · probe ──▶ answer
+
+Only the thread touches the engine, so weights can never change in the middle of a step. Calls stay
+answerable while the engine computes: whoever watches can tell a slow worker from a hung one.
+A plain class: `rollout_workers/fleet.py` puts it into Ray actors.
+"""
+
+import os
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from contracts.components import find
+from contracts.errors import WeightsError, WorkerError
+from contracts.rollout import FinishReason, Lease, Rollout, Turn
+from contracts.weights import WeightManifest
+from rollout_workers.engines import ENGINES
+from rollout_workers.engines.base import Arrays, Engine, Generation, Request
+from rollout_workers.settings import RolloutSettings
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReport:
+    """What a poll brings back.
+
+    Example: two rollouts are done, five go on, 412 tokens were generated since the worker's start:
+    `WorkerReport(rollouts=(…, …), num_active=5, num_generated=412, weight_version=7)`
+    """
+
+    rollouts: tuple[Rollout, ...]
+    num_active: int
+    num_generated: int
+    weight_version: int
+
+
+class RolloutWorker:
+    """Turns leases into rollouts with an engine of its own."""
+
+    def __init__(
+        self, model: str, tokenizer: str, max_length: int | None, engine: str, settings: RolloutSettings
+    ) -> None:
+        self._make_engine: Callable[[], Engine] = lambda: find("engine", engine, ENGINES)(
+            model, tokenizer, max_length, settings
+        )
+        self._mailbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._outbox: list[Rollout] = []
+        self._shipped = threading.Condition()
+        self._leases: dict[int, Lease] = {}
+        self._failure: str | None = None
+        self._ready: Future[int] = Future()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    def ready(self) -> int:
+        """Wait until the engine is up; returns the process id."""
+        return self._ready.result()
+
+    def submit(self, leases: Sequence[Lease]) -> None:
+        """Take on leases; they are admitted in order, before the next step."""
+        self._post(lambda: self._admit(leases))
+
+    def poll(self, wait_s: float) -> WorkerReport:
+        """Finished rollouts, as soon as there is one, else after `wait_s`."""
+        with self._shipped:
+            self._shipped.wait_for(lambda: self._outbox or self._failure, timeout=wait_s)
+            if self._failure:
+                raise WorkerError(f"the engine's thread ended:\n{self._failure}")
+            rollouts, self._outbox = tuple(self._outbox), []
+        return WorkerReport(
+            rollouts, len(self._leases), self._engine.num_generated, self._engine.weight_version
+        )
+
+    def load_weights(self, manifest: WeightManifest, arrays: Arrays) -> float:
+        """Load between two steps and prove it; returns the seconds that loading took.
+
+        Raises:
+            WeightsError: the probe's log-probabilities are not the learner's.
+        """
+        return self._call(lambda: self._load(manifest, arrays))
+
+    def cancel_all(self) -> None:
+        """Forget every lease, finished or not."""
+        self._call(self._cancel)
+
+    def apply(self, func: Callable[..., Result], **arguments: Any) -> Result:
+        """Ray's actor manager calls everything through here."""
+        return func(self, **arguments)
+
+    def ping(self) -> str:
+        return "pong"
+
+    # ---- below: in the engine's thread ----
+
+    def _run(self) -> None:
+        try:
+            self._engine = self._make_engine()
+            self._ready.set_result(os.getpid())
+            while True:
+                self._take_mail(block=not self._engine.num_unfinished)
+                if self._engine.num_unfinished:
+                    self._ship(self._engine.step())
+        except Exception as error:  # a thread's exception would vanish: hand it to whoever polls
+            if not self._ready.done():
+                self._ready.set_exception(WorkerError(f"the engine did not start: {error}"))
+            with self._shipped:
+                self._failure = traceback.format_exc()
+                self._shipped.notify_all()
+
+    def _take_mail(self, block: bool) -> None:
+        while True:
+            try:
+                act = self._mailbox.get(block=block)
+            except queue.Empty:
+                return
+            act()
+            block = False
+
+    def _admit(self, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            self._leases[lease.id] = lease
+            self._engine.add(Request(lease.id, lease.tokens, lease.sampling, lease.seed))
+
+    def _ship(self, finished: Sequence[Generation]) -> None:
+        if not finished:
+            return
+        rollouts = [_single_turn(self._leases.pop(g.request_id), g) for g in finished]
+        with self._shipped:
+            self._outbox += rollouts
+            self._shipped.notify_all()
+
+    def _load(self, manifest: WeightManifest, arrays: Arrays) -> float:
+        started = time.perf_counter()
+        self._engine.load_weights(manifest, arrays)
+        seconds = time.perf_counter() - started
+        got = self._engine.score(manifest.probe)
+        worst = max(abs(a - b) for a, b in zip(got, manifest.probe.logprobs, strict=True))
+        if not worst <= manifest.probe.tolerance:  # NaN must fail too
+            raise WeightsError(
+                f"version {manifest.version} arrived wrong: the probe's log-probabilities differ by "
+                f"{worst:.3g} from the learner's, more than {manifest.probe.tolerance:g}"
+            )
+        return seconds
+
+    def _cancel(self) -> None:
+        self._engine.abort_all()
+        self._leases.clear()
+        with self._shipped:
+            self._outbox.clear()
+
+    def _post(self, act: Callable[[], None]) -> None:
+        if self._failure:
+            raise WorkerError(f"the engine's thread ended:\n{self._failure}")
+        self._mailbox.put(act)
+
+    def _call(self, act: Callable[[], Result]) -> Result:
+        """Have the engine's thread do it, and wait for the result."""
+        future: Future[Result] = Future()
+
+        def answer() -> None:
+            try:
+                future.set_result(act())
+            except Exception as error:  # the caller's to handle, in the caller's thread
+                future.set_exception(error)
+
+        self._post(answer)
+        return future.result()
+
+
+def _single_turn(lease: Lease, generation: Generation) -> Rollout:
+    turn = Turn(
+        observation=lease.tokens,
+        tokens=generation.tokens,
+        text=generation.text,
+        behavior_logprobs=generation.logprobs,
+        weight_versions=generation.versions,
+    )
+    return Rollout(lease.id, lease.group, lease.prompt, (turn,), FinishReason(generation.finish_reason))
+
+
+def engine_name(settings: RolloutSettings) -> str:
+    """Which engine `auto` is here: vLLM where it is installed."""
+    import importlib.util
+
+    if settings.engine != "auto":
+        return settings.engine
+    return "vllm" if importlib.util.find_spec("vllm") else "transformers"

@@ -1,0 +1,56 @@
+"""Checkpoints that are complete or not there: written beside, renamed once the last byte is down."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from services.run_folder import RunFolder
+
+LOOP_STATE = "loop.json"
+
+
+def save(
+    folder: RunFolder,
+    iteration: int,
+    save_learner: Callable[[str], None],
+    state: Mapping[str, Any],
+    keep: int,
+) -> Path:
+    """Write checkpoint `iteration`, then forget all but the newest `keep`."""
+    final = folder.checkpoint(iteration)
+    unfinished = final.with_name(f"{iteration}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    save_learner(str(unfinished))
+    (unfinished / LOOP_STATE).write_text(json.dumps(dict(state), indent=1))
+    for file in unfinished.iterdir():
+        _to_disk(file)
+    shutil.rmtree(final, ignore_errors=True)  # one of an earlier start that went another way
+    os.replace(unfinished, final)
+    _to_disk(final.parent)
+    for old in list(folder.checkpoints().values())[:-keep]:
+        shutil.rmtree(old)
+    return final
+
+
+def latest(folder: RunFolder) -> tuple[int, Path] | None:
+    """The newest complete checkpoint."""
+    found = folder.checkpoints()
+    return (max(found), found[max(found)]) if found else None
+
+
+def read_state(checkpoint: Path) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads((checkpoint / LOOP_STATE).read_text())
+    return state
+
+
+def _to_disk(path: Path) -> None:
+    """A rename is only as good as the bytes it makes visible."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

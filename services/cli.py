@@ -1,0 +1,118 @@
+"""The command `whetstone`: finds the subcommand; whatever goes wrong becomes a message and an exit code.
+
+0 done · 1 an unexpected fault, traceback in a log · 2 the input is wrong · 130 interrupted
+"""
+
+import difflib
+import importlib
+import logging
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from contracts.errors import InputError, WhetstoneError
+
+# Each is imported when it is asked for, so that no command waits for what another one needs.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "train": ("services.train:run", "train a model by reinforcement learning (-m for sweeps)"),
+    "evaluate": ("services.evaluate:run", "score a model or a finished run on validation or test prompts"),
+    "generate": ("services.generate:run", "let a trained model write, for prompts of your own"),
+    "chat": ("services.chat:run", "talk to a trained model"),
+    "score": ("services.score:run", "compute a reward or a metric on files, without training"),
+    "report": ("services.report:run", "write report.html of a run"),
+    "list": ("services.listing:run", "name tasks, rewards, metrics and algorithms, with their options"),
+    "doctor": ("services.doctor:run", "say what this machine has, what will be used, and what is missing"),
+    "serve": ("services.serve:run", "serve rewards and metrics over HTTP"),
+    "demo": ("services.demo:run", "train a small model from nothing, in minutes, on this machine"),
+}
+EXIT_FAULT, EXIT_INPUT, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 1, 2, 130, 141
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code, and never raises."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    command = " ".join(["whetstone", *arguments[:1]])
+    try:
+        code = _dispatch(arguments)
+        sys.stdout.flush()
+        return code
+    except SystemExit as stop:  # argparse, after it said what was wrong (2) or --help (0)
+        return stop.code if isinstance(stop.code, int) else EXIT_FAULT
+    except KeyboardInterrupt:
+        print(f"{command}: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # as in `whetstone list | head -1`: nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    except Exception as error:  # the one place where every fault ends
+        return _explain(command, error)
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_help())
+        return 0
+    command, *rest = arguments
+    if command == "--version":
+        print(f"whetstone {version('whetstone')}")
+        return 0
+    if command not in COMMANDS:
+        near = difflib.get_close_matches(command, COMMANDS, n=1, cutoff=0.5)
+        meant = f" Did you mean '{near[0]}'?" if near else ""
+        raise InputError(f"there is no such command.{meant} There are: {', '.join(COMMANDS)}.")
+    address, _ = COMMANDS[command]
+    module_name, _, function = address.partition(":")
+    code: int = getattr(importlib.import_module(module_name), function)(rest)
+    return code
+
+
+def _help() -> str:
+    lines = [f"  {name:<10}{what}" for name, (_, what) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "whetstone COMMAND [ARGUMENTS]: train language models with reinforcement learning",
+            "",
+            *lines,
+            "",
+            "whetstone COMMAND --help says more; whetstone --version which version this is.",
+            "To begin: whetstone doctor, then whetstone demo.",
+        ]
+    )
+
+
+def _explain(command: str, error: Exception) -> int:
+    """Say what happened on stderr, and choose the exit code."""
+    # Ray hands an error of another process on as one that is of both kinds and holds the original.
+    original = getattr(error, "cause", None) if isinstance(error, WhetstoneError) else None
+    told = original if isinstance(original, WhetstoneError) else error
+    if isinstance(told, InputError):
+        print(f"{command}: {told}", file=sys.stderr)
+        return EXIT_INPUT
+    kind = "" if isinstance(told, WhetstoneError) else f"unexpected {type(told).__name__}: "
+    log = _write_traceback(error)
+    print(f"{command}: {kind}{_one_line(told)} (traceback in {log})", file=sys.stderr)
+    return EXIT_FAULT
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:500] or type(error).__name__
+
+
+def _write_traceback(error: Exception) -> Path:
+    """Into the log file of the run, where one was opened; into a file of its own otherwise."""
+    text = "".join(traceback.format_exception(error))
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.FileHandler) and Path(handler.baseFilename).is_file():
+            logging.getLogger().error("stopped by an error\n%s", text)
+            return Path(handler.baseFilename)
+    with tempfile.NamedTemporaryFile("w", prefix="whetstone-", suffix=".log", delete=False) as file:
+        file.write(text)
+    return Path(file.name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

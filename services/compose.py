@@ -1,0 +1,181 @@
+"""The configuration tree of a run: Hydra composes the files in conf/, then the command line is laid over it.
+
+    experiment=NAME, model=NAME, cluster=NAME    choose a file of that group
+    algorithm=NAME, task=NAME                    likewise; NAME may be package.module:Class
+    reward=NAME, reward=[{name: NAME, …}, …]     replace what was there; metrics likewise
+    a.b=VALUE                                    sets an option, in Hydra's grammar of values
+
+What is unknown is refused: group choices here, keys when `RunSettings` types the tree.
+"""
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+import conf
+from contracts.errors import InputError, did_you_mean
+from contracts.settings import build
+from services.settings import RunSettings
+
+CONF = Path(conf.__file__).parent
+COMPONENTS = ("algorithm", "task")  # a choice from the command line brings no option of another along
+GROUPS = (*COMPONENTS, "model", "cluster", "experiment")
+REPLACED = ("reward", "metrics")  # a new value is laid over nothing: options of another reward are not kept
+
+HELP = """whetstone train [KEY=VALUE …]: train a model by reinforcement learning
+
+  whetstone train model.path=gpt2 task=imdb task.data_files=FOLDER reward=sentiment iterations=50
+  whetstone train -m model.path=gpt2 seed=0,1,2          one run after another for each value
+
+Choices:
+{groups}
+  algorithm, task, reward and metrics also take package.module:Class of your own.
+Keys, as KEY=VALUE or KEY.OPTION=VALUE (docs/configuration.md has them all):
+{keys}
+whetstone list tasks|rewards|metrics|algorithms shows what these parts are and their options."""
+
+
+def run_settings(overrides: list[str]) -> RunSettings:
+    """The settings that `whetstone train OVERRIDES` asks for.
+
+    Raises:
+        InputError: anything unknown, of the wrong type or range, missing, or not composing.
+    """
+    return build(RunSettings, compose(overrides), where="")
+
+
+def compose(overrides: list[str]) -> dict[str, Any]:
+    """The configuration as plain data.
+
+    Example: `compose(["algorithm=ppo", "model.path=gpt2"])["algorithm"] == {"name": "ppo"}`
+
+    Raises:
+        InputError: an override is no `key=value`, a group has no such choice, or a value does not resolve.
+    """
+    choices, values = _sorted_out([parse(text) for text in overrides])
+    try:
+        files = [f"{group}={name}" for group, name in choices.items() if group not in COMPONENTS]
+        with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+            tree = hydra_compose("train", overrides=files)
+        OmegaConf.set_struct(tree, False)
+        for group in COMPONENTS:
+            if group in choices:
+                _choose(tree, group, choices[group])
+        for override in values:
+            _set(tree, override)
+        _refuse_missing(tree)
+        plain: dict[str, Any] = OmegaConf.to_container(tree, resolve=True)  # type: ignore[assignment]
+    except (HydraException, OmegaConfBaseException) as error:
+        raise InputError(f"configuration: {_first_line(error)}") from None
+    return plain
+
+
+def parse(text: str) -> Override:
+    """One `key=value` of the command line, by Hydra's own parser."""
+    try:
+        override = OverridesParser.create().parse_override(text)
+    except HydraException as error:
+        raise InputError(
+            f"{text}: expected KEY=VALUE: {_first_line(error)}. "
+            f"A value with = , or brackets of its own goes in quotes: 'KEY=\"VALUE\"'"
+        ) from None
+    if override.is_delete() or override.package is not None:
+        raise InputError(f"{text}: expected KEY=VALUE; nothing can be taken away or moved")
+    return override
+
+
+def print_help(_argv: list[str]) -> int:
+    """`whetstone train --help`."""
+    groups = "\n".join(f"  {group + '=':<13}{', '.join(choices_of(group))}" for group in GROUPS)
+    names = ", ".join(name for name in RunSettings.model_fields if name not in COMPONENTS)
+    keys = textwrap.fill(names, width=100, initial_indent="  ", subsequent_indent="  ")
+    print(HELP.format(groups=groups, keys=keys))
+    return 0
+
+
+def choices_of(group: str) -> list[str]:
+    """The files of a configuration group, by name."""
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+def _sorted_out(overrides: list[Override]) -> tuple[dict[str, str], list[Override]]:
+    """Which file each group is to take, and the options to set."""
+    choices, values = {}, []
+    for override in overrides:
+        if override.is_sweep_override():
+            raise InputError(
+                f"{override.input_line}: several values make a sweep: whetstone train -m "
+                f"{override.input_line}. A list is written {override.key_or_group}=[…]"
+            )
+        group, name = override.key_or_group, override.value()
+        if group not in GROUPS or isinstance(name, dict):
+            values.append(override)
+            continue
+        name = "null" if name is None else str(name)
+        _check_choice(group, name)
+        choices[group] = name
+    return choices, values
+
+
+def _check_choice(group: str, name: str) -> None:
+    known = choices_of(group)
+    if name in known or (group == "experiment" and name == "null"):
+        return
+    if group in COMPONENTS and ":" in name:
+        return
+    hint = {
+        "algorithm": "\nA class of your own is written package.module:Class.",
+        "task": "\nA class of your own is written package.module:Class.",
+        "model": f"\nA model is given by its folder or hub name: model.path={name}",
+    }.get(group, "")
+    raise InputError(f"{group}={name}: no such {group}{did_you_mean(name, known)}{hint}")
+
+
+def _choose(tree: DictConfig, group: str, name: str) -> None:
+    """Put another algorithm or task in; the same one keeps what an experiment says about it."""
+    file = CONF / group / f"{name}.yaml"
+    chosen = OmegaConf.load(file) if file.exists() else OmegaConf.create({"name": name})
+    if tree[group].name != chosen.name:
+        tree[group] = chosen
+
+
+def _set(tree: DictConfig, override: Override) -> None:
+    key, value = override.key_or_group, override.value()
+    root, _, rest = key.partition(".")
+    if root in REPLACED and rest:
+        _open_for_options(tree, root, override)
+    if key in COMPONENTS:  # a whole mapping
+        tree[key] = value
+        return
+    OmegaConf.update(tree, key, value, merge=root not in REPLACED, force_add=True)
+
+
+def _open_for_options(tree: DictConfig, root: str, override: Override) -> None:
+    """Make `reward.option=…` mean the one reward, also when it stands as a bare name."""
+    current = tree.get(root)
+    if OmegaConf.is_list(current):
+        raise InputError(
+            f"{override.input_line}: {root} is a list, so say whose option it is: "
+            f"{root}=[{{name: NAME, {override.key_or_group.partition('.')[2]}: …}}, …]"
+        )
+    if isinstance(current, str):
+        tree[root] = {"name": current}
+
+
+def _refuse_missing(tree: DictConfig) -> None:
+    missing = sorted(OmegaConf.missing_keys(tree))
+    if missing:
+        hint = ": a folder in Hugging Face format, or a hub name" if "model.path" in missing else ""
+        raise InputError(f"{' and '.join(missing)} is required{hint}. Give {missing[0]}=…")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]

@@ -1,0 +1,146 @@
+"""What a person sees while a run goes on: a live screen on a terminal, one line an iteration elsewhere.
+
+    Console       keeps what is known of the run and prints plain lines
+    LiveConsole   the same, drawn as a screen a few times a second by a thread of its own
+
+Calls only write down numbers under a lock, so they cost microseconds and may come from any thread.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console as Terminal
+from rich.console import RenderableType
+from rich.live import Live
+
+from services.readable import number
+from services.screen import REWARD, Level, Phase, RunView, draw_frame, iteration_line
+
+FRAMES_PER_S = 8
+IDLE_FRAME_S = 1.0  # the clocks move on even when nothing happens
+
+
+class Console:
+    """Plain lines: for files, pipes and terminals that can't draw."""
+
+    def __init__(self, terminal: Terminal):
+        self.terminal = terminal
+        self.view = RunView()
+        self._lock = threading.Lock()
+
+    def start(self, title: str, iterations: int, first_iteration: int = 1) -> None:
+        """The run begins, or goes on, with `first_iteration` of `iterations`."""
+        with self._lock:
+            self.view.title, self.view.iterations = title, iterations
+            self.view.first_iteration, self.view.iteration = first_iteration, first_iteration - 1
+            self.view.iteration_began = time.monotonic()
+        self._say(f"{title}: iterations {first_iteration} to {iterations}")
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        """`name` begins anew, with `total` units of work if that is known."""
+        with self._lock:
+            self.view.phases[name] = Phase(total, time.monotonic())
+
+    def advance(self, name: str, n: int = 1) -> None:
+        """`n` more units of the phase are done."""
+        now = time.monotonic()
+        with self._lock:
+            self.view.phases.setdefault(name, Phase(None, now)).advance(n, now)
+
+    def iteration_done(self, iteration: int, metrics: Mapping[str, Any]) -> None:
+        now = time.monotonic()
+        with self._lock:
+            view = self.view
+            view.durations_s.append(now - view.iteration_began)
+            view.iteration, view.iteration_began = iteration, now
+            view.metrics = dict(metrics)
+            reward = metrics.get(REWARD)
+            view.rewards.append(math.nan if reward is None else float(reward))
+            for phase in view.phases.values():
+                phase.is_old = True
+            line = iteration_line(view, now)
+        self._say(line)
+
+    def evaluation_done(self, split: str, iteration: int, metrics: Mapping[str, Any]) -> None:
+        """An evaluation after `iteration` iterations; the mean reward, or else its first number, is shown."""
+        numbers = {key: value for key, value in metrics.items() if isinstance(value, int | float)}
+        if not numbers:
+            return
+        value = numbers.get(REWARD, next(iter(numbers.values())))
+        with self._lock:
+            self.view.evaluations.setdefault(split, []).append((iteration, value))
+        shown = "  ".join(f"{key} {number(value)}" for key, value in list(numbers.items())[:6])
+        self._say(f"{split} after iteration {iteration}: {shown}")
+
+    def note(self, text: str, level: Level = "info") -> None:
+        with self._lock:
+            self.view.notes.append((time.strftime("%H:%M:%S"), level, text))
+        self._say(text if level == "info" else f"warning: {text}")
+
+    def stop(self) -> None:
+        """The last frame stays. May be called twice."""
+
+    def _say(self, line: str) -> None:
+        self.terminal.print(line, soft_wrap=True, markup=False, highlight=False, emoji=False)
+
+
+class LiveConsole(Console):
+    """A screen that is redrawn in place, and stays when the run ends."""
+
+    def __init__(self, terminal: Terminal):
+        super().__init__(terminal)
+        self._live = Live(
+            console=terminal, get_renderable=self._frame, auto_refresh=False, vertical_overflow="crop"
+        )
+        self._has_news = threading.Event()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._redraw, name="console", daemon=True)
+
+    def start(self, title: str, iterations: int, first_iteration: int = 1) -> None:
+        super().start(title, iterations, first_iteration)
+        self._live.start(refresh=True)
+        self._thread.start()
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        super().phase(name, total)
+        self._has_news.set()
+
+    def advance(self, name: str, n: int = 1) -> None:
+        super().advance(name, n)
+        self._has_news.set()
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._is_over.set()
+            self._has_news.set()
+            self._thread.join()
+            self._live.stop()
+
+    def _say(self, line: str) -> None:
+        if self._live.is_started:
+            self._has_news.set()  # the frame says it
+        else:
+            super()._say(line)
+
+    def _redraw(self) -> None:
+        while not self._is_over.is_set():
+            self._has_news.wait(IDLE_FRAME_S)
+            self._has_news.clear()
+            self._live.refresh()
+            self._is_over.wait(1 / FRAMES_PER_S)
+
+    def _frame(self) -> RenderableType:
+        with self._lock:
+            return draw_frame(self.view, self.terminal.width, self.terminal.height, time.monotonic())
+
+
+def open_console() -> Console:
+    """The live screen where standard output can show it, plain lines elsewhere."""
+    terminal = Terminal()
+    can_draw = terminal.is_terminal and not terminal.is_dumb_terminal
+    if can_draw and terminal.encoding.startswith("utf"):
+        return LiveConsole(terminal)
+    return Console(terminal)

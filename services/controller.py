@@ -1,0 +1,236 @@
+"""The training loop.
+
+    ┌─▶ lease prompts ─▶ collect (workers write, reward servers score) ─▶ learner.update ─┐
+    │                                                                                     │
+    └── evaluate, save ◀── workers.load_weights ◀── learner.publish ◀─────────────────────┘
+
+Strictly synchronous: every rollout is written by the weights that it then trains. The loop knows
+neither Ray nor torch; it speaks to `contracts.clients`.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from contracts.clients import LearnerClient, RewardClient, RolloutClient
+from contracts.errors import RunError
+from contracts.rollout import Lease
+from services import checkpoints
+from services.collecting import Collected, FailureBudget, collect
+from services.console import Console
+from services.evaluation import Evaluation, evaluate, reward_statistics
+from services.interrupts import Interrupted, StopRequest
+from services.leasing import LeaseSource
+from services.run_folder import RunFolder
+from services.settings import RunSettings
+from services.tracking import Tracker
+
+SHOWN_SAMPLES = 20  # rows of an evaluation that go to the tracker's table
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    workers: RolloutClient
+    rewards: RewardClient
+    learner: LearnerClient
+
+
+class Controller:
+    """Runs iterations, and is the only one who writes to the run's folder."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        clients: Clients,
+        source: LeaseSource,
+        evaluation_leases: Mapping[str, Sequence[Lease]],
+        *,
+        folder: RunFolder,
+        tracker: Tracker,
+        console: Console,
+        stop: StopRequest,
+    ) -> None:
+        self._settings, self._clients, self._source = settings, clients, source
+        self._evaluation_leases = evaluation_leases
+        self._folder, self._tracker, self._console, self._stop = folder, tracker, console, stop
+        self._failures = FailureBudget(settings.reward_servers.max_failures)
+        self._iteration = 0
+        self._boundary: dict[str, Any] = {}  # the loop's state at the last iteration's end
+        self._saved_at = -1
+
+    def run(self) -> None:
+        """All iterations that are left.
+
+        Raises:
+            Interrupted: a stop was asked for; everything up to the last whole iteration is saved.
+        """
+        self._resume()
+        settings, console = self._settings, self._console
+        console.start(settings.run_name, settings.iterations, self._iteration + 1)
+        try:
+            self._push_weights()
+            if self._iteration == 0:
+                self._evaluate("validation", "test")
+            while self._iteration < settings.iterations:
+                self._one_iteration()
+            if not self._evaluated("test"):
+                self._evaluate(*([] if self._evaluated("validation") else ["validation"]), "test")
+        except Interrupted:
+            console.note("stopping: saving the last whole iteration", "warning")
+            self._save()
+            raise
+        self._save()
+        self._clients.learner.export(str(self._folder.model))
+
+    def _one_iteration(self) -> None:
+        started = time.perf_counter()
+        rollout = self._settings.rollout
+        leases = self._source.lease(rollout.prompts_per_iteration)
+        found = self._collect(leases)
+        if not found.rollouts:
+            raise RunError(f"iteration {self._iteration + 1}: none of {len(leases)} rollouts could be scored")
+        trained = self._clients.learner.update(found.rollouts, _UpdateBar(self._console))
+        weights_s = self._push_weights()
+        self._iteration += 1
+        self._remember()
+        info = rollout_info(found, trained, weights_s, time.perf_counter() - started)
+        self._log(info, training_info(trained))
+        self._periodically()
+
+    def _collect(self, leases: Sequence[Lease]) -> Collected:
+        return collect(leases, *self._collecting)
+
+    @property
+    def _collecting(self) -> tuple[Any, ...]:
+        servers = self._settings.reward_servers
+        slowest = max(servers.for_label(part.label).timeout_s for part in self._settings.reward)
+        patience_s = (servers.retries + 2) * slowest + 60.0  # the client's own deadlines come first
+        clients = self._clients
+        return (
+            clients.workers,
+            clients.rewards,
+            self._failures,
+            self._console,
+            self._stop.check,
+            patience_s,
+        )
+
+    def _push_weights(self) -> float:
+        started = time.perf_counter()
+        self._clients.workers.load_weights(self._clients.learner.publish())
+        return time.perf_counter() - started
+
+    def _periodically(self) -> None:
+        settings, iteration = self._settings, self._iteration
+        last = iteration == settings.iterations
+        if settings.evaluate_every and iteration % settings.evaluate_every == 0 and not last:
+            self._evaluate("validation")
+        if settings.save_every and iteration % settings.save_every == 0 and not last:
+            self._save()
+
+    def _evaluate(self, *splits: str) -> None:
+        for split in splits:
+            found = evaluate(split, self._evaluation_leases[split], *self._collecting)
+            short = {"validation": "val"}.get(split, split)
+            self._folder.append_evaluation(self._iteration, split, found.metrics)
+            self._folder.write_predictions(self._iteration, split, found.rows)
+            self._console.evaluation_done(split, self._iteration, found.metrics)
+            self._track_evaluation(short, found)
+
+    def _track_evaluation(self, split: str, found: Evaluation) -> None:
+        self._tracker.log_metrics(
+            {f"{split}/{key}": value for key, value in found.metrics.items()}, self._iteration
+        )
+        self._tracker.log_samples(found.rows[:SHOWN_SAMPLES], self._iteration, split)
+
+    def _evaluated(self, split: str) -> bool:
+        return any(row["epoch"] == self._iteration for row in self._folder.evaluations(split))
+
+    def _log(self, info: Mapping[str, float], training: Mapping[str, float]) -> None:
+        self._folder.append_rollout_info(self._iteration, info)
+        self._folder.append_training_info(self._iteration, training)
+        self._tracker.log_metrics({**info, **training}, self._iteration)
+        self._console.iteration_done(self._iteration, {**info, **training})
+
+    # ---- resuming ----
+
+    def _remember(self) -> None:
+        self._boundary = {
+            "iteration": self._iteration,
+            "source": self._source.state(),
+            "reward_failures": self._failures.count,
+        }
+
+    def _save(self) -> None:
+        if self._saved_at == self._iteration:
+            return
+        state = self._boundary | {"tracking_run_id": self._tracker.run_id}
+        checkpoints.save(
+            self._folder, self._iteration, self._clients.learner.save, state, self._settings.keep_checkpoints
+        )
+        self._saved_at = self._iteration
+
+    def _resume(self) -> None:
+        found = checkpoints.latest(self._folder)
+        if found is None:
+            self._folder.truncate_after(-1)
+            self._remember()
+            return
+        self._iteration, path = found
+        state = checkpoints.read_state(path)
+        self._clients.learner.load(str(path))
+        self._source.restore(state["source"])
+        self._failures.count = state["reward_failures"]
+        self._folder.truncate_after(self._iteration)
+        self._saved_at = self._iteration
+        self._remember()
+        self._console.note(f"resumed from {path}")
+
+
+class _UpdateBar:
+    """The learner's (phase, done, total) as a bar of the console."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._shown = console, 0
+        console.phase("update")
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        if phase != "update":
+            return
+        if not self._shown:
+            self._console.phase("update", total)
+        self._console.advance("update", done - self._shown)
+        self._shown = done
+
+
+def rollout_info(
+    found: Collected, trained: Mapping[str, float], weights_s: float, iteration_s: float
+) -> dict[str, float]:
+    """One line of rollout_info.jsonl: rewards, KL, lengths, and where the time went."""
+    generated = sum(rollout.num_generated for rollout in found.rollouts)
+    stopped = sum(rollout.finish_reason == "stop" for rollout in found.rollouts)
+    info = reward_statistics(found.rollouts)
+    info |= {
+        key: value for key, value in trained.items() if key.startswith(("kl/", "staleness/", "mismatch"))
+    }
+    info |= {
+        "reward/failures": float(found.num_failed),
+        "finish/stop": stopped / len(found.rollouts),
+        "time/rollout_s": found.rollout_s,
+        "time/reward_s": found.reward_s,
+        "time/score_s": trained["time/score_s"],
+        "time/update_s": trained["time/update_s"],
+        "time/weights_s": weights_s,
+        "time/iteration_s": iteration_s,
+        "throughput/generated_tokens_per_s": generated / found.rollout_s,
+        "throughput/trained_tokens_per_s": trained["tokens/trained"] / max(trained["time/update_s"], 1e-9),
+        "throughput/sequences_per_s": len(found.rollouts) / iteration_s,
+    }
+    return info
+
+
+def training_info(trained: Mapping[str, float]) -> dict[str, float]:
+    """One line of training_info.jsonl: what the update says of itself."""
+    elsewhere = ("kl/", "staleness/", "mismatch", "time/", "tokens/")
+    return {key: value for key, value in trained.items() if not key.startswith(elsewhere)}

@@ -1,0 +1,93 @@
+"""`whetstone doctor`: what this machine has, what a run will use, what is missing and how to mend it.
+
+Nothing heavy is imported, unless there is a GPU: then torch is asked whether it can use it.
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from services.installation import (
+    IMAGE_AND_SOUND,
+    VLLM_PACKAGES,
+    image_and_sound,
+    installed_versions,
+    packages,
+    python,
+    vllm_package,
+)
+from services.machine import Finding, Gpus, Status, cores, disk, find_gpus, gpu, memory, port, shared_memory
+
+PORTS = {8000: "whetstone serve", 8265: "Ray's dashboard"}
+
+SIGNS: dict[Status, tuple[str, str]] = {
+    "ok": ("✓", "green"),
+    "warning": ("!", "yellow"),
+    "missing": ("✗", "red"),
+}
+
+
+def run(argv: Sequence[str]) -> int:
+    """The command: 0 if a run is possible here, else 1."""
+    parser = argparse.ArgumentParser(
+        prog="whetstone doctor", description="Say what this machine has and what is missing."
+    )
+    parser.add_argument("--json", action="store_true", help="print an array of findings")
+    arguments = parser.parse_args(argv)
+    findings = examine()
+    if arguments.json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=1, ensure_ascii=False))
+    else:
+        _print_table(findings)
+    return int(any(finding.status == "missing" for finding in findings))
+
+
+def examine(folder: Path | None = None) -> list[Finding]:
+    """Everything, in the order in which a person reads it."""
+    gpus = find_gpus()
+    installed = installed_versions((*VLLM_PACKAGES, *IMAGE_AND_SOUND, "torch"))
+    return [
+        cores(),
+        memory(),
+        disk(folder or Path.cwd()),
+        shared_memory(),
+        gpu(gpus),
+        python(),
+        *packages(),
+        vllm_package(installed, has_gpu=gpus.usable),
+        *image_and_sound(installed),
+        *(port(number, user) for number, user in PORTS.items()),
+        plan(installed, gpus),
+    ]
+
+
+def plan(installed: Mapping[str, str | None], gpus: Gpus) -> Finding:
+    """What a run takes when nothing else is asked for."""
+    engine = "vLLM" if any(installed.get(name) for name in VLLM_PACKAGES) else "transformers"
+    device, dtype = ("GPU", "bfloat16") if gpus.usable else ("CPU", "float32")
+    threads = os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))
+    address = os.environ.get("RAY_ADDRESS")
+    where = f", in the Ray cluster at {address}" if address else ""
+    return Finding("a run uses", "ok", f"{engine} on the {device}, {dtype}, {threads} threads{where}")
+
+
+def _print_table(findings: Sequence[Finding]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    for finding in findings:
+        sign, colour = SIGNS[finding.status]
+        found = Text(finding.found)
+        if finding.remedy and finding.status != "ok":
+            found.append(f"\n→ {finding.remedy}", style="bold")
+        table.add_row(Text(sign, style=colour), Text(finding.topic, style="dim"), found)
+    console = Console(highlight=False)
+    console.print(table)
+    count = sum(finding.status == "missing" for finding in findings)
+    verdict = "A run is possible here." if not count else "A run is not possible yet: mend what has a ✗."
+    console.print(f"\n{verdict}", style="bold")

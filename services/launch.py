@@ -1,0 +1,113 @@
+"""Where everything is started: Ray, the learner's actor, the workers, the reward servers. Nowhere else.
+
+Importing this module imports Ray; `services/train.py` does so only after everything that can be
+refused has been checked.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import ray
+
+from contracts.scores import MetricValue, Sample, Score
+from learner.group import LearnerGroup
+from learner.learner import Learner
+from reward_servers.app import deploy
+from reward_servers.client import RewardClient, compute_metrics
+from reward_servers.settings import Part, RewardServersSettings
+from rollout_workers.engines.dtypes import engine_dtype
+from rollout_workers.fleet import Fleet
+from rollout_workers.worker import RolloutWorker, engine_name
+from services.settings import RunSettings
+
+ACTOR_THREADS = 6  # calls answered at once: polls, weights and questions, while an engine computes
+
+
+@dataclass(frozen=True, slots=True)
+class RewardServers:
+    """`contracts.clients.RewardClient`: rewards and metrics of one run."""
+
+    client: RewardClient
+    metrics: tuple[Part, ...]
+    settings: RewardServersSettings
+
+    def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]:
+        return self.client.submit(samples)
+
+    def compute_metrics(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
+        if not self.metrics:
+            return {}
+        patience_s = max(self.settings.for_label(part.label).timeout_s for part in self.metrics)
+        return compute_metrics(self.metrics, samples, patience_s, self.settings.retries)
+
+
+@contextlib.contextmanager
+def cluster() -> Iterator[None]:
+    """Ray: the cluster of RAY_ADDRESS, or one of this machine's own, on loopback, for as long as needed."""
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if "RAY_ADDRESS" in os.environ:
+        ray.init(**quiet)
+    else:
+        # Threads, not Ray's processor counts, share a single machine's cores: actors ask for none.
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        ray.init(address="local", include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def start_fleet(settings: RunSettings, model: str, note: Callable[[str], None]) -> Fleet:
+    """The rollout workers, starting; `wait_until_ready` waits for them."""
+    rollout = settings.rollout
+    engine = engine_name(rollout)
+    options = _placement(settings, rollout.num_threads)
+    tokenizer = settings.model.tokenizer or model
+
+    def make_worker() -> object:
+        actor = ray.remote(RolloutWorker).options(max_concurrency=ACTOR_THREADS, **options)
+        return actor.remote(model, tokenizer, None, engine, rollout)
+
+    return Fleet(make_worker, rollout, note)
+
+
+def start_learner(settings: RunSettings) -> LearnerGroup:
+    actor = ray.remote(Learner).options(
+        max_concurrency=2, **_placement(settings, settings.learner.num_threads)
+    )
+    learner = actor.remote(
+        settings.model,
+        settings.algorithm,
+        settings.learner,
+        seed=settings.seed,
+        iterations=settings.iterations,
+    )
+    return LearnerGroup(learner, engine_dtype(settings.rollout), settings.learner.update_timeout_s)
+
+
+def start_rewards(settings: RunSettings) -> RewardServers:
+    """Every reward and metric of the run, deployed and answering."""
+    deploy(settings.reward, settings.metrics, settings.reward_servers, http=False)
+    client = RewardClient(settings.reward, settings.reward_servers)
+    return RewardServers(client, settings.metrics, settings.reward_servers)
+
+
+def _placement(settings: RunSettings, num_threads: int | None) -> dict[str, object]:
+    """Where an actor runs: a share of a GPU where there are any, and how many threads it may use.
+
+    Ray gives an actor without processors of its own a single thread unless told otherwise.
+    """
+    threads = str(num_threads or os.cpu_count() or 1)
+    num_gpus = ray.cluster_resources().get("GPU", 0)
+    wanted = settings.rollout.num_workers + 1  # and the learner
+    share = 0.0 if not num_gpus else (1.0 if num_gpus >= wanted else num_gpus / wanted)
+    return {
+        "num_cpus": 0,
+        "num_gpus": share,
+        "runtime_env": {"env_vars": {"OMP_NUM_THREADS": threads}},
+    }

@@ -1,0 +1,99 @@
+"""Prompts become leases: tokenized, numbered, seeded, in an order that a resumed run continues exactly."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from contracts.rollout import Lease, Prompt, Sampling
+from services.prompt_order import PromptOrder
+
+EVALUATION = 2**48  # evaluation leases count from here, so that they never touch the training order
+
+
+class PromptTokens:
+    """Texts to tokens, as the model reads them."""
+
+    def __init__(self, tokenizer: Any, max_prompt_tokens: int | None) -> None:
+        self._tokenizer = tokenizer
+        self._tokenizer.truncation_side = "left"  # a prompt's end matters more than its beginning
+        self._max = max_prompt_tokens
+
+    def __call__(self, text: str) -> tuple[int, ...]:
+        cut = {"truncation": True, "max_length": self._max} if self._max else {}
+        tokens = self._tokenizer(text, **cut)["input_ids"]
+        if tokens:
+            return tuple(tokens)
+        # An empty prompt: a model still needs one token to start from.
+        start = self._tokenizer.bos_token_id
+        return (self._tokenizer.eos_token_id if start is None else start,)
+
+
+class LeaseSource:
+    """Hands out the training prompts, `group_size` leases each.
+
+    Example: with a group size of 2, `lease(1)` gives leases 0 and 1, both of group 0 and one prompt.
+    """
+
+    def __init__(
+        self,
+        prompts: Sequence[Prompt],
+        to_tokens: PromptTokens,
+        sampling: Sampling,
+        *,
+        group_size: int,
+        seed: int,
+    ) -> None:
+        self._prompts, self._to_tokens, self._sampling = prompts, to_tokens, sampling
+        self._group_size, self._seed = group_size, seed
+        self._order = PromptOrder(len(prompts), seed)
+        self._next_id = 0
+
+    def lease(self, num_prompts: int) -> list[Lease]:
+        return [
+            self._next(prompt) for prompt in self._order.next(num_prompts) for _ in range(self._group_size)
+        ]
+
+    def _next(self, index: int) -> Lease:
+        prompt, lease_id = self._prompts[index], self._next_id
+        self._next_id += 1
+        return Lease(
+            id=lease_id,
+            prompt=prompt,
+            tokens=self._to_tokens(prompt.text),
+            group=lease_id // self._group_size,
+            seed=lease_seed(self._seed, lease_id),
+            sampling=self._sampling,
+        )
+
+    def state(self) -> dict[str, Any]:
+        return {"order": self._order.state(), "next_id": self._next_id}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._order = PromptOrder.from_state(state["order"])
+        self._next_id = int(state["next_id"])
+
+
+def evaluation_leases(
+    prompts: Sequence[Prompt], to_tokens: PromptTokens, sampling: Sampling, *, samples: int, seed: int
+) -> list[Lease]:
+    """`samples` leases a prompt. Their seeds are the same at every evaluation: differences between two
+    evaluations come from the weights alone.
+    """
+    return [
+        Lease(
+            id=EVALUATION + index * samples + k,
+            prompt=prompt,
+            tokens=to_tokens(prompt.text),
+            group=index,
+            seed=lease_seed(seed, EVALUATION + index * samples + k),
+            sampling=sampling,
+        )
+        for index, prompt in enumerate(prompts)
+        for k in range(samples)
+    ]
+
+
+def lease_seed(run_seed: int, lease_id: int) -> int:
+    """Independent of every other lease's, and of who works on it."""
+    return int(np.random.SeedSequence((run_seed, lease_id)).generate_state(1, np.uint64)[0] >> np.uint64(1))

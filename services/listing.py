@@ -1,0 +1,125 @@
+"""`whetstone list KIND [--json]`: every built-in block of a kind, what it is, and its options."""
+
+import argparse
+import json
+import sys
+import types
+from collections.abc import Mapping
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from contracts.components import find
+from contracts.errors import InputError, did_you_mean
+from contracts.settings import Settings
+from learner.algorithms import ALGORITHMS
+from reward_servers.metrics import METRICS
+from reward_servers.rewards import REWARDS
+from services.tasks import TASKS
+
+TABLES: dict[str, tuple[str, Mapping[str, str]]] = {
+    "tasks": ("task", TASKS),
+    "rewards": ("reward", REWARDS),
+    "metrics": ("metrics", METRICS),
+    "algorithms": ("algorithm", ALGORITHMS),
+}
+ENVIRONMENTS = {"single_turn": "One prompt, one answer: plain text generation."}
+KINDS = (*TABLES, "environments")
+BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+
+
+def run(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser("whetstone list", description=__doc__)
+    parser.add_argument("kind", metavar="|".join(KINDS))
+    parser.add_argument("--json", action="store_true", help="an array of name, description, options")
+    arguments = parser.parse_args(argv)
+    if arguments.kind not in KINDS:
+        raise InputError(f"{arguments.kind}: no such kind{did_you_mean(arguments.kind, KINDS)}")
+    found = blocks(arguments.kind)
+    if arguments.json:
+        print(json.dumps(found, indent=2))
+    else:
+        _print_blocks(found, key=TABLES.get(arguments.kind, ("",))[0])
+    return 0
+
+
+def blocks(kind: str) -> list[dict[str, Any]]:
+    """The built-in blocks of one of `KINDS`.
+
+    Example of one: `{"name": "rouge", "description": "ROUGE F1 …", "options": {"rouge_type":
+    {"type": "'rouge1' | 'rouge2' | …", "default": "rougeL"}}}`. An option that must be given has no default.
+    """
+    if kind == "environments":
+        return [{"name": name, "description": what, "options": {}} for name, what in ENVIRONMENTS.items()]
+    key, table = TABLES[kind]
+    return [_block(name, find(key, name, table)) for name in table]
+
+
+def options_of(found: type[Settings], owner: Any = None, prefix: str = "") -> dict[str, dict[str, Any]]:
+    """The options of a component, those of its nested settings with dotted names.
+
+    `owner` is the object that gives nested settings their defaults; None: the class's own.
+    """
+    options: dict[str, dict[str, Any]] = {}
+    for name, field in found.model_fields.items():
+        required = owner is None and field.is_required()
+        default = None if required else getattr(owner, name, field.get_default(call_default_factory=True))
+        if isinstance(default, Settings):
+            options |= options_of(type(default), default, f"{prefix}{name}.")
+        else:
+            shown = list(default) if isinstance(default, tuple) else default
+            options[prefix + name] = {"type": _type_of(field), **({} if required else {"default": shown})}
+    return options
+
+
+def _block(name: str, found: type) -> dict[str, Any]:
+    text = sys.modules[found.__module__].__doc__ or found.__doc__ or ""
+    options = options_of(found) if issubclass(found, Settings) else {}
+    return {"name": name, "description": text.strip().split("\n")[0], "options": options}
+
+
+def _type_of(field: FieldInfo) -> str:
+    bounds = [
+        f"{sign} {getattr(rule, name)}"
+        for rule in field.metadata
+        for name, sign in BOUNDS.items()
+        if getattr(rule, name, None) is not None
+    ]
+    return ", ".join([_type_name(field.annotation), *bounds])
+
+
+def _type_name(annotation: Any) -> str:
+    """
+    >>> _type_name(Literal["a", "b"] | None)
+    "'a' | 'b' | null"
+    >>> _type_name(tuple[str, ...])
+    'list of str'
+    """
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return " | ".join(repr(value) for value in arguments)
+    if origin in (Union, types.UnionType):
+        return " | ".join(_type_name(argument) for argument in arguments)
+    if origin in (tuple, list):
+        return f"list of {_type_name(arguments[0])}"
+    if origin is dict:
+        return f"mapping of {_type_name(arguments[0])} to {_type_name(arguments[1])}"
+    return "null" if annotation is type(None) else getattr(annotation, "__name__", str(annotation))
+
+
+def _print_blocks(found: list[dict[str, Any]], key: str) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    for block in found:
+        console.print(f"[bold]{escape(block['name'])}[/bold]: {escape(block['description'])}")
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for name, option in block["options"].items():
+            default = json.dumps(option["default"]) if "default" in option else "required"
+            table.add_row(
+                "", f"[cyan]{escape(f'{key}.{name}')}[/cyan]", escape(default), escape(option["type"])
+            )
+        if block["options"]:
+            console.print(table)

@@ -1,0 +1,216 @@
+"""A model as files: whether it is one, how many parameters it has, how long its window is. Without torch."""
+
+import difflib
+import importlib.util
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import InputError
+from learner.settings import ModelSettings
+from services.hub import use_cache_if_unreachable
+
+TOKENIZER_FILES = (
+    ("tokenizer.json",),
+    ("tokenizer.model",),
+    ("spiece.model",),
+    ("vocab.json", "merges.txt"),
+    ("vocab.txt",),
+)
+SMALL_FILES = [
+    "config.json",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "spiece.model",
+    "vocab.*",
+    "merges.txt",
+]
+WINDOW_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
+HUB_NAME = re.compile(r"^[\w-][\w.-]*(/[\w-][\w.-]*)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """A model that passed the checks.
+
+    Example: `ModelFiles(Path("gpt2"), Path("gpt2"), {"model_type": "gpt2", …}, num_parameters=124439808)`
+    """
+
+    folder: Path
+    tokenizer_folder: Path
+    config: Mapping[str, Any]
+    num_parameters: int | None  # None: the weights are still on the hub
+
+    @property
+    def window(self) -> int | None:
+        """The most tokens the model can read; None when its positions have no end."""
+        inner = self.config.get("text_config", {})
+        for key in WINDOW_KEYS:
+            if isinstance(found := self.config.get(key, inner.get(key)), int):
+                return found
+        return None
+
+
+def read_model(settings: ModelSettings) -> ModelFiles:
+    """Check the model's files and read what can be read without loading it.
+
+    Raises:
+        InputError: the path is missing or holds no model; weights or tokenizer are missing or cut short;
+            the kind of model is unknown, or it is no causal language model.
+    """
+    where = f"model.path={settings.path}"
+    folder = _folder_of(settings.path, settings.revision, where)
+    config = _config_of(folder, where)
+    _check_kind(config, where)
+    num_parameters = count_parameters(folder, where) if Path(settings.path).is_dir() else None
+    if settings.tokenizer is None:
+        return ModelFiles(folder, _check_tokenizer(folder, where), config, num_parameters)
+    where = f"model.tokenizer={settings.tokenizer}"
+    tokenizer_folder = _check_tokenizer(_folder_of(settings.tokenizer, None, where), where)
+    return ModelFiles(folder, tokenizer_folder, config, num_parameters)
+
+
+def count_parameters(folder: Path, where: str) -> int:
+    """The numbers in the weight files: from safetensors' headers, or from the size of PyTorch's own format.
+
+    Raises:
+        InputError: there are none, one is missing, or one is cut short.
+    """
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        names = set(_json_of(index, where)["weight_map"].values())
+        return sum(_count_in_safetensors(folder / name, where) for name in sorted(names))
+    if (folder / "model.safetensors").exists():
+        return _count_in_safetensors(folder / "model.safetensors", where)
+    pickled = sorted(folder.glob("pytorch_model*.bin"))
+    if pickled:
+        return sum(file.stat().st_size for file in pickled) // 4
+    raise InputError(
+        f"{where}: the weights are missing: expected model.safetensors (or its parts and their index) "
+        f"or pytorch_model.bin; there is: {_names_in(folder)}"
+    )
+
+
+def _folder_of(path: str, revision: str | None, where: str) -> Path:
+    folder = Path(path)
+    if folder.is_dir():
+        return folder
+    if folder.is_file():
+        raise InputError(
+            f"{where} is a file; expected the folder that holds config.json, weights and tokenizer"
+        )
+    if path.startswith("~"):
+        raise InputError(f"{where}: ~ is not expanded here; write {folder.expanduser()}")
+    if not HUB_NAME.match(path):
+        raise InputError(f"{where}: there is no such folder")
+    return _folder_from_hub(path, revision, where)
+
+
+def _folder_from_hub(name: str, revision: str | None, where: str) -> Path:
+    """Configuration and tokenizer of a model on the hub, or in its cache; the weights can wait."""
+    reachable = use_cache_if_unreachable()
+    from huggingface_hub import snapshot_download
+
+    try:
+        found = snapshot_download(name, revision=revision, allow_patterns=SMALL_FILES)
+    except Exception as error:  # the hub's client raises some twenty kinds, each of them the same to a user
+        reason = (
+            f"the hub has it not: {str(error).strip().splitlines()[0]}"
+            if reachable
+            else "the hub can't be reached, and its cache on this machine has no such model"
+        )
+        raise InputError(f"{where}: there is no such folder, and {reason}") from None
+    return Path(found)
+
+
+def _config_of(folder: Path, where: str) -> dict[str, Any]:
+    if not (folder / "config.json").exists():
+        inner = folder / "model" / "config.json"
+        hint = f"\nIs it a run? Then its model is in {inner.parent}." if inner.exists() else ""
+        raise InputError(f"{where} is no model: it has no config.json; there is: {_names_in(folder)}{hint}")
+    return _json_of(folder / "config.json", where)
+
+
+def _check_kind(config: Mapping[str, Any], where: str) -> None:
+    kind = config.get("model_type")
+    known = _known_kinds()
+    if known and kind not in known:
+        near = difflib.get_close_matches(str(kind), known, n=1)
+        meant = f"; did you mean '{near[0]}'?" if near else ""
+        code = " Code that a model brings along is never run." if "auto_map" in config else ""
+        raise InputError(
+            f"{where}: transformers {version('transformers')} knows no model_type {kind!r} "
+            f"(in config.json){meant}{code}"
+        )
+    classes = config.get("architectures") or []
+    if classes and not any("CausalLM" in name or "LMHead" in name for name in classes):
+        raise InputError(
+            f"{where} is a {classes[0]}; expected a causal language model (…ForCausalLM or …LMHeadModel)"
+        )
+
+
+def _known_kinds() -> list[str]:
+    """The model types of transformers, from a file in it that imports nothing: all of it takes seconds.
+
+    Where another version lays them out differently there are none, and transformers itself will judge.
+    """
+    package = importlib.util.find_spec("transformers")
+    if package is None or not package.submodule_search_locations:
+        return []
+    file = Path(package.submodule_search_locations[0]) / "models" / "auto" / "auto_mappings.py"
+    if not file.exists():
+        return []
+    spec = importlib.util.spec_from_file_location("transformers_model_types", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return list(getattr(module, "CONFIG_MAPPING_NAMES", ()))
+
+
+def _check_tokenizer(folder: Path, where: str) -> Path:
+    if not any(all((folder / name).exists() for name in names) for names in TOKENIZER_FILES):
+        expected = ", ".join(" and ".join(names) for names in TOKENIZER_FILES)
+        raise InputError(
+            f"{where}: the tokenizer is missing: expected one of {expected}; there is: {_names_in(folder)}. "
+            f"A tokenizer from elsewhere is given by model.tokenizer=FOLDER"
+        )
+    return folder
+
+
+def _count_in_safetensors(file: Path, where: str) -> int:
+    """The numbers in one file. Its first 8 bytes are the length of a JSON header with shapes and offsets."""
+    if not file.exists():
+        raise InputError(f"{where}: {file.name} is missing, which model.safetensors.index.json names")
+    try:
+        with file.open("rb") as opened:
+            length = int.from_bytes(opened.read(8), "little")
+            header = json.loads(opened.read(min(length, file.stat().st_size)))
+        tensors = [entry for name, entry in header.items() if name != "__metadata__"]
+        end = 8 + length + max(entry["data_offsets"][1] for entry in tensors)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{where}: {file.name} is no safetensors file: {error}") from None
+    if end != file.stat().st_size:
+        raise InputError(
+            f"{where}: {file.name} is cut short: {file.stat().st_size} bytes, expected {end}. Fetch it again"
+        )
+    return sum(math.prod(entry["shape"]) for entry in tensors)
+
+
+def _json_of(file: Path, where: str) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{where}: {file.name} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{where}: {file.name}: expected an object {{…}}, got {type(found).__name__}")
+    return found
+
+
+def _names_in(folder: Path) -> str:
+    names = sorted(path.name for path in folder.iterdir())
+    return ", ".join(names[:10]) + (" …" if len(names) > 10 else "") or "nothing"

@@ -1,0 +1,148 @@
+"""Everything that can be refused before anything is started, the cheap checks first."""
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any, Protocol
+
+from contracts.components import find
+from contracts.errors import InputError
+from contracts.rollout import Prompt
+from reward_servers.metrics import METRICS
+from reward_servers.rewards import REWARDS
+from services.memory import check_memory
+from services.model_files import ModelFiles, read_model
+from services.settings import RunSettings
+from services.tasks.base import SPLITS, ReadsAhead, Split
+
+PROMPTS_AT_ONCE = 1000  # tokenized together
+
+
+class CountsTokens(Protocol):
+    def __call__(self, texts: list[str]) -> list[int]: ...
+
+
+def check(settings: RunSettings) -> None:
+    """Refuse a run that can't work. Nothing is started, nothing written.
+
+    Raises:
+        InputError: model, tokenizer, data, memory or a combination of settings is wrong.
+    """
+    model = read_model(settings.model)
+    room = _room_for_prompts(settings, model)
+    if model.num_parameters is not None:
+        check_memory(settings, model.num_parameters)
+    count = _token_counter(model)
+    if isinstance(settings.task, ReadsAhead):
+        for split in SPLITS:
+            _check_prompts(settings, settings.task.first_prompts(split), count, room)
+    for split in SPLITS:
+        _check_prompts(settings, prompts_of(settings, split), count, room)
+
+
+def prompts_of(settings: RunSettings, split: Split) -> Sequence[Prompt]:
+    """The task's prompts, checked to be some.
+
+    Raises:
+        InputError: the task can't read its data, or returns something else than prompts.
+    """
+    where = f"task={settings.task_name}: prompts({split!r})"
+    try:
+        prompts = settings.task.prompts(split)
+    except InputError:
+        raise
+    except Exception as error:  # a user's task may raise anything
+        raise InputError(f"{where} raised {type(error).__name__}: {error}") from error
+    if not isinstance(prompts, Sequence) or len(prompts) == 0:
+        raise InputError(f"{where}: expected a list of at least one prompt, got {_shown(prompts)}")
+    for prompt in prompts:
+        if not isinstance(prompt, Prompt):
+            raise InputError(f"{where}: expected contracts.rollout.Prompt, got {_shown(prompt)}")
+    return prompts
+
+
+def _room_for_prompts(settings: RunSettings, model: ModelFiles) -> int | None:
+    """The most tokens a prompt may have, so that the response fits behind it; None: no limit."""
+    if model.window is None:
+        return None
+    max_tokens = max(settings.sampling().max_tokens, settings.sampling(evaluating=True).max_tokens)
+    room = model.window - max_tokens
+    if room < 1:
+        raise InputError(
+            f"max_tokens={max_tokens} leaves no room for a prompt: the model's window is {model.window} "
+            f"tokens. Lower rollout.max_tokens or evaluation.max_tokens"
+        )
+    return room
+
+
+def _check_prompts(
+    settings: RunSettings, prompts: Sequence[Prompt], count: CountsTokens, room: int | None
+) -> None:
+    _check_references(settings, prompts)
+    cut_to = settings.rollout.max_prompt_tokens
+    for prompt, length in _with_lengths(prompts, count):
+        if room is not None and min(length, cut_to or length) > room:
+            raise InputError(
+                f"prompt {prompt.id} has {length} tokens, and the model's window leaves room for {room} "
+                f"beside the response. rollout.max_prompt_tokens={room} keeps the last {room} of each; "
+                f"or lower rollout.max_tokens"
+            )
+
+
+def _check_references(settings: RunSettings, prompts: Sequence[Prompt]) -> None:
+    """Graders that compare with references need some."""
+    lacking = next((prompt for prompt in prompts if not prompt.references), None)
+    if lacking is None:
+        return
+    for key, parts, table in (("reward", settings.reward, REWARDS), ("metrics", settings.metrics, METRICS)):
+        for part in parts:
+            if getattr(find(key, part.name, table), "needs_references", False):
+                raise InputError(
+                    f"{key}={part.name} compares with references, and prompt {lacking.id} has none. The task "
+                    f"prompts takes them from a column of yours: task.references_column="
+                )
+
+
+def _with_lengths(prompts: Sequence[Prompt], count: CountsTokens) -> Iterable[tuple[Prompt, int]]:
+    remaining = iter(prompts)
+    while some := list(islice(remaining, PROMPTS_AT_ONCE)):
+        yield from zip(some, count([prompt.text for prompt in some]), strict=True)
+
+
+def _token_counter(model: ModelFiles) -> CountsTokens:
+    """How many tokens texts have, special ones included, as the model reads them.
+
+    Raises:
+        InputError: the tokenizer does not load, or belongs to a model with more tokens.
+    """
+    file = model.tokenizer_folder / "tokenizer.json"
+    try:
+        fast = _fast_tokenizer(str(file)) if file.exists() else _slow_tokenizer(str(model.tokenizer_folder))
+    except Exception as error:  # the tokenizers' own errors are plain Exceptions
+        raise InputError(f"the tokenizer in {model.tokenizer_folder} does not load: {error}") from None
+    rows = model.config.get("vocab_size")
+    if isinstance(rows, int) and fast.get_vocab_size() > rows:
+        raise InputError(
+            f"the tokenizer in {model.tokenizer_folder} has {fast.get_vocab_size()} tokens, the model "
+            f"{rows}: it belongs to another model. Give the right one: model.tokenizer=FOLDER"
+        )
+    return lambda texts: [len(encoding.ids) for encoding in fast.encode_batch(texts)]
+
+
+def _fast_tokenizer(file: str) -> Any:
+    from tokenizers import Tokenizer
+
+    loaded = Tokenizer.from_file(file)
+    loaded.no_truncation()
+    loaded.no_padding()
+    return loaded
+
+
+def _slow_tokenizer(folder: str) -> Any:
+    """From vocabulary files; transformers turns them into a fast one, which takes it seconds to import."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder).backend_tokenizer
+
+
+def _shown(value: object) -> str:
+    return f"{type(value).__name__} {value!r:.80}"

@@ -1,0 +1,208 @@
+"""A run's folder: its names, who may start in it, and writing it so that a crash leaves it readable.
+
+    <output_dir>/<run_name>/
+        config.yaml                                 the resolved configuration
+        rollout_info.jsonl  training_info.jsonl     {"iteration": n, "reward/mean": …}, a line an iteration
+        val_split_metrics.jsonl  test_…             {"epoch": n, "metrics": {…}}, a line an evaluation
+        epoch_<n>_<split>_split_predictions.json    a list with a row for each prompt
+        checkpoints/<iteration>/                    a bare number once complete, another name before
+        model/  report.html  learning_curves.png  log.txt
+
+Iterations count from 1; epoch n of an evaluation is the number of iterations before it, so 0 is the
+untrained model.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from contracts.errors import InputError
+from services import run_claim
+from services.json_lines import read_rows, to_line, without_nan, write_atomically
+
+INFO_FILES = ("rollout_info.jsonl", "training_info.jsonl")
+SPLITS = ("val", "test")
+SHORT_SPLITS = {"validation": "val"}  # the file names say val
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The folder of one run, `open`ed to write or simply made from a path to read.
+
+    Example: `RunFolder(Path("runs/numbers")).rollout_info()[-1]["reward/mean"]`
+    """
+
+    path: Path
+
+    @classmethod
+    def open(
+        cls,
+        output_dir: str | os.PathLike[str],
+        run_name: str,
+        config: Mapping[str, Any],
+        resume: Literal["auto", "never"],
+    ) -> "RunFolder":
+        """Make the folder, or take the existing one of the same run; `config` becomes its config.yaml.
+
+        Raises:
+            InputError: the name is no folder name; the place can't be written; the folder belongs to
+                something else, to a run with another configuration, or to one that is running now;
+                or it holds results and `resume` is "never". Nothing in it was touched then.
+        """
+        if Path(run_name).name != run_name or run_name in ("", ".."):
+            raise InputError(f"run_name={run_name!r}: expected a single folder name, without slashes")
+        folder = cls(Path(output_dir).absolute() / run_name)
+        asked = run_claim.plain(config)
+        run_claim.refuse_strangers(folder.path)
+        if folder.config_file.exists():
+            run_claim.refuse_other_config(folder.path, folder.config(), asked)
+            if resume == "never" and folder.has_results():
+                raise InputError(
+                    f"{folder.path} already holds this run's results, and resume=never was asked for. "
+                    f"Choose another run_name=, or resume=auto to go on with it."
+                )
+        run_claim.make_writable(folder.path)
+        run_claim.lock(folder.path)
+        write_atomically(folder.config_file, yaml.safe_dump(asked, sort_keys=False, allow_unicode=True))
+        return folder
+
+    @property
+    def config_file(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def model(self) -> Path:
+        return self.path / "model"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    @property
+    def curves(self) -> Path:
+        return self.path / "learning_curves.png"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log.txt"
+
+    def checkpoint(self, iteration: int) -> Path:
+        """Where the checkpoint after `iteration` iterations belongs, whether or not it is there."""
+        return self.path / "checkpoints" / str(iteration)
+
+    def checkpoints(self) -> dict[int, Path]:
+        """The complete checkpoints, oldest first. One being written has a name that is no number."""
+        found = (self.path / "checkpoints").glob("*")
+        return dict(sorted((int(path.name), path) for path in found if path.name.isdecimal()))
+
+    def has_results(self) -> bool:
+        """Whether an iteration, an evaluation or a checkpoint was written."""
+        return bool(self.checkpoints()) or any(
+            file.exists() and file.stat().st_size > 0 for file in self._jsonl_files()
+        )
+
+    # Writing
+
+    def append_rollout_info(self, iteration: int, values: Mapping[str, Any]) -> None:
+        self._append(INFO_FILES[0], {"iteration": iteration, **values})
+
+    def append_training_info(self, iteration: int, values: Mapping[str, Any]) -> None:
+        self._append(INFO_FILES[1], {"iteration": iteration, **values})
+
+    def append_evaluation(self, epoch: int, split: str, metrics: Mapping[str, Any]) -> None:
+        self._append(_metrics_file(split), {"epoch": epoch, "metrics": dict(metrics)})
+
+    def write_predictions(self, epoch: int, split: str, rows: Sequence[Mapping[str, Any]]) -> Path:
+        """One row a generated text, with RL4LMs' keys, which the report reads.
+
+        Example of a row: `{"split_name": "val", "sample_id": "imdb/validation/3", "prompt_text": "…",
+        "generated_text": "…", "ref_text": "…", "reward": 0.61, "lexical/rouge_rouge1": 0.2}`
+        """
+        text = json.dumps(without_nan(list(rows)), indent=1, ensure_ascii=False, allow_nan=False)
+        return write_atomically(self._predictions_file(epoch, split), text)
+
+    def truncate_after(self, iteration: int) -> None:
+        """Forget what came after `iteration`, so that a run resumed there has each iteration once.
+
+        A start without a checkpoint is `truncate_after(-1)`: the evaluation at 0 is done again too.
+        Lines cut short by a crash go as well. Each file is replaced in one step.
+        """
+        for file in self._jsonl_files():
+            if file.exists():
+                kept = [row for row in read_rows(file) if _moment(row) <= iteration]
+                write_atomically(file, "".join(map(to_line, kept)))
+        for split in SPLITS:
+            for epoch in self.prediction_epochs(split):
+                if epoch > iteration:
+                    self._predictions_file(epoch, split).unlink()
+
+    # Reading
+
+    def config(self) -> dict[str, Any]:
+        """The configuration in config.yaml.
+
+        Raises:
+            InputError: the file is missing, or is not YAML with keys.
+        """
+        try:
+            found = yaml.safe_load(self.config_file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise InputError(f"{self.path} is no run's folder: it has no config.yaml") from None
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise InputError(f"{self.config_file} can't be read: {error}") from None
+        if not isinstance(found, dict):
+            raise InputError(f"{self.config_file}: expected keys and values, got {type(found).__name__}")
+        return found
+
+    def rollout_info(self) -> list[dict[str, Any]]:
+        return read_rows(self.path / INFO_FILES[0])
+
+    def training_info(self) -> list[dict[str, Any]]:
+        return read_rows(self.path / INFO_FILES[1])
+
+    def evaluations(self, split: str) -> list[dict[str, Any]]:
+        """`{"epoch": n, "metrics": {…}}`, oldest first; of an epoch evaluated twice the later line."""
+        by_epoch = {row["epoch"]: row for row in read_rows(self.path / _metrics_file(split))}
+        return [by_epoch[epoch] for epoch in sorted(by_epoch)]
+
+    def prediction_epochs(self, split: str) -> list[int]:
+        """The epochs that have a predictions file, in order."""
+        before, after = self._predictions_file(0, split).name.split("0", maxsplit=1)
+        names = [path.name for path in self.path.glob(f"{before}*{after}")]
+        epochs = [name.removeprefix(before).removesuffix(after) for name in names]
+        return sorted(int(epoch) for epoch in epochs if epoch.isdecimal())
+
+    def predictions(self, epoch: int, split: str) -> list[dict[str, Any]]:
+        loaded: list[dict[str, Any]] = json.loads(
+            self._predictions_file(epoch, split).read_text(encoding="utf-8")
+        )
+        return loaded
+
+    # Inside
+
+    def _jsonl_files(self) -> list[Path]:
+        return [self.path / name for name in (*INFO_FILES, *map(_metrics_file, SPLITS))]
+
+    def _predictions_file(self, epoch: int, split: str) -> Path:
+        return self.path / f"epoch_{epoch}_{SHORT_SPLITS.get(split, split)}_split_predictions.json"
+
+    def _append(self, name: str, row: Mapping[str, Any]) -> None:
+        with (self.path / name).open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(to_line(row))
+
+
+def is_run(path: Path) -> bool:
+    return (path / "config.yaml").is_file()
+
+
+def _metrics_file(split: str) -> str:
+    return f"{SHORT_SPLITS.get(split, split)}_split_metrics.jsonl"
+
+
+def _moment(row: Mapping[str, Any]) -> int:
+    return int(row.get("iteration", row.get("epoch", 0)))

@@ -1,0 +1,183 @@
+"""`whetstone score`: any metric or reward over JSON Lines files, without training and without Ray."""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from contracts.components import find
+from contracts.errors import InputError, did_you_mean
+from contracts.scores import MetricValue, Sample
+from reward_servers.local import LocalRewardClient
+from reward_servers.metrics import METRICS
+from reward_servers.rewards import REWARDS
+from reward_servers.server import MetricServer, check_parts, needs_references
+from reward_servers.settings import Part, parts
+
+
+def run(argv: Sequence[str]) -> int:
+    """Print the values; the exit code.
+
+    Raises:
+        InputError: an unknown name or option, a file that can't be used, a sample that can't be scored.
+    """
+    arguments = _parser().parse_args(argv)
+    kind, part = _part(arguments.name, _options(arguments.option))
+    samples = read_samples(Path(arguments.predictions), arguments.references and Path(arguments.references))
+    if needs_references(kind, part) and not all(sample.references for sample in samples):
+        raise InputError(
+            f"{kind} {part.label} compares with references: give --references FILE, "
+            'a line {"references": ["…"]} for each prediction, none of them empty'
+        )
+    values = _metric_values(part, samples) if kind == "metric" else _reward_values(part, samples)
+    if arguments.json:
+        print(json.dumps({key: {"corpus": v.corpus, "rows": v.rows} for key, v in values.items()}))
+    else:
+        _print_table(values)
+    return 0
+
+
+def read_samples(predictions: Path, references: Path | None) -> list[Sample]:
+    """One sample a line: `{"prediction": …}`, optionally with prompt, references, meta.
+
+    A file of references, if given, has as many lines, each with `references`; a prompt or meta there
+    fills in where the prediction's line has none.
+
+    Raises:
+        InputError: naming the file, the line, and what is wrong there.
+    """
+    rows = _json_lines(predictions, required="prediction")
+    if references is not None:
+        more = _json_lines(references, required="references")
+        if len(more) != len(rows):
+            raise InputError(
+                f"{predictions} has {len(rows)} lines and {references} has {len(more)}; "
+                "they belong together line by line"
+            )
+        rows = [
+            {**extra, **row, "references": extra["references"]} for row, extra in zip(rows, more, strict=True)
+        ]
+    return [_sample(row, predictions, line) for line, row in enumerate(rows, start=1)]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="whetstone score", description="Compute a metric or a reward over JSON Lines files."
+    )
+    parser.add_argument("name", metavar="NAME", help="a metric, a reward, or package.module:Class")
+    parser.add_argument(
+        "--predictions",
+        required=True,
+        metavar="FILE",
+        help='lines {"prediction": "…"}; prompt, meta optional',
+    )
+    parser.add_argument("--references", metavar="FILE", help='lines {"references": ["…"]}, in the same order')
+    parser.add_argument("--json", action="store_true", help="print JSON, every row included")
+    parser.add_argument(
+        "--option",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="of the metric or reward",
+    )
+    return parser
+
+
+def _options(given: Sequence[str]) -> dict[str, Any]:
+    import yaml  # values are typed as in the configuration files: 3 is a number, true a truth value
+
+    options = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise InputError(f"--option {text}: expected KEY=VALUE, such as min_tokens=10")
+        try:
+            options[key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise InputError(f"--option {text}: the value is no YAML; quote it: {key}='\"…\"'") from None
+    return options
+
+
+def _part(name: str, options: Mapping[str, Any]) -> tuple[str, Part]:
+    """The component, and whether it is a metric or a reward; a metric wins where a name is both."""
+    if ":" in name:
+        kind = "metric" if hasattr(find("metric", name, {}), "compute") else "reward"
+    elif name in METRICS or name in REWARDS:
+        kind = "metric" if name in METRICS else "reward"
+    else:
+        near = did_you_mean(name, METRICS.keys() | REWARDS.keys())
+        raise InputError(
+            f"{name}: no such metric or reward{near}\nA class of your own is written package.module:Class."
+        )
+    (part,) = parts({"name": name, "options": dict(options)}, where=kind)
+    check_parts(kind, [part])
+    return kind, part
+
+
+def _metric_values(part: Part, samples: Sequence[Sample]) -> dict[str, MetricValue]:
+    return MetricServer(part).compute(samples)
+
+
+def _reward_values(part: Part, samples: Sequence[Sample]) -> dict[str, MetricValue]:
+    scores = LocalRewardClient([part]).submit(samples).result()
+    failures = [score.error for score in scores if score.error is not None]
+    if failures:
+        raise InputError(
+            f"{len(failures)} of {len(samples)} samples could not be scored; the first: {failures[0]}"
+        )
+    rows = tuple(score.parts[part.label] for score in scores)
+    return {part.label: MetricValue(corpus=sum(rows) / len(rows), rows=rows)}
+
+
+def _json_lines(path: Path, required: str) -> list[dict[str, Any]]:
+    try:
+        lines = path.read_text(encoding="utf-8").split(
+            "\n"
+        )  # splitlines() also splits inside texts, at U+2028
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: can't be read as text: {error}") from None
+    rows = [_row(path, number, line, required) for number, line in enumerate(lines, start=1) if line.strip()]
+    if not rows:
+        raise InputError(f'{path}: is empty; expected lines such as {{"{required}": …}}')
+    return rows
+
+
+def _row(path: Path, number: int, line: str, required: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}, line {number}: is not JSON: {error.msg} at column {error.colno}") from None
+    if not isinstance(row, dict):
+        raise InputError(f"{path}, line {number}: got {line.strip()[:80]}; expected an object")
+    if required not in row:
+        raise InputError(
+            f"{path}, line {number}: lacks '{required}'; there are: {', '.join(row) or 'no columns'}"
+        )
+    return row
+
+
+def _sample(row: Mapping[str, Any], path: Path, line: int) -> Sample:
+    text, prompt = row["prediction"], row.get("prompt", "")
+    references, meta = row.get("references", []), row.get("meta", {})
+    for column, value, kind in (("prediction", text, str), ("prompt", prompt, str), ("meta", meta, dict)):
+        if not isinstance(value, kind):
+            raise InputError(f"{path}, sample {line}: {column} is {value!r}; expected a {kind.__name__}")
+    if not isinstance(references, list) or not all(isinstance(reference, str) for reference in references):
+        raise InputError(f"{path}, sample {line}: references is {references!r}; expected a list of texts")
+    return Sample(text=text, prompt=prompt, references=tuple(references), meta=meta)
+
+
+def _print_table(values: Mapping[str, MetricValue]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("", "all samples", "lowest", "highest", "samples")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for key, value in values.items():
+        rows = value.rows
+        spread = (f"{min(rows):.4f}", f"{max(rows):.4f}", str(len(rows))) if rows else ("", "", "")
+        table.add_row(key, f"{value.corpus:.4f}", *spread)
+    Console().print(table)

@@ -1,0 +1,188 @@
+"""The console's screen: what is known of a run, and how it is drawn. No terminal, no threads, no clock."""
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from services.braille import draw_curve
+from services.readable import duration, number
+
+ETA_WINDOW = 20  # iterations that the remaining time is judged by
+NUM_NOTES = 4
+REWARD = "reward/mean"
+SHOWN = (
+    ("reward", REWARD),
+    ("KL", "kl/mean"),
+    ("KL coef", "kl/coefficient"),
+    ("entropy", "entropy"),
+    ("length", "response_length/mean"),
+    ("clipped", "clip_fraction"),
+    ("tokens/s", "throughput/generated_tokens_per_s"),
+)
+
+Level = Literal["info", "warning"]
+
+
+@dataclass
+class Phase:
+    """One part of an iteration: how many of its units are done, and how fast."""
+
+    total: int | None
+    began: float
+    done: int = 0
+    ended: float | None = None
+    is_old: bool = False  # from the iteration before
+
+    def advance(self, n: int, now: float) -> None:
+        self.done += n
+        if self.total is not None and self.done >= self.total:
+            self.ended = now
+
+    def rate(self, now: float) -> float:
+        """Units a second."""
+        return self.done / max((self.ended or now) - self.began, 1e-3)
+
+
+@dataclass
+class RunView:
+    """All that is shown of a run."""
+
+    title: str = ""
+    iterations: int = 0
+    first_iteration: int = 1
+    iteration: int = 0  # the last one that ended
+    rewards: list[float] = field(default_factory=list)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    evaluations: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    phases: dict[str, Phase] = field(default_factory=dict)
+    notes: deque[tuple[str, Level, str]] = field(default_factory=lambda: deque(maxlen=NUM_NOTES))
+    durations_s: deque[float] = field(default_factory=lambda: deque(maxlen=ETA_WINDOW))
+    iteration_began: float = 0.0
+
+    def remaining_s(self, now: float) -> float | None:
+        """By the mean of the last iterations; None before the first has ended."""
+        if not self.durations_s:
+            return None
+        mean_s = sum(self.durations_s) / len(self.durations_s)
+        left = self.iterations - self.iteration
+        return max(0.0, left * mean_s - min(now - self.iteration_began, mean_s)) if left > 0 else 0.0
+
+
+def draw_frame(view: RunView, width: int, height: int, now: float) -> RenderableType:
+    """The whole screen: heading, curve, phases, numbers, evaluations, notes."""
+    rows = len(view.phases) + len(view.evaluations) + len(view.notes) + 12  # beside the curve's own
+    return Padding(
+        Group(
+            _heading(view, now),
+            ProgressBar(total=max(view.iterations, 1), completed=view.iteration, complete_style="cyan"),
+            Text(),  # a bar doesn't end its line
+            _curve(view, width - 2, min(10, max(3, height - rows))),
+            Text(),
+            _phases(view, now),
+            Text(),
+            _numbers(view),
+            *_evaluations(view),
+            *_notes(view),
+        ),
+        (0, 1),
+    )
+
+
+def _heading(view: RunView, now: float) -> RenderableType:
+    remaining_s = view.remaining_s(now)
+    # Whole seconds: tenths would flicker.
+    ends = "" if remaining_s is None else f" · {duration(max(1, round(remaining_s)))} left"
+    if view.iteration >= view.iterations:
+        ends = " · done"
+    heading = Table.grid(expand=True)
+    heading.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    heading.add_column(justify="right", no_wrap=True)
+    heading.add_row(
+        Text(view.title, style="bold"), Text(f"iteration {view.iteration}/{view.iterations}{ends}")
+    )
+    return heading
+
+
+def _curve(view: RunView, width: int, height: int) -> RenderableType:
+    """Mean reward by iteration, with its lowest and highest value and the iterations it spans."""
+    finite = [reward for reward in view.rewards if math.isfinite(reward)]
+    if not finite:
+        return Text("The reward's curve begins with the first iteration." + "\n" * (height + 1), style="dim")
+    low, high = number(min(finite)), number(max(finite))
+    margin = max(len(low), len(high))
+    text = Text("mean reward\n", style="dim")
+    for row, line in enumerate(draw_curve(view.rewards, width - margin - 2, height)):
+        label = high if row == 0 else low if row == height - 1 else ""
+        text.append(f"{label:>{margin}} {'┤' if label else '│'}", style="dim not bold")
+        text.append(line + "\n", style="not dim cyan")
+    first, last = str(view.first_iteration), str(view.iteration)
+    space = width - margin - 2 - len(first) - len(last)
+    text.append(" " * (margin + 2) + first + " " * space + (last if last != first else ""), style="dim")
+    return text
+
+
+def _phases(view: RunView, now: float) -> RenderableType:
+    table = Table.grid(padding=(0, 2), expand=True)
+    table.add_column(no_wrap=True)
+    table.add_column(ratio=1)
+    table.add_column(justify="right", no_wrap=True, min_width=9)
+    table.add_column(justify="right", no_wrap=True, min_width=8)
+    for name, phase in view.phases.items():
+        count = f"{phase.done}" if phase.total is None else f"{phase.done}/{phase.total}"
+        colour = "bright_black" if phase.is_old else "green" if phase.ended else "cyan"
+        bar = ProgressBar(
+            total=phase.total, completed=phase.done, complete_style=colour, finished_style=colour
+        )
+        style = "dim" if phase.is_old else ""
+        rate = f"{number(phase.rate(now))}/s" if phase.done else ""
+        table.add_row(Text(name, style), bar, Text(count, style), Text(rate, style))
+    return table
+
+
+def _numbers(view: RunView) -> RenderableType:
+    table = Table.grid(expand=True, padding=(0, 1))
+    for _ in SHOWN:
+        table.add_column(no_wrap=True, ratio=1)
+    table.add_row(*(Text(label, style="dim") for label, _ in SHOWN))
+    table.add_row(*(Text(number(view.metrics.get(key)), style="bold") for _, key in SHOWN))
+    return table
+
+
+def _evaluations(view: RunView) -> list[RenderableType]:
+    lines: list[RenderableType] = []
+    for split, points in view.evaluations.items():
+        (_, first), (iteration, last) = points[0], points[-1]
+        line = Text(f"{split} ", style="dim")
+        line.append(number(first), style="not dim")
+        if len(points) > 1:
+            colour = "green" if last > first else "red" if last < first else "default"
+            line.append(" → ").append(number(last), style=f"not dim bold {colour}")
+        lines.append(line.append(f"  at iteration {iteration}"))
+    return [Text(), *lines] if lines else []
+
+
+def _notes(view: RunView) -> list[RenderableType]:
+    if not view.notes:
+        return []
+    colours = {"info": "not dim", "warning": "not dim yellow"}
+    lines = [
+        Text(f"{clock} ", style="dim", no_wrap=True, overflow="ellipsis").append(
+            " ".join(text.split()), style=colours[level]
+        )
+        for clock, level, text in view.notes
+    ]
+    return [Text(), *lines]
+
+
+def iteration_line(view: RunView, now: float) -> str:
+    known = [f"{label} {number(view.metrics[key])}" for label, key in SHOWN if key in view.metrics]
+    remaining_s = view.remaining_s(now)
+    took = f"{duration(view.durations_s[-1])}, {duration(remaining_s or 0.0)} left"
+    return f"iteration {view.iteration}/{view.iterations}  {'  '.join(known)}  ({took})"

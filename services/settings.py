@@ -1,0 +1,182 @@
+"""Everything a run is told, typed once at the door. YAML and the command line become this and nothing else.
+
+After this no one sees a configuration tree: each part gets its own settings.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PlainValidator, PrivateAttr, ValidationInfo, field_validator, model_validator
+
+from contracts.components import create
+from contracts.errors import InputError
+from contracts.rollout import Sampling
+from contracts.settings import Settings
+from learner.algorithms import ALGORITHMS
+from learner.algorithms.base import METHODS as ALGORITHM_METHODS
+from learner.algorithms.base import Algorithm
+from learner.settings import LearnerSettings, ModelSettings
+from reward_servers.metrics import METRICS
+from reward_servers.rewards import REWARDS
+from reward_servers.settings import Part, RewardServersSettings, ServerSettings, parts
+from rollout_workers.settings import RolloutSettings
+from services.tasks import TASKS
+from services.tasks.base import METHODS as TASK_METHODS
+from services.tasks.base import Task
+from services.tracking import TrackingSettings
+
+TABLES = {"algorithm": (ALGORITHMS, ALGORITHM_METHODS), "task": (TASKS, TASK_METHODS)}
+
+
+class EvaluationSettings(Settings):
+    """How generations are sampled when they are evaluated; None: as in training."""
+
+    num_prompts: int | None = Field(default=256, ge=1)  # the first of each split; None: all
+    samples_per_prompt: int = Field(default=1, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    min_tokens: int | None = Field(default=None, ge=0)
+    temperature: float | None = Field(default=None, ge=0)  # 0: greedy
+    top_k: int | None = Field(default=None, ge=0)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+
+
+def _component(value: Any, info: ValidationInfo) -> Any:
+    """The algorithm or task that `{"name": …, **options}` or a bare name asks for."""
+    kind = str(info.field_name)
+    table, methods = TABLES[kind]
+    name, options = _name_and_options(value, kind)
+    return create(kind, name, options, table, methods)
+
+
+def _name_and_options(value: Any, kind: str) -> tuple[str, dict[str, Any]]:
+    if isinstance(value, str):
+        return value, {}
+    if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
+        raise InputError(f"{kind}: got {value!r}; expected a name, or a mapping with a name and options")
+    options = {str(key): option for key, option in value.items() if key != "name"}
+    return value["name"], options
+
+
+class RunSettings(Settings):
+    """One run. `algorithm` and `task` are given as names with options, and are the finished components here.
+
+    Rewards and metrics that are not given are the task's own.
+    """
+
+    algorithm: Annotated[Algorithm, PlainValidator(_component)]
+    task: Annotated[Task, PlainValidator(_component)]
+    model: ModelSettings
+    reward: tuple[Part, ...] = Field(default=(), validate_default=True)
+    metrics: tuple[Part, ...] = Field(default=(), validate_default=True)
+
+    iterations: int = Field(default=100, ge=1)
+    seed: int = Field(default=0, ge=0)
+    run_name: str  # a folder in output_dir; <task>-<algorithm>-seed<seed> unless given
+    output_dir: str = "runs"
+    evaluate_every: int = Field(default=10, ge=0)  # iterations; 0: only before the first and after the last
+    save_every: int = Field(default=10, ge=0)  # iterations; 0: only after the last
+    keep_checkpoints: int = Field(default=2, ge=1)
+    resume: Literal["auto", "never"] = "auto"
+
+    rollout: RolloutSettings = RolloutSettings()
+    learner: LearnerSettings = LearnerSettings()
+    reward_servers: RewardServersSettings = RewardServersSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    tracking: TrackingSettings = TrackingSettings()
+
+    _given: dict[str, Any] = PrivateAttr(default_factory=dict)  # names and options of algorithm and task
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _name_the_run(cls, given: Any, validate: Any) -> "RunSettings":
+        if not isinstance(given, Mapping):
+            return validate(given)  # type: ignore[no-any-return]
+        named = {kind: _name_and_options(given[kind], kind) for kind in TABLES if kind in given}
+        if given.get("run_name") is None:
+            labels = [name.rpartition(":")[2] for name, _ in reversed(named.values())]
+            given = {**given, "run_name": "-".join([*labels, f"seed{given.get('seed', 0)}"])}
+        settings: RunSettings = validate(given)
+        settings._given = {kind: {"name": name, **options} for kind, (name, options) in named.items()}
+        return settings
+
+    @field_validator("reward", mode="before")
+    @classmethod
+    def _reward_of_the_task(cls, value: Any, info: ValidationInfo) -> tuple[Part, ...]:
+        task = info.data.get("task")  # absent: that is refused by itself
+        default = getattr(task, "default_reward", None)
+        if isinstance(value, Mapping) and "name" not in value and default:
+            value = {"name": default, **value}
+        found = parts(value, "reward") or parts(default, "reward")
+        if not found and task:
+            raise InputError(
+                f"reward: this task has none of its own, so one is needed. {_choices('reward', REWARDS)}"
+            )
+        for part in found:
+            create("reward", part.name, part.options, REWARDS, ("score",))
+        return found
+
+    @field_validator("metrics", mode="before")
+    @classmethod
+    def _metrics_of_the_task(cls, value: Any, info: ValidationInfo) -> tuple[Part, ...]:
+        task = info.data.get("task")
+        asked = value or value == []  # an empty list asks for none
+        found = parts(value if asked else getattr(task, "default_metrics", ()), "metrics")
+        for part in found:
+            create("metrics", part.name, part.options, METRICS, ("compute",))
+        return found
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> "RunSettings":
+        self.reward_servers.check_labels(part.label for part in (*self.reward, *self.metrics))
+        sampling = self.sampling(evaluating=True)
+        if sampling.min_tokens > sampling.max_tokens:
+            raise ValueError(
+                f"evaluation: min_tokens={sampling.min_tokens} exceeds max_tokens={sampling.max_tokens}; "
+                f"what evaluation leaves open is taken from rollout"
+            )
+        return self
+
+    @property
+    def algorithm_name(self) -> str:
+        return str(self._given["algorithm"]["name"])
+
+    @property
+    def task_name(self) -> str:
+        return str(self._given["task"]["name"])
+
+    def sampling(self, evaluating: bool = False) -> Sampling:
+        """How tokens are drawn: as `rollout` says, or with what `evaluation` puts in its place."""
+        chosen = {name: getattr(self.rollout, name) for name in Sampling.__dataclass_fields__}
+        if evaluating:
+            own = self.evaluation.model_dump(include=set(chosen), exclude_none=True)
+            chosen |= own
+        return Sampling(**chosen)
+
+    def resolved(self) -> dict[str, Any]:
+        """All of it as plain data, defaults included: `build(RunSettings, resolved, "")` gives it back."""
+        plain = {name: _plain(getattr(self, name)) for name in type(self).model_fields}
+        for kind in TABLES:
+            component = getattr(self, kind)
+            options = _plain(component) if isinstance(component, Settings) else self._given[kind]
+            plain[kind] = {"name": self._given[kind]["name"], **options}
+        for kind in ("reward", "metrics"):
+            plain[kind] = [_flat(part) for part in getattr(self, kind)]
+        return plain
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, Settings):
+        return value
+    if isinstance(value, ServerSettings):  # fixed replicas and bounds exclude each other: as it was given
+        return value.model_dump(mode="json", exclude_unset=True)
+    return value.model_dump(mode="json") | {
+        name: _plain(inner) for name, inner in value if isinstance(inner, Settings)
+    }
+
+
+def _flat(part: Part) -> dict[str, Any]:
+    return {**part.model_dump(exclude={"options"}), **part.options}
+
+
+def _choices(key: str, table: Mapping[str, str]) -> str:
+    return f"Give {key}=NAME; there are: {', '.join(sorted(table))}."

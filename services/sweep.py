@@ -1,0 +1,144 @@
+"""`whetstone train -m KEY=A,B …`: every combination of the values, one run after another, and a table."""
+
+import itertools
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.errors import HydraException
+
+from contracts.errors import InputError
+from services.compose import parse, run_settings
+from services.run_folder import RunFolder
+
+IN_DEFAULT_NAME = ("task", "algorithm", "seed")  # a run's default name tells these apart already
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run of a sweep.
+
+    Example: `Job(("seed=1", "iterations=5"), "numbers-seed1", Path("runs/numbers-seed1"))`
+    """
+
+    overrides: tuple[str, ...]
+    run_name: str
+    folder: Path
+
+
+def run(argv: list[str]) -> int:
+    """The command, without its `-m`. Every job is checked, then one after another is started.
+
+    A job that fails does not stop the others.
+
+    Returns: 0 when all jobs were done, else the first exit code that was not 0.
+
+    Raises:
+        InputError: any of the jobs is wrong; then none was started.
+    """
+    planned = jobs(argv)
+    codes = [_start(job, number, len(planned)) for number, job in enumerate(planned, start=1)]
+    _print_table(planned, codes)
+    return next((code for code in codes if code != 0), 0)
+
+
+def jobs(arguments: list[str]) -> list[Job]:
+    """The combinations in the order of the command line, the last key changing fastest.
+
+    Each run's name ends in its own values, so that no two share a folder.
+    """
+    combinations, swept = expand(arguments)
+    planned = [_job(overrides, swept) for overrides in combinations]
+    for first, second in itertools.combinations(planned, 2):
+        if first.folder == second.folder:
+            raise InputError(
+                f"two runs of the sweep are both named {first.run_name}: {' '.join(first.overrides)} and "
+                f"{' '.join(second.overrides)}. A value given twice?"
+            )
+    return planned
+
+
+def expand(arguments: list[str]) -> tuple[list[list[str]], list[str]]:
+    """The overrides of each job, and the keys that have several values.
+
+    >>> expand(["seed=0,1", "iterations=5"])
+    ([['seed=0', 'iterations=5'], ['seed=1', 'iterations=5']], ['seed'])
+
+    Raises:
+        InputError: no `key=value`, or no key has several values.
+    """
+    parsed = [parse(text) for text in arguments]
+    try:
+        (combinations,) = BasicSweeper.split_arguments(parsed, None)
+    except HydraException as error:  # a kind of sweep that is no list of values, such as interval(0, 1)
+        raise InputError(f"train -m: {str(error).strip().splitlines()[0]}") from None
+    swept = [override.key_or_group for override in parsed if override.is_sweep_override()]
+    if not swept:
+        raise InputError(
+            "train -m: no key has several values; a sweep is written KEY=A,B. For one run leave out -m"
+        )
+    return combinations, swept
+
+
+def _job(overrides: list[str], swept: list[str]) -> Job:
+    settings = run_settings(overrides)
+    named = any(override.startswith("run_name=") for override in overrides)
+    values = dict(override.lstrip("+").split("=", 1) for override in overrides)
+    told_apart = [key for key in swept if key != "run_name" and (named or key not in IN_DEFAULT_NAME)]
+    parts = [f"{key.rpartition('.')[2]}-{values[key]}" for key in told_apart]
+    run_name = re.sub(r"[^\w.-]+", "_", "-".join([settings.run_name, *parts]))
+    others = [override for override in overrides if not override.startswith("run_name=")]
+    return Job((*others, f'run_name="{run_name}"'), run_name, Path(settings.output_dir) / run_name)
+
+
+def _start(job: Job, number: int, total: int) -> int:
+    print(f"run {number} of {total}: {' '.join(job.overrides)}", flush=True)
+    process = subprocess.Popen([sys.executable, "-m", "services.cli", "train", *job.overrides])
+    with _handing_on_termination(process):
+        try:
+            return process.wait()
+        except KeyboardInterrupt:  # the terminal sent it to the run too, which saves before it leaves
+            process.wait()
+            raise
+
+
+@contextmanager
+def _handing_on_termination(process: "subprocess.Popen[bytes]") -> Iterator[None]:
+    """A sweep that is told to end tells its run, and ends when that has saved."""
+
+    def end(_number: int, _frame: Any) -> None:
+        process.terminate()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _print_table(planned: list[Job], codes: list[int]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("run", "iterations", "reward, training", "reward, validation", "exit code")
+    for job, code in zip(planned, codes, strict=True):
+        table.add_row(job.run_name, *_results(RunFolder(job.folder)), str(code))
+    Console().print(table)
+
+
+def _results(folder: RunFolder) -> tuple[str, ...]:
+    """Iterations done, and the mean reward at the end; what is not there is a dash."""
+    rows = folder.rollout_info()
+    evaluations = folder.evaluations("validation")
+    training = rows[-1].get("reward/mean") if rows else None
+    validation = evaluations[-1]["metrics"].get("reward/mean") if evaluations else None
+    done = str(rows[-1]["iteration"]) if rows else "0"
+    return done, *("–" if value is None else f"{value:.3f}" for value in (training, validation))

@@ -1,0 +1,57 @@
+"""Write a sentence that holds a date such as 2024-05-17, about an event that the prompt names."""
+
+from itertools import product
+from typing import ClassVar
+
+from pydantic import Field
+
+from contracts.rollout import Prompt
+from contracts.settings import Settings
+from services.tasks.base import Split
+from services.tasks.synthetic import deal
+
+OPENINGS = (
+    "When exactly? The records show that {event} on",
+    "Write the date on which {event}:",
+    "The log says that {event} on",
+    "As far as we know, {event} on",
+    "Everyone remembers that {event} on",
+    "The report states that {event} on",
+    "It is certain that {event} on",
+    "Please note the day when {event}:",
+)
+SUBJECTS = (
+    "the bridge",
+    "the library",
+    "the station",
+    "the museum",
+    "the harbour",
+    "the school",
+    "the observatory",
+    "the old mill",
+    "the town hall",
+    "the theatre",
+    "the lighthouse",
+    "the market hall",
+    "the tunnel",
+    "the workshop",
+)
+EVENTS = ("opened", "closed", "repaired", "painted", "inspected", "sold")
+
+
+class Dates(Settings):
+    default_reward: ClassVar[str] = "dates"
+    default_metrics: ClassVar[tuple[str, ...]] = ("dates", "length")
+
+    num_prompts: int = Field(default=256, ge=1)  # to train on
+    num_eval_prompts: int = Field(default=64, ge=1)  # for validation, and as many for the test
+    seed: int = Field(default=0, ge=0)  # which prompts; the run's own seed leaves them alone
+
+    def prompts(self, split: Split) -> list[Prompt]:
+        texts = [
+            opening.format(event=f"{subject} was {event}")
+            for opening, subject, event in product(OPENINGS, SUBJECTS, EVENTS)
+        ]
+        return deal(
+            "dates", texts, split, num_train=self.num_prompts, num_eval=self.num_eval_prompts, seed=self.seed
+        )

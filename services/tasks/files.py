@@ -1,0 +1,236 @@
+"""Rows of a data set through `datasets`, from files of one's own or from the hub; what is wrong, to the line.
+
+`data_files` is a folder with train/validation/test.jsonl (or .json, .csv, .parquet), a mapping of splits to
+files, or a single file, which then is the train split.
+
+A split that the source lacks is cut out of its train split, always the same rows: of each ten rows the
+ninth goes to validation and the tenth to the test, if these are missing; train keeps the rest.
+"""
+
+import json
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import InputError, did_you_mean
+from services.hub import use_cache_if_unreachable
+from services.tasks.base import SPLITS, Split
+
+DataFiles = str | dict[str, str]
+FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
+CUT_OUT_OF_TEN: dict[Split, int] = {"validation": 8, "test": 9}
+LINES_READ_AHEAD = 20_000  # read with nothing heavy imported, to refuse what is wrong in them at once
+
+
+def from_files(data_files: DataFiles, split: Split, columns: Sequence[str]) -> Any:
+    """One split of the files as a `datasets.Dataset` that has `columns`.
+
+    Raises:
+        InputError: a file is missing, empty, of an unknown kind, not JSON at some line, or lacks a column.
+    """
+    files, path = _file_for(data_files, split)
+    read_checked(path, columns, LINES_READ_AHEAD)
+    rows = _read(path, columns)
+    check_columns(rows.column_names, columns, f"task.data_files: {path}")
+    return rows.select(kept_rows(len(rows), split, files, f"task.data_files={path}"))
+
+
+def read_ahead(data_files: DataFiles | None, split: Split, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """The first rows of a split, as far as they can be had without `datasets`, whose import takes seconds.
+
+    They are the first that `from_files` gives; none for other formats than JSON Lines.
+
+    Raises:
+        InputError: as `from_files`.
+    """
+    if data_files is None:
+        return []
+    files, path = _file_for(data_files, split)
+    rows = read_checked(path, columns, LINES_READ_AHEAD)
+    kept = kept_rows(len(rows), split, files, f"task.data_files={path}") if rows else []
+    return [rows[row] for row in kept]
+
+
+def from_hub(
+    name: str, split: Split, columns: Sequence[str], *, subset: str | None = None, revision: str | None = None
+) -> Any:
+    """One split of a data set on the hub (or in its cache on this machine) as a `datasets.Dataset`.
+
+    Raises:
+        InputError: it can't be had, or lacks a column.
+    """
+    parts = hub_splits(name, subset, revision)
+    source = split if split in parts else "train"
+    if source not in parts:
+        raise InputError(f"task.path={name}: the data set has no train split; it has: {', '.join(parts)}")
+    rows = parts[source]
+    check_columns(rows.column_names, columns, f"task.path={name}")
+    return rows.select(kept_rows(len(rows), split, parts, f"task.path={name}"))
+
+
+def hub_splits(name: str, subset: str | None = None, revision: str | None = None) -> Mapping[str, Any]:
+    """All splits of a data set on the hub, or in its cache on this machine."""
+    remedy = "Files of your own go without the hub: task.data_files=FOLDER."
+    if not Path(name).is_dir() and not use_cache_if_unreachable() and not _may_be_cached(name):
+        raise InputError(
+            f"task.path={name}: the hub can't be reached, and its cache on this machine has no such data "
+            f"set. {remedy}"
+        )
+    import datasets
+
+    datasets.disable_progress_bars()
+    try:
+        loaded: Mapping[str, Any] = datasets.load_dataset(name, subset, revision=revision)
+    except Exception as error:  # the hub's client raises some twenty kinds, each of them the same to a user
+        reason = str(error).strip().split("\n")[0]
+        raise InputError(
+            f"task.path={name} can't be loaded: {type(error).__name__}: {reason}. {remedy}"
+        ) from None
+    return loaded
+
+
+def split_files(data_files: DataFiles) -> dict[str, str]:
+    """Which file holds which split."""
+    if isinstance(data_files, dict):
+        for name in data_files:
+            if name not in SPLITS:
+                raise InputError(
+                    f"task.data_files.{name}: there is no such split{did_you_mean(name, SPLITS)}"
+                )
+        return data_files
+    path = Path(data_files)
+    if not path.is_dir():
+        return {"train": data_files}
+    found: dict[str, str] = {
+        split: str(file)
+        for split in SPLITS
+        for file in sorted(path.glob(f"{split}.*"))
+        if file.suffix in FORMATS
+    }
+    if "train" not in found:
+        there = ", ".join(sorted(os.listdir(path))[:10]) or "nothing"
+        raise InputError(
+            f"task.data_files={data_files}: the folder has no train.jsonl (.json, .csv or .parquet); "
+            f"there is: {there}"
+        )
+    return found
+
+
+def kept_rows(num_rows: int, split: Split, present: Collection[str], where: str) -> list[int]:
+    """Which rows of the source serve `split`, when the source has the splits `present`.
+
+    >>> kept_rows(12, "train", ("train", "test"), "here")
+    [0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11]
+    >>> kept_rows(12, "validation", ("train", "test"), "here")
+    [8]
+    >>> kept_rows(3, "test", ("train", "test"), "here")
+    [0, 1, 2]
+    """
+    if split == "train":
+        given_away = {place for name, place in CUT_OUT_OF_TEN.items() if name not in present}
+        rows = [row for row in range(num_rows) if row % 10 not in given_away]
+    elif split in present:
+        rows = list(range(num_rows))
+    else:
+        rows = list(range(CUT_OUT_OF_TEN[split], num_rows, 10))
+    if not rows:
+        raise InputError(
+            f"{where}: {num_rows} rows leave none for {split}, which is cut out of train by tens. "
+            f"Give at least 10 rows, or a file for each split: task.data_files={{train: …, {split}: …}}"
+        )
+    return rows
+
+
+def read_checked(path: Path, columns: Sequence[str], max_lines: int | None = None) -> list[dict[str, Any]]:
+    """Refuse a file that is missing, empty, of an unknown kind, or (JSON Lines) wrong at some line.
+
+    Returns: the rows read on the way; none for other formats than JSON Lines.
+
+    Raises:
+        InputError: naming the file, and for JSON the line and column.
+    """
+    if not path.is_file():
+        what = "is a folder, not a file" if path.is_dir() else "does not exist"
+        raise InputError(f"task.data_files: {path} {what}")
+    if path.stat().st_size == 0:
+        raise InputError(f"task.data_files: {path} is empty")
+    if path.suffix not in FORMATS:
+        raise InputError(f"task.data_files: {path}: expected a name that ends in {', '.join(FORMATS)}")
+    if path.suffix != ".jsonl":
+        return []
+    try:
+        with path.open(encoding="utf-8") as file:
+            return _rows_of(islice(file, max_lines), path, columns)
+    except UnicodeDecodeError as error:
+        raise InputError(f"task.data_files: {path} is not UTF-8 text: {error}") from None
+
+
+def check_columns(there: Sequence[str], columns: Sequence[str], where: str) -> None:
+    """Refuse when one of `columns` is missing, naming those there are."""
+    for column in columns:
+        if column not in there:
+            raise InputError(f"{where}: there is no column '{column}'{did_you_mean(column, there)}")
+
+
+def text_at(row: Mapping[str, Any], column: str, where: str) -> str:
+    """The row's text in `column`.
+
+    Raises:
+        InputError: it is no text.
+    """
+    value = row[column]
+    if not isinstance(value, str):
+        raise InputError(f"{where}: expected a text in column '{column}', got {value!r}")
+    return value
+
+
+def _file_for(data_files: DataFiles, split: Split) -> tuple[dict[str, str], Path]:
+    """All files by split, and the one that serves this split."""
+    files = split_files(data_files)
+    source = split if split in files else "train"
+    if source not in files:
+        raise InputError(f"task.data_files: there is no train split; there are: {', '.join(files)}")
+    return files, Path(files[source])
+
+
+def _rows_of(lines: Iterable[str], path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        where, shown = f"task.data_files: {path}, line {number}", line.strip()[:60]
+        try:
+            row = json.loads(line.strip())
+        except json.JSONDecodeError as error:
+            raise InputError(f"{where}, column {error.colno}: not JSON: {error.msg}. Got: {shown}") from None
+        if not isinstance(row, dict):
+            raise InputError(f"{where}: expected an object {{…}}, got {shown}")
+        check_columns(list(row), columns, where)
+        rows.append(row)
+    if not rows:
+        raise InputError(f"task.data_files: {path} holds no rows, only blank lines")
+    return rows
+
+
+def _read(path: Path, columns: Sequence[str]) -> Any:
+    import datasets
+
+    datasets.disable_progress_bars()
+    try:
+        return datasets.load_dataset(FORMATS[path.suffix], data_files={"train": str(path)}, split="train")
+    except Exception as error:  # pyarrow, pandas and datasets each have their own
+        read_checked(path, columns)  # says at which line, if it is one
+        reason = str(error.__cause__ or error).strip().split("\n")[0]
+        raise InputError(f"task.data_files: {path} can't be read: {reason}") from None
+
+
+def _may_be_cached(name: str) -> bool:
+    """Whether the hub's cache or that of `datasets` has a folder for this data set."""
+    home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
+    hub = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
+    processed = Path(os.environ.get("HF_DATASETS_CACHE", home / "datasets"))
+    return (hub / f"datasets--{name.replace('/', '--')}").is_dir() or (
+        processed / name.lower().replace("/", "___")
+    ).is_dir()

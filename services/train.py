@@ -1,0 +1,162 @@
+"""`whetstone train [OVERRIDES]`: check everything, start everything, run the loop, leave everything whole."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from contracts.errors import InputError
+from services.console import Console, open_console
+from services.run_claim import flatten
+from services.run_folder import RunFolder
+from services.settings import RunSettings
+from services.tasks.base import Split
+from services.tracking import Tracker
+
+EXIT_INTERRUPTED = 130
+
+
+def run(argv: Sequence[str]) -> int:
+    """The command. Returns its exit code; `-m` or `--multirun` sweeps."""
+    from services.compose import print_help, run_settings
+
+    arguments = list(argv)
+    if {"-h", "--help"} & set(arguments):
+        return print_help(arguments)
+    if {"-m", "--multirun"} & set(arguments):
+        from services.sweep import run as sweep
+
+        return sweep([argument for argument in arguments if argument not in ("-m", "--multirun")])
+    return train(run_settings(arguments))
+
+
+def train(settings: RunSettings) -> int:
+    """One run, from its checks to its report."""
+    from services import preflight
+
+    preflight.check(settings)
+    folder = RunFolder.open(
+        settings.output_dir, settings.run_name, config=settings.resolved(), resume=settings.resume
+    )
+    if _is_done(folder, settings):
+        print(f"{folder.path} is done: {settings.iterations} iterations. iterations= allows for more.")
+        return 0
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    console = open_console()
+    tracker = _start_tracker(settings, folder)
+    status = "FAILED"
+    try:
+        interrupted = _run_on_cluster(settings, folder, tracker, console)
+        status = "KILLED" if interrupted else "FINISHED"
+    finally:
+        console.stop()
+        with contextlib.suppress(InputError):  # too early for a report
+            _finish_report(folder, tracker)
+        tracker.finish(status)
+    _say_what_is_where(settings, folder, tracker, interrupted)
+    return EXIT_INTERRUPTED if interrupted else 0
+
+
+def _run_on_cluster(settings: RunSettings, folder: RunFolder, tracker: Tracker, console: Console) -> bool:
+    """Start the parts, the slow ones first and side by side, and run the loop. True: it was interrupted."""
+    from services import launch
+    from services.controller import Clients, Controller
+    from services.interrupts import Interrupted, StopRequest
+    from services.leasing import LeaseSource, PromptTokens, evaluation_leases
+    from services.preflight import prompts_of
+
+    def say(text: str) -> None:
+        console.note(text, "warning")
+
+    stop = StopRequest()
+    with launch.cluster():
+        console.note("starting the rollout workers, the learner and the reward servers")
+        fleet = launch.start_fleet(settings, settings.model.path, say)
+        learner = launch.start_learner(settings)
+        stop.install()  # after Ray, which sets handlers of its own
+        try:
+            rewards = launch.start_rewards(settings)
+            to_tokens = PromptTokens(load_tokenizer(settings), settings.rollout.max_prompt_tokens)
+            source = LeaseSource(
+                prompts_of(settings, "train"),
+                to_tokens,
+                settings.sampling(),
+                group_size=settings.rollout.group_size,
+                seed=settings.seed,
+            )
+
+            def held_out(split: Split) -> list:  # type: ignore[type-arg]
+                prompts = prompts_of(settings, split)[: settings.evaluation.num_prompts]
+                samples = settings.evaluation.samples_per_prompt
+                sampling = settings.sampling(evaluating=True)
+                return evaluation_leases(prompts, to_tokens, sampling, samples=samples, seed=settings.seed)
+
+            leases = {split: held_out(split) for split in ("validation", "test")}  # type: ignore[arg-type]
+            learner.wait_until_ready()
+            fleet.wait_until_ready()
+            Controller(
+                settings,
+                Clients(fleet, rewards, learner),
+                source,
+                leases,
+                folder=folder,
+                tracker=tracker,
+                console=console,
+                stop=stop,
+            ).run()
+            return False
+        except Interrupted:
+            return True
+        finally:
+            stop.restore()
+            fleet.stop()
+            learner.stop()
+
+
+def load_tokenizer(settings: RunSettings) -> object:
+    from transformers import AutoTokenizer
+
+    model = settings.model
+    return AutoTokenizer.from_pretrained(model.tokenizer or model.path, revision=model.revision)
+
+
+def _start_tracker(settings: RunSettings, folder: RunFolder) -> Tracker:
+    from services import checkpoints
+
+    found = checkpoints.latest(folder)
+    run_id = checkpoints.read_state(found[1])["tracking_run_id"] if found else None
+    tracker = Tracker.start(settings.tracking, settings.output_dir, settings.run_name, run_id)
+    tracker.log_parameters(flatten(settings.resolved()))
+    tracker.log_artifact(folder.config_file)
+    return tracker
+
+
+def _finish_report(folder: RunFolder, tracker: Tracker) -> None:
+    from services.report import write_report
+
+    tracker.log_artifact(write_report(folder))
+    tracker.log_artifact(folder.curves)
+
+
+def _is_done(folder: RunFolder, settings: RunSettings) -> bool:
+    finished = max(folder.checkpoints(), default=-1)
+    return folder.model.exists() and finished >= settings.iterations
+
+
+def _say_what_is_where(settings: RunSettings, folder: RunFolder, tracker: Tracker, interrupted: bool) -> None:
+    path = _shown(folder.path)
+    if interrupted:
+        again = " ".join(sys.argv[1:]) if Path(sys.argv[0]).name.startswith("whetstone") else "train …"
+        print(f"\nStopped and saved in {path}. The same command goes on from here: whetstone {again}")
+        return
+    print(f"\nreport    {_shown(folder.report)}")
+    print(f"model     {_shown(folder.model)}   (try it: whetstone chat {path})")
+    if settings.tracking.enabled:
+        print(f"tracking  mlflow ui --backend-store-uri {tracker.uri}")
+
+
+def _shown(path: Path) -> str:
+    with contextlib.suppress(ValueError):
+        return str(path.relative_to(Path.cwd()))
+    return str(path)

@@ -1,0 +1,65 @@
+"""Rewards and metrics as a user might write them, good ones and bad ones."""
+
+import math
+import os
+import time
+from collections.abc import Sequence
+
+from contracts.scores import MetricValue, Sample
+
+
+class Words:
+    """A user's plain class with an option."""
+
+    def __init__(self, factor: float = 1.0) -> None:
+        self.factor = factor
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        return [self.factor * len(sample.text.split()) for sample in samples]
+
+
+class Moody:
+    """Does what the text says: raises, returns NaN, takes its time, or gives the process away."""
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        return [self._one(sample.text) for sample in samples]
+
+    def _one(self, text: str) -> float:
+        if text == "raise":
+            raise KeyError("no such mood")
+        if text == "nan":
+            return math.nan
+        time.sleep({"sleep": 1.0, "nap": 0.05}.get(text, 0.0))
+        return float(os.getpid()) if text == "pid" else 1.0
+
+
+class Miscounting:
+    """Drops the scores of empty texts."""
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        return [1.0 for sample in samples if sample.text]
+
+
+class Unmakeable:
+    """Needs a file that is not there."""
+
+    def __init__(self) -> None:
+        raise FileNotFoundError("my_reward_model.bin")
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        return [0.0 for _ in samples]
+
+
+class Vowels:
+    """A user's metric."""
+
+    def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
+        rows = tuple(float(sum(letter in "aeiou" for letter in sample.text)) for sample in samples)
+        return {"mine/vowels": MetricValue(corpus=sum(rows), rows=rows)}
+
+
+class Formless:
+    """A metric that returns a bare number."""
+
+    def compute(self, samples: Sequence[Sample]) -> dict[str, float]:
+        return {"mine/formless": 1.0}

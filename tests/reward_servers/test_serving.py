@@ -1,0 +1,230 @@
+"""The reward servers on a real Ray Serve: by handle and by HTTP, scaled, lost and refused."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+
+from contracts.errors import InputError, RewardError
+from contracts.scores import MetricValue, Sample, Score
+from contracts.settings import build
+from reward_servers.settings import RewardServersSettings, ServerSettings, parts
+
+pytestmark = pytest.mark.ray
+
+GRADERS = "tests.reward_servers.graders"
+REWARDS = parts([{"name": "length", "weight": 0.5}, {"name": f"{GRADERS}:Moody", "label": "moody"}])
+METRICS = parts(f"{GRADERS}:Vowels")
+MOODY_ALONE = REWARDS[1:]
+
+
+def settings(**options: Any) -> RewardServersSettings:
+    # One call at a time and one waiting, so that the queue's limit can be met; two replicas of this one only.
+    moody = {"replicas": 2, "batch_size": 4, "max_ongoing_requests": 1, "max_queued_requests": 1}
+    return build(RewardServersSettings, {"moody": moody, **options}, "reward_servers")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    import ray
+
+    from reward_servers.app import deploy, shutdown
+
+    port = free_port()
+    ray.init(address="local", num_cpus=2, include_dashboard=False)
+    try:
+        deploy(REWARDS, METRICS, settings(http_port=port), http=True)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        shutdown()
+        ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def client(address: str) -> Iterator[Any]:
+    from reward_servers.client import RewardClient
+
+    client = RewardClient(REWARDS, settings())
+    yield client
+    client.close()
+
+
+def num_replicas(application: str) -> int:
+    from ray import serve
+
+    return serve.status().applications[application].deployments[application].replica_states.get("RUNNING", 0)
+
+
+def pids(client: Any) -> set[int]:
+    """The processes behind the `moody` reward, found by asking often enough to meet both."""
+    scores = [score for _ in range(10) for score in client.submit([Sample("pid")] * 8).result(30)]
+    return {int(score.parts["moody"]) for score in scores}
+
+
+def test_every_part_scores_and_a_bad_sample_costs_only_itself(client: Any) -> None:
+    fine, bad = client.submit([Sample("a b c"), Sample("raise")]).result(30)
+    assert fine == Score(total=2.5, parts={"length": 3.0, "moody": 1.0})  # 0.5 · 3 + 1
+    assert bad.total is None
+    assert bad.parts == {"length": 1.0}
+    assert "reward moody: KeyError: 'no such mood'" in bad.error
+
+
+def test_answers_keep_their_order_over_chunks_and_concurrent_calls(client: Any) -> None:
+    calls = [[Sample("w " * (10 * call + row)) for row in range(call % 7 + 1)] for call in range(20)]
+    futures = [client.submit(call) for call in calls]
+    for call, future in zip(calls, futures, strict=True):
+        assert [score.parts["length"] for score in future.result(30)] == [len(s.text.split()) for s in call]
+    assert client.submit([]).result(30) == []
+
+
+def test_metrics_are_computed_by_their_deployment(address: str) -> None:
+    from reward_servers.client import compute_metrics
+
+    values = compute_metrics(METRICS, [Sample("aei"), Sample("xyz")], timeout_s=30)
+    assert values == {"mine/vowels": MetricValue(corpus=3.0, rows=(3.0, 0.0))}
+    with pytest.raises(RewardError, match="metric Vowels: there are no samples"):
+        compute_metrics(METRICS, [], timeout_s=30)
+
+
+def test_http_speaks_the_schema_that_it_serves(address: str) -> None:
+    listing = httpx.get(f"{address}/").json()
+    assert (listing["rewards"], listing["metrics"]) == (["length", "moody"], ["Vowels"])
+    schema = httpx.get(f"{address}{listing['schema']}").json()
+    for route, label, expected in (
+        ("score", "length", {"scores": [{"score": 2.0, "error": None}]}),
+        ("metric", "Vowels", {"metrics": {"mine/vowels": {"corpus": 2.0, "rows": [2.0]}}}),
+    ):
+        request = {"samples": [{"text": "one by", "prompt": "p", "references": ["r"], "meta": {"k": 1}}]}
+        if route == "metric":
+            request["samples"][0]["text"] = "aei"[:2]
+        response = httpx.post(f"{address}/{route}/{label}", json=request, timeout=30)
+        assert (response.status_code, response.json()) == (200, expected)
+        jsonschema.validate(request, schema[f"POST /{route}/{{label}}"]["request"])
+        jsonschema.validate(response.json(), schema[f"POST /{route}/{{label}}"]["response"])
+
+
+def test_http_says_what_is_wrong_with_a_request(address: str) -> None:
+    def post(path: str, body: str) -> tuple[int, str]:
+        form = {"content-type": "application/x-www-form-urlencoded"}  # what `curl -d` says of any body
+        response = httpx.post(f"{address}/{path}", content=body, headers=form, timeout=30)
+        return response.status_code, response.text
+
+    good = '{"samples": [{"text": "a"}]}'
+    assert post("score/length", good) == (200, '{"scores":[{"score":1.0,"error":null}]}')
+    for path, body, code, reason in (
+        ("score/lenght", good, 404, "did you mean 'length'"),
+        ("metric/vowels", good, 404, "did you mean 'Vowels'"),
+        ("score/length", '{"samples": [', 422, "Invalid JSON"),
+        ("score/length", '{"samples": [{"txt": "a"}]}', 422, "Field required"),
+        ("score/length", '{"samples": []}', 422, "at least 1 item"),
+    ):
+        status, text = post(path, body)
+        assert status == code
+        assert reason in text
+
+
+def test_http_refuses_what_exceeds_the_queue(address: str) -> None:
+    def post(_: int) -> int:
+        body = {"samples": [{"text": "sleep"}]}
+        return httpx.post(f"{address}/score/moody", json=body, timeout=30).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        codes = list(pool.map(post, range(8)))
+    assert set(codes) == {200, 503}  # two are scored, one waits, the others come back
+
+
+def test_a_full_queue_makes_the_client_wait(client: Any) -> None:
+    from reward_servers.client import RewardClient
+
+    other = RewardClient(MOODY_ALONE, settings())
+    futures = [each.submit([Sample("nap")] * 16) for each in (client, other) for _ in range(2)]
+    assert all(score.parts["moody"] == 1.0 for future in futures for score in future.result(30))
+    other.close()
+
+
+def test_an_answer_that_stays_away_is_an_error_that_says_so(address: str) -> None:
+    from reward_servers.client import RewardClient
+
+    impatient = settings(retries=1, default={"timeout_s": 0.2})
+    client = RewardClient(MOODY_ALONE, impatient)
+    with pytest.raises(RewardError, match=r"reward moody: no answer within 0\.2 s, 2 times"):
+        client.submit([Sample("sleep")]).result(30)
+    client.close()
+
+
+def test_closing_a_client_cancels_what_is_under_way(address: str) -> None:
+    from reward_servers.client import RewardClient
+
+    client = RewardClient(MOODY_ALONE, settings())
+    future = client.submit([Sample("sleep")])
+    time.sleep(0.1)
+    client.close()
+    assert future.cancelled()
+
+
+def test_a_replica_whose_grader_hangs_calls_itself_ill() -> None:
+    from reward_servers.app import RewardReplica
+
+    async def scenario() -> None:
+        replica = RewardReplica(MOODY_ALONE[0], ServerSettings(timeout_s=0.05))
+        replica.check_health()
+        call = asyncio.create_task(replica.score([Sample("sleep")]))
+        await asyncio.sleep(0.3)  # beyond twice the time-out
+        with pytest.raises(RewardError, match="at one batch for"):
+            replica.check_health()
+        await call
+        replica.check_health()
+
+    asyncio.run(scenario())
+
+
+def test_who_is_not_deployed_can_not_be_called(address: str) -> None:
+    from reward_servers.client import RewardClient
+
+    with pytest.raises(InputError, match="reward dates is not deployed"):
+        RewardClient(parts("dates"), RewardServersSettings())
+
+
+def test_scaling_one_leaves_the_other_alone(client: Any) -> None:
+    from reward_servers.app import deploy
+
+    assert (num_replicas("reward-length"), num_replicas("reward-moody")) == (1, 2)
+    before = pids(client)
+    assert len(before) == 2
+    deploy(REWARDS[:1], (), build(RewardServersSettings, {"length": {"replicas": 2}}, ""), http=False)
+    assert (num_replicas("reward-length"), num_replicas("reward-moody")) == (2, 2)
+    assert pids(client) == before
+
+
+def test_a_killed_replica_costs_no_score(client: Any, caplog: pytest.LogCaptureFixture) -> None:
+    victim = pids(client).pop()
+    with caplog.at_level(logging.WARNING):
+        future = client.submit([Sample("nap")] * 64)  # 16 calls of 0.2 s
+        time.sleep(0.5)
+        os.kill(victim, signal.SIGKILL)
+        scores = future.result(60)
+    assert [score.total for score in scores] == [1.5] * 64
+    assert "reward moody: replica lost" in caplog.text
+    assert "retry 1 of 2" in caplog.text
+
+
+def test_a_server_that_can_not_start_says_why(address: str) -> None:
+    from reward_servers.app import deploy
+
+    with pytest.raises(InputError, match=r"reward-Unmakeable did not start: .*my_reward_model\.bin$"):
+        deploy(parts(f"{GRADERS}:Unmakeable"), (), RewardServersSettings(), http=False)

@@ -1,0 +1,203 @@
+"""The console: what the lines and the screen say, that calls are cheap, and that threads may share it."""
+
+import io
+import math
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console as Terminal
+
+from services.braille import draw_curve
+from services.console import Console, LiveConsole, open_console
+from services.screen import Phase, RunView, draw_frame
+
+METRICS = {"reward/mean": 0.5, "kl/mean": 0.031, "response_length/mean": 19.75, "kl/coefficient": 0.2}
+
+
+def plain() -> tuple[Console, io.StringIO]:
+    out = io.StringIO()
+    return Console(Terminal(file=out, width=40)), out
+
+
+def live(width: int = 80, height: int = 24) -> tuple[LiveConsole, io.StringIO]:
+    out = io.StringIO()
+    return LiveConsole(Terminal(file=out, force_terminal=True, width=width, height=height)), out
+
+
+def frame(view: RunView, width: int = 80, height: int = 24, now: float = 0.0) -> list[str]:
+    out = io.StringIO()
+    Terminal(file=out, width=width, height=height).print(draw_frame(view, width, height, now))
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def a_view(num_done: int) -> RunView:
+    view = RunView(title="numbers-ppo", iterations=40, iteration=num_done)
+    view.rewards = [0.3 + 0.5 * i / 40 for i in range(num_done)]
+    view.durations_s.extend([4.0] * num_done)
+    view.metrics = dict(METRICS) if num_done else {}
+    view.phases = {"rollout": Phase(64, began=-4.0, done=32), "update": Phase(16, began=-4.0)}
+    view.evaluations = {"validation": [(0, 0.31), (10, 0.64)]}
+    view.notes.append(("12:00:00", "warning", "replica lost\nretrying [1/2] " + "and so on " * 20))
+    return view
+
+
+def test_without_a_terminal_each_iteration_is_one_line() -> None:
+    console, out = plain()
+    console.start("numbers-ppo", iterations=40, first_iteration=11)
+    console.phase("rollout", 64)
+    console.advance("rollout", 64)
+    console.evaluation_done("validation", 10, {"reward/mean": 0.64, "lexical/rouge_rouge1": 0.2, "x": None})
+    console.iteration_done(11, METRICS)
+    console.note("[bold]as it is[/bold]", level="warning")
+    console.stop()
+
+    lines = out.getvalue().splitlines()
+    assert lines[0] == "numbers-ppo: iterations 11 to 40"
+    assert lines[1] == "validation after iteration 10: reward/mean 0.64  lexical/rouge_rouge1 0.2"
+    assert lines[2].startswith("iteration 11/40  reward 0.5  KL 0.031  KL coef 0.2  length 19.8  (")
+    assert lines[3] == "warning: [bold]as it is[/bold]"
+    assert len(lines) == 4
+
+
+def test_missing_and_undefined_numbers_are_no_accident() -> None:
+    console, out = plain()
+    console.start("numbers-ppo", iterations=2)
+    console.iteration_done(1, {})
+    console.iteration_done(2, {"reward/mean": None, "kl/mean": math.nan})
+    console.evaluation_done("test", 2, {})
+
+    assert "iteration 2/2  reward –  KL –  (" in out.getvalue()
+
+
+@pytest.mark.parametrize("num_done", [0, 1, 2, 40])
+@pytest.mark.parametrize("size", [(80, 24), (140, 50), (60, 20)])
+def test_the_screen_fits_the_terminal_from_the_first_to_the_last_iteration(
+    num_done: int, size: tuple[int, int]
+) -> None:
+    lines = frame(a_view(num_done), *size)
+    assert len(lines) < size[1]  # a line is left for the cursor
+    assert max(map(len, lines)) <= size[0]
+    assert f"iteration {num_done}/40" in lines[0]
+
+
+def test_the_screen_says_what_is_known() -> None:
+    text = "\n".join(frame(a_view(12)))
+    assert "numbers-ppo" in text
+    assert "iteration 12/40 · 1 min 52 s left" in text  # (40 − 12) × 4 s
+    assert "32/64" in text
+    assert "8/s" in text  # 32 in 4 s
+    assert "validation 0.31 → 0.64  at iteration 10" in text
+    assert "0.0" in text and "0.031" in text
+    assert "0.438 ┤" in text  # the highest reward: 0.3 + 0.5 · 11/40
+    assert "12:00:00 replica lost retrying [1/2] and so on" in text
+
+
+def test_a_finished_run_says_so() -> None:
+    assert "iteration 40/40 · done" in frame(a_view(40))[0]
+
+
+def test_a_phase_keeps_its_rate_once_it_is_complete() -> None:
+    phase = Phase(total=10, began=100.0)
+    phase.advance(4, now=101.0)
+    assert phase.rate(now=102.0) == 2.0
+    phase.advance(6, now=105.0)
+    assert phase.rate(now=1000.0) == 2.0
+
+
+def test_the_live_screen_stays_after_the_end_and_stops_twice() -> None:
+    console, out = live()
+    console.start("numbers-ppo", iterations=2)
+    console.note("engine ready")
+    console.iteration_done(1, METRICS)
+    console.iteration_done(2, METRICS | {"reward/mean": 0.75})
+    console.stop()
+    console.stop()
+
+    shown = out.getvalue()
+    assert "iteration 2/2 · done" in shown
+    assert "engine ready" in shown
+    assert shown.rstrip().endswith("\x1b[?25h")  # the cursor is visible again
+    assert not console._thread.is_alive()
+
+
+def test_a_live_screen_that_never_started_stops_quietly() -> None:
+    console, out = live()
+    console.note("model not found", level="warning")
+    console.stop()
+    assert "warning: model not found" in out.getvalue()
+
+
+def test_calls_cost_less_than_a_millisecond_while_the_screen_is_drawn() -> None:
+    console, _ = live()
+    console.start("numbers-ppo", iterations=2000)
+    console.phase("rollout", 2000)
+    costs_s = []
+    for i in range(2000):
+        began = time.perf_counter()
+        console.advance("rollout")
+        console.iteration_done(i + 1, METRICS)
+        costs_s.append((time.perf_counter() - began) / 2)
+    console.stop()
+    assert sorted(costs_s)[len(costs_s) // 2] < 1e-3
+
+
+def test_threads_share_the_console_and_lose_nothing() -> None:
+    console, _ = live()
+    console.start("numbers-ppo", iterations=4)
+    console.phase("rollout", 4000)
+
+    def work() -> None:
+        for i in range(1000):
+            console.advance("rollout")
+            if i % 100 == 0:
+                console.note(f"at {i}")
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    console.stop()
+    assert console.view.phases["rollout"].done == 4000
+    assert console.view.phases["rollout"].ended is not None
+
+
+def test_a_pipe_gets_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    console = open_console()
+    console.note("hello")
+    assert type(console) is Console
+    assert capsys.readouterr().out == "hello\n"
+
+
+def test_a_rising_line_goes_from_the_lower_left_to_the_upper_right() -> None:
+    # Four dots high, four across: values 0 1 2 3 lie on the diagonal, a dot a column:
+    # left letter: bottom row left (0x40), third row right (0x20); right letter: second row left (0x02),
+    # top row right (0x08).
+    assert draw_curve([0, 1, 2, 3], width=2, height=1) == [chr(0x2800 + 0x60) + chr(0x2800 + 0x0A)]
+
+
+def test_a_jump_is_joined_and_a_gap_is_not() -> None:
+    joined = draw_curve([0, 7], width=1, height=2)
+    # Column 0 has the bottom dot alone; column 1 all the dots above it, the bottom one left to column 0.
+    assert joined == [chr(0x2800 + 0x08 + 0x10 + 0x20 + 0x80), chr(0x2800 + 0x40 + 0x08 + 0x10 + 0x20)]
+    assert draw_curve([1, math.nan, 1], width=3, height=1)[0][1] == chr(0x2800)
+
+
+@given(
+    st.lists(st.floats(allow_infinity=False, width=32), min_size=1, max_size=300),
+    st.integers(1, 60),
+    st.integers(1, 8),
+)
+def test_a_curve_always_has_its_size(values: list[float], width: int, height: int) -> None:
+    lines = draw_curve(values, width, height)
+    assert [len(line) for line in lines] == [width] * height
+    assert all(0x2800 <= ord(letter) <= 0x28FF for line in lines for letter in line)
+
+
+@given(st.floats(-1e6, 1e6), st.integers(1, 500))
+def test_a_constant_is_a_level_line(value: float, length: int) -> None:
+    lines = draw_curve([value] * length, width=10, height=3)
+    assert [set(line) != {chr(0x2800)} for line in lines] == [False, True, False]

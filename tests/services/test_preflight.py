@@ -1,0 +1,296 @@
+"""What is refused before anything starts: models, tokenizers, prompts, memory."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+
+from contracts.errors import InputError
+from contracts.rollout import Prompt
+from contracts.settings import Integers, Settings, build
+from learner.settings import ModelSettings
+from services import memory
+from services.memory import GIB, available_bytes, needed_bytes
+from services.model_files import read_model
+from services.preflight import check
+from services.settings import RunSettings
+from services.tasks.base import Split
+
+CONFIG = {
+    "model_type": "gpt2",
+    "architectures": ["GPT2LMHeadModel"],
+    "n_positions": 16,
+    "vocab_size": 101,
+}
+
+
+class Words(Settings):
+    """A task of a user's own: prompts of a given number of words."""
+
+    default_reward: ClassVar[str] = "length"
+    default_metrics: ClassVar[tuple[str, ...]] = ()
+
+    lengths: Integers = (3,)
+
+    def prompts(self, split: Split) -> list[Prompt]:
+        return [Prompt(f"words/{split}/{row}", " ".join(["7"] * n)) for row, n in enumerate(self.lengths)]
+
+
+class Broken(Words):
+    def prompts(self, split: Split) -> list[Prompt]:
+        raise RuntimeError("no such luck")
+
+
+class WrongKind(Words):
+    def prompts(self, split: Split) -> list[Any]:
+        return ["just a text"]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model's files: 3 * 4 + 5 = 17 parameters, a tokenizer of the numbers 0 to 99, a window of 16."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    tensors = {"a": np.zeros((3, 4), np.float32), "b": np.zeros(5, np.float32)}
+    save_file(tensors, folder / "model.safetensors")
+    tokenizer = Tokenizer(WordLevel({"?": 100, **{str(n): n for n in range(100)}}, unk_token="?"))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def settings(path: Path | str, **given: Any) -> RunSettings:
+    whole = {
+        "algorithm": "ppo",
+        "task": "increasing_numbers",
+        "model": {"path": str(path)},
+        "rollout": {"max_tokens": 8, "kv_cache_gib": 0.01},
+        **given,
+    }
+    return build(RunSettings, whole, where="")
+
+
+def refusal(model: Path | str, **given: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        check(settings(model, **given))
+    return str(caught.value)
+
+
+def change(model: Path, **entries: Any) -> None:
+    (model / "config.json").write_text(json.dumps({**CONFIG, **entries}))
+
+
+def words(*lengths: int, kind: type[Words] = Words) -> dict[str, Any]:
+    return {"name": f"{__name__}:{kind.__name__}", "lengths": list(lengths)}
+
+
+def test_what_fits_passes_and_torch_is_not_needed_for_it(model: Path) -> None:
+    before = set(sys.modules)
+    check(settings(model))
+    assert "torch" not in set(sys.modules) - before
+
+
+# The model
+
+
+def test_a_path_that_is_not_there(tmp_path: Path) -> None:
+    assert "there is no such folder" in refusal(tmp_path / "nothing")
+
+
+def test_a_name_that_the_hub_can_not_give(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.chdir(tmp_path)
+    assert "no such folder, and the hub can't be reached" in refusal("nobody/has-this-model")
+
+
+def test_a_file_is_no_model(model: Path) -> None:
+    assert "is a file; expected the folder" in refusal(model / "config.json")
+
+
+def test_a_folder_without_a_configuration_names_what_it_holds(model: Path) -> None:
+    (model / "config.json").unlink()
+    message = refusal(model)
+    assert "is no model: it has no config.json; there is: model.safetensors, tokenizer.json" in message
+
+
+def test_a_runs_folder_points_to_the_model_in_it(model: Path) -> None:
+    assert f"Then its model is in {model}" in refusal(model.parent)
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ({"model_type": "gtp2"}, "knows no model_type 'gtp2' (in config.json); did you mean 'gpt2'?"),
+        ({"model_type": "own", "auto_map": {}}, "Code that a model brings along is never run"),
+        ({"architectures": ["BertForMaskedLM"]}, "is a BertForMaskedLM; expected a causal language model"),
+    ],
+)
+def test_an_unfit_kind_of_model(model: Path, entries: dict[str, Any], said: str) -> None:
+    change(model, **entries)
+    assert said in refusal(model)
+
+
+def test_a_configuration_that_is_not_json(model: Path) -> None:
+    (model / "config.json").write_text("{")
+    assert "config.json is not JSON" in refusal(model)
+
+
+def test_missing_weights(model: Path) -> None:
+    (model / "model.safetensors").unlink()
+    assert "the weights are missing: expected model.safetensors" in refusal(model)
+
+
+def test_weights_cut_short(model: Path) -> None:
+    file = model / "model.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-4])
+    assert f"cut short: {len(whole) - 4} bytes, expected {len(whole)}" in refusal(model)
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense, and long enough", b"\x02" + b"\x00" * 7 + b"[]"])
+def test_weights_that_are_none(model: Path, content: bytes) -> None:
+    (model / "model.safetensors").write_bytes(content)
+    assert "model.safetensors is no safetensors file" in refusal(model)
+
+
+def test_parameters_are_counted_over_all_parts(model: Path) -> None:
+    assert read_model(ModelSettings(path=str(model))).num_parameters == 17
+    shutil.copy(model / "model.safetensors", model / "part1.safetensors")
+    save_file({"c": np.zeros(10, np.float16)}, model / "part2.safetensors")
+    index = {"weight_map": {"a": "part1.safetensors", "b": "part1.safetensors", "c": "part2.safetensors"}}
+    (model / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert read_model(ModelSettings(path=str(model))).num_parameters == 27
+    (model / "part2.safetensors").unlink()
+    assert "part2.safetensors is missing" in refusal(model)
+
+
+# The tokenizer
+
+
+def test_a_missing_tokenizer_and_one_from_elsewhere(model: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "tokenizer"
+    elsewhere.mkdir()
+    (model / "tokenizer.json").rename(elsewhere / "tokenizer.json")
+    assert "the tokenizer is missing: expected one of tokenizer.json" in refusal(model)
+    check(settings(model, model={"path": str(model), "tokenizer": str(elsewhere)}))
+
+
+def test_a_tokenizer_that_does_not_load(model: Path) -> None:
+    (model / "tokenizer.json").write_text("{}")
+    assert "does not load" in refusal(model)
+
+
+def test_a_tokenizer_of_another_model(model: Path) -> None:
+    change(model, vocab_size=50)
+    assert "has 101 tokens, the model 50: it belongs to another model" in refusal(model)
+
+
+# Prompts: a window of 16 and 8 for the response leave 8 for the prompt.
+
+
+def test_the_longest_prompt_that_fits_passes(model: Path) -> None:
+    check(settings(model, task=words(3, 8)))
+
+
+def test_a_prompt_too_long_is_named_with_the_remedy(model: Path) -> None:
+    message = refusal(model, task=words(3, 9))
+    assert "prompt words/train/1 has 9 tokens" in message
+    assert "rollout.max_prompt_tokens=8" in message
+    cut = {"max_tokens": 8, "kv_cache_gib": 0.01, "max_prompt_tokens": 8}
+    check(settings(model, task=words(3, 9), rollout=cut))
+
+
+def test_evaluations_longer_responses_count_too(model: Path) -> None:
+    assert "leaves room for 6" in refusal(model, task=words(8), evaluation={"max_tokens": 10})
+
+
+def test_a_response_as_long_as_the_window(model: Path) -> None:
+    message = refusal(model, rollout={"max_tokens": 16})
+    assert "max_tokens=16 leaves no room for a prompt: the model's window is 16 tokens" in message
+
+
+def test_a_model_without_a_window_takes_any_prompt(model: Path) -> None:
+    (model / "config.json").write_text(json.dumps({**CONFIG, "n_positions": None}))
+    check(settings(model, task=words(500)))
+
+
+def test_a_reward_that_compares_needs_references(model: Path) -> None:
+    assert "reward=rouge compares with references, and prompt words/train/0 has none" in refusal(
+        model, task=words(3), reward="rouge"
+    )
+    assert "metrics=rouge compares with references" in refusal(model, task=words(3), metrics="rouge")
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        (words(kind=Broken), "prompts('train') raised RuntimeError: no such luck"),
+        (words(kind=WrongKind), "expected contracts.rollout.Prompt, got str 'just a text'"),
+        (words(), "expected a list of at least one prompt, got list []"),
+    ],
+)
+def test_a_users_task_that_misbehaves(model: Path, task: dict[str, Any], said: str) -> None:
+    assert said in refusal(model, task=task)
+
+
+def test_bad_data_is_refused_without_importing_datasets(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "long.jsonl"
+    file.write_text('{"prompt": "1 2 3"}\n' * 9 + json.dumps({"prompt": "5 " * 20}) + "\n")
+    before = set(sys.modules)
+    message = refusal(model, task={"name": "prompts", "data_files": str(file)}, reward="length")
+    assert "prompt prompts/test/0 has 20 tokens" in message  # the tenth row goes to the test
+    assert "datasets" not in set(sys.modules) - before
+
+
+# Memory
+
+
+def test_what_a_run_needs_by_hand(model: Path) -> None:
+    # a million parameters: 16 MB to train, 4 MB of reference, and for each worker 4 MB and 10 MiB of cache
+    needed = needed_bytes(settings(model, rollout={"num_workers": 2, "kv_cache_gib": 10 / 1024}), 10**6)
+    learner, reference, workers = needed.values()
+    assert learner - memory.LEARNER_PROCESS == pytest.approx(16e6)
+    assert reference == 4e6
+    assert workers - 2 * memory.WORKER_PROCESS == pytest.approx(2 * (4e6 + 10 * 2**20))
+    separate = needed_bytes(settings(model, model={"path": "m", "value_trunk": "separate"}), 10**6)
+    assert next(iter(separate.values())) - learner == pytest.approx(16e6)
+
+
+def test_too_little_memory_says_how_much_is_needed_and_there(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    run = {"max_tokens": 8, "kv_cache_gib": 1e6}
+    message = refusal(model, learner={"device": "cpu"}, rollout=run)
+    assert "too little memory: this run needs about 1000001.5 GiB" in message
+    assert "GiB are available" in message and "rollout.kv_cache_gib" in message
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_containers_limit_counts(tmp_path: Path, version: int) -> None:
+    files = {
+        2: {"memory.max": GIB, "memory.current": GIB // 2, "memory.stat": f"anon 5\ninactive_file {2**20}"},
+        1: {
+            "memory/memory.limit_in_bytes": GIB,
+            "memory/memory.usage_in_bytes": GIB // 2,
+            "memory/memory.stat": f"cache 5\ntotal_inactive_file {2**20}",
+        },
+    }[version]
+    (tmp_path / "memory").mkdir()
+    for name, content in files.items():
+        (tmp_path / name).write_text(str(content))
+    assert available_bytes(tmp_path) == GIB // 2 + 2**20
+
+
+def test_without_a_limit_the_machine_counts(tmp_path: Path) -> None:
+    (tmp_path / "memory.max").write_text("max\n")
+    assert available_bytes(tmp_path) > 2**20

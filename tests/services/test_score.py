@@ -1,0 +1,156 @@
+"""`whetstone score` on files, good and bad."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from contracts.errors import InputError
+from services.score import read_samples, run
+
+GRADERS = "tests.reward_servers.graders"
+
+
+@pytest.fixture
+def predictions(tmp_path: Path) -> str:
+    return write(tmp_path / "predictions.jsonl", {"prediction": "the cat sat"}, {"prediction": "a"})
+
+
+@pytest.fixture
+def references(tmp_path: Path) -> str:
+    return write(
+        tmp_path / "references.jsonl", {"references": ["the cat lay down"]}, {"references": ["b", "a"]}
+    )
+
+
+def write(path: Path, *rows: object) -> str:
+    path.write_text("".join(row if isinstance(row, str) else json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def scored(capsys: pytest.CaptureFixture[str], *argv: str) -> dict:
+    assert run([*argv, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_metric_prints_every_key(
+    capsys: pytest.CaptureFixture[str], predictions: str, references: str
+) -> None:
+    values = scored(capsys, "rouge", "--predictions", predictions, "--references", references)
+    assert list(values) == [f"lexical/rouge_rouge{kind}" for kind in ("1", "2", "L", "Lsum")]
+    # F1 of 2 of 3 and 2 of 4 words is 4/7; the second is its best reference
+    assert values["lexical/rouge_rouge1"] == {
+        "corpus": pytest.approx((4 / 7 + 1) / 2),
+        "rows": [pytest.approx(4 / 7), 1.0],
+    }
+
+
+def test_options_reach_the_metric(
+    capsys: pytest.CaptureFixture[str], predictions: str, references: str, tmp_path: Path
+) -> None:
+    first = scored(
+        capsys,
+        "rouge",
+        "--predictions",
+        predictions,
+        "--references",
+        references,
+        "--option",
+        "references=first",
+    )
+    assert first["lexical/rouge_rouge1"]["rows"][1] == 0.0
+    numbers = write(tmp_path / "numbers.jsonl", {"prediction": "1 2 3 x"})
+    values = scored(capsys, "increasing_numbers", "--predictions", numbers, "--option", "min_tokens=4")
+    assert values == {"synthetic/increasing_numbers_in_text": {"corpus": 0.75, "rows": [0.75]}}
+
+
+def test_classes_of_ones_own_are_rewards_or_metrics(
+    capsys: pytest.CaptureFixture[str], predictions: str
+) -> None:
+    reward = scored(capsys, f"{GRADERS}:Words", "--predictions", predictions, "--option", "factor=2.0")
+    assert reward == {"Words": {"corpus": 4.0, "rows": [6.0, 2.0]}}
+    metric = scored(capsys, f"{GRADERS}:Vowels", "--predictions", predictions)
+    assert metric == {"mine/vowels": {"corpus": 4.0, "rows": [3.0, 1.0]}}
+
+
+def test_the_table_is_for_people(capsys: pytest.CaptureFixture[str], predictions: str) -> None:
+    assert run(["length", "--predictions", predictions]) == 0
+    printed = capsys.readouterr().out
+    assert "length/mean_words" in printed
+    assert "2.0000" in printed  # 3 words and 1 word
+
+
+def test_prompts_references_and_meta_come_from_either_file(tmp_path: Path) -> None:
+    predictions = write(tmp_path / "p", {"prediction": "a\u2028b", "prompt": "p", "references": ["old"]})
+    references = write(tmp_path / "r", {"references": ["r"], "meta": {"k": 1}, "prompt": "other"})
+    (sample,) = read_samples(Path(predictions), Path(references))
+    assert (sample.text, sample.prompt) == ("a\u2028b", "p")
+    assert (sample.references, sample.meta) == (("r",), {"k": 1})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "can't be read"),
+        ("", "is empty"),
+        ('{"prediction": "a"}\n{"prediction": \n', "line 2: is not JSON"),
+        ('{"prediction": "a"}\n{"text": "b", "id": 1}\n', "line 2: lacks 'prediction'; there are: text, id"),
+        ("[1]\n", r"line 1: got \[1\]; expected an object"),
+        ('{"prediction": 3}\n', "sample 1: prediction is 3; expected a str"),
+        ('{"prediction": "a", "references": "b"}\n', "expected a list of texts"),
+    ],
+)
+def test_bad_files_are_refused(tmp_path: Path, content: str | None, message: str) -> None:
+    path = tmp_path / "predictions.jsonl"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InputError, match=message):
+        run(["length", "--predictions", str(path)])
+
+
+def test_files_belong_together_line_by_line(tmp_path: Path, predictions: str) -> None:
+    references = write(tmp_path / "one.jsonl", {"references": ["a"]})
+    with pytest.raises(InputError, match=r"has 2 lines and .* has 1"):
+        run(["rouge", "--predictions", predictions, "--references", references])
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["rogue"], "no such metric or reward; did you mean 'rouge'"),
+        (["rouge"], "give --references FILE"),
+        (["length", "--option", "target=3"], "target: there is no such option"),
+        (["increasing_numbers", "--option", "min_tokens"], "expected KEY=VALUE"),
+        (["increasing_numbers", "--option", "min_tokens=many"], "min_tokens: got 'many'"),
+        (["no_such_module:Mine"], "importing no_such_module failed"),
+        ([f"{GRADERS}:Miscounting", "--option", "a=1"], "unexpected keyword|too many|takes"),
+    ],
+)
+def test_bad_requests_are_refused(predictions: str, argv: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        run([*argv, "--predictions", predictions])
+
+
+def test_samples_that_can_not_be_scored_are_counted_and_shown(tmp_path: Path) -> None:
+    predictions = write(
+        tmp_path / "p", {"prediction": "raise"}, {"prediction": "fine"}, {"prediction": "nan"}
+    )
+    with pytest.raises(InputError, match=r"2 of 3 samples could not be scored; the first: .*no such mood"):
+        run([f"{GRADERS}:Moody", "--predictions", predictions])
+
+
+def test_refusals_are_quick_and_need_no_ray() -> None:
+    code = (
+        "import sys\n"
+        "from contracts.errors import InputError\n"
+        "from services.score import run\n"
+        "try: run(['rogue', '--predictions', 'none.jsonl'])\n"
+        "except InputError: print([m for m in ('ray', 'torch', 'nltk', 'rich') if m in sys.modules])\n"
+    )
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert time.monotonic() - began < 10  # two seconds on a machine of its own

@@ -1,0 +1,101 @@
+"""`whetstone serve`: what it refuses at once, and a real one from start to SIGTERM."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from contracts.errors import InputError
+from services.serve import chosen, run, settings_from
+
+GRADERS = "tests.reward_servers.graders"
+
+
+def labels(names: list[str]) -> list[list[str]]:
+    return [[part.label for part in found] for found in chosen(names)]
+
+
+def test_without_names_every_built_in_is_served() -> None:
+    every = ["dates", "increasing_numbers", "length", "rouge", "sentiment"]
+    assert labels([]) == [every, every]
+
+
+def test_a_class_is_served_as_what_it_is() -> None:
+    assert labels(["dates", f"{GRADERS}:Words", f"{GRADERS}:Vowels"]) == [
+        ["dates", "Words"],
+        ["dates", "Vowels"],
+    ]
+
+
+def test_settings_come_with_or_without_their_prefix() -> None:
+    settings = settings_from(["rouge.replicas=2", "reward_servers.default.timeout_s=3.5"], "0.0.0.0", 9000)
+    assert (settings.for_label("rouge").replicas, settings.for_label("rouge").timeout_s) == (2, 3.5)
+    assert (settings.http_host, settings.http_port) == ("0.0.0.0", 9000)
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        yield holder.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["rogue"], "did you mean 'rouge'"),
+        (["rouge", "rouge"], "both labelled 'rouge'"),
+        (["length", "rouge.replicas=2"], "reward_servers.rouge: no reward or metric has this label"),
+        (["rouge", "rouge.replicas=two"], "reward_servers.rouge.replicas: got 'two'"),
+        (["rouge", "rouge.replica=2"], "did you mean 'replicas'"),
+        (["rouge", "http_port=1", "http_port.x=2"], "already has a value"),
+        (["rouge", "http_port=0"], "needs a port"),
+        (["no_such_module:Mine"], "importing no_such_module failed"),
+    ],
+)
+def test_bad_requests_are_refused(argv: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        run(argv)
+
+
+def test_a_taken_port_is_refused(taken_port: int) -> None:
+    with pytest.raises(InputError, match="choose another --host or --port"):
+        run(["length", "--port", str(taken_port)])
+
+
+@pytest.mark.ray
+def test_it_serves_until_it_is_told_to_end() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    code = "import sys; from services.serve import run; sys.exit(run(sys.argv[1:]))"
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    server = subprocess.Popen(
+        [sys.executable, "-c", code, f"{GRADERS}:Words", "--port", str(port)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    try:
+        assert server.stdout is not None
+        printed = []
+        for line in server.stdout:
+            printed.append(line)
+            if line.startswith("Ctrl-C"):
+                break
+        assert f"curl http://127.0.0.1:{port}/score/Words" in "".join(printed)
+        body = {"samples": [{"text": "a b c"}]}
+        answer = httpx.post(f"http://127.0.0.1:{port}/score/Words", json=body, timeout=30).json()
+        assert answer == {"scores": [{"score": 3.0, "error": None}]}
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(60) == 0
+    finally:
+        if server.poll() is None:
+            server.terminate()
+            server.wait(60)

@@ -1,0 +1,127 @@
+"""A run's settings: defaults, what follows from what, and that they survive being written down."""
+
+import json
+import pickle
+from typing import Any, ClassVar
+
+import pytest
+import yaml
+
+from contracts.errors import InputError
+from contracts.rollout import Prompt, Sampling
+from contracts.settings import build
+from learner.algorithms.ppo import PPO
+from services.settings import RunSettings
+from services.tasks.base import Split
+
+
+class Echo:
+    """A task of a user's own that is no settings class."""
+
+    default_reward: ClassVar[str | None] = None
+    default_metrics: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def prompts(self, split: Split) -> list[Prompt]:
+        return [Prompt(f"echo/{split}/0", self.text)]
+
+
+ECHO = {"name": f"{__name__}:Echo", "text": "hello"}
+
+
+def settings(**given: Any) -> RunSettings:
+    whole = {"algorithm": "ppo", "task": "increasing_numbers", "model": {"path": "m"}, **given}
+    return build(RunSettings, whole, where="")
+
+
+def test_components_are_made_and_named() -> None:
+    run = settings(algorithm={"name": "ppo", "clip_range": 0.1}, seed=3)
+    assert run.algorithm == PPO(clip_range=0.1)
+    assert (run.algorithm_name, run.task_name) == ("ppo", "increasing_numbers")
+    assert run.run_name == "increasing_numbers-ppo-seed3"
+    assert settings(run_name="mine").run_name == "mine"
+
+
+def test_reward_and_metrics_are_the_tasks_own_unless_given() -> None:
+    assert [part.name for part in settings().reward] == ["increasing_numbers"]
+    assert [part.name for part in settings().metrics] == ["increasing_numbers", "length"]
+    assert [part.name for part in settings(reward="length", metrics="rouge").metrics] == ["rouge"]
+    assert settings(metrics=[]).metrics == ()
+
+
+def test_a_task_without_a_reward_of_its_own_asks_for_one() -> None:
+    with pytest.raises(InputError, match="reward: this task has none of its own"):
+        settings(task=ECHO)
+    assert settings(task=ECHO, reward="length").reward[0].name == "length"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"algorithm": {"name": "ppo", "kl": {"target": 0.5}}, "rollout": {"stop": ["\n"]}},
+        {"reward": [{"name": "rouge", "weight": 0.5, "rouge_type": "rouge1"}, "length"], "metrics": []},
+        {"reward_servers": {"default": {"timeout_s": 5.0}, "length": {"replicas": 2}}},
+        {"task": ECHO, "reward": "length"},
+    ],
+)
+def test_written_down_and_read_back_they_are_the_same(given: dict[str, Any]) -> None:
+    run = settings(**given)
+    plain = json.loads(json.dumps(run.resolved()))
+    again = build(RunSettings, yaml.safe_load(yaml.safe_dump(plain)), where="")
+    assert json.loads(json.dumps(again.resolved())) == plain
+    assert again.rollout == run.rollout and again.reward == run.reward
+    assert again.reward_servers.for_label("length") == run.reward_servers.for_label("length")
+
+
+def test_the_resolved_configuration_holds_every_default() -> None:
+    resolved = settings().resolved()
+    assert resolved["algorithm"]["gae_lambda"] == 0.95
+    assert resolved["task"]["below"] == 50
+    assert resolved["rollout"]["temperature"] == 1.0
+    assert resolved["run_name"] == "increasing_numbers-ppo-seed0"
+
+
+def test_they_travel_to_another_process() -> None:
+    run = settings(seed=3)
+    assert pickle.loads(pickle.dumps(run)).resolved() == run.resolved()
+
+
+def test_evaluation_samples_as_training_does_but_for_what_it_says() -> None:
+    run = settings(rollout={"max_tokens": 9, "temperature": 0.7}, evaluation={"temperature": 0.0})
+    assert run.sampling() == Sampling(max_tokens=9, temperature=0.7)
+    assert run.sampling(evaluating=True) == Sampling(max_tokens=9, temperature=0.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"rollout": {"min_tokens": 8}, "evaluation": {"max_tokens": 4}},
+            "min_tokens=8 exceeds max_tokens=4",
+        ),
+        ({"reward": ["length", "length"]}, "both labelled 'length'"),
+        ({"reward_servers": {"rouge": {"replicas": 2}}}, "no reward or metric has this label"),
+        ({"algorithm": 3}, "algorithm: got 3; expected a name"),
+        ({"model": {}}, "model.path: is required"),
+        ({"seed": -1}, "seed: got -1"),
+        ({"resume": "always"}, "resume: got 'always'"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        settings(**given)
+    assert said in str(caught.value)
+
+
+def test_an_incomplete_configuration_names_what_is_missing() -> None:
+    with pytest.raises(InputError) as caught:
+        build(RunSettings, {"model": {"path": "m"}}, where="")
+    assert "algorithm: is required" in str(caught.value) and "task: is required" in str(caught.value)
+
+
+def test_settings_stay_as_they_are() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        settings().seed = 5  # type: ignore[misc]

@@ -1,0 +1,71 @@
+"""Sweeps: which runs they are, that no two share a folder, and that all are checked before one starts."""
+
+from pathlib import Path
+
+import pytest
+
+from contracts.errors import InputError
+from services.sweep import expand, jobs, run
+
+MODEL = "model.path=some/model"
+
+
+def names(*arguments: str) -> list[str]:
+    return [job.run_name for job in jobs([MODEL, *arguments])]
+
+
+def test_every_combination_is_a_run_the_last_key_fastest() -> None:
+    combinations, swept = expand(["seed=0,1", "iterations=5", "rollout.max_tokens=8,16"])
+    assert combinations == [
+        ["seed=0", "iterations=5", "rollout.max_tokens=8"],
+        ["seed=0", "iterations=5", "rollout.max_tokens=16"],
+        ["seed=1", "iterations=5", "rollout.max_tokens=8"],
+        ["seed=1", "iterations=5", "rollout.max_tokens=16"],
+    ]
+    assert swept == ["seed", "rollout.max_tokens"]
+
+
+def test_ranges_are_hydras() -> None:
+    assert len(expand(["seed=range(3)"])[0]) == 3
+
+
+def test_names_tell_the_runs_apart() -> None:
+    assert names("seed=0,1") == ["increasing_numbers-ppo-seed0", "increasing_numbers-ppo-seed1"]
+    assert names("algorithm.clip_range=0.1,0.2") == [
+        "increasing_numbers-ppo-seed0-clip_range-0.1",
+        "increasing_numbers-ppo-seed0-clip_range-0.2",
+    ]
+    assert names("seed=0,1", "run_name=mine") == ["mine-seed-0", "mine-seed-1"]
+    assert names("seed=0,1", "run_name=a,b") == ["a-seed-0", "b-seed-0", "a-seed-1", "b-seed-1"]
+
+
+def test_a_name_is_a_folder_name_whatever_the_values() -> None:
+    for name in names("reward=[length],[{name: rouge, weight: 2}]"):
+        assert Path(name).name == name and not set(name) & set(" /={}[],")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([MODEL, "seed=1"], "no key has several values"),
+        ([MODEL, "seed"], "seed: expected KEY=VALUE"),
+        ([MODEL, "seed=interval(0, 1)"], "does not support sweep type"),
+        ([MODEL, "seed=1,1"], "A value given twice?"),
+        ([MODEL, "seed=1,x"], "seed: got 'x'"),
+        ([MODEL, "algorithm=ppo,pppo"], "did you mean 'ppo'?"),
+    ],
+)
+def test_one_wrong_run_refuses_the_whole_sweep(arguments: list[str], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        run(arguments)
+    assert said in str(caught.value)
+
+
+def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    nothing = tmp_path / "nothing"
+    code = run([f"model.path={nothing}", f"output_dir={tmp_path}", "seed=0,1"])
+    printed = capfd.readouterr()
+    assert code == 2
+    assert printed.err.count("there is no such folder") == 2
+    assert "run 2 of 2" in printed.out and "exit code" in printed.out
+    assert list(tmp_path.iterdir()) == []

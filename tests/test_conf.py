@@ -1,0 +1,164 @@
+"""The files in conf/ agree with the tables of components, and the command line is laid over them as told."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from contracts.errors import InputError
+from learner.algorithms import ALGORITHMS
+from services.compose import CONF, choices_of, compose, run_settings
+from services.settings import RunSettings
+from services.tasks import TASKS
+
+MODEL = "model.path=some/model"
+
+
+def refusal(*overrides: str) -> str:
+    with pytest.raises(InputError) as caught:
+        run_settings(list(overrides))
+    return str(caught.value)
+
+
+# Files
+
+
+@pytest.mark.parametrize(("group", "table"), [("algorithm", ALGORITHMS), ("task", TASKS)])
+def test_each_component_has_its_file_and_each_file_its_component(group: str, table: dict[str, str]) -> None:
+    assert set(choices_of(group)) == set(table)
+    for name in choices_of(group):
+        extra = ["task.data_files=x", "reward=length"] if name == "prompts" else []
+        assert compose([f"{group}={name}", MODEL])[group]["name"] == name
+        assert isinstance(run_settings([f"{group}={name}", MODEL, *extra]), RunSettings)
+
+
+@pytest.mark.parametrize("name", choices_of("experiment"))
+def test_every_experiment_is_a_valid_run(name: str) -> None:
+    assert isinstance(run_settings([f"experiment={name}", MODEL]), RunSettings)
+
+
+@pytest.mark.parametrize("name", choices_of("cluster"))
+def test_every_cluster_is_a_valid_run(name: str) -> None:
+    assert isinstance(run_settings([f"cluster={name}", MODEL]), RunSettings)
+
+
+def test_a_component_file_says_nothing_that_is_the_default_anyway() -> None:
+    for group in ("algorithm", "task"):
+        for name in choices_of(group):
+            lines = (CONF / group / f"{name}.yaml").read_text().splitlines()
+            assert [line for line in lines if not line.startswith("#")] == [f"name: {name}"]
+
+
+def test_gpt2_on_imdb_is_as_published() -> None:
+    run = run_settings(["experiment=imdb_gpt2"])
+    assert (run.model.path, run.task_name, run.algorithm_name) == ("lvwerra/gpt2-imdb", "imdb", "ppo")
+    assert (run.iterations, run.evaluate_every, run.save_every) == (50, 10, 10)
+    sampling = run.sampling()
+    assert (sampling.max_tokens, sampling.min_tokens, sampling.top_k) == (48, 48, 50)
+    options = run.resolved()["algorithm"]
+    published = {"learning_rate": 1e-6, "num_epochs": 5, "gamma": 0.99, "gae_lambda": 0.95, "clip_range": 0.2}
+    assert {key: options[key] for key in published} == published
+    assert (options["kl"]["coefficient"], options["kl"]["target"]) == (0.1, 0.1)
+
+
+# The command line
+
+
+def test_any_option_is_set_without_a_plus() -> None:
+    tree = compose(
+        [MODEL, "rollout.max_tokens=7", "algorithm.kl.target=0.5", "seed=3", "+tracking.enabled=false"]
+    )
+    assert tree["rollout"] == {"max_tokens": 7}
+    assert tree["algorithm"] == {"name": "ppo", "kl": {"target": 0.5}}
+    assert tree["seed"] == 3
+    assert tree["tracking"] == {"enabled": False}
+
+
+def test_a_reward_replaces_the_old_one_and_its_options() -> None:
+    first = "reward={name: rouge, rouge_type: rouge1}"
+    assert compose([MODEL, first])["reward"] == {"name": "rouge", "rouge_type": "rouge1"}
+    assert compose([MODEL, first, "reward=length"])["reward"] == "length"
+    assert compose([MODEL, first, "reward={name: length}"])["reward"] == {"name": "length"}
+    assert compose([MODEL, first, "reward=[length, {name: dates, weight: 2}]"])["reward"] == [
+        "length",
+        {"name": "dates", "weight": 2},
+    ]
+
+
+def test_options_of_the_single_reward_are_addressed_by_its_group() -> None:
+    run = run_settings([MODEL, "reward=rouge", "reward.rouge_type=rouge1", "reward.weight=0.5"])
+    (part,) = run.reward
+    assert (part.name, part.weight, part.options) == ("rouge", 0.5, {"rouge_type": "rouge1"})
+
+
+def test_options_of_the_tasks_own_reward_need_no_name() -> None:
+    (part,) = run_settings([MODEL, "reward.min_tokens=8"]).reward
+    assert (part.name, part.options) == ("increasing_numbers", {"min_tokens": 8})
+
+
+def test_another_task_drops_what_an_experiment_says_about_the_old_one() -> None:
+    same = compose(["experiment=demo", MODEL, "algorithm=ppo"])["algorithm"]
+    assert same == compose(["experiment=demo", MODEL])["algorithm"] and len(same) > 1
+    assert compose(["experiment=demo", MODEL, "algorithm=supervised"])["algorithm"] == {"name": "supervised"}
+
+
+def test_a_class_of_ones_own_takes_the_place_of_a_built_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "capitals_task.py").write_text(
+        "from typing import ClassVar\n"
+        "from contracts.rollout import Prompt\n"
+        "from contracts.settings import Settings\n"
+        "class Capitals(Settings):\n"
+        "    default_reward: ClassVar[str] = 'length'\n"
+        "    count: int = 1\n"
+        "    def prompts(self, split):\n"
+        "        return [Prompt(f'capitals/{split}/{i}', 'Paris') for i in range(self.count)]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    run = run_settings([MODEL, "task=capitals_task:Capitals", "task.count=2"])
+    assert len(run.task.prompts("train")) == 2
+    assert run.run_name == "Capitals-ppo-seed0"
+    assert ([part.name for part in run.reward], run.metrics) == (["length"], ())
+
+
+def test_interpolation_and_quotes_are_hydras() -> None:
+    tree = compose([MODEL, "task.seed=${seed}", "seed=4", "output_dir='a=b, c'"])
+    assert tree["task"]["seed"] == 4
+    assert tree["output_dir"] == "a=b, c"
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ([], "model.path is required"),
+        ([MODEL, "algorithm=pppo"], "algorithm=pppo: no such algorithm; did you mean 'ppo'?"),
+        ([MODEL, "task=imdbb"], "no such task; did you mean 'imdb'?"),
+        ([MODEL, "experiment=dem"], "no such experiment; did you mean 'demo'?"),
+        ([MODEL, "reward=rogue"], "no such reward; did you mean 'rouge'?"),
+        ([MODEL, "metrics=[lenght]"], "no such metrics; did you mean 'length'?"),
+        ([MODEL, "model=gpt2"], "model.path=gpt2"),
+        ([MODEL, "iteration=5"], "iteration: there is no such option; did you mean 'iterations'?"),
+        ([MODEL, "rolout.max_tokens=5"], "rolout: there is no such option; did you mean 'rollout'?"),
+        ([MODEL, "rollout.max_token=5"], "rollout.max_token: there is no such option; did you mean 'max_to"),
+        ([MODEL, "algorithm.clip=1"], "algorithm.clip: there is no such option"),
+        ([MODEL, "reward.min_token=1"], "reward.min_token: there is no such option; did you mean 'min_to"),
+        ([MODEL, "iterations=0"], "iterations: got 0; Input should be greater than or equal to 1"),
+        ([MODEL, "iterations=many"], "iterations: got 'many'; Input should be a valid integer"),
+        ([MODEL, "seed=1,2"], "several values make a sweep: whetstone train -m seed=1,2"),
+        ([MODEL, "reward=[length]", "reward.weight=2"], "reward is a list, so say whose option it is"),
+        ([MODEL, "output_dir=a=b"], "expected KEY=VALUE"),
+        ([MODEL, "iterations"], "expected KEY=VALUE"),
+        ([MODEL, "~seed"], "nothing can be taken away"),
+        ([MODEL, "seed=${sede}"], "Interpolation key 'sede' not found"),
+        ([MODEL, "task=nowhere.at_all:Task"], "importing nowhere.at_all failed: ModuleNotFoundError"),
+        ([MODEL, "task=json:JSONDecoder"], "JSONDecoder is no task: it lacks prompts()"),
+        ([MODEL, "reward_servers.rogue.replicas=2"], "reward_servers.rogue"),
+    ],
+)
+def test_what_is_wrong_is_named(overrides: list[str], said: str) -> None:
+    assert said in refusal(*overrides)
