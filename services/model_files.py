@@ -119,8 +119,9 @@ def _folder_from_hub(name: str, revision: str | None, where: str) -> Path:
     try:
         found = snapshot_download(name, revision=revision, allow_patterns=SMALL_FILES)
     except Exception as error:  # the hub's client raises some twenty kinds, each of them the same to a user
+        told = str(error).strip().split("\n")[0]
         reason = (
-            f"the hub has it not: {str(error).strip().splitlines()[0]}"
+            f"the hub does not give it: {type(error).__name__}: {told}"
             if reachable
             else "the hub can't be reached, and its cache on this machine has no such model"
         )

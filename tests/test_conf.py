@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import InputError
+from contracts.settings import Settings
 from learner.algorithms import ALGORITHMS
 from services.compose import CONF, choices_of, compose, run_settings
 from services.settings import RunSettings
@@ -162,3 +163,15 @@ def test_interpolation_and_quotes_are_hydras() -> None:
 )
 def test_what_is_wrong_is_named(overrides: list[str], said: str) -> None:
     assert said in refusal(*overrides)
+
+
+# The documentation
+
+
+def test_every_option_is_in_the_documentation() -> None:
+    documented = (Path(__file__).parents[1] / "docs" / "configuration.md").read_text()
+    for name, field in RunSettings.model_fields.items():
+        kind = field.annotation
+        nested = kind.model_fields if isinstance(kind, type) and issubclass(kind, Settings) else ()
+        for key in [f"{name}.{inner}" for inner in nested] or [name]:
+            assert f"`{key}`" in documented, key

@@ -107,12 +107,6 @@ def test_bad_input_gets_one_message_at_once(arguments: list[str], said: str, tmp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_bad_data_file_is_refused_at_once(tmp_path: Path) -> None:
-    (tmp_path / "train.jsonl").write_text('{"prompt": "a"}\n{"prompt"\n')
-    done = whetstone("train", "model.path=nothing/x", "task=prompts", "reward=length", cwd=tmp_path)
-    assert done.code == 2 and "task.data_files=" in done.err and done.cpu_s < PROMISED_S
-
-
 # Faults
 
 

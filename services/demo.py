@@ -1,0 +1,138 @@
+"""`whetstone demo`: the whole service on this machine, from nothing to a trained model, in minutes.
+
+A small GPT with a tokenizer of its own learns from number rows that it should write numbers (supervised),
+then by PPO, with vLLM's rollouts and Serve's rewards, that they should increase. Nothing is downloaded.
+"""
+
+import argparse
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console as Terminal
+from rich.progress import track
+from rich.table import Table
+
+from contracts.rollout import FinishReason, Prompt, Rollout, Turn
+from services.run_folder import RunFolder
+
+NUMBERS = 100  # the vocabulary: 0 to 99, and an end
+ROW_LENGTH = 20
+WARM_UP_STEPS, WARM_UP_ROWS = 120, 64
+END = "<end>"
+
+
+def run(argv: Sequence[str]) -> int:
+    """The command. Further arguments are overrides of the training run, as for `whetstone train`."""
+    parser = argparse.ArgumentParser(prog="whetstone demo", description=__doc__.partition("\n")[0])
+    parser.add_argument("overrides", nargs="*", help="as for whetstone train, e.g. iterations=20")
+    overrides = parser.parse_args(argv).overrides
+    from services.compose import run_settings
+    from services.train import train
+
+    start_model = Path("runs/demo-start-model")
+    settings = run_settings(["experiment=demo", f"model.path={start_model}", "run_name=demo", *overrides])
+    if not (start_model / "model.safetensors").exists():
+        print("1/2  a small GPT learns to write rows of numbers (supervised)")
+        make_start_model(start_model, seed=0)
+    print("2/2  PPO: vLLM writes, Ray Serve scores, the learner updates")
+    code = train(settings)
+    if code == 0:
+        show_result(RunFolder(Path(settings.output_dir).absolute() / settings.run_name))
+    return code
+
+
+def make_start_model(folder: Path, seed: int) -> None:
+    """A two-layer GPT-2 with a word tokenizer, warmed up on number rows that increase most of the time."""
+    from learner.algorithms.supervised import Supervised
+    from learner.learner import Learner
+    from learner.settings import LearnerSettings, ModelSettings
+
+    untrained = folder.with_name(f"{folder.name}-untrained")
+    tokenizer = save_untrained(untrained, seed)
+    learner = Learner(
+        ModelSettings(path=str(untrained)),
+        Supervised(learning_rate=3e-3, minibatch_size=None),
+        LearnerSettings(),
+        seed=seed,
+        iterations=WARM_UP_STEPS,
+    )
+    rows = number_rows(seed)
+    for step in track(range(WARM_UP_STEPS), description="     warm-up"):
+        learner.update([_as_rollout(i, next(rows), tokenizer) for i in range(WARM_UP_ROWS)])
+        if step == WARM_UP_STEPS - 1:
+            learner.export(str(folder))
+
+
+def save_untrained(folder: Path, seed: int) -> Any:
+    """Random weights and the tokenizer, which is returned."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+    words = [END, *map(str, range(NUMBERS))]
+    backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=END))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.decoder = decoders.WordPiece(prefix="##")  # words joined by blanks
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token=END, bos_token=END, pad_token=END, unk_token=END
+    )
+    torch.manual_seed(seed)
+    config = GPT2Config(
+        vocab_size=len(words),
+        n_positions=64,
+        n_embd=64,
+        n_layer=2,
+        n_head=2,  # heads of 32: the smallest that vLLM's kernels for CPUs take
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    GPT2LMHeadModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+def number_rows(seed: int) -> Iterator[list[int]]:
+    """Endless rows: mostly a step up of 1 to 8, now and then anything at all."""
+    draw = random.Random(seed)
+    while True:
+        row = [draw.randrange(NUMBERS // 2)]
+        while len(row) < ROW_LENGTH:
+            higher = row[-1] + draw.randint(1, 8)
+            goes_up = higher < NUMBERS and draw.random() < 0.75
+            row.append(higher if goes_up else draw.randrange(NUMBERS))
+        yield row
+
+
+def _as_rollout(index: int, row: Sequence[int], tokenizer: Any) -> Rollout:
+    """The first two numbers as the prompt, the rest and the end as what the model should have written."""
+    prompt, response = " ".join(map(str, row[:2])), " ".join(map(str, row[2:]))
+    answer = (*tokenizer(response)["input_ids"], tokenizer.eos_token_id)
+    turn = Turn(
+        observation=tuple(tokenizer(prompt)["input_ids"]),
+        tokens=answer,
+        text=response,
+        behavior_logprobs=(0.0,) * len(answer),
+        weight_versions=(0,) * len(answer),
+    )
+    return Rollout(index, index, Prompt(f"demo/{index}", prompt), (turn,), FinishReason.STOP)
+
+
+def show_result(folder: RunFolder) -> None:
+    """Before and after: numbers, and what the model wrote."""
+    terminal = Terminal()
+    table = Table(title="mean reward (share of the text that is one increasing run)", title_justify="left")
+    for column in ("", "before", "after"):
+        table.add_column(column, justify="left" if not column else "right")
+    for split in ("val", "test"):
+        found = folder.evaluations(split)
+        table.add_row(split, *(f"{found[i]['metrics']['reward/mean']:.3f}" for i in (0, -1)))
+    terminal.print(table)
+    first, last = folder.prediction_epochs("val")[0], folder.prediction_epochs("val")[-1]
+    for before, after in zip(
+        folder.predictions(first, "val")[:3], folder.predictions(last, "val"), strict=False
+    ):
+        terminal.print(f"[bold]{before['prompt_text']}[/] …")
+        terminal.print(f"   before  {before['generated_text']}", style="dim", highlight=False)
+        terminal.print(f"   after   {after['generated_text']}", highlight=False)
