@@ -57,10 +57,11 @@ def collate(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") -> 
         LearnerError: a rollout has no token to train on, or begins with one of the model's.
     """
     for rollout in rollouts:
-        if rollout.num_generated == 0 or not rollout.turns[0].observation:
+        num_prompt = len(rollout.turns[0].observation) if rollout.turns else 0
+        if num_prompt == 0 or rollout.num_generated == 0:
             raise LearnerError(
                 f"rollout of lease {rollout.lease_id} (prompt {rollout.prompt.id}) has "
-                f"{len(rollout.turns[0].observation)} prompt tokens and {rollout.num_generated} generated; "
+                f"{num_prompt} prompt tokens and {rollout.num_generated} generated; "
                 "both must be at least 1"
             )
     masks = [rollout.loss_mask for rollout in rollouts]

@@ -45,8 +45,9 @@ def load(folder: Path, policy: ActorCritic, optimizer: torch.optim.Optimizer) ->
     """
     saved = load_file(folder / POLICY)
     own = dict(policy.named_parameters())
-    if saved.keys() != own.keys():
-        differing = sorted(saved.keys() ^ own.keys())
+    shapes, own_shapes = ({name: p.shape for name, p in each.items()} for each in (saved, own))
+    if shapes != own_shapes:
+        differing = sorted({name for name, _ in shapes.items() ^ own_shapes.items()})
         raise LearnerError(
             f"{folder}: a checkpoint of another model; "
             f"{len(differing)} parameters differ, such as {differing[0]}"
@@ -74,7 +75,7 @@ def export(folder: Path, lm: Any, settings: ModelSettings) -> None:
     lm.save_pretrained(folder)
     # The dropouts were set to 0 for training; whoever loads the model gets the original configuration.
     original = AutoConfig.from_pretrained(settings.path, revision=settings.revision)
-    original.dtype = lm.config.dtype
+    original.dtype, original.architectures = lm.config.dtype, [type(lm).__name__]
     original.save_pretrained(folder)
     AutoTokenizer.from_pretrained(
         settings.tokenizer or settings.path, revision=settings.revision

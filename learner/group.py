@@ -68,4 +68,8 @@ class LearnerGroup:
                 raise error.cause from None
             raise LearnerError(f"{what}: {error.cause}\n{error}") from None
         except ray.exceptions.RayActorError as error:
+            # Of what a constructor raised Ray keeps the text alone, at the end of its traceback.
+            _, mistake, message = str(error).rpartition(f"{InputError.__module__}.{InputError.__name__}: ")
+            if mistake:
+                raise InputError(message.rstrip()) from None
             raise LearnerError(f"the learner died while it was waited for {what}: {error}") from None

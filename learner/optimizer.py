@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import nn
 
+from contracts.errors import LearnerError
 from learner.algorithms.base import Algorithm
 from learner.policy import ActorCritic
 
@@ -67,10 +68,21 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
 def clip_gradients(policy: ActorCritic, max_norm: float | None) -> GradientNorms:
     """Clip the actor's and the critic's gradients apart, so that a large value error can't shrink the
     policy's step. A shared trunk counts as the actor's.
+
+    Raises:
+        LearnerError: a gradient is infinite or NaN; a step with it would destroy the weights.
     """
 
-    def clip(parameters: list[tuple[str, nn.Parameter]]) -> float:
+    def clip(role: str, parameters: list[tuple[str, nn.Parameter]]) -> float:
         trained = [p for _, p in parameters if p.grad is not None]
-        return float(nn.utils.clip_grad_norm_(trained, max_norm or math.inf)) if trained else 0.0
+        norm = float(nn.utils.clip_grad_norm_(trained, max_norm or math.inf)) if trained else 0.0
+        if not math.isfinite(norm):
+            raise LearnerError(
+                f"the {role}'s gradient has norm {norm}, and a finite one is expected; the weights are "
+                "still those of the step before. A lower algorithm.learning_rate= usually helps"
+            )
+        return norm
 
-    return GradientNorms(policy=clip(policy.actor_parameters()), critic=clip(policy.critic_parameters()))
+    return GradientNorms(
+        policy=clip("actor", policy.actor_parameters()), critic=clip("critic", policy.critic_parameters())
+    )

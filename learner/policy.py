@@ -100,11 +100,12 @@ class ActorCritic(CausalPolicy):
 
 def load_actor_critic(settings: ModelSettings, logits_budget: int, device: torch.device) -> ActorCritic:
     lm = load_language_model(settings)
+    if settings.gradient_checkpointing:
+        # before the copy, so that the critic's trunk recomputes too
+        lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        lm.train()  # transformers checkpoints in training mode only; dropout is off by configuration
     trunk = copy.deepcopy(lm.base_model) if settings.value_trunk == "separate" else None
     policy = ActorCritic(lm, logits_budget, trunk).to(device)
-    if settings.gradient_checkpointing:
-        lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        policy.train()  # transformers checkpoints in training mode only; dropout is off by configuration
     check_head(policy)
     return policy
 

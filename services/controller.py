@@ -73,7 +73,7 @@ class Controller:
             if self._iteration == 0:
                 self._evaluate("validation", "test")
             while self._iteration < settings.iterations:
-                self._one_iteration()
+                self.iterate()
             if not self._evaluated("test"):
                 self._evaluate(*([] if self._evaluated("validation") else ["validation"]), "test")
         except Interrupted:
@@ -83,7 +83,8 @@ class Controller:
         self._save()
         self._clients.learner.export(str(self._folder.model))
 
-    def _one_iteration(self) -> None:
+    def iterate(self) -> None:
+        """One iteration: lease, collect, update, push; then what is due."""
         started = time.perf_counter()
         rollout = self._settings.rollout
         leases = self._source.lease(rollout.prompts_per_iteration)

@@ -5,14 +5,20 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from contracts.errors import InputError
+from contracts.rollout import Lease
 from services.console import Console, open_console
 from services.run_claim import flatten
 from services.run_folder import RunFolder
 from services.settings import RunSettings
 from services.tasks.base import Split
-from services.tracking import Tracker
+from services.tracking import Status, Tracker
+
+if TYPE_CHECKING:
+    from services.controller import Clients, Controller
+    from services.interrupts import StopRequest
 
 EXIT_INTERRUPTED = 130
 
@@ -43,9 +49,10 @@ def train(settings: RunSettings) -> int:
         print(f"{folder.path} is done: {settings.iterations} iterations. iterations= allows for more.")
         return 0
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # it would tear our own screen
     console = open_console()
     tracker = _start_tracker(settings, folder)
-    status = "FAILED"
+    status: Status = "FAILED"
     try:
         interrupted = _run_on_cluster(settings, folder, tracker, console)
         status = "KILLED" if interrupted else "FINISHED"
@@ -59,59 +66,63 @@ def train(settings: RunSettings) -> int:
 
 
 def _run_on_cluster(settings: RunSettings, folder: RunFolder, tracker: Tracker, console: Console) -> bool:
-    """Start the parts, the slow ones first and side by side, and run the loop. True: it was interrupted."""
+    """Start the parts and run the loop. True: it was interrupted."""
     from services import launch
-    from services.controller import Clients, Controller
     from services.interrupts import Interrupted, StopRequest
-    from services.leasing import LeaseSource, PromptTokens, evaluation_leases
-    from services.preflight import prompts_of
-
-    def say(text: str) -> None:
-        console.note(text, "warning")
 
     stop = StopRequest()
     with launch.cluster():
         console.note("starting the rollout workers, the learner and the reward servers")
-        fleet = launch.start_fleet(settings, settings.model.path, say)
-        learner = launch.start_learner(settings)
         stop.install()  # after Ray, which sets handlers of its own
         try:
-            rewards = launch.start_rewards(settings)
-            to_tokens = PromptTokens(load_tokenizer(settings), settings.rollout.max_prompt_tokens)
-            source = LeaseSource(
-                prompts_of(settings, "train"),
-                to_tokens,
-                settings.sampling(),
-                group_size=settings.rollout.group_size,
-                seed=settings.seed,
-            )
-
-            def held_out(split: Split) -> list:  # type: ignore[type-arg]
-                prompts = prompts_of(settings, split)[: settings.evaluation.num_prompts]
-                samples = settings.evaluation.samples_per_prompt
-                sampling = settings.sampling(evaluating=True)
-                return evaluation_leases(prompts, to_tokens, sampling, samples=samples, seed=settings.seed)
-
-            leases = {split: held_out(split) for split in ("validation", "test")}  # type: ignore[arg-type]
-            learner.wait_until_ready()
-            fleet.wait_until_ready()
-            Controller(
-                settings,
-                Clients(fleet, rewards, learner),
-                source,
-                leases,
-                folder=folder,
-                tracker=tracker,
-                console=console,
-                stop=stop,
-            ).run()
+            with launch.service(settings, lambda text: console.note(text, "warning")) as clients:
+                controller(settings, clients, folder, tracker, console, stop).run()
             return False
         except Interrupted:
             return True
         finally:
             stop.restore()
-            fleet.stop()
-            learner.stop()
+
+
+def controller(
+    settings: RunSettings,
+    clients: "Clients",
+    folder: RunFolder,
+    tracker: Tracker,
+    console: Console,
+    stop: "StopRequest",
+) -> "Controller":
+    """The loop over these clients, with the task's prompts."""
+    from services.controller import Controller
+    from services.leasing import LeaseSource, PromptTokens, evaluation_leases
+    from services.preflight import prompts_of
+
+    to_tokens = PromptTokens(load_tokenizer(settings), settings.rollout.max_prompt_tokens)
+    source = LeaseSource(
+        prompts_of(settings, "train"),
+        to_tokens,
+        settings.sampling(),
+        group_size=settings.rollout.group_size,
+        seed=settings.seed,
+    )
+
+    def held_out(split: Split) -> list[Lease]:
+        prompts = prompts_of(settings, split)[: settings.evaluation.num_prompts]
+        samples = settings.evaluation.samples_per_prompt
+        sampling = settings.sampling(evaluating=True)
+        return evaluation_leases(prompts, to_tokens, sampling, samples=samples, seed=settings.seed)
+
+    held_out_leases = {"validation": held_out("validation"), "test": held_out("test")}
+    return Controller(
+        settings,
+        clients,
+        source,
+        held_out_leases,
+        folder=folder,
+        tracker=tracker,
+        console=console,
+        stop=stop,
+    )
 
 
 def load_tokenizer(settings: RunSettings) -> object:

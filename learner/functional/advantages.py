@@ -38,6 +38,11 @@ def generalized_advantages(
 
 
 def whiten(values_N: Tensor, eps: float = 1e-8) -> Tensor:
-    """Mean 0 and (unbiased) standard deviation 1; a single value only loses its mean."""
-    centred = values_N - values_N.mean()
-    return centred / (values_N.std() + eps) if values_N.numel() > 1 else centred
+    """Mean 0 and (unbiased) standard deviation 1; a single value only loses its mean.
+
+    In float64, where the mean of equal float32 values is exact: in float32 its rounding error,
+    divided by its own standard deviation, would make credit of order one out of equal rewards.
+    """
+    centred = values_N.double() - values_N.double().mean()
+    scale = centred.std() + eps if values_N.numel() > 1 else 1.0
+    return (centred / scale).to(values_N.dtype)

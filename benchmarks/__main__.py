@@ -1,0 +1,28 @@
+"""Run benchmarks, each in a process of its own, so that none measures what another left behind."""
+
+import subprocess
+import sys
+
+ALL = {
+    "generation": "a worker's tokens a second, beside bare vLLM's",
+    "update": "the learner's trained tokens a second, beside a bare PyTorch loop's",
+    "weights": "a weight push, beside copying the same bytes",
+    "overhead": "what an iteration spends outside of its five parts",
+    "memory": "what learner and worker take for GPT-2's shape",
+    "peer": "whole iterations, beside trl's PPO trainer",
+}
+
+
+def main(names: list[str]) -> int:
+    unknown = set(names) - ALL.keys()
+    if unknown:
+        print(f"no such benchmark: {', '.join(sorted(unknown))}; there are:", file=sys.stderr)
+        for name, what in ALL.items():
+            print(f"  {name:11} {what}", file=sys.stderr)
+        return 2
+    codes = [subprocess.run([sys.executable, "-m", f"benchmarks.{name}"]).returncode for name in names or ALL]
+    return max(codes)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

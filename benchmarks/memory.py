@@ -1,0 +1,102 @@
+"""(e) Peak memory of learner and worker for GPT-2's shape, beside what its numbers must take."""
+
+import tempfile
+from pathlib import Path
+
+import psutil
+
+from benchmarks.models import gpt2_124m
+from benchmarks.outcome import publish
+from services import launch
+from services.compose import run_settings
+from services.console import Console
+from services.interrupts import StopRequest
+from services.run_folder import RunFolder
+from services.settings import RunSettings
+from services.tracking import Tracker
+from services.train import controller
+
+MB = 1e6
+PARAMETERS = 124_439_808
+KV_CACHE_GIB = 1
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        settings = run_settings(
+            [
+                f"model.path={gpt2_124m()}",
+                f"output_dir={folder}",
+                "tracking.enabled=false",
+                "rollout.prompts_per_iteration=16",
+                "rollout.max_tokens=32",
+                f"rollout.kv_cache_gib={float(KV_CACHE_GIB)}",
+                "algorithm.num_epochs=1",
+                "learner.token_budget=1024",
+            ]
+        )
+        peaks = measure(settings)
+    numbers = PARAMETERS * 4 / MB
+    rows = {
+        "parameters, MB": numbers,
+        "learner must hold: parameters, gradients, two moments, reference": 5 * numbers,
+        "learner, empty (libraries), MB": peaks["learner, empty"],
+        "learner, peak, MB": peaks["learner"],
+        "learner, peak less empty / must hold": (peaks["learner"] - peaks["learner, empty"]) / (5 * numbers),
+        "worker must hold: parameters and cache, MB": numbers + KV_CACHE_GIB * 1073.7,
+        "worker, peak, MB": peaks["worker"],
+    }
+    publish("memory", "memory: GPT-2 (124 M parameters), float32, 16 rollouts of 34 tokens", rows, peaks)
+
+
+def measure(settings: RunSettings) -> dict[str, float]:
+    """Peak resident memory in MB of each actor's process, after three iterations."""
+    console = Console(_silent())
+    with launch.cluster(), launch.service(settings, print) as clients:
+        folder = RunFolder.open(settings.output_dir, "memory", settings.resolved(), "never")
+        tracker = Tracker.start(settings.tracking, settings.output_dir, "memory")
+        loop = controller(settings, clients, folder, tracker, console, StopRequest())
+        for _ in range(3):
+            loop.iterate()
+        return {
+            "learner": _peak("ray::Learner"),
+            "worker": _peak("ray::RolloutWorker"),
+            "learner, empty": _empty_process(),
+        }
+
+
+def _silent() -> "object":
+    import io
+
+    from rich.console import Console as Terminal
+
+    return Terminal(file=io.StringIO())
+
+
+def _peak(title: str) -> float:
+    for process in psutil.Process().children(recursive=True):
+        if process.name().startswith(title[:15]) and title in " ".join(process.cmdline()):
+            return _high_water_mark(process.pid)
+    raise RuntimeError(f"no process {title}")
+
+
+def _high_water_mark(pid: int | str) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024 / MB
+
+
+def _empty_process() -> float:
+    """A process that has imported what the learner imports, and Ray, and nothing more."""
+    import subprocess
+    import sys
+
+    code = (
+        "import ray, torch, learner.learner, transformers.models.gpt2.modeling_gpt2;"
+        "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return int(done.stdout.split()[-1]) * 1024 / MB
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Models of known shapes with random weights, made once under benchmarks/out/."""
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.outcome import OUT
+
+
+def llama_100m() -> Path:
+    """98 million parameters, 390 MB in float32."""
+    from transformers import LlamaConfig
+
+    config = LlamaConfig(
+        vocab_size=8192,
+        hidden_size=768,
+        intermediate_size=2048,
+        num_hidden_layers=12,
+        num_attention_heads=12,
+        max_position_embeddings=256,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    return _made("llama-100m", config)
+
+
+def gpt2_124m() -> Path:
+    """GPT-2's own shape: 12 layers, width 768, 50,257 tokens."""
+    from transformers import GPT2Config
+
+    return _made("gpt2-124m", GPT2Config())
+
+
+def gpt2_tiny() -> Path:
+    """4 layers, width 128, heads of 32: a model whose steps are short, where overhead shows."""
+    from transformers import GPT2Config
+
+    return _made(
+        "gpt2-tiny",
+        GPT2Config(
+            vocab_size=1000,
+            n_positions=128,
+            n_embd=128,
+            n_layer=4,
+            n_head=4,
+            bos_token_id=0,
+            eos_token_id=0,
+        ),
+    )
+
+
+def _made(name: str, config: Any) -> Path:
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+
+    folder = OUT / name
+    if not (folder / "tokenizer.json").exists():
+        torch.manual_seed(0)
+        AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+        words = {"<end>": 0, **{str(i): i for i in range(1, config.vocab_size)}}
+        backend = Tokenizer(models.WordLevel(words, unk_token="<end>"))
+        backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        PreTrainedTokenizerFast(
+            tokenizer_object=backend, eos_token="<end>", unk_token="<end>"
+        ).save_pretrained(folder)
+    return folder

@@ -1,0 +1,55 @@
+"""How a benchmark says what it found: a table for people, a JSON file for the rest."""
+
+import json
+import platform
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+OUT = Path(__file__).parent / "out"
+
+
+def in_turns(
+    sides: Mapping[str, Callable[[], float]], rounds: int, warm_up: int = 1
+) -> dict[str, list[float]]:
+    """Every side once a round, so that all see the same weather. Each returns what it measured."""
+    measured: dict[str, list[float]] = {name: [] for name in sides}
+    for turn in range(warm_up + rounds):
+        for name, side in sides.items():
+            value = side()
+            if turn >= warm_up:
+                measured[name].append(value)
+    return measured
+
+
+def seconds(act: Callable[[], Any]) -> float:
+    started = perf_counter()
+    act()
+    return perf_counter() - started
+
+
+def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
+    """The median of the rounds' own ratios: noise that a round's two sides share cancels."""
+    return statistics.median(a / b for a, b in zip(numerator, denominator, strict=True))
+
+
+def publish(name: str, title: str, rows: Mapping[str, Any], details: Mapping[str, Any]) -> None:
+    """Print the rows; write them with the details, the machine and its Python to out/<name>.json."""
+    table = Table(title=title, title_justify="left", show_header=False)
+    for key, value in rows.items():
+        table.add_row(key, f"{value:,.3f}" if isinstance(value, float) else str(value))
+    Console().print(table)
+    OUT.mkdir(exist_ok=True)
+    record = {"name": name, "rows": dict(rows), "details": dict(details), "machine": _machine()}
+    (OUT / f"{name}.json").write_text(json.dumps(record, indent=1))
+
+
+def _machine() -> dict[str, Any]:
+    import os
+
+    return {"cores": os.cpu_count(), "processor": platform.processor() or platform.machine()}

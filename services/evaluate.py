@@ -1,0 +1,268 @@
+"""`whetstone evaluate`: score a finished run's model, or any other, on held-out prompts, as training does.
+
+run's config.yaml or conf/ ─▶ + overrides ─▶ RunSettings ─▶ checks ─▶ workers and reward servers
+─▶ services/evaluation.py ─▶ a table, JSON, a file
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console as Terminal
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from contracts.errors import InputError, RunError
+from contracts.rollout import Lease
+from contracts.settings import build
+from services.console import Console
+from services.evaluation import Evaluation
+from services.json_lines import without_nan, write_atomically
+from services.readable import number
+from services.report import nearby_runs
+from services.run_folder import RunFolder, is_run
+from services.run_model import model_of
+from services.settings import RunSettings
+from services.tasks.base import Split
+
+EPILOG = """KEY=VALUE as in whetstone train. With a RUN they change its configuration; without one they are
+all there is.
+
+  whetstone evaluate runs/NAME --split test
+  whetstone evaluate runs/NAME evaluation.temperature=0 evaluation.num_prompts=null
+  whetstone evaluate runs/NAME model.path=gpt2                 another model, everything else the same
+  whetstone evaluate model.path=gpt2 task=imdb task.data_files=FOLDER reward=sentiment
+
+With a RUN the result is also written to RUN/evaluation_SPLIT.json, or where --output says."""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Print the metrics; the exit code.
+
+    Raises:
+        InputError: no run or model there, a wrong override, or a file that can't be written; before
+            anything is started.
+        RunError: not one text could be scored.
+    """
+    arguments = _parser().parse_intermixed_args(argv)
+    folder, overrides = _run_and_overrides(arguments.words)
+    settings = settings_for(folder, overrides)
+    output = _output(arguments.output, folder, arguments.split)
+    from services import preflight
+
+    preflight.check(settings)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    console = _Bars()
+    try:
+        found, num_unscored = evaluate_model(settings, arguments.split, console)
+    finally:
+        console.stop()
+    result = {
+        "model": settings.model.path,
+        "split": arguments.split,
+        "overrides": overrides,
+        "num_texts": len(found.rows),
+        "num_unscored": num_unscored,
+        "metrics": found.metrics,
+    }
+    if output is not None:
+        whole = {**result, "predictions": found.rows}
+        write_atomically(output, json.dumps(without_nan(whole), indent=1, ensure_ascii=False))
+    if arguments.json:
+        print(json.dumps(without_nan(result), ensure_ascii=False))
+    else:
+        _print_table(result, output)
+    return 0
+
+
+def settings_for(folder: RunFolder | None, overrides: list[str]) -> RunSettings:
+    """The settings that `overrides` ask for: laid over a run's and its model, or over conf/.
+
+    Raises:
+        InputError: anything unknown, of the wrong type or range; or the run has no model yet.
+    """
+    from services.compose import run_settings
+
+    if folder is None:
+        return run_settings(overrides)
+    return build(RunSettings, _laid_over(folder, overrides), where="")
+
+
+def evaluate_model(settings: RunSettings, split: Split, console: Console) -> tuple[Evaluation, int]:
+    """Start workers and reward servers, no learner; returns also how many texts could not be scored.
+
+    The same prompts and seeds as the evaluations in training.
+    """
+    from services import launch
+    from services.collecting import FailureBudget
+    from services.evaluation import evaluate
+    from services.interrupts import StopRequest
+
+    stop, failures = StopRequest(), FailureBudget(settings.reward_servers.max_failures)
+    with launch.cluster():
+        console.note("starting the rollout workers and the reward servers")
+        fleet = launch.start_fleet(settings, settings.model.path, lambda text: console.note(text, "warning"))
+        stop.install()  # after Ray, which sets handlers of its own
+        try:
+            rewards = launch.start_rewards(settings)
+            leases = held_out_leases(settings, split)
+            fleet.wait_until_ready()
+            found = evaluate(
+                split, leases, fleet, rewards, failures, console, stop.check, _patience_s(settings)
+            )
+        finally:
+            stop.restore()
+            fleet.stop()
+    if not found.rows:
+        raise RunError(f"none of {len(leases)} texts could be scored")
+    return found, failures.count
+
+
+def held_out_leases(settings: RunSettings, split: Split) -> list[Lease]:
+    """What an evaluation asks of the workers, the same every time."""
+    from services.leasing import PromptTokens, evaluation_leases
+    from services.preflight import prompts_of
+    from services.train import load_tokenizer
+
+    return evaluation_leases(
+        prompts_of(settings, split)[: settings.evaluation.num_prompts],
+        PromptTokens(load_tokenizer(settings), settings.rollout.max_prompt_tokens),
+        settings.sampling(evaluating=True),
+        samples=settings.evaluation.samples_per_prompt,
+        seed=settings.seed,
+    )
+
+
+class _Bars(Console):
+    """A bar for each phase on standard error, so that standard output holds the result alone."""
+
+    def __init__(self) -> None:
+        super().__init__(Terminal(stderr=True))
+        self._bars = Progress(
+            TextColumn("{task.description:<8}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=self.terminal,
+            disable=not self.terminal.is_terminal,
+            transient=True,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        super().phase(name, total)
+        self._bars.start()
+        self._tasks[name] = self._bars.add_task(name, total=total)
+
+    def advance(self, name: str, n: int = 1) -> None:
+        super().advance(name, n)
+        self._bars.advance(self._tasks[name], n)
+
+    def stop(self) -> None:
+        self._bars.stop()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="whetstone evaluate",
+        description="Score a finished run's model, or any other, on held-out prompts.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("words", nargs="*", metavar="RUN | KEY=VALUE", help="a run's folder; overrides")
+    parser.add_argument("--split", choices=("validation", "test"), default="validation")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--output", metavar="FILE", help="the result with every text and its scores, as JSON")
+    return parser
+
+
+def _run_and_overrides(words: Sequence[str]) -> tuple[RunFolder | None, list[str]]:
+    paths = [word for word in words if "=" not in word or Path(word).is_dir()]
+    overrides = [word for word in words if word not in paths]
+    if len(paths) > 1:
+        raise InputError(f"expected one run, got {' and '.join(paths)}; overrides are written KEY=VALUE")
+    if not paths:
+        return None, overrides
+    path = Path(paths[0])
+    if not is_run(path):
+        reason = f"{path}: {'it has no config.yaml' if path.exists() else 'there is no such folder'}"
+        hint = f"A model is evaluated by whetstone evaluate model.path={path} task=… reward=…"
+        listed = "".join(f"\n  {run}" for run in nearby_runs(path))
+        raise InputError(
+            f"{reason}, so it is no run. {hint}" + (listed and f"\nRuns nearby, newest first:{listed}")
+        )
+    return RunFolder(path), overrides
+
+
+def _laid_over(folder: RunFolder, overrides: list[str]) -> dict[str, Any]:
+    """The run's configuration with its trained model and the overrides in it, as plain data."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    from services.compose import COMPONENTS, REPLACED, parse
+
+    config = folder.config()
+    for key in REPLACED:  # of a single one the options can be set: reward.weight=2
+        if isinstance(listed := config.get(key), list) and len(listed) == 1:
+            config[key] = listed[0]
+    parsed = [parse(text) for text in overrides]
+    if not any(override.key_or_group == "model.path" for override in parsed):
+        config["model"] = {"path": str(model_of(folder))}
+    tree = OmegaConf.create(config)
+    for override in parsed:
+        if override.is_sweep_override():
+            raise InputError(f"{override.input_line}: expected one value; only whetstone train sweeps")
+        key, value = override.key_or_group, override.value()
+        if key in (*COMPONENTS, *REPLACED) and isinstance(value, str):
+            value = {"name": value}  # so that its options can follow
+        try:
+            OmegaConf.update(tree, key, value, merge=key not in (*COMPONENTS, *REPLACED))
+        except OmegaConfBaseException as error:
+            reason = str(error).strip().split("\n")[0]
+            raise InputError(f"{override.input_line}: {reason}") from None
+    plain: dict[str, Any] = OmegaConf.to_container(tree)  # type: ignore[assignment]
+    return plain
+
+
+def _output(asked: str | None, folder: RunFolder | None, split: str) -> Path | None:
+    """Where the result is written, if anywhere.
+
+    Raises:
+        InputError: it can't be.
+    """
+    if asked is None and folder is None:
+        return None
+    path = Path(asked) if asked or folder is None else folder.path / f"evaluation_{split}.json"
+    if path.is_dir():
+        raise InputError(f"--output {path}: is a folder; expected a file's name")
+    if not os.access(path.parent, os.W_OK):
+        raise InputError(f"{path} can't be written: {path.parent} is missing or not writable; give --output")
+    return path
+
+
+def _patience_s(settings: RunSettings) -> float:
+    """How long a batch's scores are waited for: longer than the reward client's own deadlines."""
+    servers = settings.reward_servers
+    slowest = max(servers.for_label(part.label).timeout_s for part in settings.reward)
+    return (servers.retries + 2) * slowest + 60.0
+
+
+def _print_table(result: dict[str, Any], output: Path | None) -> None:
+    from rich.table import Table
+
+    metrics = dict(result["metrics"])
+    error = metrics.pop("reward/standard_error")
+    unscored = f", {result['num_unscored']} could not be scored" if result["num_unscored"] else ""
+    terminal = Terminal(highlight=False)
+    terminal.print(
+        f"{result['model']}, {result['split']}: {result['num_texts']} texts{unscored}", markup=False
+    )
+    table = Table("metric", "value", "± standard error")
+    table.columns[1].justify = "right"
+    for key, value in metrics.items():
+        table.add_row(key, number(value), number(error) if key == "reward/mean" else "")
+    terminal.print(table)
+    if output is not None:
+        terminal.print(f"every text with its scores: {output}", markup=False, soft_wrap=True)

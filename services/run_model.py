@@ -1,0 +1,180 @@
+"""The model that a finished run left, or any other, for the commands that use one; and how it is sampled."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import InputError
+from contracts.rollout import Sampling
+from contracts.settings import build
+from learner.settings import ModelSettings
+from rollout_workers.settings import RolloutSettings
+from services.model_files import ModelFiles, read_model
+from services.report import nearby_runs
+from services.run_folder import RunFolder, is_run
+from services.settings import EvaluationSettings
+
+SAMPLING_OPTIONS = ("max_tokens", "temperature", "top_p", "top_k")
+ARGUMENT = {"metavar": "RUN_OR_MODEL", "help": "a run's folder, a model's folder, or a hub name"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunModel:
+    """A model whose files passed the checks.
+
+    Example: `RunModel(path="runs/numbers/model", files=…, rollout=RolloutSettings(max_tokens=20),
+    sampling=Sampling(max_tokens=20), of_run=True)`
+    """
+
+    path: str  # what loads it: a folder or a hub name
+    files: ModelFiles
+    rollout: RolloutSettings  # the run's; the defaults for a model that is no run's
+    sampling: Sampling  # as the run was evaluated
+    of_run: bool
+
+
+def find_model(path: str) -> RunModel:
+    """The model of the run in folder `path`; or `path` itself is a model.
+
+    Raises:
+        InputError: it is neither (runs nearby are named), the run is not finished, or a file is broken.
+    """
+    if is_run(Path(path)):
+        run = RunFolder(Path(path))
+        model = str(model_of(run))
+        rollout, sampling = _sampling_of_run(run)
+        return RunModel(model, _checked_files(model), rollout, sampling, of_run=True)
+    defaults = RolloutSettings()
+    sampling = _merged(defaults, EvaluationSettings())
+    return RunModel(path, _checked_files(path), defaults, sampling, of_run=False)
+
+
+def model_of(run: RunFolder) -> Path:
+    """The folder of the run's trained model.
+
+    Raises:
+        InputError: training has not come to its end; says how far it is and what to do.
+    """
+    if (run.model / "config.json").is_file():
+        return run.model
+    saved = max(run.checkpoints(), default=0)
+    ends = f"; with iterations={saved} it ends at the newest checkpoint" if saved else ""
+    last = run.config().get("iterations", "not known")
+    raise InputError(
+        f"{run.path} has no model yet: training writes it after its last iteration ({last}). "
+        f"The command that began the run goes on with it{ends}"
+    )
+
+
+def add_sampling_options(parser: argparse.ArgumentParser, seed: int | None) -> None:
+    """What `chosen_sampling` reads, and --seed."""
+    group = parser.add_argument_group("sampling", "unless given, as the run's evaluation does it")
+    group.add_argument("--max-tokens", type=int, metavar="N", help="the longest answer, in tokens")
+    group.add_argument("--temperature", type=float, metavar="T", help="0 always takes the likeliest token")
+    group.add_argument("--top-p", type=float, metavar="P", help="the likeliest tokens of this share only")
+    group.add_argument("--top-k", type=int, metavar="K", help="the K likeliest tokens only; 0: all")
+    group.add_argument("--seed", type=at_least(0), default=seed, metavar="S", help="the same one repeats")
+
+
+def chosen_sampling(model: RunModel, arguments: argparse.Namespace) -> Sampling:
+    """The model's sampling with what the command line says put in its place.
+
+    Raises:
+        InputError: a value is out of its range.
+    """
+    given = {name: getattr(arguments, name) for name in SAMPLING_OPTIONS}
+    asked = build(EvaluationSettings, given, where="").model_dump(include=set(given), exclude_none=True)
+    sampling = replace(model.sampling, **asked)
+    # A shorter answer than the run's shortest was asked for here and now.
+    return replace(sampling, min_tokens=min(sampling.min_tokens, sampling.max_tokens))
+
+
+def at_least(least: int) -> Any:
+    """For argparse: an integer not below `least`."""
+
+    def integer(text: str) -> int:
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"got {text}; expected {least} or more")
+        return int(text)
+
+    return integer
+
+
+def room_for_prompt(model: RunModel, max_tokens: int) -> int | None:
+    """The most tokens a prompt may have beside an answer of `max_tokens`; None: no limit.
+
+    Raises:
+        InputError: none is left.
+    """
+    window = model.files.window
+    if window is not None and max_tokens >= window:
+        raise InputError(
+            f"max_tokens={max_tokens} leaves no room for a prompt: the model reads {window} tokens in all. "
+            f"Give --max-tokens {window // 2}, say"
+        )
+    return None if window is None else window - max_tokens
+
+
+def check_lengths(model: RunModel, texts: Sequence[str], max_tokens: int) -> None:
+    """Refuse a prompt that the model can't read whole. Without transformers, whose import takes seconds.
+
+    Raises:
+        InputError: naming the first one, its length and the room there is.
+    """
+    room = room_for_prompt(model, max_tokens)
+    file = model.files.tokenizer_folder / "tokenizer.json"
+    if room is None or model.rollout.max_prompt_tokens is not None or not file.exists():
+        return  # nothing to overstep; or long prompts are cut
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(file))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    for number, encoding in enumerate(tokenizer.encode_batch(list(texts)), start=1):
+        if len(encoding) > room:
+            raise InputError(
+                f"prompt {number} has {len(encoding)} tokens, and the model's window leaves room for {room} "
+                f"beside an answer of {max_tokens}: shorten it, or lower --max-tokens"
+            )
+
+
+def quiet_transformers() -> None:
+    """No bars and no advice in between what the model writes."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+
+
+def _checked_files(path: str) -> ModelFiles:
+    try:
+        return read_model(ModelSettings(path=path))
+    except InputError as error:
+        told = str(error).removeprefix("model.path=")
+        is_model = (Path(path) / "config.json").exists()
+        nearby = [] if is_model else nearby_runs(Path(path))
+        listed = "".join(f"\n  {run}" for run in nearby)
+        raise InputError(told + (f". Runs nearby, newest first:{listed}" if nearby else "")) from None
+
+
+def _sampling_of_run(run: RunFolder) -> tuple[RolloutSettings, Sampling]:
+    # These two parts only: a task or a reward of the user's own need not be at hand to use the model.
+    config = run.config()
+    rollout = build(RolloutSettings, _section(config, "rollout"), where=f"{run.config_file}: rollout")
+    evaluation = build(
+        EvaluationSettings, _section(config, "evaluation"), where=f"{run.config_file}: evaluation"
+    )
+    return rollout, _merged(rollout, evaluation)
+
+
+def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = config.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _merged(rollout: RolloutSettings, evaluation: EvaluationSettings) -> Sampling:
+    names = set(Sampling.__dataclass_fields__)
+    own = evaluation.model_dump(include=names, exclude_none=True)
+    return Sampling(**{name: getattr(rollout, name) for name in names} | own)
