@@ -123,11 +123,14 @@ class Fleet:
             # A deterministic run leaves queueing to the engine, so that timing decides nothing.
             room = share if self._settings.deterministic else self._settings.max_concurrent - len(slot.leases)
             taken = [self._waiting.popleft() for _ in range(min(share, room, len(self._waiting)))]
-            if taken:
-                if not slot.leases:
-                    slot.alive_at = time.monotonic()
-                slot.leases |= {lease.id: lease for lease in taken}
-                self._send(actor_id, "submit", {"leases": taken})
+            if not taken:
+                continue
+            if not self._send(actor_id, "submit", {"leases": taken}):  # it still owes the answer to the last
+                self._waiting.extendleft(reversed(taken))
+                continue
+            if not slot.leases:
+                slot.alive_at = time.monotonic()
+            slot.leases |= {lease.id: lease for lease in taken}
 
     def _collect(self) -> list[Rollout]:
         """One round of polls; also where lost workers are noticed."""
@@ -183,8 +186,11 @@ class Fleet:
                     timeout=self._settings.stall_timeout_s,
                 )
         except ray.exceptions.RayError as error:
-            self._count_loss(starting.name, f"did not start: {_reason(error)}", num_leases=0)
             ray.kill(starting.actor)
+            if not self._slots and not self._num_lost:  # none was ever up: another try would fail as well
+                cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
+                raise WorkerError(f"{starting.name}: {cause}") from None
+            self._count_loss(starting.name, f"did not start: {_reason(error)}", num_leases=0)
             return
         (actor_id,) = set(self._add(starting.actor)) - set(self._slots)
         self._slots[actor_id] = _Slot(starting.name, pid)
@@ -225,8 +231,13 @@ class Fleet:
 
     # ---- calls ----
 
-    def _send(self, actor_id: int, method: str, arguments: dict[str, Any]) -> None:
-        self._manager.foreach_actor_async(method, tag=method, kwargs=arguments, remote_actor_ids=[actor_id])
+    def _send(self, actor_id: int, method: str, arguments: dict[str, Any]) -> bool:
+        """False: a call of this method is still in flight, so this one was dropped."""
+        return bool(
+            self._manager.foreach_actor_async(
+                method, tag=method, kwargs=arguments, remote_actor_ids=[actor_id]
+            )
+        )
 
     def _call_all(self, method: str, arguments: dict[str, Any], what: str) -> None:
         """One call to every healthy worker; those that fail or outlast the stall time-out are replaced."""

@@ -1,9 +1,10 @@
 """Checkpoints that are complete or not there: written beside, renamed once the last byte is down."""
 
+import contextlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +22,26 @@ def save(
 ) -> Path:
     """Write checkpoint `iteration`, then forget all but the newest `keep`."""
     final = folder.checkpoint(iteration)
-    unfinished = final.with_name(f"{iteration}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    save_learner(str(unfinished))
-    (unfinished / LOOP_STATE).write_text(json.dumps(dict(state), indent=1))
-    for file in unfinished.iterdir():
-        _to_disk(file)
-    shutil.rmtree(final, ignore_errors=True)  # one of an earlier start that went another way
-    os.replace(unfinished, final)
-    _to_disk(final.parent)
+    with appearing_whole(final) as unfinished:
+        save_learner(str(unfinished))
+        (unfinished / LOOP_STATE).write_text(json.dumps(dict(state), indent=1))
     for old in list(folder.checkpoints().values())[:-keep]:
         shutil.rmtree(old)
     return final
+
+
+@contextlib.contextmanager
+def appearing_whole(final: Path) -> Iterator[Path]:
+    """A folder to fill, which takes the place of `final` in one step when everything in it is written."""
+    unfinished = final.with_name(f"{final.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    yield unfinished
+    for file in unfinished.iterdir():
+        _to_disk(file)
+    shutil.rmtree(final, ignore_errors=True)  # one of an earlier start
+    os.replace(unfinished, final)
+    _to_disk(final.parent)
 
 
 def latest(folder: RunFolder) -> tuple[int, Path] | None:

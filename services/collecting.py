@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from contracts.clients import RewardClient, RolloutClient
-from contracts.errors import RewardError
+from contracts.errors import DeadlineExceeded, RewardError
 from contracts.rollout import Lease, Rollout
 from contracts.scores import Sample, Score
 from services.console import Console
@@ -71,7 +71,7 @@ def collect(
             pending.append((finished, rewards.submit([as_sample(rollout) for rollout in finished])))
     result.rollout_s = time.perf_counter() - started
     for finished, future in pending:
-        for rollout, score in zip(finished, future.result(timeout=reward_timeout_s), strict=True):
+        for rollout, score in zip(finished, _scores(future, reward_timeout_s), strict=True):
             if score.total is None:
                 result.num_failed += 1
                 failures.spend(rollout, score.error or "no reason given")
@@ -81,6 +81,15 @@ def collect(
         console.advance("reward", len(finished))
     result.reward_s = time.perf_counter() - started - result.rollout_s
     return result
+
+
+def _scores(future: Future[list[Score]], timeout_s: float) -> list[Score]:
+    try:
+        return future.result(timeout=timeout_s)
+    except TimeoutError:
+        raise DeadlineExceeded(
+            f"waited {timeout_s:.0f} s for scores; reward_servers.default.timeout_s= allows for more"
+        ) from None
 
 
 def as_sample(rollout: Rollout) -> Sample:

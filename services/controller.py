@@ -70,21 +70,20 @@ class Controller:
         console.start(settings.run_name, settings.iterations, self._iteration + 1)
         try:
             self._push_weights()
-            if self._iteration == 0:
-                self._evaluate("validation", "test")
+            self._do_what_is_due()
             while self._iteration < settings.iterations:
                 self.iterate()
-            if not self._evaluated("test"):
-                self._evaluate(*([] if self._evaluated("validation") else ["validation"]), "test")
+                self._do_what_is_due()
         except Interrupted:
             console.note("stopping: saving the last whole iteration", "warning")
             self._save()
             raise
         self._save()
-        self._clients.learner.export(str(self._folder.model))
+        with checkpoints.appearing_whole(self._folder.model) as unfinished:
+            self._clients.learner.export(str(unfinished))
 
     def iterate(self) -> None:
-        """One iteration: lease, collect, update, push; then what is due."""
+        """One iteration: lease, collect, update, push."""
         started = time.perf_counter()
         rollout = self._settings.rollout
         leases = self._source.lease(rollout.prompts_per_iteration)
@@ -97,7 +96,6 @@ class Controller:
         self._remember()
         info = rollout_info(found, trained, weights_s, time.perf_counter() - started)
         self._log(info, training_info(trained))
-        self._periodically()
 
     def _collect(self, leases: Sequence[Lease]) -> Collected:
         return collect(leases, *self._collecting)
@@ -122,22 +120,28 @@ class Controller:
         self._clients.workers.load_weights(self._clients.learner.publish())
         return time.perf_counter() - started
 
-    def _periodically(self) -> None:
-        settings, iteration = self._settings, self._iteration
-        last = iteration == settings.iterations
-        if settings.evaluate_every and iteration % settings.evaluate_every == 0 and not last:
-            self._evaluate("validation")
-        if settings.save_every and iteration % settings.save_every == 0 and not last:
+    def _do_what_is_due(self) -> None:
+        """Between two iterations, and after a resume: what a stop left undone is done then."""
+        for split in self._due_splits():
+            if not self._evaluated(split):
+                self._evaluate(split)
+        every = self._settings.save_every
+        if every and self._iteration and self._iteration % every == 0:
             self._save()
 
-    def _evaluate(self, *splits: str) -> None:
-        for split in splits:
-            found = evaluate(split, self._evaluation_leases[split], *self._collecting)
-            short = {"validation": "val"}.get(split, split)
-            self._folder.append_evaluation(self._iteration, split, found.metrics)
-            self._folder.write_predictions(self._iteration, split, found.rows)
-            self._console.evaluation_done(split, self._iteration, found.metrics)
-            self._track_evaluation(short, found)
+    def _due_splits(self) -> tuple[str, ...]:
+        every, iteration = self._settings.evaluate_every, self._iteration
+        if iteration in (0, self._settings.iterations):
+            return ("validation", "test")
+        return ("validation",) if every and iteration % every == 0 else ()
+
+    def _evaluate(self, split: str) -> None:
+        found = evaluate(split, self._evaluation_leases[split], *self._collecting)
+        short = {"validation": "val"}.get(split, split)
+        self._folder.append_evaluation(self._iteration, split, found.metrics)
+        self._folder.write_predictions(self._iteration, split, found.rows)
+        self._console.evaluation_done(split, self._iteration, found.metrics)
+        self._track_evaluation(short, found)
 
     def _track_evaluation(self, split: str, found: Evaluation) -> None:
         self._tracker.log_metrics(
@@ -216,6 +220,7 @@ def rollout_info(
         key: value for key, value in trained.items() if key.startswith(("kl/", "staleness/", "mismatch"))
     }
     info |= {
+        "rollouts/trained": float(len(found.rollouts)),
         "reward/failures": float(found.num_failed),
         "finish/stop": stopped / len(found.rollouts),
         "time/rollout_s": found.rollout_s,

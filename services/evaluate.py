@@ -49,7 +49,7 @@ def run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_intermixed_args(argv)
     folder, overrides = _run_and_overrides(arguments.words)
     settings = settings_for(folder, overrides)
-    output = _output(arguments.output, folder, arguments.split)
+    output = output_file(arguments.output, folder, arguments.split)
     from services import preflight
 
     preflight.check(settings)
@@ -73,7 +73,7 @@ def run(argv: Sequence[str]) -> int:
     if arguments.json:
         print(json.dumps(without_nan(result), ensure_ascii=False))
     else:
-        _print_table(result, output)
+        print_table(result, output)
     return 0
 
 
@@ -226,15 +226,18 @@ def _laid_over(folder: RunFolder, overrides: list[str]) -> dict[str, Any]:
     return plain
 
 
-def _output(asked: str | None, folder: RunFolder | None, split: str) -> Path | None:
+def output_file(asked: str | None, folder: RunFolder | None, split: str) -> Path | None:
     """Where the result is written, if anywhere.
 
     Raises:
         InputError: it can't be.
     """
-    if asked is None and folder is None:
+    if asked is not None:
+        path = Path(asked)
+    elif folder is not None:
+        path = folder.path / f"evaluation_{split}.json"
+    else:
         return None
-    path = Path(asked) if asked or folder is None else folder.path / f"evaluation_{split}.json"
     if path.is_dir():
         raise InputError(f"--output {path}: is a folder; expected a file's name")
     if not os.access(path.parent, os.W_OK):
@@ -249,7 +252,7 @@ def _patience_s(settings: RunSettings) -> float:
     return (servers.retries + 2) * slowest + 60.0
 
 
-def _print_table(result: dict[str, Any], output: Path | None) -> None:
+def print_table(result: dict[str, Any], output: Path | None) -> None:
     from rich.table import Table
 
     metrics = dict(result["metrics"])

@@ -29,6 +29,7 @@ class _Row:
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
+    num_letters: int = 0  # of the text before the newest token; counted for stop strings only
 
 
 class TransformersEngine:
@@ -43,7 +44,7 @@ class TransformersEngine:
         self._lm.to(self._device).eval()
         self._tokenizer: Any = AutoTokenizer.from_pretrained(tokenizer)
         self._end_tokens = _end_tokens(self._lm, self._tokenizer)
-        self._max_length = max_length
+        self._max_length = max_length or getattr(self._lm.config, "max_position_embeddings", None)
         self._max_concurrent = settings.max_concurrent
         self._waiting: deque[Request] = deque()
         self._rows: list[_Row] = []
@@ -144,9 +145,9 @@ class TransformersEngine:
     def _result(self, row: _Row) -> Generation | None:
         sampling = row.request.sampling
         text = self._text(row) if sampling.stop else ""
-        cut = min((text.find(s) for s in sampling.stop if s in text), default=-1)
+        cut = _stop_string(row, text)
         length = len(row.request.tokens) + len(row.tokens)
-        if row.tokens[-1] in self._end_tokens or cut >= 0:
+        if row.tokens[-1] in self._end_tokens or cut is not None:
             reason = FinishReason.STOP
         elif len(row.tokens) >= sampling.max_tokens or length == self._max_length:
             reason = FinishReason.LENGTH
@@ -155,7 +156,7 @@ class TransformersEngine:
         return Generation(
             request_id=row.request.id,
             tokens=tuple(row.tokens),
-            text=text[:cut] if cut >= 0 else self._text(row),
+            text=self._text(row) if cut is None else text[:cut],
             logprobs=tuple(row.logprobs),
             versions=tuple(row.versions),
             finish_reason=reason,
@@ -165,7 +166,20 @@ class TransformersEngine:
         return str(self._tokenizer.decode(row.tokens, skip_special_tokens=True))
 
 
+def _stop_string(row: _Row, text: str) -> int | None:
+    """Where a stop string begins that the newest token completed; as in vLLM, those that were complete
+    within the first `min_tokens` tokens don't count.
+    """
+    before, row.num_letters = row.num_letters, len(text)
+    if len(row.tokens) <= row.request.sampling.min_tokens:
+        return None
+    stops = row.request.sampling.stop
+    begins = [(text.find(stop, max(0, before + 1 - len(stop))), len(stop)) for stop in stops]
+    found = [(begin + length, begin) for begin, length in begins if begin >= 0]
+    return min(found)[1] if found else None
+
+
 def _end_tokens(lm: Any, tokenizer: Any) -> tuple[int, ...]:
     configured = lm.generation_config.eos_token_id
-    listed = configured if isinstance(configured, list) else [configured, tokenizer.eos_token_id]
-    return tuple({token for token in listed if token is not None})
+    listed = configured if isinstance(configured, list) else [configured]
+    return tuple({token for token in (*listed, tokenizer.eos_token_id) if token is not None})

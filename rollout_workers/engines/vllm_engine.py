@@ -5,6 +5,7 @@ with a process of its own, and the model can be reached for loading weights.
 """
 
 import os
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +19,14 @@ from rollout_workers.engines.tensors import as_tensor
 from rollout_workers.settings import RolloutSettings
 
 PROBE_ID = "probe"
+
+
+@dataclass(slots=True)
+class _Active:
+    """A request in progress: vLLM's own name for it, and from which token on which version wrote it."""
+
+    own_key: str
+    spans: list[tuple[int, int]]
 
 
 class VLLMEngine:
@@ -49,7 +58,7 @@ class VLLMEngine:
             )
         )
         self._tokenizer = self._engine.get_tokenizer()
-        self._versions: dict[str, list[tuple[int, int]]] = {}  # request -> (tokens so far, next version)
+        self._active: dict[str, _Active] = {}
         self._stashed: list[Generation] = []
         self.weight_version = 0
         self.num_generated = 0
@@ -58,8 +67,9 @@ class VLLMEngine:
         # The salt keeps a prefix computed by old weights from being reused under new ones.
         prompt = {"prompt_token_ids": list(request.tokens), "cache_salt": str(self.weight_version)}
         key = str(request.id)
-        self._versions[key] = [(0, self.weight_version)]
-        self._engine.add_request(key, prompt, sampling_parameters(request.sampling, request.seed))
+        parameters = sampling_parameters(request.sampling, request.seed)
+        own_key = self._engine.add_request(key, prompt, parameters)
+        self._active[key] = _Active(own_key, [(0, self.weight_version)])
 
     def step(self) -> list[Generation]:
         stashed, self._stashed = self._stashed, []
@@ -72,13 +82,13 @@ class VLLMEngine:
         return int(self._engine.get_num_unfinished_requests()) + len(self._stashed)
 
     def abort_all(self) -> None:
-        self._engine.abort_request(list(self._versions), internal=False)
-        self._versions.clear()
+        self._engine.abort_request(list(self._active), internal=False)
+        self._active.clear()
         self._stashed.clear()
 
     def load_weights(self, manifest: WeightManifest, arrays: Arrays) -> None:
-        for key, spans in self._versions.items():
-            spans.append((self._tokens_so_far(key), manifest.version))
+        for active in self._active.values():
+            active.spans.append((self._tokens_so_far(active), manifest.version))
         runner = self._engine.model_executor.driver_worker.worker.model_runner
         runner.reload_weights(
             weights_iterator=(
@@ -104,9 +114,9 @@ class VLLMEngine:
                 return tuple(entry[token].logprob for entry, token in scored)
         raise RunError("the engine finished its probe without an output")
 
-    def _tokens_so_far(self, key: str) -> int:
-        state = self._engine.output_processor.request_states.get(key)
-        return len(state.detokenizer.output_token_ids) if state else 0
+    def _tokens_so_far(self, active: _Active) -> int:
+        state = self._engine.output_processor.request_states[active.own_key]
+        return len(state.detokenizer.output_token_ids)
 
     def _generation(self, output: Any) -> Generation:
         completion = output.outputs[0]
@@ -121,7 +131,7 @@ class VLLMEngine:
             logprobs=tuple(
                 entry[token].logprob for entry, token in zip(completion.logprobs, tokens, strict=True)
             ),
-            versions=token_versions(self._versions.pop(output.request_id), len(tokens)),
+            versions=token_versions(self._active.pop(output.request_id).spans, len(tokens)),
             finish_reason=FinishReason.STOP if completion.finish_reason == "stop" else FinishReason.LENGTH,
         )
 

@@ -1,0 +1,12 @@
+"""What holds for every test: no network but loopback, no reports of usage."""
+
+import os
+
+# Read by the libraries when they are first imported, also in the processes that tests start.
+os.environ.update(
+    HF_HUB_OFFLINE="1",
+    HF_DATASETS_OFFLINE="1",
+    RAY_USAGE_STATS_ENABLED="0",
+    MLFLOW_DISABLE_TELEMETRY="true",
+    TOKENIZERS_PARALLELISM="false",
+)

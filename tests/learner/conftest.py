@@ -1,0 +1,27 @@
+"""One thread, so that sums have one order on a busy machine; each tiny model is made once."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+
+from tests.learner.tiny import CONFIGS, make_model
+
+settings.register_profile("unhurried", deadline=None)  # a busy machine keeps no deadlines
+settings.load_profile("unhurried")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folder of each architecture of `CONFIGS`."""
+    return {name: make_model(tmp_path_factory.mktemp(name), name) for name in CONFIGS}

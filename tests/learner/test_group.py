@@ -1,0 +1,98 @@
+"""The learner behind Ray: progress while it works, deadlines, and errors under their own names."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+import torch
+
+from contracts.errors import DeadlineExceeded, InputError, LearnerError
+from learner.algorithms.ppo import PPO
+from learner.group import LearnerGroup
+from learner.learner import Learner
+from learner.settings import LearnerSettings, ModelSettings
+from tests.learner.tiny import VOCAB, make_learner, plain_logprobs, random_rollouts, rollout, without_times
+
+pytestmark = pytest.mark.ray
+
+SETTINGS = LearnerSettings(device="cpu", num_threads=1)
+ALGORITHM = PPO(num_epochs=2, minibatch_size=4)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ray() -> Iterator[None]:
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def start(path: Path) -> LearnerGroup:
+    actor = ray.remote(Learner).options(max_concurrency=2, num_cpus=0)
+    learner = actor.remote(ModelSettings(path=str(path)), ALGORITHM, SETTINGS, seed=0, iterations=4)
+    return LearnerGroup(learner, "float32", timeout_s=120.0)
+
+
+@pytest.fixture(scope="module")
+def group(models: dict[str, Path]) -> LearnerGroup:
+    group = start(models["gpt2"])
+    group.wait_until_ready()
+    return group
+
+
+def test_behind_ray_the_learner_is_the_same_learner(
+    group: LearnerGroup, models: dict[str, Path], tmp_path: Path
+) -> None:
+    alone = make_learner(models["gpt2"], ALGORITHM, num_threads=1)
+    rollouts = random_rollouts(8)
+    expected = without_times(alone.update(rollouts))
+    progress: list[tuple[str, int, int]] = []
+    got = group.update(rollouts, lambda *seen: progress.append(seen))
+    assert without_times(got) == expected
+    assert all(phase in ("idle", "score", "update") and done <= total for phase, done, total in progress)
+
+    published = group.publish()
+    arrays = ray.get(published.arrays)
+    assert published.manifest == alone.publish("float32")[0]
+    assert all((arrays[name] == array).all() for name, array in alone.publish("float32")[1].items())
+
+    group.save(str(tmp_path))
+    second = group.update(rollouts, lambda *_: None)
+    group.load(str(tmp_path))
+    assert without_times(group.update(rollouts, lambda *_: None)) == without_times(second)
+    (tmp_path / "model").mkdir()
+    group.export(str(tmp_path / "model"))
+    again = make_learner(tmp_path / "model", ALGORITHM)
+    alone.update(rollouts)
+    with torch.no_grad():
+        for one in rollouts:
+            assert torch.equal(plain_logprobs(again.policy.lm, one), plain_logprobs(alone.policy.lm, one))
+
+
+def test_a_failed_update_is_a_learners_error(group: LearnerGroup) -> None:
+    with pytest.raises(LearnerError, match=r"an update: .*0 generated"):
+        group.update([rollout(0, (1,), ())], lambda *_: None)
+
+
+def test_a_model_that_cannot_be_used_is_the_users_error(tmp_path: Path) -> None:
+    from transformers import T5Config
+
+    T5Config(vocab_size=VOCAB, d_model=16, num_layers=1).save_pretrained(tmp_path)
+    group = start(tmp_path)
+    with pytest.raises(InputError, match="t5 is an encoder-decoder; a causal model is expected"):
+        group.wait_until_ready()
+
+
+def test_an_update_that_takes_too_long_says_what_allows_for_more_and_a_dead_learner_that_it_died(
+    group: LearnerGroup,
+) -> None:
+    impatient = LearnerGroup(group._actor, "float32", timeout_s=2.0)
+    progress: list[tuple[str, int, int]] = []
+    with pytest.raises(DeadlineExceeded, match=r"an update on 8000 rollouts; learner\.update_timeout_s="):
+        impatient.update(random_rollouts(8000), lambda *seen: progress.append(seen))
+    assert ("score", 8000) in {(phase, total) for phase, _, total in progress}
+    scored = [done for phase, done, _ in progress if phase == "score"]
+    assert scored == sorted(scored) and scored[-1] > 0
+    group.stop()
+    with pytest.raises(LearnerError, match="the learner died while it was waited for an update"):
+        group.update(random_rollouts(2), lambda *_: None)

@@ -1,0 +1,93 @@
+"""Published weights: everything, once, and with a proof."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from contracts.weights import Probe
+from learner.algorithms.ppo import PPO
+from learner.weight_publisher import as_array, publish
+from tests.learner.tiny import VOCAB, make_learner, perturb, random_rollouts
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "llama_tied", "opt"])
+def test_the_arrays_alone_turn_another_model_into_this_one(models: dict[str, Path], name: str) -> None:
+    learner = make_learner(models[name], PPO())
+    perturb(learner.policy.lm)
+    manifest, arrays = learner.publish("float32")
+    other = AutoModelForCausalLM.from_pretrained(models[name])
+    other.load_state_dict({key: torch.from_numpy(array) for key, array in arrays.items()}, strict=False)
+    other.tie_weights()
+    tokens = torch.arange(10)[None]
+    with torch.no_grad():
+        assert torch.equal(other.eval()(tokens).logits, learner.policy.lm(tokens).logits)
+    assert arrays.keys() == manifest.dtypes.keys() == dict(other.named_parameters()).keys()
+    assert manifest.num_bytes == 4 * sum(p.numel() for p in other.parameters())
+
+
+@pytest.mark.parametrize(("name", "head_is_sent"), [("llama", True), ("llama_tied", False), ("gpt2", False)])
+def test_a_tied_parameter_is_sent_once_and_the_critic_never(
+    models: dict[str, Path], name: str, head_is_sent: bool
+) -> None:
+    learner = make_learner(models[name], PPO(), value_trunk="separate")
+    manifest, arrays = learner.publish("float32")
+    assert ("lm_head.weight" in arrays) == head_is_sent
+    assert not any(key.startswith(("value", "lm.")) for key in arrays)
+    assert set(manifest.dtypes.values()) == {"float32"}
+
+
+def test_the_version_counts_updates(models: dict[str, Path]) -> None:
+    learner = make_learner(models["gpt2"], PPO(num_epochs=1))
+    assert learner.publish("float32")[0].version == 0
+    learner.update(random_rollouts(2))
+    assert learner.publish("float32")[0].version == 1
+
+
+def test_bfloat16_travels_as_its_bits() -> None:
+    # bfloat16 is the upper half of a float32: 1.0 is 0x3f80, -2.0 is 0xc000
+    array = as_array(torch.tensor([1.0, -2.0], dtype=torch.bfloat16))
+    assert (array.dtype, array.tolist()) == (np.uint16, [0x3F80, 0xC000])
+
+
+def test_a_model_in_bfloat16_says_so(models: dict[str, Path]) -> None:
+    lm = AutoModelForCausalLM.from_pretrained(models["llama"], dtype=torch.bfloat16)
+    manifest, arrays = publish(lm, 3, "bfloat16")
+    assert set(manifest.dtypes.values()) == {"bfloat16"}
+    assert {array.dtype for array in arrays.values()} == {np.dtype(np.uint16)}
+    assert manifest.num_bytes == 2 * sum(p.numel() for p in lm.parameters())
+    key = "model.norm.weight"
+    sent = torch.from_numpy(arrays[key]).view(torch.bfloat16)
+    assert torch.equal(sent, dict(lm.named_parameters())[key])
+
+
+def probe_logprobs(learner_lm: torch.nn.Module, probe: Probe) -> torch.Tensor:
+    with torch.no_grad():
+        logits = learner_lm(torch.tensor([probe.tokens])).logits[0, :-1]
+    rows = torch.arange(len(probe.tokens) - 1)
+    return logits.log_softmax(-1)[rows, torch.tensor(probe.tokens[1:])]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_the_probe_is_what_the_model_says_and_tells_weights_apart(models: dict[str, Path], name: str) -> None:
+    learner = make_learner(models[name], PPO())
+    old = learner.publish("float32")[0].probe
+    assert len(old.logprobs) == len(old.tokens) - 1 > 10
+    assert len(set(old.tokens)) > 10 and all(0 <= token < VOCAB for token in old.tokens)
+    torch.testing.assert_close(torch.tensor(old.logprobs), probe_logprobs(learner.policy.lm, old))
+    perturb(learner.policy.lm, size=0.01)
+    new = learner.publish("float32")[0].probe
+    assert new.tokens == old.tokens
+    difference = max(abs(a - b) for a, b in zip(old.logprobs, new.logprobs, strict=True))
+    assert difference > 5 * new.tolerance
+
+
+def test_half_precision_is_allowed_more(models: dict[str, Path]) -> None:
+    learner = make_learner(models["llama"], PPO())
+    exact, half = learner.publish("float32")[0].probe, learner.publish("bfloat16")[0].probe
+    assert exact.tolerance < half.tolerance
+    lm = AutoModelForCausalLM.from_pretrained(models["llama"], dtype=torch.bfloat16)
+    difference = (probe_logprobs(lm, half).float() - torch.tensor(half.logprobs)).abs().max()
+    assert exact.tolerance < float(difference) < half.tolerance

@@ -1,0 +1,73 @@
+"""Engines without a model, for what workers and fleets do whatever the engine is."""
+
+import time
+from typing import Any
+
+from contracts.rollout import FinishReason
+from contracts.weights import Probe, WeightManifest
+from rollout_workers.engines.base import Generation, Request
+
+STEP_S = 0.01
+
+
+class CountingEngine:
+    """Writes 0, 1, 2, … for each request, a token a step, all requests at once."""
+
+    def __init__(self, *_: Any) -> None:
+        self._rows: dict[int, tuple[Request, list[int]]] = {}  # request id -> versions so far
+        self.weight_version = self.num_generated = 0
+
+    def add(self, request: Request) -> None:
+        self._rows[request.id] = (request, [])
+
+    def step(self) -> list[Generation]:
+        time.sleep(STEP_S)
+        self.num_generated += len(self._rows)
+        for _, versions in self._rows.values():
+            versions.append(self.weight_version)
+        done = [
+            id
+            for id, (request, versions) in self._rows.items()
+            if len(versions) == request.sampling.max_tokens
+        ]
+        return [self._generation(*self._rows.pop(id)) for id in done]
+
+    @property
+    def num_unfinished(self) -> int:
+        return len(self._rows)
+
+    def abort_all(self) -> None:
+        self._rows.clear()
+
+    def load_weights(self, manifest: WeightManifest, arrays: Any) -> None:
+        self.weight_version = manifest.version
+
+    def score(self, probe: Probe) -> tuple[float, ...]:
+        return probe.logprobs
+
+    def _generation(self, request: Request, versions: list[int]) -> Generation:
+        return Generation(
+            request.id,
+            tuple(range(len(versions))),
+            "counted",
+            (0.0,) * len(versions),
+            tuple(versions),
+            FinishReason.LENGTH,
+        )
+
+
+class FailsToStart(CountingEngine):
+    def __init__(self, *_: Any) -> None:
+        raise RuntimeError("no such kernel")
+
+
+class FailsOnStep(CountingEngine):
+    def step(self) -> list[Generation]:
+        raise RuntimeError("out of memory, say")
+
+
+class AlwaysWrong(CountingEngine):
+    """Answers every probe with other log-probabilities."""
+
+    def score(self, probe: Probe) -> tuple[float, ...]:
+        return tuple(logprob - 1.0 for logprob in probe.logprobs)

@@ -1,0 +1,229 @@
+"""The repository says what it is: papers, tree, pins and versions agree with the code."""
+
+import re
+import shlex
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contracts.scores import Sample
+from learner.algorithms.ppo import PPO
+from services import compose
+from services.cli import COMMANDS
+from services.listing import options_of
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("contracts", "rollout_workers", "reward_servers", "learner", "services")
+README = (ROOT / "README.md").read_text()
+LONGEST_FILE = 400  # lines
+A_NAME = re.compile(r"\.?[\w.-]+(/|\.(py|md|toml|j2))|Makefile|LICENSE")
+# Written so that no pattern is found in this file.
+ADDRESSES = re.compile(
+    r"https?://[^\s)>\"'`]*/simp[l]e\b|//files\.[a-z]+\.or[g]|p[y]pi\.|^\s*-(i|-index-ur[l]|-extra-index-ur[l])\b"
+    r"|index-ur[l]\s*=",
+    re.MULTILINE,
+)
+
+
+def files() -> list[Path]:
+    """What git has or would take, in a clone; the test is pointless elsewhere."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True
+    )
+    if listed.returncode:
+        pytest.skip("not a clone of the repository")
+    paths = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
+    return [path for path in paths if path.is_file()]
+
+
+def text_of(path: Path) -> str:
+    """ "" for a picture."""
+    try:
+        return path.read_text()
+    except UnicodeDecodeError:
+        return ""
+
+
+def blocks(language: str) -> list[str]:
+    """The README's fenced blocks of that language; of none: commands, drawings and the tree."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+    return [body for name, body in found if name == language]
+
+
+def tree(text: str) -> Iterator[Path]:
+    """Every path of a drawn tree; what is indented lies in the folder above.
+
+    Example: `"services/   what a person starts\\n  cli.py   the command"` gives services and services/cli.py.
+    """
+    folders: list[Path] = []
+    for line in text.splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        for word in line.split():
+            if not A_NAME.fullmatch(word):
+                break  # the phrase begins
+            path = Path(*folders[depth - 1 : depth], word)
+            yield path
+            if word.endswith("/"):
+                folders[depth:] = [path]
+
+
+def the_tree() -> list[Path]:
+    (drawn,) = (block for block in blocks("") if block.startswith("contracts/"))
+    return list(tree(drawn))
+
+
+def test_a_tree_is_read_by_its_indents() -> None:
+    drawn = (
+        "a/  what\n  b.py c.py  two files\n  d/   more\n    e.py  deep. And a phrase.py\nMakefile f/  last\n"
+    )
+    assert list(map(str, tree(drawn))) == ["a", "a/b.py", "a/c.py", "a/d", "a/d/e.py", "Makefile", "f"]
+
+
+def test_what_the_readmes_tree_names_is_there() -> None:
+    assert [str(path) for path in the_tree() if not (ROOT / path).exists()] == []
+
+
+def test_the_readmes_tree_names_every_module() -> None:
+    """A folder that is named without any of its files speaks for all of them."""
+    named = set(the_tree())
+    whole = {path for path in named if not any(path in other.parents for other in named)}
+    modules = {path.relative_to(ROOT) for path in files() if path.relative_to(ROOT).parts[0] in PACKAGES}
+    missing = {
+        str(path) for path in modules - named if path.name != "__init__.py" and not whole & set(path.parents)
+    }
+    assert missing == set()
+
+
+def test_the_readme_begins_with_the_two_commands_and_shows_a_run() -> None:
+    assert re.findall(r"^make (\w+)", blocks("")[0], re.MULTILINE) == ["demo", "test"]
+    picture = ROOT / re.findall(r"!\[.*?\]\((.*?)\)", README)[0]
+    assert 10_000 < picture.stat().st_size < 300_000
+
+
+def test_the_readme_shows_every_command() -> None:
+    shown = set(re.findall(r"^whetstone ([\w-]+)", "\n".join(blocks("")), re.MULTILINE))
+    assert shown == set(COMMANDS)
+
+
+def test_every_make_target_that_a_paper_names_is_in_the_makefile() -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    papers = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / ".ci/run"]
+    # In code only: "make it" is English.
+    named = {
+        target
+        for paper in papers
+        for target in re.findall(r"(?:`|^)make ([a-z]+)", paper.read_text(), re.MULTILINE)
+    }
+    assert named - targets == set()
+
+
+def test_the_readmes_training_commands_are_accepted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (reward,) = blocks("python")
+    (tmp_path / "my_rewards.py").write_text(reward)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = "\n".join(blocks("")).replace("\\\n", " ")
+    commands = [line.partition("  #")[0] for line in text.splitlines() if line.startswith("whetstone train")]
+    assert len(commands) == 5
+    for command in commands:
+        words = shlex.split(command)[2:]
+        if "-m" in words:
+            words = ["seed=0" if word.startswith("seed=") else word for word in words if word != "-m"]
+        compose.run_settings(words)
+
+
+def test_the_readmes_reward_scores() -> None:
+    names: dict[str, type] = {}
+    exec(blocks("python")[0], names)
+    # 2 different words of 2, of at least 4: 0.5; 1 of 4: 0.25
+    assert names["Variety"](words=4).score([Sample("a b"), Sample("a a a a")]) == [0.5, 0.25]
+
+
+def test_the_table_of_ppos_defaults_is_the_classes() -> None:
+    rows = re.findall(r"^\| `([\w.]*\w)` \| (\S+) \|", (ROOT / "docs/learner.md").read_text(), re.MULTILINE)
+    written = {name: value.replace("null", "None").replace("true", "True") for name, value in rows}
+    defaults = {name: str(option["default"]) for name, option in options_of(PPO).items()}
+    assert written.keys() == defaults.keys()
+    for name, value in written.items():
+        same = value.casefold() == defaults[name].casefold()
+        assert same or float(value) == float(defaults[name]), name
+
+
+def test_every_document_is_in_the_index() -> None:
+    index = (ROOT / "docs/README.md").read_text()
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", index))
+    assert linked == {path.name for path in ROOT.glob("docs/*.md")} - {"README.md"}
+
+
+def test_links_between_papers_lead_somewhere() -> None:
+    dead = [
+        f"{path.relative_to(ROOT)}: {target}"
+        for path in files()
+        if path.suffix == ".md"
+        for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", path.read_text())
+        if not (path.parent / target).exists()
+    ]
+    assert dead == []
+
+
+def test_no_file_is_too_long() -> None:
+    long = {
+        str(path.relative_to(ROOT)): lines
+        for path in files()
+        if path.suffix in (".py", ".md", ".yaml", ".j2") and "tests" not in path.relative_to(ROOT).parts
+        if (lines := len(text_of(path).splitlines())) > LONGEST_FILE
+    }
+    assert long == {}
+
+
+@pytest.mark.parametrize("name", ["cpu.txt", "cuda.txt"])
+def test_pins_are_names_and_versions_alone(name: str) -> None:
+    lines = (ROOT / "requirements" / name).read_text().splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert len(pins) > 50
+    assert [pin for pin in pins if not re.fullmatch(r"[A-Za-z0-9._-]+==[\w.!]+", pin)] == []
+
+
+def test_no_file_names_a_package_registry() -> None:
+    found = {
+        str(path.relative_to(ROOT)): found for path in files() if (found := ADDRESSES.findall(text_of(path)))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "https://example.org/simpl" + "e/torch",
+        "https://files.example.or" + "g/a.whl",
+        "--index-ur" + "l https://example.org",
+        "index-ur" + "l = https://example.org",
+    ],
+)
+def test_an_address_would_be_found(line: str) -> None:
+    assert ADDRESSES.search(line)
+
+
+def test_the_newest_version_of_the_changelog_is_this_one() -> None:
+    versions = re.findall(r"^## \[(\d[\w.]*)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert versions[0] == project["version"]
+
+
+def test_decisions_are_complete() -> None:
+    _, *decisions = (ROOT / "DECISIONS.md").read_text().split("\n### ")
+    assert len(decisions) > 10
+    for decision in decisions:
+        assert re.match(r"\d{4}-\d\d-\d\d · \S", decision), decision
+        assert re.findall(r"^\*\*(\w+):\*\*", decision, re.MULTILINE) == ["Decided", "Why", "Rejected"], (
+            decision
+        )
+
+
+def test_ci_runs_the_checks_and_then_the_tests() -> None:
+    script = ROOT / ".ci/run"
+    assert script.stat().st_mode & 0o111, "not executable"
+    assert "set -euo pipefail" in script.read_text()
+    assert re.search(r"for target in check test;", script.read_text())
