@@ -17,7 +17,7 @@ SAMPLING = Sampling(max_tokens=NEW_TOKENS, min_tokens=NEW_TOKENS)
 
 
 def main() -> None:
-    prepare_environment(SETTINGS)
+    prepare_environment()
     from vllm import LLM
 
     model = str(gpt2_tiny())
@@ -33,6 +33,7 @@ def main() -> None:
         enable_chunked_prefill=False,
         disable_log_stats=True,
         generation_config="vllm",
+        kv_cache_memory_bytes=round(SETTINGS.kv_cache_gib * 2**30),
         seed=0,
     )
     draw = random.Random(0)

@@ -168,6 +168,11 @@ class RewardServersSettings(Settings):
                     f"reward_servers.{label}: no reward or metric has this label{did_you_mean(label, known)}"
                 )
 
+    def patience_s(self, labels: Iterable[str]) -> float:
+        """How long a batch's scores are waited for: longer than all of the client's own deadlines."""
+        slowest = max(self.for_label(label).timeout_s for label in labels)
+        return (self.retries + 2) * slowest + 60.0
+
     def for_label(self, label: str) -> ServerSettings:
         entry = self.__pydantic_extra__.get(label)
         return entry.over(self.default) if entry else self.default

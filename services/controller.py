@@ -102,9 +102,8 @@ class Controller:
 
     @property
     def _collecting(self) -> tuple[Any, ...]:
-        servers = self._settings.reward_servers
-        slowest = max(servers.for_label(part.label).timeout_s for part in self._settings.reward)
-        patience_s = (servers.retries + 2) * slowest + 60.0  # the client's own deadlines come first
+        settings = self._settings
+        patience_s = settings.reward_servers.patience_s(part.label for part in settings.reward)
         clients = self._clients
         return (
             clients.workers,

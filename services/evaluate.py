@@ -52,7 +52,7 @@ def run(argv: Sequence[str]) -> int:
     output = output_file(arguments.output, folder, arguments.split)
     from services import preflight
 
-    preflight.check(settings)
+    preflight.check(settings, training=False)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     console = _Bars()
     try:
@@ -108,10 +108,9 @@ def evaluate_model(settings: RunSettings, split: Split, console: Console) -> tup
         try:
             rewards = launch.start_rewards(settings)
             leases = held_out_leases(settings, split)
+            patience_s = settings.reward_servers.patience_s(part.label for part in settings.reward)
             fleet.wait_until_ready()
-            found = evaluate(
-                split, leases, fleet, rewards, failures, console, stop.check, _patience_s(settings)
-            )
+            found = evaluate(split, leases, fleet, rewards, failures, console, stop.check, patience_s)
         finally:
             stop.restore()
             fleet.stop()
@@ -243,13 +242,6 @@ def output_file(asked: str | None, folder: RunFolder | None, split: str) -> Path
     if not os.access(path.parent, os.W_OK):
         raise InputError(f"{path} can't be written: {path.parent} is missing or not writable; give --output")
     return path
-
-
-def _patience_s(settings: RunSettings) -> float:
-    """How long a batch's scores are waited for: longer than the reward client's own deadlines."""
-    servers = settings.reward_servers
-    slowest = max(servers.for_label(part.label).timeout_s for part in settings.reward)
-    return (servers.retries + 2) * slowest + 60.0
 
 
 def print_table(result: dict[str, Any], output: Path | None) -> None:

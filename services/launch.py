@@ -6,6 +6,7 @@ refused has been checked.
 
 import contextlib
 import logging
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -126,7 +127,8 @@ def _placement(settings: RunSettings, num_threads: int | None) -> dict[str, obje
     threads = str(num_threads or os.cpu_count() or 1)
     num_gpus = ray.cluster_resources().get("GPU", 0)
     wanted = settings.rollout.num_workers + 1  # and the learner
-    share = 0.0 if not num_gpus else (1.0 if num_gpus >= wanted else num_gpus / wanted)
+    # So many to a GPU that all find a place: an actor's share never spans two.
+    share = 1.0 / math.ceil(wanted / num_gpus) if num_gpus else 0.0
     return {
         "num_cpus": 0,
         "num_gpus": share,

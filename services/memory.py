@@ -19,7 +19,7 @@ CGROUPS = (  # limit, usage, statistics with what can be given up; version 2, th
 )
 
 
-def check_memory(settings: RunSettings, num_parameters: int) -> None:
+def check_memory(settings: RunSettings, num_parameters: int, *, training: bool = True) -> None:
     """Refuse what can't fit. With GPUs, or on a cluster that runs elsewhere, this machine says nothing.
 
     Raises:
@@ -27,7 +27,7 @@ def check_memory(settings: RunSettings, num_parameters: int) -> None:
     """
     if _has_gpu(settings) or os.environ.get("RAY_ADDRESS"):
         return
-    needed = needed_bytes(settings, num_parameters)
+    needed = needed_bytes(settings, num_parameters, training=training)
     total, available = sum(needed.values()), available_bytes()
     if total > available:
         listed = ", ".join(f"{what} {amount / GIB:.1f}" for what, amount in needed.items())
@@ -39,13 +39,16 @@ def check_memory(settings: RunSettings, num_parameters: int) -> None:
     _check_object_store(2 * FROZEN_BYTES * num_parameters)
 
 
-def needed_bytes(settings: RunSettings, num_parameters: int) -> dict[str, float]:
+def needed_bytes(settings: RunSettings, num_parameters: int, *, training: bool = True) -> dict[str, float]:
     """What each part takes at least, in bytes; activations come on top."""
     trunks = 2 if settings.model.value_trunk == "separate" else 1
     workers = settings.rollout.num_workers
     each = WORKER_PROCESS + FROZEN_BYTES * num_parameters + settings.rollout.kv_cache_gib * GIB
-    needed = {"learner with gradients and Adam": LEARNER_PROCESS + TRAINED_BYTES * num_parameters * trunks}
-    if settings.algorithm.online:
+    needed: dict[str, float] = {}
+    if training:
+        trained = TRAINED_BYTES * num_parameters * trunks
+        needed["learner with gradients and Adam"] = LEARNER_PROCESS + trained
+    if training and settings.algorithm.online:
         needed["reference model"] = FROZEN_BYTES * num_parameters
     needed[f"{workers} rollout worker{'s' * (workers > 1)}"] = workers * each
     return needed

@@ -21,8 +21,11 @@ class CountsTokens(Protocol):
     def __call__(self, texts: list[str]) -> list[int]: ...
 
 
-def check(settings: RunSettings) -> None:
+def check(settings: RunSettings, *, training: bool = True) -> None:
     """Refuse a run that can't work. Nothing is started, nothing written.
+
+    Args:
+        training: False for an evaluation, which needs no learner and no training prompts.
 
     Raises:
         InputError: model, tokenizer, data, memory or a combination of settings is wrong.
@@ -30,12 +33,13 @@ def check(settings: RunSettings) -> None:
     model = read_model(settings.model)
     room = _room_for_prompts(settings, model)
     if model.num_parameters is not None:
-        check_memory(settings, model.num_parameters)
+        check_memory(settings, model.num_parameters, training=training)
     count = _token_counter(model)
+    splits = SPLITS if training else SPLITS[1:]
     if isinstance(settings.task, ReadsAhead):
-        for split in SPLITS:
+        for split in splits:
             _check_prompts(settings, settings.task.first_prompts(split), count, room)
-    for split in SPLITS:
+    for split in splits:
         _check_prompts(settings, prompts_of(settings, split), count, room)
 
 

@@ -16,8 +16,8 @@ from learner.algorithms import ALGORITHMS
 from learner.algorithms.base import METHODS as ALGORITHM_METHODS
 from learner.algorithms.base import Algorithm
 from learner.settings import LearnerSettings, ModelSettings
-from reward_servers.metrics import METRICS
 from reward_servers.rewards import REWARDS
+from reward_servers.server import check_parts
 from reward_servers.settings import Part, RewardServersSettings, ServerSettings, parts
 from rollout_workers.settings import RolloutSettings
 from services.tasks import TASKS
@@ -111,8 +111,7 @@ class RunSettings(Settings):
             raise InputError(
                 f"reward: this task has none of its own, so one is needed. {_choices('reward', REWARDS)}"
             )
-        for part in found:
-            create("reward", part.name, part.options, REWARDS, ("score",))
+        check_parts("reward", found)
         return found
 
     @field_validator("metrics", mode="before")
@@ -121,8 +120,7 @@ class RunSettings(Settings):
         task = info.data.get("task")
         asked = value or value == []  # an empty list asks for none
         found = parts(value if asked else getattr(task, "default_metrics", ()), "metrics")
-        for part in found:
-            create("metrics", part.name, part.options, METRICS, ("compute",))
+        check_parts("metric", found)
         return found
 
     @model_validator(mode="after")

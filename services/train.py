@@ -1,6 +1,7 @@
 """`whetstone train [OVERRIDES]`: check everything, start everything, run the loop, leave everything whole."""
 
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -13,7 +14,6 @@ from services.console import Console, open_console
 from services.run_claim import flatten
 from services.run_folder import RunFolder
 from services.settings import RunSettings
-from services.tasks.base import Split
 from services.tracking import Status, Tracker
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def train(settings: RunSettings) -> int:
         return 0
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # it would tear our own screen
+    log_to(folder.log)
     console = open_console()
     tracker = _start_tracker(settings, folder)
     status: Status = "FAILED"
@@ -94,7 +95,8 @@ def controller(
 ) -> "Controller":
     """The loop over these clients, with the task's prompts."""
     from services.controller import Controller
-    from services.leasing import LeaseSource, PromptTokens, evaluation_leases
+    from services.evaluate import held_out_leases
+    from services.leasing import LeaseSource, PromptTokens
     from services.preflight import prompts_of
 
     to_tokens = PromptTokens(load_tokenizer(settings), settings.rollout.max_prompt_tokens)
@@ -106,23 +108,28 @@ def controller(
         seed=settings.seed,
     )
 
-    def held_out(split: Split) -> list[Lease]:
-        prompts = prompts_of(settings, split)[: settings.evaluation.num_prompts]
-        samples = settings.evaluation.samples_per_prompt
-        sampling = settings.sampling(evaluating=True)
-        return evaluation_leases(prompts, to_tokens, sampling, samples=samples, seed=settings.seed)
-
-    held_out_leases = {"validation": held_out("validation"), "test": held_out("test")}
+    held_out: dict[str, list[Lease]] = {
+        "validation": held_out_leases(settings, "validation"),
+        "test": held_out_leases(settings, "test"),
+    }
     return Controller(
         settings,
         clients,
         source,
-        held_out_leases,
+        held_out,
         folder=folder,
         tracker=tracker,
         console=console,
         stop=stop,
     )
+
+
+def log_to(file: Path) -> None:
+    """Whatever the parts log, warnings and worse, goes into the run's log; so does a fatal traceback."""
+    handler = logging.FileHandler(file, delay=False)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setLevel(logging.WARNING)
+    logging.getLogger().addHandler(handler)
 
 
 def load_tokenizer(settings: RunSettings) -> object:

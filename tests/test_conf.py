@@ -141,7 +141,7 @@ def test_interpolation_and_quotes_are_hydras() -> None:
         ([MODEL, "task=imdbb"], "no such task; did you mean 'imdb'?"),
         ([MODEL, "experiment=dem"], "no such experiment; did you mean 'demo'?"),
         ([MODEL, "reward=rogue"], "no such reward; did you mean 'rouge'?"),
-        ([MODEL, "metrics=[lenght]"], "no such metrics; did you mean 'length'?"),
+        ([MODEL, "metrics=[lenght]"], "no such metric; did you mean 'length'?"),
         ([MODEL, "model=gpt2"], "model.path=gpt2"),
         ([MODEL, "iteration=5"], "iteration: there is no such option; did you mean 'iterations'?"),
         ([MODEL, "rolout.max_tokens=5"], "rolout: there is no such option; did you mean 'rollout'?"),

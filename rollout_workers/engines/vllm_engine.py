@@ -33,7 +33,8 @@ class VLLMEngine:
     """`rollout_workers.engines.base.Engine` on vLLM's own LLMEngine."""
 
     def __init__(self, model: str, tokenizer: str, max_length: int | None, settings: RolloutSettings) -> None:
-        prepare_environment(settings)
+        prepare_environment()
+        on_gpu = torch.cuda.is_available()
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -41,17 +42,18 @@ class VLLMEngine:
             EngineArgs(
                 model=model,
                 tokenizer=tokenizer,
-                max_model_len=max_length,
+                max_model_len=max_length or -1,  # -1: as much of the model's window as the cache can hold
                 max_num_seqs=settings.max_concurrent,
                 dtype=engine_dtype(settings),
-                enforce_eager=not torch.cuda.is_available(),
+                enforce_eager=not on_gpu,
                 gpu_memory_utilization=settings.gpu_memory_utilization,
+                kv_cache_memory_bytes=None if on_gpu else round(settings.kv_cache_gib * 2**30),
                 # What was sampled from, after temperature, top-k and top-p: the behaviour policy.
                 logprobs_mode="processed_logprobs",
                 enable_prefix_caching=True,
                 # With seeds, a prompt read in two chunks rewinds the request's random generator, which
                 # only CUDA's can do: elsewhere a prompt is always read whole.
-                enable_chunked_prefill=torch.cuda.is_available(),
+                enable_chunked_prefill=on_gpu,
                 disable_log_stats=True,
                 generation_config="vllm",  # the run's settings alone decide how tokens are drawn
                 seed=0,
@@ -178,11 +180,10 @@ def sampling_parameters(sampling: Sampling, seed: int) -> Any:
     )
 
 
-def prepare_environment(settings: RolloutSettings) -> None:
+def prepare_environment() -> None:
     """What vLLM reads from the environment, set before its first import; a user's own value wins."""
     for name, value in {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "VLLM_CPU_KVCACHE_SPACE": str(max(1, round(settings.kv_cache_gib))),
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_LOGGING_LEVEL": "ERROR",
         "VLLM_NO_USAGE_STATS": "1",

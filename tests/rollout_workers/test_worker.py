@@ -139,6 +139,6 @@ def test_weights_that_arrive_wrong_are_refused(models: dict[str, Path]) -> None:
     name = "model.layers.1.mlp.down_proj.weight"
     wrong: Arrays = {**right, name: right[name] * 1.1}
 
-    with pytest.raises(WeightsError, match="version 1 arrived wrong.*differ by"):
+    with pytest.raises(WeightsError, match=r"version 1 arrived wrong.*differ by"):
         worker.load_weights(manifest, wrong)
     assert worker.load_weights(manifest, right) < PATIENCE_S

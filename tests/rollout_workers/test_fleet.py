@@ -1,0 +1,237 @@
+"""The fleet on real Ray actors: nothing is lost and nothing comes twice, whoever dies or falls silent."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from contracts.clients import PublishedWeights
+from contracts.errors import DeadlineExceeded, WorkerError
+from contracts.rollout import Lease, Prompt, Rollout, Sampling
+from contracts.weights import Probe, WeightManifest
+from learner.weight_publisher import publish
+from rollout_workers.engines.base import Generation, Request
+from rollout_workers.fleet import Fleet
+from rollout_workers.settings import RolloutSettings
+from rollout_workers.worker import RolloutWorker
+from tests.rollout_workers.generation import load_lm, perturb, worst_difference
+
+pytestmark = pytest.mark.ray
+
+PATIENCE_S = 120.0
+MakeFleet = Callable[..., Fleet]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ray() -> Iterator[None]:
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture
+def notes() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def make_fleet(notes: list[str]) -> Iterator[MakeFleet]:
+    """A fleet of workers with the given engine, ready; its notes go to `notes`."""
+    with contextlib.ExitStack() as stack:
+
+        def make(
+            engine: str = "CountingEngine",
+            model: str = "none",
+            worker: type[RolloutWorker] = RolloutWorker,
+            ready: bool = True,
+            **options: Any,
+        ) -> Fleet:
+            settings = RolloutSettings(**({"num_workers": 2, "dtype": "float32"} | options))
+            address = engine if engine == "transformers" else f"tests.rollout_workers.engines:{engine}"
+            actor = ray.remote(worker).options(
+                num_cpus=0, max_concurrency=6, runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}}
+            )
+            fleet = Fleet(lambda: actor.remote(model, model, None, address, settings), settings, notes.append)
+            stack.callback(fleet.stop)
+            if ready:
+                fleet.wait_until_ready()
+            return fleet
+
+        yield make
+
+
+def leases(count: int, num_tokens: int = 5, start: int = 0) -> list[Lease]:
+    sampling = Sampling(max_tokens=num_tokens, min_tokens=num_tokens)
+    return [
+        Lease(id, Prompt(f"p/{id}", "a b"), (4 + id % 10, 5), group=id, seed=id, sampling=sampling)
+        for id in range(start, start + count)
+    ]
+
+
+def weights(version: int) -> PublishedWeights:
+    return PublishedWeights(WeightManifest(version, {}, 0, Probe((1, 2), (-0.5,), 1e-3)), {})
+
+
+def gather(rounds: Iterator[list[Rollout]]) -> list[Rollout]:
+    found: list[Rollout] = []
+    deadline = time.monotonic() + PATIENCE_S
+    for rollouts in rounds:
+        found += rollouts
+        assert time.monotonic() < deadline, f"only {len(found)} rollouts after {PATIENCE_S:.0f} s"
+    return found
+
+
+def ids(rollouts: list[Rollout]) -> list[int]:
+    return sorted(rollout.lease_id for rollout in rollouts)
+
+
+class SlowToAnswer(RolloutWorker):
+    """Has the leases at once, but is slow to say so."""
+
+    def submit(self, leases: Sequence[Lease]) -> None:
+        super().submit(leases)
+        time.sleep(0.4)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_every_lease_comes_back_once_and_both_workers_work(
+    make_fleet: MakeFleet, deterministic: bool
+) -> None:
+    fleet = make_fleet(max_concurrent=4, deterministic=deterministic)  # 4 at a time: slots are refilled
+    fleet.load_weights(weights(3))
+
+    assert len(set(fleet.pids.values())) == 2
+    for start in (0, 60):
+        found = gather(fleet.generate(leases(60, start=start)))
+        assert ids(found) == list(range(start, start + 60))
+        assert {version for rollout in found for version in rollout.turns[0].weight_versions} == {3}
+
+
+def test_leases_wait_while_a_worker_still_owes_an_answer(make_fleet: MakeFleet, notes: list[str]) -> None:
+    fleet = make_fleet(worker=SlowToAnswer, num_workers=1, max_concurrent=2, stall_timeout_s=10.0)
+    asked = [lease for n in range(6) for lease in leases(1, num_tokens=1 + 4 * n, start=n)]
+
+    assert ids(gather(fleet.generate(asked))) == list(range(6))
+    assert not notes
+
+
+def test_a_killed_worker_is_replaced_and_its_leases_are_given_out_again(
+    make_fleet: MakeFleet, notes: list[str], models: dict[str, Path]
+) -> None:
+    """With a real model: the replacement must have the learner's weights, not those of the model's folder."""
+    fleet = make_fleet("transformers", str(models["llama"]))
+    lm = load_lm(models["llama"])
+    perturb(lm, seed=1)
+    manifest, arrays = publish(lm, 9, "float32")
+    fleet.load_weights(PublishedWeights(manifest, ray.put(arrays)))
+    before = dict(fleet.pids)
+
+    asked = leases(24, num_tokens=120)
+    rounds = fleet.generate(asked)
+    next(rounds)
+    os.kill(before["worker 0"], signal.SIGKILL)
+    found = gather(rounds)
+    fleet.wait_until_ready()
+    after = gather(fleet.generate(leases(24, start=100)))
+
+    assert ids(found) == list(range(24)) and ids(after) == list(range(100, 124))
+    assert "worker 0" not in fleet.pids and set(fleet.pids) == {"worker 1", "worker 2"}
+    assert any("worker 0 died" in note and "leased again" in note for note in notes)
+    assert any(f"worker 2 (process {fleet.pids['worker 2']}) is up" in note for note in notes)
+    for rollout in found + after:
+        (turn,) = rollout.turns
+        assert set(turn.weight_versions) == {9}
+    # By these weights, whichever worker wrote them. min_tokens took the end token out of what was drawn from.
+    assert all(len(rollout.turns[0].tokens) == 120 for rollout in found)
+    free = [Lease(200 + i, Prompt("p", "a"), (4, 5 + i), i, i, Sampling(max_tokens=10)) for i in range(8)]
+    last = {r.lease_id: r for r in gather(fleet.generate(free))}
+    requests = [Request(lease.id, lease.tokens, lease.sampling, lease.seed) for lease in free]
+    assert worst_difference(lm, requests, {id: generation(rollout) for id, rollout in last.items()}) < 1e-4
+
+
+def generation(rollout: Rollout) -> Generation:
+    (turn,) = rollout.turns
+    logprobs, versions = turn.behavior_logprobs, turn.weight_versions
+    return Generation(rollout.lease_id, turn.tokens, turn.text, logprobs, versions, rollout.finish_reason)
+
+
+def test_a_silent_worker_is_ended_and_replaced(make_fleet: MakeFleet, notes: list[str]) -> None:
+    fleet = make_fleet(stall_timeout_s=5.0)
+    fleet.load_weights(weights(2))
+    pid = fleet.pids["worker 1"]
+    rounds = fleet.generate(leases(20, num_tokens=50))
+    next(rounds)
+    os.kill(pid, signal.SIGSTOP)
+
+    found = gather(rounds)
+
+    assert ids(found) == list(range(20))
+    assert any("worker 1 made no token for" in note for note in notes)
+    fleet.wait_until_ready()
+    assert set(fleet.pids) == {"worker 0", "worker 2"}
+    assert {v for r in gather(fleet.generate(leases(8, start=50))) for v in r.turns[0].weight_versions} == {2}
+
+
+def test_a_worker_that_falls_silent_between_iterations_does_not_hold_up_the_weights(
+    make_fleet: MakeFleet, notes: list[str]
+) -> None:
+    fleet = make_fleet(stall_timeout_s=5.0)
+    os.kill(fleet.pids["worker 0"], signal.SIGSTOP)
+
+    fleet.load_weights(weights(1))
+
+    assert any("worker 0 was waited 5 s for: weights of version 1" in note for note in notes)
+    fleet.wait_until_ready()
+    found = gather(fleet.generate(leases(10)))
+    assert ids(found) == list(range(10))
+    assert {v for rollout in found for v in rollout.turns[0].weight_versions} == {1}
+
+
+def test_an_engine_that_fails_while_generating_is_replaced_up_to_the_limit(
+    make_fleet: MakeFleet, notes: list[str]
+) -> None:
+    fleet = make_fleet("FailsOnStep", num_workers=1, max_restarts=1)
+
+    with pytest.raises(WorkerError, match=r"out of memory, say; that is loss 2, and rollout.max_restarts=1"):
+        gather(fleet.generate(leases(3)))
+    assert sum("3 prompts are leased again" in note for note in notes) == 1
+
+
+def test_weights_that_arrive_wrong_take_a_worker_out(make_fleet: MakeFleet) -> None:
+    fleet = make_fleet("AlwaysWrong", num_workers=1, max_restarts=0)
+
+    with pytest.raises(WorkerError, match=r"version 4 arrived wrong"):
+        fleet.load_weights(weights(4))
+
+
+def test_an_engine_that_never_starts_is_not_tried_again(make_fleet: MakeFleet, notes: list[str]) -> None:
+    fleet = make_fleet("FailsToStart", ready=False)
+
+    with pytest.raises(WorkerError, match=r"worker \d: the engine did not start: no such kernel"):
+        fleet.wait_until_ready()
+    assert not notes
+
+
+def test_a_start_that_takes_too_long_says_so(make_fleet: MakeFleet) -> None:
+    fleet = make_fleet(ready=False, start_timeout_s=0.001)
+
+    with pytest.raises(DeadlineExceeded, match=r"engine of worker \d to start; rollout.start_timeout_s="):
+        fleet.wait_until_ready()
+
+
+def test_cancelled_leases_do_not_come_back(make_fleet: MakeFleet) -> None:
+    fleet = make_fleet()
+    next(fleet.generate(leases(10, num_tokens=300)))
+    fleet.cancel_all()
+
+    started = time.monotonic()
+    found = gather(fleet.generate(leases(4, num_tokens=2, start=50)))
+
+    assert ids(found) == [50, 51, 52, 53]
+    assert time.monotonic() - started < PATIENCE_S / 2
