@@ -36,9 +36,10 @@ class Batch:
     def num_rollouts(self) -> int:
         return self.tokens_BL.shape[0]
 
-    def num_tokens(self, rows: Tensor | None = None) -> int:
-        """How many tokens train: the model's own, in `rows` or in all."""
-        return int((self.mask_BT if rows is None else self.mask_BT[rows]).sum())
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens train: the model's own."""
+        return int(self.mask_BT.sum())
 
 
 @dataclass(frozen=True, slots=True)

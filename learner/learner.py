@@ -82,7 +82,7 @@ class Learner:
         return metrics | {
             "time/score_s": scored_at - started,
             "time/update_s": finished - scored_at,
-            "tokens/trained": float(batch.num_tokens() * metrics["update/epochs"]),
+            "tokens/trained": float(batch.num_tokens * metrics["update/epochs"]),
         }
 
     def _score(self, batch: Batch) -> ScoredBatch:

@@ -52,7 +52,7 @@ def schedule_factor(
     """
     if iteration <= warmup:
         return iteration / warmup
-    progress = (iteration - warmup - 1) / max(1, iterations - warmup)
+    progress = min(1.0, (iteration - warmup - 1) / max(1, iterations - warmup))
     if schedule == "linear":
         return 1.0 - progress
     if schedule == "cosine":

@@ -38,7 +38,9 @@ def probe(lm: nn.Module, tolerance: float) -> Probe:
     worker can make the same check without being told what text it is.
     """
     vocab_size = lm.get_output_embeddings().weight.shape[0]
-    ids = [(7 + 7919 * i) % vocab_size for i in range(PROBE_TOKENS)]
+    window = getattr(lm.config, "max_position_embeddings", None) or PROBE_TOKENS + 1
+    # The engine that scores it must have room for a token of its own behind it.
+    ids = [(7 + 7919 * i) % vocab_size for i in range(min(PROBE_TOKENS, window - 1))]
     tokens = torch.tensor(ids, device=next(lm.parameters()).device)
     logits_LV = lm(input_ids=tokens[None], use_cache=False).logits[0, :-1].float()
     logprobs = logits_LV.log_softmax(-1).gather(-1, tokens[1:, None]).squeeze(-1)

@@ -125,7 +125,7 @@ class Fleet:
             taken = [self._waiting.popleft() for _ in range(min(share, room, len(self._waiting)))]
             if not taken:
                 continue
-            if self._send(actor_id, "submit", {"leases": taken}) is None:  # it still owes the answer to the last
+            if not self._send(actor_id, "submit", {"leases": taken}):  # it still owes the answer to the last
                 self._waiting.extendleft(reversed(taken))
                 continue
             if not slot.leases:

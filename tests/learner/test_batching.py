@@ -20,7 +20,7 @@ def test_a_rollout_is_laid_out_as_documented() -> None:
     assert batch.rewards_BT.tolist() == [[0.0, 0.5]]
     torch.testing.assert_close(batch.behavior_logprobs_BT, torch.tensor([[-0.7, -0.1]]))
     assert batch.versions_BT.tolist() == [[4, 4]]
-    assert (batch.num_rollouts, batch.num_tokens()) == (1, 2)
+    assert (batch.num_rollouts, batch.num_tokens) == (1, 2)
 
 
 def test_shorter_rollouts_are_padded_on_the_right() -> None:

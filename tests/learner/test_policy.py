@@ -78,12 +78,12 @@ def test_logits_are_made_for_the_models_own_tokens_only(models: dict[str, Path],
         lambda _head, inputs, _logits: rows.append(inputs[0].numel() // inputs[0].shape[-1])
     )
     policy(whole(BATCH))
-    assert sum(rows) == BATCH.num_tokens() < BATCH.tokens_BL.numel()
+    assert sum(rows) == BATCH.num_tokens < BATCH.tokens_BL.numel()
 
 
 def test_values_begin_at_zero_and_can_be_left_out(models: dict[str, Path]) -> None:
     policy = make_policy(models["llama"])
-    assert policy(whole(BATCH)).values_N.tolist() == [0.0] * BATCH.num_tokens()
+    assert policy(whole(BATCH)).values_N.tolist() == [0.0] * BATCH.num_tokens
     assert policy(whole(BATCH), with_values=False).values_N is None
 
 
