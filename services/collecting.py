@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 
 from contracts.clients import RewardClient, RolloutClient
@@ -10,6 +10,8 @@ from contracts.errors import DeadlineExceeded, RewardError
 from contracts.rollout import Lease, Rollout
 from contracts.scores import Sample, Score
 from services.console import Console
+
+FIRST_NOTE_S = 3.0  # scores take longer than that: a person should know what is waited for
 
 
 @dataclass(slots=True)
@@ -71,7 +73,9 @@ def collect(
             pending.append((finished, rewards.submit([as_sample(rollout) for rollout in finished])))
     result.rollout_s = time.perf_counter() - started
     for finished, future in pending:
-        for rollout, score in zip(finished, _scores(future, reward_timeout_s), strict=True):
+        for rollout, score in zip(
+            finished, _scores(future, len(finished), reward_timeout_s, console), strict=True
+        ):
             if score.total is None:
                 result.num_failed += 1
                 failures.spend(rollout, score.error or "no reason given")
@@ -83,13 +87,22 @@ def collect(
     return result
 
 
-def _scores(future: Future[list[Score]], timeout_s: float) -> list[Score]:
-    try:
-        return future.result(timeout=timeout_s)
-    except TimeoutError:
-        raise DeadlineExceeded(
-            f"waited {timeout_s:.0f} s for scores; reward_servers.default.timeout_s= allows for more"
-        ) from None
+def _scores(future: Future[list[Score]], num_texts: int, timeout_s: float, console: Console) -> list[Score]:
+    """Wait for scores, and say so after a while and then more and more rarely."""
+    waited_s, pause_s = 0.0, FIRST_NOTE_S
+    while not wait([future], timeout=min(pause_s, timeout_s - waited_s)).done:
+        waited_s += pause_s
+        if waited_s >= timeout_s:
+            raise DeadlineExceeded(
+                f"waited {timeout_s:.0f} s for scores; reward_servers.default.timeout_s= allows for more"
+            )
+        console.note(
+            f"waiting {waited_s:.0f} s for the scores of {num_texts} texts: "
+            "a reward server is slow, or died and is being replaced",
+            "warning",
+        )
+        pause_s = waited_s
+    return future.result()
 
 
 def as_sample(rollout: Rollout) -> Sample:

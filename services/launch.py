@@ -56,6 +56,7 @@ class RewardServers:
 def cluster() -> Iterator[None]:
     """Ray: the cluster of RAY_ADDRESS, or one of this machine's own, on loopback, for as long as needed."""
     logging.getLogger("ray").setLevel(logging.ERROR)
+    logging.getLogger("ray.rllib.utils.actor_manager").setLevel(logging.CRITICAL)  # the fleet says it itself
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     if "RAY_ADDRESS" in os.environ:
         ray.init(**quiet)

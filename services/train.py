@@ -50,8 +50,8 @@ def train(settings: RunSettings) -> int:
         return 0
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # it would tear our own screen
-    log_to(folder.log)
     console = open_console()
+    log_to(folder.log, console)
     tracker = _start_tracker(settings, folder)
     status: Status = "FAILED"
     try:
@@ -124,12 +124,28 @@ def controller(
     )
 
 
-def log_to(file: Path) -> None:
-    """Whatever the parts log, warnings and worse, goes into the run's log; so does a fatal traceback."""
+def log_to(file: Path, console: Console) -> None:
+    """Whatever the parts log, warnings and worse, goes into the run's log; so does a fatal traceback.
+
+    What our own parts log is shown, too.
+    """
     handler = logging.FileHandler(file, delay=False)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handler.setLevel(logging.WARNING)
     logging.getLogger().addHandler(handler)
+    for package in ("learner", "reward_servers", "rollout_workers", "services"):
+        logging.getLogger(package).addHandler(_Notes(console))
+
+
+class _Notes(logging.Handler):
+    """Warnings as notes on the console."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.WARNING)
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._console.note(record.getMessage(), "warning")
 
 
 def load_tokenizer(settings: RunSettings) -> object:

@@ -1,0 +1,21 @@
+"""A reward as a user might write it, that can't score everything."""
+
+from collections.abc import Sequence
+
+from contracts.scores import Sample
+
+
+class Fickle:
+    """The share of even numbers, raising on prompts that begin with `never`; 0 has no share."""
+
+    def __init__(self, never: str = "7") -> None:
+        self.never = never
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        return [self._one(sample) for sample in samples]
+
+    def _one(self, sample: Sample) -> float:
+        if sample.prompt.split()[0] == self.never:
+            raise ValueError(f"I never score {self.never}")
+        numbers = [int(word) for word in sample.text.split() if word.isdigit()]
+        return sum(number % 2 == 0 for number in numbers) / max(len(numbers), 1)

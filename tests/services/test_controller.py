@@ -1,0 +1,286 @@
+"""The loop with plain clients: the order of calls, what is saved when, and that a resume loses nothing."""
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console as Terminal
+
+from contracts.errors import RewardError, RunError
+from contracts.rollout import Lease, Sampling
+from contracts.settings import build
+from services.collecting import Collected, with_score
+from services.console import Console
+from services.controller import Clients, Controller, rollout_info, training_info
+from services.interrupts import Interrupted, StopRequest
+from services.leasing import EVALUATION, LeaseSource, PromptTokens, evaluation_leases
+from services.run_folder import RunFolder
+from services.settings import RunSettings
+from services.tracking import Tracker
+from tests.fakes import Calls, FakeLearner, FakeRewards, FakeWorkers, WordTokens, prompts, rollout_of
+
+VALIDATION, TEST = [EVALUATION, EVALUATION + 1], [EVALUATION]
+
+
+class Loop:
+    """A controller on a folder, with fresh clients as after a new start."""
+
+    def __init__(
+        self, folder: Path, fails: Callable[[str], bool] = lambda text: False, **options: Any
+    ) -> None:
+        given = {
+            "algorithm": "ppo",
+            "task": "increasing_numbers",
+            "model": {"path": "none"},
+            "output_dir": str(folder),
+            "run_name": "run",
+            "iterations": 4,
+            "evaluate_every": 2,
+            "save_every": 2,
+            "rollout": {"prompts_per_iteration": 2, "max_tokens": 4},
+            "tracking": {"enabled": False},
+        }
+        self.settings = build(RunSettings, given | options, where="")
+        self.folder = RunFolder.open(folder, "run", config=self.settings.resolved(), resume="auto")
+        self.calls: Calls = []
+        self.workers, self.learner = FakeWorkers(self.calls), FakeLearner(self.calls)
+        self.screen = io.StringIO()
+        self.stop = StopRequest()
+        tokens, sampling = PromptTokens(WordTokens(), None), Sampling(max_tokens=4)
+        held_out = {
+            split: evaluation_leases(prompts(count), tokens, sampling, samples=1, seed=0)
+            for split, count in (("validation", 2), ("test", 1))
+        }
+        self.controller = Controller(
+            self.settings,
+            Clients(self.workers, FakeRewards(fails), self.learner),
+            LeaseSource(prompts(5), tokens, sampling, group_size=1, seed=3),
+            held_out,
+            folder=self.folder,
+            tracker=Tracker.start(self.settings.tracking, folder, "run"),
+            console=Console(Terminal(file=self.screen, width=200)),
+            stop=self.stop,
+        )
+
+    def run(self) -> "Loop":
+        self.controller.run()
+        return self
+
+    def stop_at(self, lease_id: int, occurrence: int = 1) -> None:
+        """Ask for a stop, as a signal would, when this lease is generated for the n-th time."""
+        seen = 0
+
+        def before(lease: Lease) -> None:
+            nonlocal seen
+            seen += lease.id == lease_id
+            if lease.id == lease_id and seen == occurrence:
+                self.stop._ask(15, None)
+
+        self.workers.before_each = before
+
+
+def rows(loop: Loop) -> list[int]:
+    return [row["iteration"] for row in loop.folder.rollout_info()]
+
+
+def epochs(loop: Loop, split: str) -> list[int]:
+    """As the file has them: an evaluation made twice would show."""
+    name = {"validation": "val"}.get(split, split)
+    lines = (loop.folder.path / f"{name}_split_metrics.jsonl").read_text().splitlines()
+    return [json.loads(line)["epoch"] for line in lines]
+
+
+@pytest.fixture(autouse=True)
+def _python_keeps_its_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.interrupts.signal.signal", lambda number, handler: None)
+
+
+def test_the_whole_run_call_by_call(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, iterations=3).run()
+
+    assert loop.calls == [
+        ("publish", 0),
+        ("load_weights", 0),
+        ("generate", VALIDATION),
+        ("generate", TEST),
+        ("generate", [0, 1]),
+        ("update", [0, 1]),
+        ("publish", 1),
+        ("load_weights", 1),
+        ("generate", [2, 3]),
+        ("update", [2, 3]),
+        ("publish", 2),
+        ("load_weights", 2),
+        ("generate", VALIDATION),
+        ("save", 2),
+        ("generate", [4, 5]),
+        ("update", [4, 5]),
+        ("publish", 3),
+        ("load_weights", 3),
+        ("generate", VALIDATION),
+        ("generate", TEST),
+        ("save", 3),
+        ("export", 3),
+    ]
+    assert rows(loop) == [1, 2, 3]
+    assert (loop.folder.model / "config.json").exists()
+    assert list(loop.folder.checkpoints()) == [2, 3]
+
+
+def test_every_rollout_is_written_by_the_weights_that_it_trains(tmp_path: Path) -> None:
+    loop = Loop(tmp_path)
+    seen: list[tuple[int, int]] = []
+    loop.workers.before_each = lambda lease: seen.append((loop.workers.version, loop.learner.version))
+    loop.run()
+
+    assert all(workers == learner for workers, learner in seen)
+
+
+@pytest.mark.parametrize("lease_id", [2, 3, 5])  # the middle of iteration 2, its first, that of iteration 3
+def test_a_stop_saves_the_last_whole_iteration_and_the_rest_is_as_if_nothing_had_been(
+    tmp_path: Path, lease_id: int
+) -> None:
+    whole = Loop(tmp_path / "whole", save_every=0).run()
+    stopped = Loop(tmp_path / "stopped", save_every=0)
+    stopped.stop_at(lease_id)
+    with pytest.raises(Interrupted):
+        stopped.run()
+    boundary = lease_id // 2
+    assert list(stopped.folder.checkpoints()) == rows(stopped)[-1:] == [boundary]
+
+    resumed = Loop(tmp_path / "stopped", save_every=0).run()
+
+    assert ("load", boundary) in resumed.calls and "resumed from" in resumed.screen.getvalue()
+    assert stopped.learner.trained + resumed.learner.trained == whole.learner.trained
+    assert rows(resumed) == rows(whole) == [1, 2, 3, 4]
+    for split in ("validation", "test"):
+        assert epochs(resumed, split) == epochs(whole, split)
+
+
+@pytest.mark.parametrize("occurrence", [1, 2, 3, 4, 5])
+def test_an_evaluation_that_a_stop_broke_off_is_made_after_the_resume_and_no_other_again(
+    tmp_path: Path, occurrence: int
+) -> None:
+    """Lease EVALUATION is generated five times: both splits at 0, validation at 2, both at 4."""
+    stopped = Loop(tmp_path)
+    stopped.stop_at(EVALUATION, occurrence)
+    with pytest.raises(Interrupted):
+        stopped.run()
+
+    resumed = Loop(tmp_path).run()
+
+    assert epochs(resumed, "validation") == [0, 2, 4]
+    assert epochs(resumed, "test") == [0, 4]
+    assert rows(resumed) == [1, 2, 3, 4]
+    assert (resumed.folder.model / "config.json").exists()
+
+
+def test_what_came_after_the_last_checkpoint_is_forgotten_and_done_again(tmp_path: Path) -> None:
+    """A reward server that is gone for good ends the run in iteration 4; checkpoint 2 is the last."""
+    crashed = Loop(tmp_path, fails=lambda text: text == "text 7", reward_servers={"max_failures": 0})
+    with pytest.raises(RewardError):
+        crashed.run()
+    assert rows(crashed) == [1, 2, 3]
+
+    resumed = Loop(tmp_path).run()
+
+    assert resumed.learner.trained == [[4, 5], [6, 7]]
+    assert rows(resumed) == [1, 2, 3, 4]
+    assert epochs(resumed, "validation") == [0, 2, 4]
+
+
+def test_a_crash_before_any_checkpoint_starts_from_the_beginning(tmp_path: Path) -> None:
+    crashed = Loop(tmp_path, fails=lambda text: text == "text 3", reward_servers={"max_failures": 0})
+    with pytest.raises(RewardError):
+        crashed.run()
+
+    again = Loop(tmp_path).run()
+
+    assert again.learner.trained[0] == [0, 1]
+    assert epochs(again, "validation") == [0, 2, 4]
+    assert rows(again) == [1, 2, 3, 4]
+
+
+def test_a_finished_run_goes_on_when_more_is_asked_for(tmp_path: Path) -> None:
+    Loop(tmp_path, iterations=2).run()
+    longer = Loop(tmp_path, iterations=4).run()
+
+    assert longer.learner.trained == [[4, 5], [6, 7]]
+    assert epochs(longer, "test") == [0, 2, 4]
+    assert ("export", 4) in longer.calls
+
+
+def test_failed_samples_are_left_out_counted_and_remembered_by_a_resume(tmp_path: Path) -> None:
+    def odd(text: str) -> bool:
+        return text in ("text 1", "text 4")
+
+    first = Loop(tmp_path, fails=odd, iterations=2, reward_servers={"max_failures": 2}).run()
+    assert first.learner.trained == [[0], [2, 3]]
+    assert [row["reward/failures"] for row in first.folder.rollout_info()] == [1, 0]
+    assert [row["rollouts/trained"] for row in first.folder.rollout_info()] == [1, 2]
+
+    second = Loop(tmp_path, fails=odd, iterations=3, reward_servers={"max_failures": 1})
+    with pytest.raises(RewardError, match=r"2 samples could not be scored.*max_failures=1"):
+        second.run()
+
+
+def test_an_iteration_without_a_single_score_ends_the_run(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, fails=lambda text: text in ("text 0", "text 1"))
+
+    with pytest.raises(RunError, match="iteration 1: none of 2 rollouts could be scored"):
+        loop.run()
+
+
+def test_a_model_that_was_half_written_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def half(learner: FakeLearner, folder: str) -> None:
+        (Path(folder) / "config.json").write_text("{")
+        raise OSError("no space left on device")
+
+    loop = Loop(tmp_path, iterations=1)
+    monkeypatch.setattr(FakeLearner, "export", half)
+    with pytest.raises(OSError, match="no space"):
+        loop.run()
+    assert not loop.folder.model.exists()
+    monkeypatch.undo()
+
+    again = Loop(tmp_path, iterations=1).run()
+    assert again.learner.trained == []
+    assert (again.folder.model / "config.json").read_text() == "{}"
+
+
+def test_the_lines_of_one_iteration_by_hand() -> None:
+    """Two rollouts of two tokens in 0.5 s; 100 tokens trained in 2 s; 4 s in all."""
+    leases = [Lease(n, prompts(1)[0], (11,), n, 0, Sampling(max_tokens=4)) for n in (1, 3)]
+    rewards = FakeRewards()
+    scored = [
+        with_score(rollout_of(lease), rewards._score(f"text {lease.id}"))  # rewards 1 and 3
+        for lease in leases
+    ]
+    trained = FakeLearner([]).update(scored, lambda *progress: None)
+    info = rollout_info(Collected(scored, 1, 0.5, 0.25), trained, weights_s=0.1, iteration_s=4.0)
+
+    assert info == {
+        "reward/mean": 2.0,
+        "reward/std": pytest.approx(2**0.5),
+        "reward/standard_error": 1.0,
+        "response_length/mean": 2.0,
+        "reward/number/mean": 2.0,
+        "kl/mean": 0.01,
+        "mismatch_kl": 0.0,
+        "rollouts/trained": 2.0,
+        "reward/failures": 1.0,
+        "finish/stop": 1.0,
+        "time/rollout_s": 0.5,
+        "time/reward_s": 0.25,
+        "time/score_s": 0.5,
+        "time/update_s": 2.0,
+        "time/weights_s": 0.1,
+        "time/iteration_s": 4.0,
+        "throughput/generated_tokens_per_s": 8.0,
+        "throughput/trained_tokens_per_s": 50.0,
+        "throughput/sequences_per_s": 0.5,
+    }
+    assert training_info(trained) == {"loss/policy": -0.2}
