@@ -5,10 +5,14 @@ import sys
 
 ALL = {
     "generation": "a worker's tokens a second, beside bare vLLM's",
+    "seq2seq": "our engine's tokens a second on a T5, beside transformers' own",
     "update": "the learner's trained tokens a second, beside a bare PyTorch loop's",
     "weights": "a weight push, beside copying the same bytes",
     "overhead": "what an iteration spends outside of its five parts",
     "memory": "what learner and worker take for GPT-2's shape",
+    "masked": "NLPO's rollouts, beside PPO's",
+    "families": "a PPO iteration of a T5-like model, beside a GPT of its size",
+    "learner_memory": "what updates of PPO, NLPO and TRPO take with 50,257 tokens",
     "peer": "whole iterations, beside trl's PPO trainer",
 }
 

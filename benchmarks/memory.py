@@ -6,10 +6,9 @@ from pathlib import Path
 import psutil
 
 from benchmarks.models import gpt2_124m
-from benchmarks.outcome import publish
+from benchmarks.outcome import publish, silent_console
 from services import launch
 from services.compose import run_settings
-from services.console import Console
 from services.interrupts import StopRequest
 from services.run_folder import RunFolder
 from services.settings import RunSettings
@@ -51,11 +50,10 @@ def main() -> None:
 
 def measure(settings: RunSettings) -> dict[str, float]:
     """Peak resident memory in MB of each actor's process, after three iterations."""
-    console = Console(_silent())
     with launch.cluster(), launch.service(settings, print) as clients:
         folder = RunFolder.open(settings.output_dir, "memory", settings.resolved(), "never")
         tracker = Tracker.start(settings.tracking, settings.output_dir, "memory")
-        loop = controller(settings, clients, folder, tracker, console, StopRequest())
+        loop = controller(settings, clients, folder, tracker, silent_console(), StopRequest())
         for _ in range(3):
             loop.iterate()
         return {
@@ -63,14 +61,6 @@ def measure(settings: RunSettings) -> dict[str, float]:
             "worker": _peak("ray::RolloutWorker"),
             "learner, empty": _empty_process(),
         }
-
-
-def _silent() -> "object":
-    import io
-
-    from rich.console import Console as Terminal
-
-    return Terminal(file=io.StringIO())
 
 
 def _peak(title: str) -> float:

@@ -48,15 +48,66 @@ def gpt2_tiny() -> Path:
     )
 
 
+def gpt2_tiny_50k() -> Path:
+    """`gpt2_tiny` with GPT-2's own 50,257 tokens, where all the memory goes into logits."""
+    from transformers import GPT2Config
+
+    return _made(
+        "gpt2-tiny-50k",
+        GPT2Config(n_positions=128, n_embd=128, n_layer=4, n_head=4, bos_token_id=0, eos_token_id=0),
+    )
+
+
+def t5_tiny() -> Path:
+    """4 + 4 layers, width 128, 8,000 tokens: an encoder-decoder whose steps are short."""
+    from transformers import T5Config
+
+    return _made(
+        "t5-tiny",
+        T5Config(
+            vocab_size=8000,
+            d_model=128,
+            d_kv=32,
+            d_ff=512,
+            num_layers=4,
+            num_heads=4,
+            pad_token_id=0,
+            eos_token_id=0,
+            decoder_start_token_id=0,
+        ),
+    )
+
+
+def t5_small_as_gpt2_tiny() -> Path:
+    """2 + 2 layers, width 128, 1,000 tokens: about as many parameters as `gpt2_tiny`."""
+    from transformers import T5Config
+
+    return _made(
+        "t5-small-as-gpt2-tiny",
+        T5Config(
+            vocab_size=1000,
+            d_model=128,
+            d_kv=32,
+            d_ff=512,
+            num_layers=2,
+            num_heads=4,
+            pad_token_id=0,
+            eos_token_id=0,
+            decoder_start_token_id=0,
+        ),
+    )
+
+
 def _made(name: str, config: Any) -> Path:
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedTokenizerFast
 
     folder = OUT / name
+    kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     if not (folder / "tokenizer.json").exists():
         torch.manual_seed(0)
-        AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+        kind.from_config(config).save_pretrained(folder)
         words = {"<end>": 0, **{str(i): i for i in range(1, config.vocab_size)}}
         backend = Tokenizer(models.WordLevel(words, unk_token="<end>"))
         backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

@@ -1,6 +1,8 @@
 """How a benchmark says what it found: a table for people, a JSON file for the rest."""
 
+import io
 import json
+import os
 import platform
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +12,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from services.console import Console as RunConsole
 
 OUT = Path(__file__).parent / "out"
 
@@ -38,6 +42,10 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
     return statistics.median(a / b for a, b in zip(numerator, denominator, strict=True))
 
 
+def silent_console() -> RunConsole:
+    return RunConsole(Console(file=io.StringIO()))
+
+
 def publish(name: str, title: str, rows: Mapping[str, Any], details: Mapping[str, Any]) -> None:
     """Print the rows; write them with the details, the machine and its Python to out/<name>.json."""
     table = Table(title=title, title_justify="left", show_header=False)
@@ -50,6 +58,5 @@ def publish(name: str, title: str, rows: Mapping[str, Any], details: Mapping[str
 
 
 def _machine() -> dict[str, Any]:
-    import os
-
-    return {"cores": os.cpu_count(), "processor": platform.processor() or platform.machine()}
+    processor = platform.processor() or platform.machine()
+    return {"cores": os.cpu_count(), "processor": processor, "python": platform.python_version()}

@@ -12,11 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.memory import _silent
-from benchmarks.outcome import OUT, publish, ratio, seconds
+from benchmarks.outcome import OUT, publish, ratio, seconds, silent_console
 from services import launch
 from services.compose import run_settings
-from services.console import Console
 from services.interrupts import StopRequest
 from services.run_folder import RunFolder
 from services.tracking import Tracker
@@ -91,6 +89,7 @@ def take_turns(python: str, model: Path, folder: str) -> dict[str, list[float]]:
             f"rollout.max_concurrent={PROMPTS}",
             "algorithm.num_epochs=4",
             f"algorithm.minibatch_size={PROMPTS}",
+            "algorithm.learning_rate=1e-5",
         ]
     )
     measured: dict[str, list[float]] = {"trl": [], "trl, gc.freeze": [], "whetstone": []}
@@ -98,7 +97,7 @@ def take_turns(python: str, model: Path, folder: str) -> dict[str, list[float]]:
     with launch.cluster(), launch.service(settings, print) as clients:
         run = RunFolder.open(folder, "peer", settings.resolved(), "never")
         tracker = Tracker.start(settings.tracking, folder, "peer")
-        loop = controller(settings, clients, run, tracker, Console(_silent()), StopRequest())
+        loop = controller(settings, clients, run, tracker, silent_console(), StopRequest())
         laps = _laps(loop.iterate)
         laps(WARM_UP)
         for _ in range(TURNS):

@@ -16,6 +16,7 @@ class PublishedWeights:
 
     manifest: WeightManifest
     arrays: Any
+    mask_arrays: Any = None  # the mask model's, where there is one
 
 
 class RolloutClient(Protocol):

@@ -37,7 +37,8 @@ class Prompt:
 class Sampling:
     """How tokens are drawn. The defaults sample from the model's own distribution, unwarped.
 
-    Example: greedy decoding of at most 20 tokens is `Sampling(max_tokens=20, temperature=0.0)`.
+    Example: greedy decoding of at most 20 tokens is `Sampling(max_tokens=20, temperature=0.0)`; beam
+    search with four beams is `Sampling(max_tokens=20, temperature=0.0, num_beams=4)`.
     """
 
     max_tokens: int
@@ -46,6 +47,25 @@ class Sampling:
     top_k: int = 0  # 0: no limit
     top_p: float = 1.0
     stop: tuple[str, ...] = ()
+    masked: bool = False  # only tokens that the mask model allows (NLPO)
+    num_beams: int = 1  # more than one: beam search; the best finished beam is the response
+
+
+@dataclass(frozen=True, slots=True)
+class MaskRule:
+    """Which tokens NLPO's mask model allows: its top p, or its top k; never fewer than `min_tokens_to_keep`.
+
+    Example: the smallest set of tokens that holds nine tenths of the mask model's probability is
+    `MaskRule(top_p=0.9)`; its five most likely tokens are `MaskRule(top_k=5)`.
+    """
+
+    top_p: float | None = None
+    top_k: int | None = None
+    min_tokens_to_keep: int = 1
+
+    def __post_init__(self) -> None:
+        if (self.top_p is None) == (self.top_k is None):
+            raise ValueError(f"a mask needs top_p or top_k, one of them; got {self.top_p} and {self.top_k}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from contracts.errors import InputError, did_you_mean
 
@@ -15,6 +15,22 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", arbitrary_types_allowed=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_what_nested_defaults_say(cls, given: Any) -> Any:
+        """Options of a nested component change its default, and make no new one of its class's defaults:
+        GRPO's `kl.coefficient=0.02` leaves its KL in the loss.
+        """
+        if not isinstance(given, Mapping):
+            return given
+        defaults = {name: field.default for name, field in cls.model_fields.items()}
+        return {
+            name: {**default.model_dump(exclude_unset=True), **value}
+            if isinstance(value, Mapping) and isinstance(default := defaults.get(name), Settings)
+            else value
+            for name, value in given.items()
+        }
 
 
 def _list_to_tuple(value: Any) -> Any:
@@ -53,7 +69,9 @@ def explain(error: ValidationError, kind: type[BaseModel], where: str) -> str:
             lines.append(f"{key}: is required, and was not given")
         else:
             message = mistake["msg"].removeprefix("Value error, ")
-            lines.append(f"{key}: got {mistake['input']!r}; {message}")
+            # A rule over several options says itself what it got; all of them would bury it.
+            got = "" if isinstance(mistake["input"], Mapping) else f"got {mistake['input']!r}; "
+            lines.append((f"{key}: " if key else "") + got + message)
     return "\n".join(lines)
 
 

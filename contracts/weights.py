@@ -24,11 +24,15 @@ class WeightManifest:
     The tensors travel beside it as arrays by Hugging Face parameter name; `dtypes` says what each
     holds, since NumPy has no bfloat16 (such an array comes as uint16).
 
+    `mask_version` is the version that NLPO's mask model was copied from, None where there is no mask; its
+    arrays travel apart from the policy's, under the same names, and change only when the mask is synced.
+
     Example: `WeightManifest(version=7, dtypes={"model.norm.weight": "float32"}, num_bytes=256,
-    probe=Probe(…))`
+    probe=Probe(…), mask_version=5)`
     """
 
     version: int
     dtypes: Mapping[str, str]
     num_bytes: int
     probe: Probe
+    mask_version: int | None = None

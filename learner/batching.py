@@ -22,6 +22,7 @@ class Batch:
 
         tokens_BL [[12, 14, 15, 2]]   loss_mask_BL [[0, 0, 1, 1]]
         mask_BT [[1, 1]]   rewards_BT [[0, .5]]   behavior_logprobs_BT [[-.7, -.1]]   versions_BT [[4, 4]]
+        positions_BT [[0, 1]] (in its own turn)   groups_B [4]
     """
 
     tokens_BL: Tensor
@@ -31,6 +32,8 @@ class Batch:
     rewards_BT: Tensor
     behavior_logprobs_BT: Tensor
     versions_BT: Tensor
+    positions_BT: Tensor
+    groups_B: Tensor
 
     @property
     def num_rollouts(self) -> int:
@@ -49,6 +52,11 @@ class MicroBatch:
     rows_B: Tensor
     tokens_BL: Tensor
     loss_mask_BL: Tensor
+
+    @property
+    def targets_N(self) -> Tensor:
+        """The model's tokens, flat."""
+        return self.tokens_BL[:, 1:][self.loss_mask_BL[:, 1:]]
 
 
 def collate(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") -> Batch:
@@ -81,6 +89,10 @@ def collate(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") -> 
             [of_model(r.behavior_logprobs, m) for r, m in model_only], torch.float32, device
         ),
         versions_BT=_pad([of_model(r.weight_versions, m) for r, m in model_only], torch.long, device),
+        positions_BT=_pad(
+            [[i for turn in r.turns for i in range(len(turn.tokens))] for r in rollouts], torch.long, device
+        ),
+        groups_B=torch.tensor([r.group for r in rollouts], device=device),
     )
 
 

@@ -1,29 +1,42 @@
 """The learner's whole state on disk: safetensors for tensors, JSON for the rest; no pickles."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ConfigDict, TypeAdapter
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from contracts.errors import LearnerError
-from learner.policy import ActorCritic
+from contracts.rollout import Rollout
+from learner.actor_critic import ActorCritic
+from learner.policy import Policy
 from learner.settings import ModelSettings
 
-POLICY, OPTIMIZER, RANDOM, STATE = (
-    "policy.safetensors",
-    "optimizer.safetensors",
-    "random.safetensors",
-    "learner.json",
+# A part of a reward may be infinite or NaN, which plain JSON can't say.
+ROLLOUTS = TypeAdapter(list[Rollout], config=ConfigDict(ser_json_inf_nan="constants"))
+
+POLICY, MASK, OPTIMIZER, RANDOM = (
+    f"{name}.safetensors" for name in ("policy", "mask", "optimizer", "random")
 )
+STATE, ELITE = "learner.json", "elite.json"
 
 
 def save(
-    folder: Path, policy: ActorCritic, optimizer: torch.optim.Optimizer, state: dict[str, float | int]
+    folder: Path,
+    pair: ActorCritic,
+    mask: Policy | None,
+    optimizer: torch.optim.Optimizer,
+    state: dict[str, float | int],
+    elite: Sequence[Rollout],
 ) -> None:
     """Write into an existing folder. Making the whole checkpoint appear at once is the caller's part."""
-    save_file({name: p.detach().cpu().contiguous() for name, p in policy.named_parameters()}, folder / POLICY)
+    _save_tensors(pair, folder / POLICY)
+    if mask is not None:
+        _save_tensors(mask, folder / MASK)
     moments = {
         f"{index}.{key}": value.detach().cpu().contiguous()
         for index, entry in optimizer.state_dict()["state"].items()
@@ -34,27 +47,26 @@ def save(
     if torch.cuda.is_available():
         random_states |= {f"cuda.{i}": s for i, s in enumerate(torch.cuda.get_rng_state_all())}
     save_file(random_states, folder / RANDOM)
+    (folder / ELITE).write_bytes(ROLLOUTS.dump_json(list(elite)))
     (folder / STATE).write_text(json.dumps(state))
 
 
-def load(folder: Path, policy: ActorCritic, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Put a saved state back in place.
+def load(
+    folder: Path, pair: ActorCritic, mask: Policy | None, optimizer: torch.optim.Optimizer
+) -> tuple[dict[str, Any], list[Rollout]]:
+    """Put a saved state back in place; returns what was saved as `state` and `elite`.
 
     Raises:
-        LearnerError: the checkpoint is of another model.
+        LearnerError: the checkpoint is of another model, or of an algorithm without a mask.
     """
-    saved = load_file(folder / POLICY)
-    own = dict(policy.named_parameters())
-    shapes, own_shapes = ({name: p.shape for name, p in each.items()} for each in (saved, own))
-    if shapes != own_shapes:
-        differing = sorted({name for name, _ in shapes.items() ^ own_shapes.items()})
+    if mask is not None and not (folder / MASK).exists():
         raise LearnerError(
-            f"{folder}: a checkpoint of another model; "
-            f"{len(differing)} parameters differ, such as {differing[0]}"
+            f"{folder}: it holds no mask model ({MASK}), so it is another algorithm's; "
+            "resume with the algorithm that wrote it"
         )
-    with torch.no_grad():
-        for name, parameter in own.items():
-            parameter.copy_(saved[name])
+    _restore(pair, folder / POLICY)
+    if mask is not None:
+        _restore(mask, folder / MASK)
     moments: dict[int, dict[str, torch.Tensor]] = {}
     for key, value in load_file(folder / OPTIMIZER).items():
         index, _, name = key.partition(".")
@@ -65,7 +77,32 @@ def load(folder: Path, policy: ActorCritic, optimizer: torch.optim.Optimizer) ->
     if torch.cuda.is_available() and "cuda.0" in random_states:
         torch.cuda.set_rng_state_all([s for key, s in sorted(random_states.items()) if key != "cpu"])
     state: dict[str, Any] = json.loads((folder / STATE).read_text())
-    return state
+    return state, ROLLOUTS.validate_json((folder / ELITE).read_bytes())
+
+
+def _state(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters, tied ones once, and what the value normaliser has seen."""
+    norm = {name: b for name, b in module.named_buffers() if name.startswith("value_norm.")}
+    return dict(module.named_parameters()) | norm
+
+
+def _save_tensors(module: nn.Module, file: Path) -> None:
+    save_file({name: t.detach().cpu().contiguous() for name, t in _state(module).items()}, file)
+
+
+def _restore(module: nn.Module, file: Path) -> None:
+    saved = load_file(file)
+    own = _state(module)
+    shapes, own_shapes = ({name: p.shape for name, p in each.items()} for each in (saved, own))
+    if shapes != own_shapes:
+        differing = sorted({name for name, _ in shapes.items() ^ own_shapes.items()})
+        raise LearnerError(
+            f"{file.parent}: a checkpoint of another model; "
+            f"{len(differing)} parameters differ, such as {differing[0]}"
+        )
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(saved[name])
 
 
 def export(folder: Path, lm: Any, settings: ModelSettings) -> None:

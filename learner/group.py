@@ -18,6 +18,9 @@ class LearnerGroup:
 
     def __init__(self, actor: Any, engine_dtype: str, timeout_s: float) -> None:
         self._actor, self._engine_dtype, self._timeout_s = actor, engine_dtype, timeout_s
+        # NLPO's mask model changes rarely: its arrays stay where they are until it does.
+        self._mask_version: int | None = None
+        self._mask_arrays: Any = None
 
     def wait_until_ready(self) -> None:
         """Wait until the models are loaded.
@@ -43,8 +46,11 @@ class LearnerGroup:
         return metrics
 
     def publish(self) -> PublishedWeights:
-        manifest, arrays = self._actor.publish.options(num_returns=2).remote(self._engine_dtype)
-        return PublishedWeights(self._get(manifest, "weights to be published"), arrays)
+        call, arrays = self._actor.publish.options(num_returns=2).remote(self._engine_dtype)
+        manifest = self._get(call, "weights to be published")
+        if manifest.mask_version is not None and manifest.mask_version != self._mask_version:
+            self._mask_version, self._mask_arrays = manifest.mask_version, self._actor.publish_mask.remote()
+        return PublishedWeights(manifest, arrays, self._mask_arrays)
 
     def save(self, folder: str) -> None:
         self._get(self._actor.save.remote(folder), "the learner's checkpoint")

@@ -1,23 +1,54 @@
-"""The coefficient of the KL penalty, and the two ways it adapts."""
+"""The KL to the reference: where it acts, how it is measured, and how its coefficient adapts."""
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from contracts.settings import Settings
 
 
 class KLSettings(Settings):
-    """β of r_t - β·KL_t, and how it follows the measured KL.
+    """β, where it acts and how it follows the measured KL.
 
-    `rl4lms` compares nats per *token*; `ziegler` (arXiv 1909.08593, §2.2) nats per *sequence*.
-    Without a target β stays as it is.
+    - In the reward: r_t - β·KL_t, by estimate `k1` (log π/π_ref, RL4LMs'), `k2`, `k3`, or `full` (summed
+      over the vocabulary: no noise). Only `k1` pulls the token itself by the gradient of KL(π‖π_ref);
+      `k2` and `k3` hardly pull near the reference, and `full` charges a state to the tokens before it.
+    - In the loss: + β·KL, by `k1` with the exact gradient (the ratio inside the graph, trl-textworld's),
+      `k2`, `k3` (GRPO's; its pull is that of KL(π_ref‖π)), `full`, `forward` (KL(π_ref‖π), sampled) or
+      `forward_full`.
+
+    Controllers: `rl4lms` compares nats per *token*; `ziegler` (arXiv 1909.08593, §2.2) nats per
+    *sequence*. Without a target β stays as it is.
     """
 
+    placement: Literal["reward", "loss"] = "reward"
+    estimator: Literal["k1", "k2", "k3", "full", "forward", "forward_full"] = "k1"
     controller: Literal["rl4lms", "ziegler"] = "rl4lms"
     coefficient: float = Field(default=0.1, ge=0)
     target: float | None = Field(default=None, gt=0)
     horizon: int = Field(default=10000, ge=1)  # ziegler: sequences over which an error of 1 is made good
+
+    @model_validator(mode="after")
+    def _forward_only_in_the_loss(self) -> "KLSettings":
+        if self.placement == "reward" and self.estimator.startswith("forward"):
+            raise ValueError(
+                f"estimator={self.estimator} measures KL(reference‖policy), which only a loss can push on; "
+                "expected placement=loss with it"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _controllers_multiply(self) -> "KLSettings":
+        if self.target is not None and self.coefficient == 0:
+            raise ValueError(
+                f"got coefficient=0 with target={self.target}; controllers multiply the coefficient, and 0 "
+                "stays 0: expected one above 0, or no target"
+            )
+        return self
+
+    @property
+    def sums_vocabulary(self) -> bool:
+        return self.estimator.endswith("full")
 
 
 def next_coefficient(

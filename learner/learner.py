@@ -1,39 +1,45 @@
 """The learner: scored rollouts in, new weights out.
 
-    rollouts ─▶ collate ─▶ score (old log-probs, values, reference) ─▶ credit ─▶ epochs of minibatches
-                                                                                      │
-                     publish ◀── version + 1 ◀── clip, step ◀── loss, micro-batch by micro-batch
+    rollouts ─▶ select ─▶ collate ─▶ score (old log-probs, values, reference, mask) ─▶ credit ─▶ update
+                                                                                          │
+                publish ◀── version + 1, mask synced ◀── epochs of minibatches, or a trust region's step
 
 A plain class: `learner/group.py` puts it into a Ray actor.
 """
 
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from contracts.rollout import Rollout
+from contracts.rollout import MaskRule, Rollout, Sampling
+from contracts.vocabulary import end_tokens
 from contracts.weights import WeightManifest
 from learner import checkpoint
-from learner.algorithms.base import Algorithm, CreditInputs, LossInputs
-from learner.batching import Batch, collate, micro_batches
-from learner.functional.kl import k1, k3
+from learner.actor_critic import frozen_copy, load_actor_critic, load_reference
+from learner.algorithms.base import Algorithm, CreditInputs, Masks, Selects
+from learner.algorithms.imitation import Imitation
+from learner.batching import Batch, collate
+from learner.functional.advantages import require_finite
+from learner.functional.kl import k1, k2, k3
 from learner.functional.ratios import explained_variance
+from learner.functional.support import Behavior
 from learner.kl_control import next_coefficient
-from learner.optimizer import build_optimizer, clip_gradients, schedule_factor, set_learning_rate
-from learner.policy import ActorCritic, load_actor_critic, load_reference
-from learner.scoring import ScoredBatch, score
+from learner.optimizer import build_optimizer, schedule_factor, set_learning_rate
+from learner.scoring import Models, ScoredBatch, score
 from learner.settings import LearnerSettings, ModelSettings
-from learner.weight_publisher import publish
+from learner.updates import Update, update_for
+from learner.updates.context import UpdateContext
+from learner.weight_publisher import arrays_of, publish
+
+ANY_LENGTH = Sampling(max_tokens=2**31)
 
 
 class Learner:
-    """Owns the model, the optimiser and the KL coefficient; `version` counts its updates."""
+    """Owns the models, the optimiser and the KL coefficient; `version` counts its updates."""
 
     def __init__(
         self,
@@ -43,6 +49,7 @@ class Learner:
         *,
         seed: int,
         iterations: int,
+        sampling: Sampling = ANY_LENGTH,
     ) -> None:
         if settings.num_threads:
             torch.set_num_threads(settings.num_threads)
@@ -50,12 +57,17 @@ class Learner:
         self.model_settings, self.algorithm, self.settings = model, algorithm, settings
         self.seed, self.iterations = seed, iterations
         self.device = pick_device(settings)
-        self.policy: ActorCritic = load_actor_critic(model, settings.logits_budget, self.device)
+        normalize = getattr(algorithm, "normalize_values", False)
+        self.pair = load_actor_critic(model, settings.logits_budget, self.device, normalize_values=normalize)
         self.reference = (
             load_reference(model, settings.logits_budget, self.device) if algorithm.online else None
         )
-        self.optimizer = build_optimizer(self.policy, algorithm)
+        self.mask = frozen_copy(self.pair.policy) if isinstance(algorithm, Masks) else None
+        self.mask_version = 0
+        self.behavior = self._behavior(sampling)
+        self.optimizer = build_optimizer(self.pair, algorithm)
         self.kl_coefficient = algorithm.kl.coefficient
+        self.elite: list[Rollout] = []  # what a selecting algorithm keeps from iteration to iteration
         self.version = 0
         self._progress = ("idle", 0, 1)
 
@@ -64,19 +76,23 @@ class Learner:
         return self._progress
 
     def update(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
-        """One iteration: every rollout is trained on for the algorithm's epochs; then `version` grows by 1.
+        """One iteration: the rollouts are trained on for the algorithm's epochs; then `version` grows by 1.
 
         Returns:
             Metrics by their public names, `time/score_s` and `time/update_s` among them.
         """
         started = time.perf_counter()
         # Arrival order depends on timing; the lease order does not.
-        batch = collate(sorted(rollouts, key=lambda rollout: rollout.lease_id), self.device)
+        chosen = sorted(rollouts, key=lambda rollout: rollout.lease_id)
+        if isinstance(self.algorithm, Selects):
+            chosen, self.elite = self.algorithm.select(chosen, self.elite)
+        batch = collate(chosen, self.device)
         scored = self._score(batch)
         scored_at = time.perf_counter()
         metrics = self._train(batch, scored)
-        metrics |= self._adapt_kl(batch, scored) | _behavior_metrics(batch, scored, self.version)
+        metrics |= self._adapt_kl(batch, scored) | self._behavior_metrics(batch, scored)
         self.version += 1
+        self._sync_mask()
         self._progress = ("idle", 0, 1)
         finished = time.perf_counter()
         return metrics | {
@@ -92,85 +108,77 @@ class Learner:
         def advance(done: int) -> None:
             self._progress = ("score", done, batch.num_rollouts)
 
+        self.pair.eval()
+        kl = self.algorithm.kl
         with self._autocast():
-            return score(batch, self.policy, self.reference, self.settings.token_budget, advance)
+            return score(
+                batch,
+                Models(self.pair, self.reference, self.mask),
+                self.behavior,
+                self.settings.token_budget,
+                advance,
+                with_values=self.algorithm.uses_critic,
+                with_full_kl=kl.placement == "reward" and kl.sums_vocabulary,
+            )
 
     def _train(self, batch: Batch, scored: ScoredBatch) -> dict[str, float]:
         algorithm = self.algorithm
         credit = algorithm.credit(
             CreditInputs(
                 rewards_BT=batch.rewards_BT,
-                kl_BT=k1(scored.logprobs_BT, scored.ref_logprobs_BT),
+                kl_BT=self._penalty(scored),
                 values_BT=scored.values_BT,
                 mask_BT=batch.mask_BT,
+                groups_B=batch.groups_B,
                 kl_coefficient=self.kl_coefficient,
             )
         )
-        values_N, returns_N = scored.values_BT[batch.mask_BT], credit.returns_BT[batch.mask_BT]
-        explained = {}
-        if algorithm.online:
-            explained["explained_variance"] = explained_variance(values_N, returns_N)
+        require_finite(credit.advantages_BT, batch.mask_BT, "advantages")
+        metrics = {}
+        returns_N = credit.returns_BT[batch.mask_BT]
+        if algorithm.uses_critic:
+            metrics["explained_variance"] = explained_variance(scored.values_BT[batch.mask_BT], returns_N)
+        if self.pair.value_norm is not None:
+            self.pair.value_norm.update(returns_N)
         factor = schedule_factor(
             self.settings.lr_schedule, self.version + 1, self.iterations, self.settings.warmup_iterations
         )
         set_learning_rate(self.optimizer, factor)
-        size = algorithm.minibatch_size or batch.num_rollouts
-        sums: dict[str, float] = defaultdict(float)
-        steps, epochs = 0, 0.0
-        self._progress = ("update", 0, algorithm.num_epochs * batch.num_rollouts)
-        for epoch in range(algorithm.num_epochs):
-            for rows_B in self._shuffled(batch.num_rollouts, epoch).split(size):
-                shares = self._minibatch(batch, scored, credit.advantages_BT, credit.returns_BT, rows_B)
-                if algorithm.target_kl and shares["approx_kl"] > 1.5 * algorithm.target_kl:
-                    self.optimizer.zero_grad(set_to_none=True)
-                    return explained | _update_metrics(sums, steps, epochs, factor, stopped=True)
-                norms = clip_gradients(self.policy, algorithm.max_grad_norm)
-                self.optimizer.step()
-                steps += 1
-                epochs += len(rows_B) / batch.num_rollouts
-                shares |= {"gradient_norm/policy": norms.policy, "gradient_norm/critic": norms.critic}
-                for name, share in shares.items():
-                    sums[name] += share
-        return explained | _update_metrics(sums, steps, epochs, factor, stopped=False)
+        self.pair.train()  # where dropouts are asked for; they are 0 otherwise
+        metrics |= self._update(batch, scored).run(credit)
+        self.pair.eval()  # the probe of published weights is measured without dropout
+        return metrics | {"learning_rate/factor": factor}
 
-    def _minibatch(
-        self, batch: Batch, scored: ScoredBatch, advantages_BT: Tensor, returns_BT: Tensor, rows_B: Tensor
-    ) -> dict[str, float]:
-        """Gradients of one minibatch, accumulated over its micro-batches; returns its metrics."""
-        on_device = rows_B.to(self.device)
-        mask_BT = batch.mask_BT[on_device]
-        num_tokens = int(mask_BT.sum())
-        prepared_BT = torch.zeros_like(advantages_BT)
-        prepared_BT[on_device] = prepared_BT[on_device].masked_scatter(
-            mask_BT, self.algorithm.prepare_minibatch(advantages_BT[on_device][mask_BT])
+    def _update(self, batch: Batch, scored: ScoredBatch) -> Update:
+        def advance(done: int, total: int) -> None:
+            self._progress = ("update", done, total)
+
+        context = UpdateContext(
+            models=Models(self.pair, self.reference, self.mask),
+            algorithm=self.algorithm,
+            settings=self.settings,
+            optimizer=self.optimizer,
+            batch=batch,
+            scored=scored,
+            kl_coefficient=self.kl_coefficient,
+            max_tokens=self.behavior.sampling.max_tokens,
+            autocast=self._autocast,
+            advance=advance,
+            order=self._shuffled,
         )
-        self.optimizer.zero_grad(set_to_none=True)
-        sums: dict[str, Tensor] = {}
-        for micro in micro_batches(batch, rows_B, self.settings.token_budget):
-            mask = batch.mask_BT[micro.rows_B]
-            old_values_N = scored.values_BT[micro.rows_B][mask]
-            with self._autocast():
-                out = self.policy(micro, self.algorithm.needs_entropy, with_values=self.algorithm.online)
-            output = self.algorithm.loss(
-                LossInputs(
-                    logprobs_N=out.logprobs_N,
-                    old_logprobs_N=scored.logprobs_BT[micro.rows_B][mask],
-                    advantages_N=prepared_BT[micro.rows_B][mask],
-                    returns_N=returns_BT[micro.rows_B][mask],
-                    values_N=old_values_N if out.values_N is None else out.values_N,
-                    old_values_N=old_values_N,
-                    entropies_N=out.entropies_N,
-                    num_tokens=num_tokens,
-                )
-            )
-            output.loss.backward()
-            for name, share in output.metrics.items():
-                sums[name] = sums[name] + share if name in sums else share
-            phase, done, total = self._progress
-            self._progress = (phase, done + len(micro.rows_B), total)
-        return {name: float(total) for name, total in sums.items()}
+        return update_for(self.algorithm, context)
 
-    def _shuffled(self, num_rollouts: int, epoch: int) -> Tensor:
+    def _penalty(self, scored: ScoredBatch) -> torch.Tensor:
+        """The KL that the reward is lessened by, a token; 0 where it acts in the loss."""
+        kl = self.algorithm.kl
+        if kl.placement == "loss":
+            return torch.zeros_like(scored.logprobs_BT)
+        if scored.full_kl_BT is not None:
+            return scored.full_kl_BT
+        estimate = {"k1": k1, "k2": k2, "k3": k3}[kl.estimator]
+        return estimate(scored.logprobs_BT, scored.ref_logprobs_BT)
+
+    def _shuffled(self, num_rollouts: int, epoch: int) -> torch.Tensor:
         """A permutation that depends on seed, version and epoch alone: nothing to save, exact on resume."""
         order = np.random.default_rng([self.seed, self.version, epoch]).permutation(num_rollouts)
         return torch.from_numpy(order)
@@ -187,6 +195,41 @@ class Learner:
         )
         return metrics
 
+    def _behavior_metrics(self, batch: Batch, scored: ScoredBatch) -> dict[str, float]:
+        """How far the sampler's distribution is from the learner's, and how old its weights were."""
+        if scored.entropies_BT is None:
+            return {}
+        mask_BT = batch.mask_BT
+        behavior_N, old_N = batch.behavior_logprobs_BT[mask_BT], scored.logprobs_BT[mask_BT]
+        metrics = {
+            "entropy": float(scored.entropies_BT[mask_BT].mean()),
+            "mismatch_kl": float(k3(behavior_N, old_N).mean()),
+            "mismatch/max": float((behavior_N - old_N).abs().max()),
+            "staleness/mean": float((self.version - batch.versions_BT[mask_BT]).float().mean()),
+        }
+        if self.mask is not None:
+            metrics |= scored.mask.metrics() | {"mask/age": float(self.version - self.mask_version)}
+        return metrics
+
+    def _behavior(self, sampling: Sampling) -> Behavior:
+        """What both sides of a ratio are restricted to."""
+        rule: MaskRule | None = None
+        if isinstance(self.algorithm, Masks) and self.algorithm.renormalizes():
+            rule = self.algorithm.mask_rule()
+        as_rl4lms = rule is None and self.mask is not None
+        # A likelihood that is imitated is the model's own, however its texts were drawn.
+        imitates = isinstance(self.algorithm, Imitation)
+        if self.settings.behavior != "exact" or as_rl4lms or imitates:
+            sampling = Sampling(max_tokens=sampling.max_tokens)  # the whole softmax
+        return Behavior(sampling, _end_tokens(self.pair.lm, self.model_settings), rule)
+
+    def _sync_mask(self) -> None:
+        if self.mask is None or not isinstance(self.algorithm, Masks):
+            return
+        if self.algorithm.syncs_mask(self.version):
+            self.mask.load_state_dict(self.pair.policy.state_dict())
+            self.mask_version = self.version
+
     def _autocast(self) -> torch.autocast:
         wanted = self.settings.autocast
         enabled = wanted == "bfloat16" or (wanted == "auto" and self.device.type == "cuda")
@@ -194,21 +237,31 @@ class Learner:
 
     def publish(self, engine_dtype: str) -> tuple[WeightManifest, dict[str, np.ndarray[Any, Any]]]:
         """The current weights; see `learner.weight_publisher`."""
-        return publish(self.policy.lm, self.version, engine_dtype)
+        mask_version = None if self.mask is None else self.mask_version
+        return publish(self.pair.lm, self.version, engine_dtype, mask_version)
+
+    def publish_mask(self) -> dict[str, np.ndarray[Any, Any]] | None:
+        """NLPO's mask model's weights."""
+        return None if self.mask is None else arrays_of(self.mask.lm)
 
     def save(self, folder: str) -> None:
         """Everything that the next update depends on."""
-        state = {"version": self.version, "kl_coefficient": self.kl_coefficient}
-        checkpoint.save(Path(folder), self.policy, self.optimizer, state)
+        state = {
+            "version": self.version,
+            "kl_coefficient": self.kl_coefficient,
+            "mask_version": self.mask_version,
+        }
+        checkpoint.save(Path(folder), self.pair, self.mask, self.optimizer, state, self.elite)
 
     def load(self, folder: str) -> None:
         """Continue exactly where `save` was called."""
-        state = checkpoint.load(Path(folder), self.policy, self.optimizer)
+        state, self.elite = checkpoint.load(Path(folder), self.pair, self.mask, self.optimizer)
         self.version, self.kl_coefficient = int(state["version"]), float(state["kl_coefficient"])
+        self.mask_version = int(state["mask_version"])
 
     def export(self, folder: str) -> None:
         """The language model with its tokenizer, in Hugging Face format."""
-        checkpoint.export(Path(folder), self.policy.lm, self.model_settings)
+        checkpoint.export(Path(folder), self.pair.lm, self.model_settings)
 
 
 def pick_device(settings: LearnerSettings) -> torch.device:
@@ -217,27 +270,8 @@ def pick_device(settings: LearnerSettings) -> torch.device:
     return torch.device(settings.device)
 
 
-def _update_metrics(
-    sums: dict[str, float], steps: int, epochs: float, factor: float, *, stopped: bool
-) -> dict[str, float]:
-    means = {name: total / steps for name, total in sums.items()} if steps else {}
-    return means | {
-        "update/steps": float(steps),
-        "update/epochs": epochs,
-        "update/stopped_early": float(stopped),
-        "learning_rate/factor": factor,
-    }
+def _end_tokens(lm: Any, model: ModelSettings) -> tuple[int, ...]:
+    from transformers import AutoTokenizer
 
-
-def _behavior_metrics(batch: Batch, scored: ScoredBatch, version: int) -> dict[str, float]:
-    """How far the sampler's distribution is from the learner's, and how old its weights were."""
-    if scored.entropies_BT is None:
-        return {}
-    mask_BT = batch.mask_BT
-    behavior_N, old_N = batch.behavior_logprobs_BT[mask_BT], scored.logprobs_BT[mask_BT]
-    return {
-        "entropy": float(scored.entropies_BT[mask_BT].mean()),
-        "mismatch_kl": float(k3(behavior_N, old_N).mean()),
-        "mismatch/max": float((behavior_N - old_N).abs().max()),
-        "staleness/mean": float((version - batch.versions_BT[mask_BT]).float().mean()),
-    }
+    tokenizer = AutoTokenizer.from_pretrained(model.tokenizer or model.path, revision=model.revision)
+    return end_tokens(lm.generation_config.eos_token_id, tokenizer.eos_token_id)

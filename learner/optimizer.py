@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from contracts.errors import LearnerError
+from learner.actor_critic import ActorCritic
 from learner.algorithms.base import Algorithm
-from learner.policy import ActorCritic
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class GradientNorms:
 
 
 def build_optimizer(policy: ActorCritic, algorithm: Algorithm) -> torch.optim.Optimizer:
-    """AdamW over actor and critic, each with its own learning rate; vectors (biases, norms) don't decay."""
+    """AdamW or RMSprop over actor and critic, each with its own rate; vectors (biases, norms) don't decay."""
     options = algorithm.optimizer
     groups = []
     for name, parameters, rate in (
@@ -37,6 +37,8 @@ def build_optimizer(policy: ActorCritic, algorithm: Algorithm) -> torch.optim.Op
                 )
             if not options.weight_decay:
                 break
+    if options.name == "rmsprop":
+        return torch.optim.RMSprop(groups, alpha=options.alpha, eps=options.eps)
     return torch.optim.AdamW(groups, betas=(options.beta1, options.beta2), eps=options.eps)
 
 

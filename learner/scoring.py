@@ -1,4 +1,5 @@
-"""One teacher-forced pass a model: old log-probabilities, values, entropies, reference log-probabilities.
+"""One teacher-forced pass a model: old log-probabilities, values, entropies, reference log-probabilities,
+and for a restricted policy (NLPO's mask, warped sampling) the tokens that could be drawn, as bits.
 
 One forward of a sequence gives all its tokens; never one forward a token.
 """
@@ -6,13 +7,45 @@ One forward of a sequence gives all its tokens; never one forward a token.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from learner.batching import Batch, micro_batches
-from learner.policy import ActorCritic, CausalPolicy
+from learner.actor_critic import ActorCritic
+from learner.batching import Batch, MicroBatch, micro_batches
+from learner.functional.logprobs import Restriction, row_chunks
+from learner.functional.support import Behavior, allowed_tokens, pack_bits
+from learner.policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Who scores: the trained pair, the frozen reference, NLPO's mask model."""
+
+    pair: ActorCritic
+    reference: Policy | None
+    mask: Policy | None
+
+
+@dataclass(slots=True)
+class MaskStatistics:
+    """What a support keeps out, summed over tokens."""
+
+    num_tokens: int = 0
+    share_masked: float = 0.0  # of the vocabulary, by NLPO's mask alone
+    mass_masked: float = 0.0  # of the policy's probability, by NLPO's mask alone
+    num_forced: int = 0  # drawn tokens that rounding had put outside
+
+    def metrics(self) -> dict[str, float]:
+        """Nothing where no support was computed: a share of 0 would be a claim."""
+        if not self.num_tokens:
+            return {}
+        return {
+            "mask/share_of_tokens": self.share_masked / self.num_tokens,
+            "mask/share_of_probability": self.mass_masked / self.num_tokens,
+            "mask/forced_tokens": float(self.num_forced),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +56,10 @@ class ScoredBatch:
     ref_logprobs_BT: Tensor
     values_BT: Tensor
     entropies_BT: Tensor | None
+    full_kl_BT: Tensor | None = None  # KL(π_old‖π_ref) over the vocabulary, where asked for
+    bits_BTW: Tensor | None = None  # which tokens could be drawn; None: all
+    temperature: float = 1.0
+    mask: MaskStatistics = field(default_factory=MaskStatistics)
 
     @classmethod
     def unscored(cls, batch: Batch) -> ScoredBatch:
@@ -30,31 +67,109 @@ class ScoredBatch:
         zeros_BT = torch.zeros_like(batch.rewards_BT)
         return cls(zeros_BT, zeros_BT, zeros_BT, None)
 
+    def restriction(self, micro: MicroBatch, mask_BT: Tensor) -> Restriction:
+        """Of a micro-batch's tokens; the same for the policy, its old self and the reference."""
+        bits = None if self.bits_BTW is None else self.bits_BTW[micro.rows_B][mask_BT]
+        return Restriction(self.temperature, bits)
+
 
 @torch.no_grad()
 def score(
     batch: Batch,
-    policy: ActorCritic,
-    reference: CausalPolicy,
+    models: Models,
+    behavior: Behavior,
     token_budget: int,
     advance: Callable[[int], None],
+    *,
+    with_values: bool = True,
+    with_full_kl: bool = False,
 ) -> ScoredBatch:
     """Score every rollout of the batch; `advance(rows done)` is called after each micro-batch."""
-    logprobs_BT, ref_logprobs_BT, values_BT, entropies_BT = (
-        torch.zeros_like(batch.rewards_BT) for _ in range(4)
-    )
+    policy, reference = models.pair.policy, models.reference
+    found = {name: torch.zeros_like(batch.rewards_BT) for name in ("old", "entropy", "value", "ref", "kl")}
+    bits_BTW, statistics = _no_bits(batch, policy.vocab_size, behavior), MaskStatistics()
     done = 0
     for micro in micro_batches(batch, torch.arange(batch.num_rollouts), token_budget):
         mask_BT = batch.mask_BT[micro.rows_B]
-        out = policy(micro, with_entropy=True)
-        for target_BT, values_N in (
-            (logprobs_BT, out.logprobs_N),
-            (entropies_BT, out.entropies_N),
-            (values_BT, out.values_N),
-            (ref_logprobs_BT, reference(micro)),
-        ):
-            empty_BT = torch.zeros(mask_BT.shape, device=mask_BT.device)
-            target_BT[micro.rows_B] = empty_BT.masked_scatter(mask_BT, values_N.float())
+        hidden_NH = policy.states(micro)
+        bits_NW = None
+        if bits_BTW is not None:
+            positions_N = batch.positions_BT[micro.rows_B][mask_BT]
+            bits_NW = support_bits(models, micro, hidden_NH, positions_N, behavior, statistics)
+            _place(bits_BTW, micro.rows_B, mask_BT, bits_NW)
+        restriction = Restriction(behavior.sampling.temperature, bits_NW)
+        old_N, entropy_N = policy.evaluate(hidden_NH, micro, True, restriction)
+        scores = {"old": old_N, "entropy": entropy_N}
+        if with_values:
+            scores["value"] = models.pair.critic(policy, micro, hidden_NH)
+        if reference is not None:
+            ref_hidden_NH = reference.states(micro)
+            scores["ref"] = reference.evaluate(ref_hidden_NH, micro, False, restriction)[0]
+            if with_full_kl:
+                scores["kl"] = policy.kl_to(reference, hidden_NH, ref_hidden_NH, restriction)
+        for name, values_N in scores.items():
+            assert values_N is not None
+            _place(found[name], micro.rows_B, mask_BT, values_N.float())
         done += len(micro.rows_B)
         advance(done)
-    return ScoredBatch(logprobs_BT, ref_logprobs_BT, values_BT, entropies_BT)
+    return ScoredBatch(
+        found["old"],
+        found["ref"],
+        found["value"] if models.pair.value_norm is None else _in_reward_units(models.pair, found, batch),
+        found["entropy"],
+        found["kl"] if with_full_kl else None,
+        bits_BTW,
+        behavior.sampling.temperature,
+        statistics,
+    )
+
+
+def support_bits(
+    models: Models,
+    micro: MicroBatch,
+    hidden_NH: Tensor,
+    positions_N: Tensor,
+    behavior: Behavior,
+    statistics: MaskStatistics,
+) -> Tensor:
+    """The tokens that could be drawn, (N, ⌈V/8⌉) bytes, by the weights that drew them.
+
+    A drawn token always belongs to them: where the learner's rounding puts it outside, on the edge of
+    a top-p set, it is let in and counted.
+    """
+    policy, mask = models.pair.policy, models.mask
+    mask_hidden_NH = mask.states(micro) if mask is not None and behavior.mask else None
+    targets_N, parts = micro.targets_N, []
+    # the sorts of top-p hold a few more arrays of that size
+    for a, b in row_chunks(len(targets_N), policy.vocab_size, policy.logits_budget // 4):
+        logits_NV = policy.logits(hidden_NH[a:b]).float()
+        mask_logits_NV = None
+        if mask is not None and mask_hidden_NH is not None:
+            mask_logits_NV = mask.logits(mask_hidden_NH[a:b]).float()
+        allowed_NV, masked_NV = allowed_tokens(logits_NV, positions_N[a:b], behavior, mask_logits_NV)
+        drawn_N1 = targets_N[a:b, None]
+        statistics.num_tokens += b - a
+        statistics.num_forced += int((~allowed_NV.gather(-1, drawn_N1)).sum())
+        if masked_NV is not None:
+            statistics.share_masked += float((~masked_NV).double().mean(-1).sum())
+            statistics.mass_masked += float((logits_NV.softmax(-1) * ~masked_NV).sum())
+        parts.append(pack_bits(allowed_NV.scatter(-1, drawn_N1, True)))
+    return torch.cat(parts)
+
+
+def _no_bits(batch: Batch, vocab_size: int, behavior: Behavior) -> Tensor | None:
+    if not behavior.restricts:
+        return None
+    shape = (*batch.mask_BT.shape, -(-vocab_size // 8))
+    return torch.zeros(shape, dtype=torch.uint8, device=batch.mask_BT.device)
+
+
+def _place(target_BT: Tensor, rows_B: Tensor, mask_BT: Tensor, values_N: Tensor) -> None:
+    """Put flat values where the mask has their tokens."""
+    rows, columns = mask_BT.nonzero(as_tuple=True)
+    target_BT[rows_B[rows], columns] = values_N
+
+
+def _in_reward_units(pair: ActorCritic, found: dict[str, Tensor], batch: Batch) -> Tensor:
+    assert pair.value_norm is not None
+    return pair.value_norm.denormalize(found["value"]) * batch.mask_BT

@@ -125,7 +125,7 @@ class RewardServersSettings(Settings):
     __pydantic_extra__: dict[str, ServerSettings] = Field(init=False)
 
     http_host: str = "127.0.0.1"
-    http_port: int | None = Field(default=8000, ge=0, le=65535)  # None or 0: no HTTP
+    http_port: int = Field(default=8000, ge=1, le=65535)
     start_timeout_s: float = Field(default=300.0, gt=0)  # until every server is up, models loaded
     retries: int = Field(default=2, ge=0)  # of a call whose replica died or gave no answer
     max_failures: int = Field(default=10, ge=0)  # samples a run may fail to score before it stops

@@ -93,7 +93,11 @@ class Fleet:
 
     def load_weights(self, weights: PublishedWeights) -> None:
         self._weights = weights
-        arguments = {"manifest": weights.manifest, "arrays": weights.arrays}
+        arguments = {
+            "manifest": weights.manifest,
+            "arrays": weights.arrays,
+            "mask_arrays": weights.mask_arrays,
+        }
         what = f"weights of version {weights.manifest.version}"
         self._call_all("load_weights", arguments, what)
 
@@ -180,9 +184,9 @@ class Fleet:
         try:
             pid = ray.get(starting.ready)
             if self._weights is not None:  # a late joiner catches up before it gets leases
-                manifest, arrays = self._weights.manifest, self._weights.arrays
+                weights = self._weights
                 ray.get(
-                    starting.actor.load_weights.remote(manifest, arrays),
+                    starting.actor.load_weights.remote(weights.manifest, weights.arrays, weights.mask_arrays),
                     timeout=self._settings.stall_timeout_s,
                 )
         except ray.exceptions.RayError as error:

@@ -13,7 +13,7 @@ class RolloutSettings(Settings):
     engine: Literal["auto", "vllm", "transformers"] = "auto"  # auto: vLLM where it is installed
     num_workers: int = Field(default=1, ge=1)
     prompts_per_iteration: int = Field(default=64, ge=1)
-    group_size: int = Field(default=1, ge=1)  # rollouts of each prompt
+    group_size: int | None = Field(default=None, ge=1)  # rollouts of each prompt; None: 1, grpo and rloo: 8
     max_tokens: int = Field(default=48, ge=1)  # generated, at most
     min_tokens: int = Field(default=0, ge=0)
     temperature: float = Field(default=1.0, gt=0)

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from contracts.components import find
 from contracts.errors import WeightsError, WorkerError
-from contracts.rollout import FinishReason, Lease, Rollout, Turn
+from contracts.rollout import FinishReason, Lease, MaskRule, Rollout, Turn
 from contracts.weights import WeightManifest
 from rollout_workers.engines import ENGINES
 from rollout_workers.engines.base import Arrays, Engine, Generation, Request
@@ -47,10 +47,16 @@ class RolloutWorker:
     """Turns leases into rollouts with an engine of its own."""
 
     def __init__(
-        self, model: str, tokenizer: str, max_length: int | None, engine: str, settings: RolloutSettings
+        self,
+        model: str,
+        tokenizer: str,
+        max_length: int | None,
+        engine: str,
+        settings: RolloutSettings,
+        mask_rule: MaskRule | None = None,
     ) -> None:
-        self._make_engine: Callable[[], Engine] = lambda: find("engine", engine, ENGINES)(
-            model, tokenizer, max_length, settings
+        self._make_engine: Callable[[], Engine] = lambda: find("engine", engine_for(model, engine), ENGINES)(
+            model, tokenizer, max_length, settings, mask_rule
         )
         self._mailbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._outbox: list[Rollout] = []
@@ -80,13 +86,17 @@ class RolloutWorker:
             rollouts, len(self._leases), self._engine.num_generated, self._engine.weight_version
         )
 
-    def load_weights(self, manifest: WeightManifest, arrays: Arrays) -> float:
+    def load_weights(
+        self, manifest: WeightManifest, arrays: Arrays, mask_arrays: Arrays | None = None
+    ) -> float:
         """Load between two steps and prove it; returns the seconds that loading took.
+
+        The mask model's weights (NLPO) are loaded only where they are others than before.
 
         Raises:
             WeightsError: the probe's log-probabilities are not the learner's.
         """
-        return self._call(lambda: self._load(manifest, arrays))
+        return self._call(lambda: self._load(manifest, arrays, mask_arrays))
 
     def cancel_all(self) -> None:
         """Forget every lease, finished or not."""
@@ -138,9 +148,11 @@ class RolloutWorker:
             self._outbox += rollouts
             self._shipped.notify_all()
 
-    def _load(self, manifest: WeightManifest, arrays: Arrays) -> float:
+    def _load(self, manifest: WeightManifest, arrays: Arrays, mask_arrays: Arrays | None) -> float:
         started = time.perf_counter()
         self._engine.load_weights(manifest, arrays)
+        if mask_arrays is not None and manifest.mask_version != self._engine.mask_version:
+            self._engine.load_mask(manifest, mask_arrays)
         seconds = time.perf_counter() - started
         got = self._engine.score(manifest.probe)
         worst = max(abs(a - b) for a, b in zip(got, manifest.probe.logprobs, strict=True))
@@ -187,10 +199,16 @@ def _single_turn(lease: Lease, generation: Generation) -> Rollout:
     return Rollout(lease.id, lease.group, lease.prompt, (turn,), FinishReason(generation.finish_reason))
 
 
-def engine_name(settings: RolloutSettings) -> str:
-    """Which engine `auto` is here: vLLM where it is installed."""
+def engine_for(model: str, asked: str) -> str:
+    """Which engine `auto` is for a model: vLLM where it is installed, and knows such models.
+
+    vLLM has no encoder-decoders for text.
+    """
     import importlib.util
 
-    if settings.engine != "auto":
-        return settings.engine
-    return "vllm" if importlib.util.find_spec("vllm") else "transformers"
+    if asked != "auto":
+        return asked
+    from transformers import AutoConfig
+
+    knows = importlib.util.find_spec("vllm") and not AutoConfig.from_pretrained(model).is_encoder_decoder
+    return "vllm" if knows else "transformers"

@@ -32,7 +32,7 @@ class FailureBudget:
             raise RewardError(
                 f"{self.count} samples could not be scored, more than "
                 f"reward_servers.max_failures={self.limit}. "
-                f"The last one, lease {rollout.lease_id}: {error}\n"
+                f"The last one, prompt {rollout.prompt.id}: {error}\n"
                 f"prompt: {rollout.prompt.text!r}\ntext: {rollout.text!r}"
             )
 
@@ -79,7 +79,7 @@ def collect(
             if score.total is None:
                 result.num_failed += 1
                 failures.spend(rollout, score.error or "no reason given")
-                console.note(f"lease {rollout.lease_id} was not scored: {score.error}", "warning")
+                console.note(f"prompt {rollout.prompt.id} was not scored: {score.error}", "warning")
             else:
                 result.rollouts.append(with_score(rollout, score))
         console.advance("reward", len(finished))

@@ -19,6 +19,7 @@ from contracts.rollout import Lease
 from services import checkpoints
 from services.collecting import Collected, FailureBudget, collect
 from services.console import Console
+from services.demonstrations import Demonstrate
 from services.evaluation import Evaluation, evaluate, reward_statistics
 from services.interrupts import Interrupted, StopRequest
 from services.leasing import LeaseSource
@@ -50,8 +51,10 @@ class Controller:
         tracker: Tracker,
         console: Console,
         stop: StopRequest,
+        demonstrate: Demonstrate | None = None,
     ) -> None:
         self._settings, self._clients, self._source = settings, clients, source
+        self._demonstrate = demonstrate  # for algorithms that learn from references, not from rollouts
         self._evaluation_leases = evaluation_leases
         self._folder, self._tracker, self._console, self._stop = folder, tracker, console, stop
         self._failures = FailureBudget(settings.reward_servers.max_failures)
@@ -98,6 +101,8 @@ class Controller:
         self._log(info, training_info(trained))
 
     def _collect(self, leases: Sequence[Lease]) -> Collected:
+        if self._demonstrate is not None:
+            return self._demonstrate(leases)
         return collect(leases, *self._collecting)
 
     @property
@@ -214,7 +219,8 @@ def rollout_info(
     """One line of rollout_info.jsonl: rewards, KL, lengths, and where the time went."""
     generated = sum(rollout.num_generated for rollout in found.rollouts)
     stopped = sum(rollout.finish_reason == "stop" for rollout in found.rollouts)
-    info = reward_statistics(found.rollouts)
+    scored = found.rollouts[0].turns[-1].reward is not None
+    info = reward_statistics(found.rollouts) if scored else {}
     info |= {
         key: value for key, value in trained.items() if key.startswith(("kl/", "staleness/", "mismatch"))
     }
@@ -228,7 +234,7 @@ def rollout_info(
         "time/update_s": trained["time/update_s"],
         "time/weights_s": weights_s,
         "time/iteration_s": iteration_s,
-        "throughput/generated_tokens_per_s": generated / found.rollout_s,
+        "throughput/generated_tokens_per_s": generated / max(found.rollout_s, 1e-9) if scored else 0.0,
         "throughput/trained_tokens_per_s": trained["tokens/trained"] / max(trained["time/update_s"], 1e-9),
         "throughput/sequences_per_s": len(found.rollouts) / iteration_s,
     }

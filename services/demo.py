@@ -60,7 +60,7 @@ def make_start_model(folder: Path, seed: int) -> None:
     )
     rows = number_rows(seed)
     for step in track(range(WARM_UP_STEPS), description="     warm-up"):
-        learner.update([_as_rollout(i, next(rows), tokenizer) for i in range(WARM_UP_ROWS)])
+        learner.update([as_rollout(i, next(rows), tokenizer) for i in range(WARM_UP_ROWS)])
         if step == WARM_UP_STEPS - 1:
             learner.export(str(folder))
 
@@ -68,19 +68,12 @@ def make_start_model(folder: Path, seed: int) -> None:
 def save_untrained(folder: Path, seed: int) -> Any:
     """Random weights and the tokenizer, which is returned."""
     import torch
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+    from transformers import GPT2Config, GPT2LMHeadModel
 
-    words = [END, *map(str, range(NUMBERS))]
-    backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=END))
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    backend.decoder = decoders.WordPiece(prefix="##")  # words joined by blanks
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend, eos_token=END, bos_token=END, pad_token=END, unk_token=END
-    )
+    tokenizer = number_tokenizer()
     torch.manual_seed(seed)
     config = GPT2Config(
-        vocab_size=len(words),
+        vocab_size=len(tokenizer),
         n_positions=64,
         n_embd=64,
         n_layer=2,
@@ -91,6 +84,20 @@ def save_untrained(folder: Path, seed: int) -> Any:
     GPT2LMHeadModel(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return tokenizer
+
+
+def number_tokenizer() -> Any:
+    """One token a number, and one for the end."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = [END, *map(str, range(NUMBERS))]
+    backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=END))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.decoder = decoders.WordPiece(prefix="##")  # words joined by blanks
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token=END, bos_token=END, pad_token=END, unk_token=END
+    )
 
 
 def number_rows(seed: int) -> Iterator[list[int]]:
@@ -105,7 +112,7 @@ def number_rows(seed: int) -> Iterator[list[int]]:
         yield row
 
 
-def _as_rollout(index: int, row: Sequence[int], tokenizer: Any) -> Rollout:
+def as_rollout(index: int, row: Sequence[int], tokenizer: Any) -> Rollout:
     """The first two numbers as the prompt, the rest and the end as what the model should have written."""
     prompt, response = " ".join(map(str, row[:2])), " ".join(map(str, row[2:]))
     answer = (*tokenizer(response)["input_ids"], tokenizer.eos_token_id)

@@ -9,6 +9,7 @@ from contracts.clients import RewardClient, RolloutClient
 from contracts.rollout import Lease, Rollout
 from services.collecting import FailureBudget, as_sample, collect
 from services.console import Console
+from services.run_folder import SHORT_SPLITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def prediction_row(split: str, rollout: Rollout) -> dict[str, Any]:
     """RL4LMs' keys, so that its users' scripts go on working."""
     references = "".join(f"<START-{i}>{text}<END-{i}>" for i, text in enumerate(rollout.prompt.references, 1))
     return {
-        "split_name": split,
+        "split_name": SHORT_SPLITS.get(split, split),
         "sample_id": rollout.prompt.id,
         "prompt_text": rollout.prompt.text,
         "generated_text": rollout.text,

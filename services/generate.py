@@ -25,7 +25,7 @@ from services.run_model import (
     find_model,
     quiet_transformers,
 )
-from services.tasks.files import read_checked, text_at
+from services.tasks.rows import read_checked
 
 FEW = 64  # texts up to which vLLM on a CPU takes longer to start than transformers takes to write them
 POLL_S = 1.0
@@ -46,7 +46,9 @@ def run(argv: Sequence[str]) -> int:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     leases = _leases(model, rows, sampling, arguments)
     show = _print_json if arguments.json else _print_readable
-    for rollout in in_order(leases, write(model, choose_engine(arguments.engine, len(leases)), leases)):
+    for rollout in in_order(
+        leases, write(model, choose_engine(arguments.engine, len(leases), model.path), leases)
+    ):
         show(rows[rollout.group], rollout, rollout.lease_id - leases[0].id - rollout.group * arguments.n)
     return 0
 
@@ -92,7 +94,7 @@ def in_order(leases: Sequence[Lease], finished: Iterator[list[Rollout]]) -> Iter
             awaited = next(following, None)
 
 
-def choose_engine(asked: str, num_texts: int) -> str:
+def choose_engine(asked: str, num_texts: int, model: str) -> str:
     """What `auto` is: transformers is up in seconds, vLLM several times faster once it runs.
 
     So vLLM (where it is installed) writes many texts, and whatever is to be written on a GPU, where
@@ -102,13 +104,11 @@ def choose_engine(asked: str, num_texts: int) -> str:
         return asked
     import torch
 
-    from rollout_workers.worker import engine_name
-
     if num_texts <= FEW and not torch.cuda.is_available():
         return "transformers"
-    from rollout_workers.settings import RolloutSettings
+    from rollout_workers.worker import engine_for
 
-    return engine_name(RolloutSettings())
+    return engine_for(model, "auto")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -160,9 +160,7 @@ def _rows_of_file(path: Path) -> list[dict[str, Any]]:
     except InputError as error:
         raise InputError(f"--prompts: {str(error).removeprefix('task.data_files: ')}") from None
     if not rows:
-        raise InputError(f'--prompts: {path}: expected JSON Lines: {{"prompt": …}} in a name.jsonl')
-    for number, row in enumerate(rows, start=1):
-        text_at(row, "prompt", f"--prompts: {path}, row {number}")
+        raise InputError(f'--prompts: {path}: expected lines {{"prompt": …}} in a .jsonl file')
     return rows
 
 

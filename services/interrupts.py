@@ -11,7 +11,10 @@ class Interrupted(KeyboardInterrupt):
 
 
 class StopRequest:
-    """Between `install` and `restore`, the first signal only asks; the second one is Python's own."""
+    """From `install` to `restore` a signal interrupts at once: what only starts has nothing to save.
+
+    After `hold` the first one only asks, and the second one interrupts.
+    """
 
     def __init__(self) -> None:
         self._asked = threading.Event()
@@ -19,7 +22,11 @@ class StopRequest:
 
     def install(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._ask)
+            self._before[number] = signal.signal(number, signal.default_int_handler)
+
+    def hold(self) -> None:
+        for number in self._before:
+            signal.signal(number, self._ask)
 
     def restore(self) -> None:
         for number, handler in self._before.items():

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import ray
 
 from contracts.scores import MetricValue, Sample, Score
+from learner.algorithms.base import Masks
 from learner.group import LearnerGroup
 from learner.learner import Learner
 from reward_servers.app import deploy
@@ -22,7 +23,7 @@ from reward_servers.client import RewardClient, compute_metrics
 from reward_servers.settings import Part, RewardServersSettings
 from rollout_workers.engines.dtypes import engine_dtype
 from rollout_workers.fleet import Fleet
-from rollout_workers.worker import RolloutWorker, engine_name
+from rollout_workers.worker import RolloutWorker
 from services.controller import Clients
 from services.settings import RunSettings
 
@@ -88,13 +89,13 @@ def service(settings: RunSettings, note: Callable[[str], None]) -> Iterator[Clie
 def start_fleet(settings: RunSettings, model: str, note: Callable[[str], None]) -> Fleet:
     """The rollout workers, starting; `wait_until_ready` waits for them."""
     rollout = settings.rollout
-    engine = engine_name(rollout)
+    mask = settings.algorithm.mask_rule() if isinstance(settings.algorithm, Masks) else None
     options = _placement(settings, rollout.num_threads)
     tokenizer = settings.model.tokenizer or model
 
     def make_worker() -> object:
         actor = ray.remote(RolloutWorker).options(max_concurrency=ACTOR_THREADS, **options)
-        return actor.remote(model, tokenizer, None, engine, rollout)
+        return actor.remote(model, tokenizer, None, rollout.engine, rollout, mask)
 
     return Fleet(make_worker, rollout, note)
 
@@ -109,6 +110,7 @@ def start_learner(settings: RunSettings) -> LearnerGroup:
         settings.learner,
         seed=settings.seed,
         iterations=settings.iterations,
+        sampling=settings.sampling(),
     )
     return LearnerGroup(learner, engine_dtype(settings.rollout), settings.learner.update_timeout_s)
 

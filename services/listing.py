@@ -1,4 +1,4 @@
-"""`whetstone list KIND [--json]`: every built-in block of a kind, what it is, and its options."""
+"""`whetstone list [KIND] [--json]`: every built-in block of a kind, what it is, and its options."""
 
 import argparse
 import json
@@ -30,16 +30,21 @@ BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 def run(argv: list[str]) -> int:
     parser = argparse.ArgumentParser("whetstone list", description=__doc__)
-    parser.add_argument("kind", metavar="|".join(KINDS))
+    parser.add_argument("kind", nargs="?", metavar="|".join(KINDS), help="without one: the names of all")
     parser.add_argument("--json", action="store_true", help="an array of name, description, options")
     arguments = parser.parse_args(argv)
-    if arguments.kind not in KINDS:
-        raise InputError(f"{arguments.kind}: no such kind{did_you_mean(arguments.kind, KINDS)}")
-    found = blocks(arguments.kind)
+    kind = arguments.kind
+    if kind is not None and kind not in KINDS:
+        raise InputError(f"{kind}: no such kind{did_you_mean(kind, KINDS)}")
     if arguments.json:
-        print(json.dumps(found, indent=2))
+        found = {each: blocks(each) for each in KINDS}
+        print(json.dumps(found if kind is None else found[kind], indent=2))
+    elif kind is None:
+        for each in KINDS:
+            names = TABLES[each][1] if each in TABLES else ENVIRONMENTS
+            print(f"{each:<14}{', '.join(names)}")
     else:
-        _print_blocks(found, key=TABLES.get(arguments.kind, ("",))[0])
+        _print_blocks(blocks(kind), key=TABLES.get(kind, ("",))[0])
     return 0
 
 

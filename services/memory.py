@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 from contracts.errors import InputError
+from learner.algorithms.base import Masks
 from services.settings import RunSettings
 
 GIB = 2**30
@@ -43,13 +44,16 @@ def needed_bytes(settings: RunSettings, num_parameters: int, *, training: bool =
     """What each part takes at least, in bytes; activations come on top."""
     trunks = 2 if settings.model.value_trunk == "separate" else 1
     workers = settings.rollout.num_workers
-    each = WORKER_PROCESS + FROZEN_BYTES * num_parameters + settings.rollout.kv_cache_gib * GIB
+    copies = 2 if isinstance(settings.algorithm, Masks) else 1  # the mask model is the second
+    each = WORKER_PROCESS + copies * FROZEN_BYTES * num_parameters + settings.rollout.kv_cache_gib * GIB
     needed: dict[str, float] = {}
     if training:
         trained = TRAINED_BYTES * num_parameters * trunks
         needed["learner with gradients and Adam"] = LEARNER_PROCESS + trained
     if training and settings.algorithm.online:
         needed["reference model"] = FROZEN_BYTES * num_parameters
+    if training and isinstance(settings.algorithm, Masks):
+        needed["mask model"] = FROZEN_BYTES * num_parameters
     needed[f"{workers} rollout worker{'s' * (workers > 1)}"] = workers * each
     return needed
 

@@ -30,7 +30,9 @@ SMALL_FILES = [
     "vocab.*",
     "merges.txt",
 ]
+RELATIVE_POSITIONS = ("t5", "mt5", "umt5", "longt5", "switch_transformers")  # no end to them
 WINDOW_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
+WRITERS = ("CausalLM", "LMHead", "ForConditionalGeneration")
 HUB_NAME = re.compile(r"^[\w-][\w.-]*(/[\w-][\w.-]*)?$")
 
 
@@ -47,8 +49,14 @@ class ModelFiles:
     num_parameters: int | None  # None: the weights are still on the hub
 
     @property
+    def is_encoder_decoder(self) -> bool:
+        return bool(self.config.get("is_encoder_decoder"))
+
+    @property
     def window(self) -> int | None:
         """The most tokens the model can read; None when its positions have no end."""
+        if self.config.get("model_type") in RELATIVE_POSITIONS:
+            return None
         inner = self.config.get("text_config", {})
         for key in WINDOW_KEYS:
             if isinstance(found := self.config.get(key, inner.get(key)), int):
@@ -61,7 +69,7 @@ def read_model(settings: ModelSettings) -> ModelFiles:
 
     Raises:
         InputError: the path is missing or holds no model; weights or tokenizer are missing or cut short;
-            the kind of model is unknown, or it is no causal language model.
+            the kind of model is unknown, or it writes no text.
     """
     where = f"model.path={settings.path}"
     folder = _folder_of(settings.path, settings.revision, where)
@@ -83,8 +91,10 @@ def count_parameters(folder: Path, where: str) -> int:
     """
     index = folder / "model.safetensors.index.json"
     if index.exists():
-        names = set(_json_of(index, where)["weight_map"].values())
-        return sum(_count_in_safetensors(folder / name, where) for name in sorted(names))
+        parts = _json_of(index, where).get("weight_map")
+        if not isinstance(parts, Mapping) or not parts:
+            raise InputError(f"{where}: {index.name} names no weights: expected a weight_map")
+        return sum(_count_in_safetensors(folder / name, where) for name in sorted(set(parts.values())))
     if (folder / "model.safetensors").exists():
         return _count_in_safetensors(folder / "model.safetensors", where)
     pickled = sorted(folder.glob("pytorch_model*.bin"))
@@ -149,9 +159,10 @@ def _check_kind(config: Mapping[str, Any], where: str) -> None:
             f"(in config.json){meant}{code}"
         )
     classes = config.get("architectures") or []
-    if classes and not any("CausalLM" in name or "LMHead" in name for name in classes):
+    if classes and not any(part in name for name in classes for part in WRITERS):
         raise InputError(
-            f"{where} is a {classes[0]}; expected a causal language model (…ForCausalLM or …LMHeadModel)"
+            f"{where} is a {classes[0]}; expected a model that writes text, causal (…ForCausalLM, "
+            "…LMHeadModel) or sequence-to-sequence (…ForConditionalGeneration)"
         )
 
 

@@ -31,6 +31,7 @@ def check(settings: RunSettings, *, training: bool = True) -> None:
         InputError: model, tokenizer, data, memory or a combination of settings is wrong.
     """
     model = read_model(settings.model)
+    _check_family(settings, model)
     room = _room_for_prompts(settings, model)
     if model.num_parameters is not None:
         check_memory(settings, model.num_parameters, training=training)
@@ -69,6 +70,14 @@ def _room_for_prompts(settings: RunSettings, model: ModelFiles) -> int | None:
     if model.window is None:
         return None
     max_tokens = max(settings.sampling().max_tokens, settings.sampling(evaluating=True).max_tokens)
+    if model.is_encoder_decoder:  # prompt and response have a window each; the response's has its start token
+        if max_tokens >= model.window:
+            raise InputError(
+                f"max_tokens={max_tokens} is more than the model's decoder can write: its window is "
+                f"{model.window} tokens, one of them the start. Lower rollout.max_tokens or "
+                f"evaluation.max_tokens"
+            )
+        return model.window
     room = model.window - max_tokens
     if room < 1:
         raise InputError(
@@ -76,6 +85,25 @@ def _room_for_prompts(settings: RunSettings, model: ModelFiles) -> int | None:
             f"tokens. Lower rollout.max_tokens or evaluation.max_tokens"
         )
     return room
+
+
+def _check_family(settings: RunSettings, model: ModelFiles) -> None:
+    """What only some kinds of model can do."""
+    beams, engine = settings.evaluation.num_beams, settings.rollout.engine
+    if beams > 1 and engine != "transformers" and not model.is_encoder_decoder:
+        raise InputError(
+            f"evaluation.num_beams={beams}: beam search is the transformers engine's, and "
+            f"rollout.engine={engine} may be vLLM; expected rollout.engine=transformers"
+        )
+    if not model.is_encoder_decoder:
+        return
+    where = f"model.path={settings.model.path} is an encoder-decoder ({model.config.get('model_type')})"
+    if settings.rollout.engine == "vllm":
+        raise InputError(f"{where}, which vLLM can't run; expected rollout.engine=auto or transformers")
+    if getattr(settings.algorithm, "loss_on", "response") == "text":
+        raise InputError(
+            f"{where}: its prompt is not part of what it writes; expected algorithm.loss_on=response"
+        )
 
 
 def _check_prompts(
@@ -97,6 +125,11 @@ def _check_references(settings: RunSettings, prompts: Sequence[Prompt]) -> None:
     lacking = next((prompt for prompt in prompts if not prompt.references), None)
     if lacking is None:
         return
+    if getattr(settings.algorithm, "needs_references", False):
+        raise InputError(
+            f"algorithm={settings.algorithm_name} learns to write references, and prompt {lacking.id} has "
+            f"none. The task prompts takes them from a column of yours: task.references_column="
+        )
     for key, parts, table in (("reward", settings.reward, REWARDS), ("metrics", settings.metrics, METRICS)):
         for part in parts:
             if getattr(find(key, part.name, table), "needs_references", False):

@@ -10,8 +10,8 @@ from typing import Any
 
 from contracts.errors import InputError
 
-# What may differ when a run goes on: how long it runs, what it writes and where, on which machines, and
-# how much of them it takes. Everything else shapes the results: changed half-way, the curve would be of two
+# What may differ when a run goes on: how long it runs, what it writes and where, and how much of a machine
+# it takes. Everything else shapes the results: changed half-way, the curve would be of two
 # different runs.
 MAY_CHANGE = (
     "iterations",
@@ -23,7 +23,6 @@ MAY_CHANGE = (
     "output_dir",
     "tracking",
     "reward_servers",
-    "cluster",
     "rollout.num_workers",
     "rollout.num_threads",
     "rollout.max_concurrent",

@@ -23,7 +23,7 @@ def run(argv: Sequence[str]) -> int:
         InputError: an unknown name or option, a file that can't be used, a sample that can't be scored.
     """
     arguments = _parser().parse_args(argv)
-    kind, part = _part(arguments.name, _options(arguments.option))
+    kind, part = _part(arguments.name, _options(arguments.option), arguments.reward)
     samples = read_samples(Path(arguments.predictions), arguments.references and Path(arguments.references))
     if needs_references(kind, part) and not all(sample.references for sample in samples):
         raise InputError(
@@ -73,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
         help='lines {"prediction": "…"}; prompt, meta optional',
     )
     parser.add_argument("--references", metavar="FILE", help='lines {"references": ["…"]}, in the same order')
+    parser.add_argument("--reward", action="store_true", help="the reward, where a metric has its name too")
     parser.add_argument("--json", action="store_true", help="print JSON, every row included")
     parser.add_argument(
         "--option",
@@ -100,17 +101,18 @@ def _options(given: Sequence[str]) -> dict[str, Any]:
     return options
 
 
-def _part(name: str, options: Mapping[str, Any]) -> tuple[str, Part]:
-    """The component, and whether it is a metric or a reward; a metric wins where a name is both."""
+def _part(name: str, options: Mapping[str, Any], as_reward: bool) -> tuple[str, Part]:
+    """The component, and whether it is a metric or a reward; where a name is both, a metric unless asked."""
     if ":" in name:
-        kind = "metric" if hasattr(find("metric", name, {}), "compute") else "reward"
+        is_metric = hasattr(find("metric", name, {}), "compute")
     elif name in METRICS or name in REWARDS:
-        kind = "metric" if name in METRICS else "reward"
+        is_metric = name in METRICS
     else:
         near = did_you_mean(name, METRICS.keys() | REWARDS.keys())
         raise InputError(
             f"{name}: no such metric or reward{near}\nA class of your own is written package.module:Class."
         )
+    kind = "metric" if is_metric and not as_reward else "reward"
     (part,) = parts({"name": name, "options": dict(options)}, where=kind)
     check_parts(kind, [part])
     return kind, part
@@ -133,9 +135,8 @@ def _reward_values(part: Part, samples: Sequence[Sample]) -> dict[str, MetricVal
 
 def _json_lines(path: Path, required: str) -> list[dict[str, Any]]:
     try:
-        lines = path.read_text(encoding="utf-8").split(
-            "\n"
-        )  # splitlines() also splits inside texts, at U+2028
+        # splitlines() would also split inside texts, at U+2028
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: can't be read as text: {error}") from None
     rows = [_row(path, number, line, required) for number, line in enumerate(lines, start=1) if line.strip()]

@@ -14,7 +14,7 @@ from contracts.rollout import Sampling
 from contracts.settings import Settings
 from learner.algorithms import ALGORITHMS
 from learner.algorithms.base import METHODS as ALGORITHM_METHODS
-from learner.algorithms.base import Algorithm
+from learner.algorithms.base import Algorithm, Masks
 from learner.settings import LearnerSettings, ModelSettings
 from reward_servers.rewards import REWARDS
 from reward_servers.server import check_parts
@@ -25,6 +25,7 @@ from services.tasks.base import METHODS as TASK_METHODS
 from services.tasks.base import Task
 from services.tracking import TrackingSettings
 
+DRAWN_AS = ("max_tokens", "min_tokens", "temperature", "top_k", "top_p", "stop")
 TABLES = {"algorithm": (ALGORITHMS, ALGORITHM_METHODS), "task": (TASKS, TASK_METHODS)}
 
 
@@ -38,6 +39,8 @@ class EvaluationSettings(Settings):
     temperature: float | None = Field(default=None, ge=0)  # 0: greedy
     top_k: int | None = Field(default=None, ge=0)
     top_p: float | None = Field(default=None, gt=0, le=1)
+    num_beams: int = Field(default=1, ge=1)  # more than one: beam search, with temperature=0
+    masked: bool = False  # NLPO: sample within the mask, as rollouts do; the exported model has none
 
 
 def _component(value: Any, info: ValidationInfo) -> Any:
@@ -132,7 +135,29 @@ class RunSettings(Settings):
                 f"evaluation: min_tokens={sampling.min_tokens} exceeds max_tokens={sampling.max_tokens}; "
                 f"what evaluation leaves open is taken from rollout"
             )
+        self._check_algorithm()
         return self
+
+    def _check_algorithm(self) -> None:
+        """What an algorithm asks of the rest."""
+        name = self.algorithm_name
+        if self.group_size < 2 and hasattr(self.algorithm, "default_group_size"):
+            raise ValueError(
+                f"algorithm={name} measures a response against the others of its prompt: got "
+                f"rollout.group_size={self.group_size}, expected 2 or more"
+            )
+        if self.evaluation.masked and not isinstance(self.algorithm, Masks):
+            raise ValueError(f"evaluation.masked=true asks for a mask, and algorithm={name} has none")
+        if self.evaluation.num_beams > 1 and self.evaluation.temperature != 0:
+            raise ValueError(
+                f"evaluation.num_beams={self.evaluation.num_beams} is beam search, which draws nothing: "
+                "expected evaluation.temperature=0 with it"
+            )
+
+    @property
+    def group_size(self) -> int:
+        """Rollouts of each prompt: what was asked for, or what the algorithm needs."""
+        return self.rollout.group_size or int(getattr(self.algorithm, "default_group_size", 1))
 
     @property
     def algorithm_name(self) -> str:
@@ -144,8 +169,10 @@ class RunSettings(Settings):
 
     def sampling(self, evaluating: bool = False) -> Sampling:
         """How tokens are drawn: as `rollout` says, or with what `evaluation` puts in its place."""
-        chosen = {name: getattr(self.rollout, name) for name in Sampling.__dataclass_fields__}
+        chosen: dict[str, Any] = {name: getattr(self.rollout, name) for name in DRAWN_AS}
+        chosen["masked"] = isinstance(self.algorithm, Masks)
         if evaluating:
+            chosen |= {"num_beams": 1, "masked": False}
             own = self.evaluation.model_dump(include=set(chosen), exclude_none=True)
             chosen |= own
         return Sampling(**chosen)

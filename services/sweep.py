@@ -15,6 +15,7 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.errors import HydraException
 
 from contracts.errors import InputError
+from services import preflight
 from services.compose import parse, run_settings
 from services.run_folder import RunFolder
 
@@ -44,6 +45,8 @@ def run(argv: list[str]) -> int:
         InputError: any of the jobs is wrong; then none was started.
     """
     planned = jobs(argv)
+    for job in planned:
+        preflight.check(run_settings(list(job.overrides)))
     codes = [_start(job, number, len(planned)) for number, job in enumerate(planned, start=1)]
     _print_table(planned, codes)
     return next((code for code in codes if code != 0), 0)

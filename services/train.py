@@ -18,6 +18,7 @@ from services.tracking import Status, Tracker
 
 if TYPE_CHECKING:
     from services.controller import Clients, Controller
+    from services.demonstrations import Demonstrate
     from services.interrupts import StopRequest
 
 EXIT_INTERRUPTED = 130
@@ -57,10 +58,13 @@ def train(settings: RunSettings) -> int:
     try:
         interrupted = _run_on_cluster(settings, folder, tracker, console)
         status = "KILLED" if interrupted else "FINISHED"
+    except KeyboardInterrupt:
+        status = "KILLED"
+        raise
     finally:
         console.stop()
         with contextlib.suppress(InputError):  # too early for a report
-            _finish_report(folder, tracker)
+            finish_report(folder, tracker)
         tracker.finish(status)
     _say_what_is_where(settings, folder, tracker, interrupted)
     return EXIT_INTERRUPTED if interrupted else 0
@@ -77,7 +81,9 @@ def _run_on_cluster(settings: RunSettings, folder: RunFolder, tracker: Tracker, 
         stop.install()  # after Ray, which sets handlers of its own
         try:
             with launch.service(settings, lambda text: console.note(text, "warning")) as clients:
-                controller(settings, clients, folder, tracker, console, stop).run()
+                loop = controller(settings, clients, folder, tracker, console, stop)
+                stop.hold()
+                loop.run()
             return False
         except Interrupted:
             return True
@@ -99,12 +105,13 @@ def controller(
     from services.leasing import LeaseSource, PromptTokens
     from services.preflight import prompts_of
 
-    to_tokens = PromptTokens(load_tokenizer(settings), settings.rollout.max_prompt_tokens)
+    tokenizer = load_tokenizer(settings)
+    to_tokens = PromptTokens(tokenizer, settings.rollout.max_prompt_tokens)
     source = LeaseSource(
         prompts_of(settings, "train"),
         to_tokens,
         settings.sampling(),
-        group_size=settings.rollout.group_size,
+        group_size=settings.group_size,
         seed=settings.seed,
     )
 
@@ -121,7 +128,15 @@ def controller(
         tracker=tracker,
         console=console,
         stop=stop,
+        demonstrate=None if settings.algorithm.online else _demonstrations(settings, tokenizer),
     )
+
+
+def _demonstrations(settings: RunSettings, tokenizer: object) -> "Demonstrate":
+    from services.demonstrations import Demonstrations
+
+    loss_on = getattr(settings.algorithm, "loss_on", "response")
+    return Demonstrations(tokenizer, settings.rollout.max_tokens, loss_on)
 
 
 def log_to(file: Path, console: Console) -> None:
@@ -152,7 +167,9 @@ def load_tokenizer(settings: RunSettings) -> object:
     from transformers import AutoTokenizer
 
     model = settings.model
-    return AutoTokenizer.from_pretrained(model.tokenizer or model.path, revision=model.revision)
+    if model.tokenizer is not None:  # the revision is the model's
+        return AutoTokenizer.from_pretrained(model.tokenizer)
+    return AutoTokenizer.from_pretrained(model.path, revision=model.revision)
 
 
 def _start_tracker(settings: RunSettings, folder: RunFolder) -> Tracker:
@@ -166,11 +183,13 @@ def _start_tracker(settings: RunSettings, folder: RunFolder) -> Tracker:
     return tracker
 
 
-def _finish_report(folder: RunFolder, tracker: Tracker) -> None:
+def finish_report(folder: RunFolder, tracker: Tracker) -> None:
+    """Write the report and hand it to the tracker, with the curves where there are any yet."""
     from services.report import write_report
 
     tracker.log_artifact(write_report(folder))
-    tracker.log_artifact(folder.curves)
+    if folder.curves.exists():
+        tracker.log_artifact(folder.curves)
 
 
 def _is_done(folder: RunFolder, settings: RunSettings) -> bool:

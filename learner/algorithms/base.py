@@ -6,9 +6,9 @@ micro-batch, flat.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from pydantic import Field
 
@@ -18,13 +18,17 @@ from learner.kl_control import KLSettings
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from contracts.rollout import MaskRule, Rollout
+
 
 class OptimizerSettings(Settings):
-    """AdamW; biases and norms never decay."""
+    """AdamW, or RMSprop as A2C was published with; biases and norms never decay."""
 
+    name: Literal["adamw", "rmsprop"] = "adamw"
     weight_decay: float = Field(default=1e-6, ge=0)
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.999, ge=0, lt=1)
+    alpha: float = Field(default=0.99, ge=0, lt=1)  # rmsprop: smoothing of the squared gradient
     eps: float = Field(default=1e-8, gt=0)
 
 
@@ -33,9 +37,10 @@ class CreditInputs:
     """One batch of scored rollouts; `rewards_BT` are the task's, without the KL penalty."""
 
     rewards_BT: Tensor
-    kl_BT: Tensor  # log π_old - log π_ref, the sampled token's
+    kl_BT: Tensor  # the estimate of KL(π_old‖π_ref) that the settings ask for; 0 where KL is in the loss
     values_BT: Tensor
     mask_BT: Tensor
+    groups_B: Tensor  # rollouts of one prompt share a number
     kl_coefficient: float
 
 
@@ -56,7 +61,17 @@ class LossInputs:
     values_N: Tensor
     old_values_N: Tensor
     entropies_N: Tensor | None
+    kl_N: Tensor | None  # the KL term of the loss, with its gradient; None: no such term
+    rows_N: Tensor  # which of the micro-batch's responses each token belongs to: 0, 0, 0, 1, 1 …
+    lengths_N: Tensor  # tokens of that response
     num_tokens: int  # of the whole minibatch: the denominator, so that splitting changes nothing
+    num_rollouts: int  # of the whole minibatch
+    max_tokens: int  # that a response may have
+    kl_coefficient: float = 0.0
+    # Truncated weights of tokens, and of whole responses, that were drawn from another distribution than
+    # π_old, see `learner.behavior=importance`
+    importance_N: Tensor | None = None
+    importance_B: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +83,40 @@ class LossOutput:
 
 
 class Algorithm(Protocol):
-    """A settings class with these fields and methods; its defaults are the published method."""
+    """A settings class with these fields and methods; its defaults are the published method.
 
-    learning_rate: float
-    critic_learning_rate: float | None
-    num_epochs: int
-    minibatch_size: int | None
-    max_grad_norm: float | None
-    target_kl: float | None
-    optimizer: OptimizerSettings
-    kl: KLSettings
+    The properties up to `kl` are its options.
+    """
+
+    @property
+    def learning_rate(self) -> float: ...
+
+    @property
+    def critic_learning_rate(self) -> float | None: ...  # None: learning_rate
+
+    @property
+    def num_epochs(self) -> int: ...
+
+    @property
+    def minibatch_size(self) -> int | None: ...  # rollouts; None: the whole batch
+
+    @property
+    def max_grad_norm(self) -> float | None: ...  # None: no clipping
+
+    @property
+    def target_kl(self) -> float | None: ...  # stops the epochs; the loss then says `approx_kl`
+
+    @property
+    def optimizer(self) -> OptimizerSettings: ...
+
+    @property
+    def kl(self) -> KLSettings: ...
 
     @property
     def online(self) -> bool: ...  # scores rollouts (old log-probabilities, values, reference) first
+
+    @property
+    def uses_critic(self) -> bool: ...
 
     @property
     def needs_entropy(self) -> bool: ...  # with its gradient
@@ -90,6 +126,26 @@ class Algorithm(Protocol):
     def prepare_minibatch(self, advantages_N: Tensor) -> Tensor: ...  # over the whole minibatch
 
     def loss(self, inputs: LossInputs) -> LossOutput: ...
+
+
+@runtime_checkable
+class Masks(Protocol):
+    """What an algorithm has besides, whose rollouts a mask model restricts (NLPO)."""
+
+    def mask_rule(self) -> MaskRule: ...
+
+    def syncs_mask(self, version: int) -> bool: ...  # whether the mask becomes a copy of that version
+
+    def renormalizes(self) -> bool: ...  # False: ratios are the whole softmax's, as RL4LMs has it
+
+
+@runtime_checkable
+class Selects(Protocol):
+    """What an algorithm has besides that trains on some of its rollouts only."""
+
+    def select(
+        self, rollouts: Sequence[Rollout], elite: Sequence[Rollout]
+    ) -> tuple[list[Rollout], list[Rollout]]: ...  # (to train on now, to keep for later)
 
 
 METHODS = ("credit", "prepare_minibatch", "loss")

@@ -1,44 +1,29 @@
-"""Supervised fine-tuning: the log-likelihood of the response and its end-of-sequence token, nothing else."""
+"""Supervised fine-tuning on references: the log-likelihood of the response and its end-of-sequence token."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import model_validator
 
-from contracts.settings import Settings
-from learner.algorithms.base import Credit, CreditInputs, LossInputs, LossOutput, OptimizerSettings
-from learner.kl_control import KLSettings
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from learner.algorithms.imitation import Imitation
 
 
-class Supervised(Settings):
-    learning_rate: float = Field(default=1e-5, gt=0)
-    critic_learning_rate: float | None = None  # there is no critic to train
-    num_epochs: int = Field(default=1, ge=1)
-    minibatch_size: int | None = Field(default=32, ge=1)
-    max_grad_norm: float | None = Field(default=1.0, gt=0)
-    target_kl: float | None = None
-    optimizer: OptimizerSettings = OptimizerSettings(weight_decay=0.0)
-    kl: KLSettings = KLSettings(coefficient=0.0)
+class Supervised(Imitation):
+    needs_references: ClassVar[bool] = True
+
+    # text: prompt tokens count, too, and no end is taught, as RL4LMs has it for causal models
+    loss_on: Literal["response", "text"] = "response"
+
+    @model_validator(mode="after")
+    def _no_reference(self) -> Supervised:
+        if self.kl.coefficient or self.kl.target:
+            raise ValueError(
+                f"got kl.coefficient={self.kl.coefficient} and kl.target={self.kl.target}; supervised "
+                "fine-tuning has no reference to stay near: expected kl.coefficient=0 and no target"
+            )
+        return self
 
     @property
     def online(self) -> bool:
         return False
-
-    @property
-    def needs_entropy(self) -> bool:
-        return False
-
-    def credit(self, inputs: CreditInputs) -> Credit:
-        return Credit(inputs.rewards_BT, inputs.rewards_BT)
-
-    def prepare_minibatch(self, advantages_N: Tensor) -> Tensor:
-        return advantages_N
-
-    def loss(self, inputs: LossInputs) -> LossOutput:
-        """-Σ log π(token) / num_tokens."""
-        loss = -inputs.logprobs_N.sum() / inputs.num_tokens
-        return LossOutput(loss, {"loss/policy": loss.detach()})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from contracts.errors import LearnerError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -46,3 +48,19 @@ def whiten(values_N: Tensor, eps: float = 1e-8) -> Tensor:
     centred = values_N.double() - values_N.double().mean()
     scale = centred.std() + eps if values_N.numel() > 1 else 1.0
     return (centred / scale).to(values_N.dtype)
+
+
+def require_finite(values_BT: Tensor, mask_BT: Tensor, what: str) -> None:
+    """A single NaN would turn every weight into NaN at the next step.
+
+    Raises:
+        LearnerError: an entry within the mask is infinite or NaN.
+    """
+    finite_BT = values_BT.isfinite() | ~mask_BT.bool()
+    if not bool(finite_BT.all()):
+        row, column = (~finite_BT).nonzero()[0].tolist()
+        raise LearnerError(
+            f"{what}: got {float(values_BT[row, column])} for token {column} of rollout {row} of the batch; "
+            "finite numbers are expected. The weights are still those of the iteration before; look at the "
+            "rewards and at loss/value of the iterations before this one"
+        )

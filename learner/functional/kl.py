@@ -13,6 +13,14 @@ def k1(logprobs_N: Tensor, other_logprobs_N: Tensor) -> Tensor:
     return logprobs_N - other_logprobs_N
 
 
+def k2(logprobs_N: Tensor, other_logprobs_N: Tensor) -> Tensor:
+    """½ (log π(a) - log ρ(a))²: a little biased, never negative, and with the right gradient in a loss.
+
+    Schulman 2020, "Approximating KL divergence".
+    """
+    return 0.5 * (logprobs_N - other_logprobs_N).square()
+
+
 def k3(logprobs_N: Tensor, other_logprobs_N: Tensor) -> Tensor:
     """r - 1 - log r with r = ρ/π: unbiased for KL(π‖ρ) where a ~ π, never negative.
 
@@ -21,3 +29,20 @@ def k3(logprobs_N: Tensor, other_logprobs_N: Tensor) -> Tensor:
     """
     log_ratio = other_logprobs_N - logprobs_N
     return log_ratio.expm1() - log_ratio  # exp() - 1 would drown a drift of 1e-4 in rounding
+
+
+def exact_gradient_kl(logprobs_N: Tensor, old_logprobs_N: Tensor, ref_logprobs_N: Tensor) -> Tensor:
+    """ρ (log π - log π_ref) with ρ = π/π_old inside the graph: unbiased for KL(π‖π_ref) under tokens of
+    π_old, and so is its gradient, E_old[ρ ∇log π (log π - log π_ref + 1)].
+
+    Without ρ the expected gradient at π = π_old is E[∇log π] = 0: no force at all. From trl-textworld.
+    """
+    return (logprobs_N - old_logprobs_N).exp() * (logprobs_N - ref_logprobs_N)
+
+
+def forward_kl(logprobs_N: Tensor, old_logprobs_N: Tensor, ref_logprobs_N: Tensor) -> Tensor:
+    """(π_ref/π_old) (log π_ref - log π): unbiased for KL(π_ref‖π) under tokens of π_old.
+
+    It covers the reference's modes instead of seeking one, a remedy for collapse.
+    """
+    return (ref_logprobs_N - old_logprobs_N).exp() * (ref_logprobs_N - logprobs_N)

@@ -1,12 +1,45 @@
 """Log-probabilities of chosen tokens without keeping a whole vocabulary of logits in memory."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from learner.functional.support import unpack_bits
+
+Result = TypeVar("Result")
+
 Head = Callable[[Tensor], Tensor]  # hidden (N, H) -> logits (N, V)
+
+
+@dataclass(frozen=True, slots=True)
+class Restriction:
+    """What separates the distribution that was sampled from from the whole softmax.
+
+    Both sides of a ratio or a KL take the same one, so that they speak of the same set of actions.
+    """
+
+    temperature: float = 1.0
+    bits_NW: Tensor | None = None  # the tokens that could be drawn; None: all
+
+    def rows(self, start: int, stop: int) -> "Restriction":
+        bits = None if self.bits_NW is None else self.bits_NW[start:stop]
+        return Restriction(self.temperature, bits)
+
+    def __call__(self, logits_NV: Tensor) -> Tensor:
+        """Logits of the restricted distribution; a token outside gets -inf, and no gradient."""
+        logits_NV = logits_NV.float()
+        if self.temperature != 1.0:
+            logits_NV = logits_NV / self.temperature
+        if self.bits_NW is None:
+            return logits_NV
+        return logits_NV.masked_fill(~unpack_bits(self.bits_NW, logits_NV.shape[-1]), -torch.inf)
+
+
+WHOLE = Restriction()
 
 
 def token_logprobs(
@@ -17,8 +50,9 @@ def token_logprobs(
     vocab_size: int,
     logits_budget: int,
     with_entropy: bool,
+    restriction: Restriction = WHOLE,
 ) -> tuple[Tensor, Tensor | None]:
-    """log softmax(head(h))[target], and the entropy of softmax(head(h)), a token.
+    """log π(target), and the entropy of π, a token; π = softmax(head(h)), restricted and renormalised.
 
     When the N × V logits exceed `logits_budget` numbers they are made in chunks of rows, and made
     again in the backward pass, so that memory is set by the budget and not by the vocabulary.
@@ -26,43 +60,47 @@ def token_logprobs(
     Returns:
         (logprobs_N, entropies_N or None), in float32.
     """
-    rows = max(1, logits_budget // vocab_size)
-    if hidden_NH.shape[0] <= rows:
-        return _chunk_logprobs(hidden_NH, targets_N, head, with_entropy)
-    parts = [
-        _recomputed(hidden_NH[start : start + rows], targets_N[start : start + rows], head, with_entropy)
-        for start in range(0, hidden_NH.shape[0], rows)
-    ]
+    chunks = list(row_chunks(hidden_NH.shape[0], vocab_size, logits_budget))
+    if len(chunks) == 1:
+        return _chunk_logprobs(hidden_NH, targets_N, head, with_entropy, restriction)
+    parts = []
+    for a, b in chunks:
+        rows = restriction.rows(a, b)
+        parts.append(recomputed(_chunk_logprobs, hidden_NH[a:b], targets_N[a:b], head, with_entropy, rows))
     logprobs_N = torch.cat([logprobs for logprobs, _ in parts])
     return logprobs_N, torch.cat([e for _, e in parts if e is not None]) if with_entropy else None
 
 
-def _recomputed(
-    hidden_NH: Tensor, targets_N: Tensor, head: Head, with_entropy: bool
-) -> tuple[Tensor, Tensor | None]:
+def row_chunks(num_rows: int, vocab_size: int, logits_budget: int) -> Iterator[tuple[int, int]]:
+    """(start, stop) of parts whose logits fit the budget.
+
+    >>> list(row_chunks(5, vocab_size=10, logits_budget=20))
+    [(0, 2), (2, 4), (4, 5)]
+    """
+    rows = max(1, logits_budget // vocab_size)
+    for start in range(0, max(num_rows, 1), rows):
+        yield start, min(start + rows, num_rows)
+
+
+def recomputed(function: Callable[..., Result], *arguments: object) -> Result:
+    """Call it, and in the backward pass call it again instead of having kept what it made."""
     if not torch.is_grad_enabled():
-        return _chunk_logprobs(hidden_NH, targets_N, head, with_entropy)
+        return function(*arguments)
     # There is no dropout in a head, so the random state needs no keeping.
-    result: tuple[Tensor, Tensor | None] = checkpoint(
-        _chunk_logprobs,
-        hidden_NH,
-        targets_N,
-        head,
-        with_entropy,
-        use_reentrant=False,
-        preserve_rng_state=False,
-    )
+    result: Result = checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
     return result
 
 
 def _chunk_logprobs(
-    hidden_NH: Tensor, targets_N: Tensor, head: Head, with_entropy: bool
+    hidden_NH: Tensor, targets_N: Tensor, head: Head, with_entropy: bool, restriction: Restriction
 ) -> tuple[Tensor, Tensor | None]:
-    logits_NV = head(hidden_NH).float()
+    logits_NV = restriction(head(hidden_NH))
     if not with_entropy:
         # gather - logsumexp keeps one N × V array for the backward pass; log_softmax would keep two
         chosen_N = logits_NV.gather(-1, targets_N[:, None]).squeeze(-1)
         return chosen_N - logits_NV.logsumexp(-1), None
     logprobs_NV = logits_NV.log_softmax(-1)
-    entropies_N = -(logprobs_NV.exp() * logprobs_NV).sum(-1)
+    # 0 · -inf is NaN, and so is its gradient: outside the support put 0 in place of the logarithm
+    finite_NV = logprobs_NV.masked_fill(logits_NV.isneginf(), 0.0)
+    entropies_N = -(logprobs_NV.exp() * finite_NV).sum(-1)
     return logprobs_NV.gather(-1, targets_N[:, None]).squeeze(-1), entropies_N

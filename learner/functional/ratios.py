@@ -1,4 +1,4 @@
-"""The clipped surrogate of PPO and the clipped value loss."""
+"""Surrogates of the policy gradient by probability ratios, and the clipped value loss."""
 
 from __future__ import annotations
 
@@ -8,24 +8,60 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def clipped_surrogate(ratio_N: Tensor, advantages_N: Tensor, clip_range: float) -> Tensor:
+def clipped_surrogate(
+    ratio_N: Tensor,
+    advantages_N: Tensor,
+    clip_range: float,
+    *,
+    clip_range_high: float | None = None,
+    dual_clip: float | None = None,
+) -> Tensor:
     """-min(ρA, clip(ρ, 1-ε, 1+ε)A) a token; Schulman et al. 2017 (arXiv 1707.06347), eq. 7, as a loss.
 
     Example: ρ = 2, A = 1, ε = 0.2 gives -1.2: the gain stops at 1.2, and so does the gradient.
+
+    Args:
+        clip_range_high: the upper range where it is wider (DAPO's clip-higher, arXiv 2503.14476).
+        dual_clip: for A < 0 the loss stops at c·|A|, however large the ratio (Ye et al. 2020,
+            arXiv 1912.09729, eq. 5).
     """
-    clipped_N = ratio_N.clamp(1.0 - clip_range, 1.0 + clip_range)
-    return -(ratio_N * advantages_N).minimum(clipped_N * advantages_N)
+    clipped_N = ratio_N.clamp(1.0 - clip_range, 1.0 + (clip_range_high or clip_range))
+    gain_N = (ratio_N * advantages_N).minimum(clipped_N * advantages_N)
+    if dual_clip is not None:
+        gain_N = gain_N.where(advantages_N >= 0, gain_N.maximum(dual_clip * advantages_N))
+    return -gain_N
 
 
-def value_loss(values_N: Tensor, old_values_N: Tensor, returns_N: Tensor, clip_range: float | None) -> Tensor:
+def value_loss(
+    values_N: Tensor,
+    old_values_N: Tensor,
+    returns_N: Tensor,
+    clip_range: float | None,
+    *,
+    pessimistic: bool = False,
+    huber_delta: float | None = None,
+) -> Tensor:
     """(R - V)² a token, without ½.
 
     With a clip range, V is held within that distance of the value at sampling time (RL4LMs' and
-    Stable-Baselines3's form: no maximum of the clipped and the unclipped loss).
+    Stable-Baselines3's form).
+
+    Args:
+        pessimistic: the larger of the clipped and the unclipped loss (OpenRL's and trl's form).
+        huber_delta: quadratic up to this error, linear beyond: e² or δ(2|e| - δ).
     """
-    if clip_range is not None:
-        values_N = old_values_N + (values_N - old_values_N).clamp(-clip_range, clip_range)
-    return (returns_N - values_N).square()
+
+    def error(values_N: Tensor) -> Tensor:
+        e_N = returns_N - values_N
+        if huber_delta is None:
+            return e_N.square()
+        linear_N = huber_delta * (2 * e_N.abs() - huber_delta)
+        return e_N.square().where(e_N.abs() <= huber_delta, linear_N)
+
+    if clip_range is None:
+        return error(values_N)
+    clipped_N = old_values_N + (values_N - old_values_N).clamp(-clip_range, clip_range)
+    return error(clipped_N).maximum(error(values_N)) if pessimistic else error(clipped_N)
 
 
 def explained_variance(values_N: Tensor, returns_N: Tensor) -> float:

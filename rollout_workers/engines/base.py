@@ -45,6 +45,7 @@ class Engine(Protocol):
     """Requests go in one by one and come out finished one by one; weights change between two steps."""
 
     weight_version: int
+    mask_version: int | None  # of the weights that the mask model holds; None: there is no mask model
     num_generated: int  # tokens since the start: a worker that hangs stops counting
 
     def add(self, request: Request) -> None: ...
@@ -60,6 +61,10 @@ class Engine(Protocol):
 
     def load_weights(self, manifest: WeightManifest, arrays: Arrays) -> None:
         """Replace the weights. Tokens sampled from now on carry `manifest.version`."""
+        ...
+
+    def load_mask(self, manifest: WeightManifest, arrays: Arrays) -> None:
+        """Replace the mask model's weights with those of version `manifest.mask_version` (NLPO)."""
         ...
 
     def score(self, probe: Probe) -> tuple[float, ...]:

@@ -1,36 +1,103 @@
-"""From logits to a token: the warpers, in transformers' and vLLM's order, and a seeded draw."""
+"""From logits to tokens: the warpers, in transformers' and vLLM's order, NLPO's mask, and a seeded draw."""
+
+from collections import defaultdict
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from contracts.rollout import Sampling
+from contracts.rollout import MaskRule, Sampling
+
+NUCLEUS_GUESS = 256  # so many tokens are sorted first; the whole vocabulary only where they are too few
 
 
-def warp(logits_V: Tensor, sampling: Sampling, forbidden: tuple[int, ...]) -> Tensor:
-    """Log-probabilities of the distribution that is sampled from: forbidden tokens out, then
-    temperature, top-k, top-p (Holtzman et al. 2020, the token that crosses p is kept), renormalised.
+def sample(
+    logits_BV: Tensor, samplings: Sequence[Sampling], uniforms_B: Sequence[float]
+) -> tuple[Tensor, Tensor]:
+    """A token of each row, and its log-probability under the distribution that it was drawn from.
 
-    A temperature of 0 asks for the most likely token; the log-probabilities are then unwarped.
+    Args:
+        uniforms_B: one random number in [0, 1) a row: all that a draw depends on besides its own logits.
     """
-    if forbidden:
-        logits_V = logits_V.clone()
-        logits_V[list(forbidden)] = -torch.inf
-    if sampling.temperature > 0:
-        logits_V = logits_V / sampling.temperature
-    if 0 < sampling.top_k < logits_V.shape[-1]:
-        smallest_kept = logits_V.topk(sampling.top_k).values[-1]
-        logits_V = logits_V.masked_fill(logits_V < smallest_kept, -torch.inf)
-    if sampling.top_p < 1.0:
-        sorted_V, order_V = logits_V.softmax(-1).sort(descending=True)
-        dropped_V = order_V[sorted_V.cumsum(-1) - sorted_V >= sampling.top_p]
-        logits_V = logits_V.clone()
-        logits_V[dropped_V] = -torch.inf
-    return logits_V.log_softmax(-1)
+    device = logits_BV.device
+    uniform_B = torch.tensor(uniforms_B, dtype=torch.float64, device=device)
+    alike: dict[tuple[float, int, float], list[int]] = defaultdict(list)
+    for row, sampling in enumerate(samplings):
+        alike[sampling.temperature, sampling.top_k, sampling.top_p].append(row)
+    tokens_B = torch.empty(len(samplings), dtype=torch.long, device=device)
+    logprobs_B = torch.empty(len(samplings), device=device)
+    for rows in alike.values():
+        # The usual case, all rows alike, copies nothing.
+        part = slice(None) if len(alike) == 1 else torch.tensor(rows, device=device)
+        probabilities_BV = warp(logits_BV[part], samplings[rows[0]])
+        drawn_B = draw(probabilities_BV, samplings[rows[0]], uniform_B[part])
+        tokens_B[part] = drawn_B
+        logprobs_B[part] = probabilities_BV.gather(-1, drawn_B[:, None]).squeeze(-1).log()
+    return tokens_B, logprobs_B
 
 
-def draw(logprobs_V: Tensor, sampling: Sampling, generator: torch.Generator) -> int:
-    """One token by the Gumbel-max trick: argmax(log p - log e) with e ~ Exp(1)."""
+def warp(logits_BV: Tensor, sampling: Sampling) -> Tensor:
+    """Probabilities of the distribution that is sampled from: temperature, then top-k, then top-p
+    (Holtzman et al. 2020, the token that crosses p is kept), renormalised.
+
+    A temperature of 0 asks for the most likely token; the probabilities are then unwarped.
+    """
     if sampling.temperature == 0:
-        return int(logprobs_V.argmax())
-    noise_V = torch.empty_like(logprobs_V).exponential_(generator=generator)
-    return int((logprobs_V - noise_V.log()).argmax())
+        return logits_BV.softmax(-1)
+    if sampling.temperature != 1:
+        logits_BV = logits_BV / sampling.temperature
+    if 0 < sampling.top_k < logits_BV.shape[-1]:
+        logits_BV = logits_BV.masked_fill(~_likeliest(logits_BV, sampling.top_k), -torch.inf)
+    probabilities_BV = logits_BV.softmax(-1)
+    if sampling.top_p < 1:
+        probabilities_BV = probabilities_BV.masked_fill(~_nucleus(probabilities_BV, sampling.top_p), 0)
+        probabilities_BV /= probabilities_BV.sum(-1, keepdim=True)
+    return probabilities_BV
+
+
+def draw(probabilities_BV: Tensor, sampling: Sampling, uniform_B: Tensor) -> Tensor:
+    """A token of each row, (B,), by the inverse of its cumulative distribution: the first token at which
+    the probabilities add up to more than the row's random number in [0, 1).
+    """
+    if sampling.temperature == 0:
+        return probabilities_BV.argmax(-1)
+    cumulative_BV = probabilities_BV.cumsum(-1, dtype=torch.float64)
+    # They add up to 1 but for rounding; no draw may fall behind the last token that has a probability.
+    total_B = cumulative_BV[:, -1]
+    threshold_B = torch.minimum(uniform_B * total_B, total_B.nextafter(torch.zeros_like(total_B)))
+    return torch.searchsorted(cumulative_BV, threshold_B[:, None], right=True).squeeze(-1)
+
+
+def forbid_(logits_BV: Tensor, rows: Sequence[bool], tokens: Sequence[int]) -> Tensor:
+    """Take `tokens` out of the marked rows, in place; returns the same tensor."""
+    if any(rows):
+        columns = torch.tensor(tokens, device=logits_BV.device)
+        marked_B1 = torch.tensor(rows, device=logits_BV.device)[:, None]
+        logits_BV[:, columns] = logits_BV[:, columns].masked_fill(marked_B1, -torch.inf)
+    return logits_BV
+
+
+def allowed(mask_logits_BV: Tensor, rule: MaskRule) -> Tensor:
+    """NLPO's mask: the tokens that the mask model finds likely, (B, V) bool (Ramamurthy et al. 2023, § 4)."""
+    if rule.top_k is not None:
+        return _likeliest(mask_logits_BV, max(rule.top_k, rule.min_tokens_to_keep))
+    assert rule.top_p is not None
+    return _nucleus(mask_logits_BV.softmax(-1), rule.top_p, rule.min_tokens_to_keep)
+
+
+def _likeliest(scores_BV: Tensor, count: int) -> Tensor:
+    """The `count` tokens with the highest scores, and those that equal the last of them."""
+    smallest_kept_B1 = scores_BV.topk(min(count, scores_BV.shape[-1])).values[:, -1:]
+    return scores_BV >= smallest_kept_B1
+
+
+def _nucleus(probabilities_BV: Tensor, top_p: float, at_least: int = 1) -> Tensor:
+    """The smallest set of tokens whose probability reaches `top_p`, and never fewer than `at_least`."""
+    vocab_size = probabilities_BV.shape[-1]
+    guess = min(max(NUCLEUS_GUESS, at_least), vocab_size)
+    sorted_BK, tokens_BK = probabilities_BV.topk(guess)
+    if guess < vocab_size and bool((sorted_BK.sum(-1) < top_p).any()):
+        sorted_BK, tokens_BK = probabilities_BV.sort(descending=True)
+    kept_BK = sorted_BK.cumsum(-1) - sorted_BK < top_p
+    kept_BK[:, :at_least] = True
+    return torch.zeros_like(probabilities_BV, dtype=torch.bool).scatter(-1, tokens_BK, kept_BK)

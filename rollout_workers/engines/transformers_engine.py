@@ -1,185 +1,182 @@
-"""Generation with transformers alone: where vLLM is not installed, or does not know the model.
+"""Generation with transformers alone: for encoder-decoder models, which vLLM does not know, and where vLLM is
+not installed.
 
-Requests are taken in groups; a group's prompts are padded on the left and share one key-value
-cache, finished rows leave it, and the next group starts when the last row has left.
+Requests are taken in batches of prompts of similar length; finished rows leave their batch, and the next
+one starts when the last row has left.
 """
 
-from collections import deque
-from dataclasses import dataclass, field
+import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from contracts.rollout import FinishReason
+from contracts.errors import InputError
+from contracts.rollout import MaskRule, Sampling
+from contracts.vocabulary import end_tokens
 from contracts.weights import Probe, WeightManifest
 from rollout_workers.engines.base import Arrays, Generation, Request
+from rollout_workers.engines.beam_search import BeamBatch
+from rollout_workers.engines.decoding import begin, check_cache, decoder_start
 from rollout_workers.engines.dtypes import engine_dtype
-from rollout_workers.engines.sampling import draw, warp
+from rollout_workers.engines.sampled_batch import Mask, SampledBatch
 from rollout_workers.engines.tensors import as_tensor
 from rollout_workers.settings import RolloutSettings
 
 
-@dataclass(slots=True)
-class _Row:
-    """One request in progress."""
-
-    request: Request
-    generator: torch.Generator
-    tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-    num_letters: int = 0  # of the text before the newest token; counted for stop strings only
-
-
 class TransformersEngine:
-    """`rollout_workers.engines.base.Engine` on a Hugging Face causal model."""
+    """`rollout_workers.engines.base.Engine` on a Hugging Face model, causal or encoder-decoder.
 
-    def __init__(self, model: str, tokenizer: str, max_length: int | None, settings: RolloutSettings) -> None:
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+    Of an encoder-decoder model the requests' tokens are the encoder's input, and a generation is what the
+    decoder writes behind its start token. Of the model's generation settings only the end tokens are used.
+    """
 
-        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        dtype = getattr(torch, engine_dtype(settings))
-        self._lm: Any = AutoModelForCausalLM.from_pretrained(model, dtype=dtype)
-        self._lm.to(self._device).eval()
+    def __init__(
+        self,
+        model: str,
+        tokenizer: str,
+        max_length: int | None,
+        settings: RolloutSettings,
+        mask_rule: MaskRule | None = None,
+    ) -> None:
+        from transformers import AutoTokenizer
+
+        self._lm = _load(model, getattr(torch, engine_dtype(settings)))
+        self._mask_lm = None if mask_rule is None else copy.deepcopy(self._lm)
+        self._mask_rule = mask_rule
         self._tokenizer: Any = AutoTokenizer.from_pretrained(tokenizer)
-        self._end_tokens = _end_tokens(self._lm, self._tokenizer)
+        self._end_tokens = end_tokens(self._lm.generation_config.eos_token_id, self._tokenizer.eos_token_id)
         self._max_length = max_length or getattr(self._lm.config, "max_position_embeddings", None)
         self._max_concurrent = settings.max_concurrent
-        self._waiting: deque[Request] = deque()
-        self._rows: list[_Row] = []
-        self._cache: Any = None
-        self._attended = torch.empty(0)  # (B, length so far): 0 for padding
-        self._next_input = torch.empty(0)  # (B, length of the next forward)
+        self._waiting: list[Request] = []
+        self._batch: SampledBatch | BeamBatch | None = None
         self.weight_version = 0
+        self.mask_version: int | None = None if mask_rule is None else 0
         self.num_generated = 0
 
     def add(self, request: Request) -> None:
+        """Raises:
+        InputError: the model or this engine can't do what is asked.
+        """
+        _check_sampling(request.sampling, self._mask_rule)
+        if self._room(request) < 1:
+            raise InputError(
+                f"a prompt of {len(request.tokens)} tokens does not fit the model's window of "
+                f"{self._max_length}: set rollout.max_prompt_tokens to cut prompts"
+            )
         self._waiting.append(request)
 
     @property
     def num_unfinished(self) -> int:
-        return len(self._waiting) + len(self._rows)
+        return len(self._waiting) + (self._batch.num_unfinished if self._batch else 0)
 
     def abort_all(self) -> None:
         self._waiting.clear()
-        self._rows, self._cache = [], None
+        self._batch = None
 
     @torch.inference_mode()
     def step(self) -> list[Generation]:
-        if not self._rows:
-            self._start_group()
-        if not self._rows:
+        if self._batch is None and self._waiting:
+            self._batch = self._start(self._next_requests())
+        if self._batch is None:
             return []
-        positions = (self._attended.cumsum(-1) - 1).clamp(min=0)[:, -self._next_input.shape[1] :]
-        out = self._lm(
-            input_ids=self._next_input,
-            attention_mask=self._attended,
-            position_ids=positions,
-            past_key_values=self._cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        self._cache = out.past_key_values
-        chosen_B = [
-            self._choose(row, logits_V) for row, logits_V in zip(self._rows, out.logits[:, -1], strict=True)
-        ]
-        self.num_generated += len(self._rows)
-        self._next_input = torch.tensor(chosen_B, device=self._device)[:, None]
-        self._attended = torch.cat([self._attended, torch.ones_like(self._next_input)], dim=-1)
-        return self._retire()
+        self.num_generated += self._batch.num_unfinished
+        finished = self._batch.step(self.weight_version)
+        if not self._batch.num_unfinished:
+            self._batch = None
+        return finished
 
     def load_weights(self, manifest: WeightManifest, arrays: Arrays) -> None:
-        parameters = dict(self._lm.named_parameters())
-        with torch.no_grad():
-            for name, array in arrays.items():
-                parameters[name].copy_(as_tensor(array, manifest.dtypes[name]))
+        _copy_into(self._lm, manifest, arrays)
         self.weight_version = manifest.version
+
+    def load_mask(self, manifest: WeightManifest, arrays: Arrays) -> None:
+        if self._mask_lm is None:
+            raise InputError("weights came for a mask model, and the engine was started without a mask_rule")
+        _copy_into(self._mask_lm, manifest, arrays)
+        self.mask_version = manifest.mask_version
 
     @torch.inference_mode()
     def score(self, probe: Probe) -> tuple[float, ...]:
-        tokens = torch.tensor(probe.tokens, device=self._device)
-        logits_LV = self._lm(input_ids=tokens[None], use_cache=False).logits[0, :-1].float()
-        logprobs = logits_LV.log_softmax(-1).gather(-1, tokens[1:, None]).squeeze(-1)
-        return tuple(logprobs.tolist())
-
-    def _start_group(self) -> None:
-        size = min(len(self._waiting), self._max_concurrent)
-        requests = [self._waiting.popleft() for _ in range(size)]
-        if not requests:
-            return
-        self._rows = [_Row(r, torch.Generator(self._device).manual_seed(r.seed % 2**63)) for r in requests]
-        width = max(len(r.tokens) for r in requests)
-        pad = self._tokenizer.pad_token_id or 0
-
-        def left(fill: int, rows: list[list[int]]) -> Tensor:
-            return torch.tensor([[fill] * (width - len(row)) + row for row in rows], device=self._device)
-
-        self._next_input = left(pad, [list(r.tokens) for r in requests])
-        self._attended = left(0, [[1] * len(r.tokens) for r in requests])
-        self._cache = None
-
-    def _choose(self, row: _Row, logits_V: Tensor) -> int:
-        forbidden = self._end_tokens if len(row.tokens) < row.request.sampling.min_tokens else ()
-        logprobs_V = warp(logits_V.float(), row.request.sampling, forbidden)
-        token = draw(logprobs_V, row.request.sampling, row.generator)
-        row.tokens.append(token)
-        row.logprobs.append(float(logprobs_V[token]))
-        row.versions.append(self.weight_version)
-        return token
-
-    def _retire(self) -> list[Generation]:
-        """Take finished rows out of the group and of its cache."""
-        results = [self._result(row) for row in self._rows]
-        kept = [index for index, result in enumerate(results) if result is None]
-        if len(kept) < len(self._rows):
-            self._rows = [self._rows[index] for index in kept]
-            rows = torch.tensor(kept, device=self._device, dtype=torch.long)
-            self._next_input, self._attended = self._next_input[rows], self._attended[rows]
-            if kept:
-                self._cache.batch_select_indices(rows)
-            else:
-                self._cache = None
-        return [result for result in results if result is not None]
-
-    def _result(self, row: _Row) -> Generation | None:
-        sampling = row.request.sampling
-        text = self._text(row) if sampling.stop else ""
-        cut = _stop_string(row, text)
-        length = len(row.request.tokens) + len(row.tokens)
-        if row.tokens[-1] in self._end_tokens or cut is not None:
-            reason = FinishReason.STOP
-        elif len(row.tokens) >= sampling.max_tokens or length == self._max_length:
-            reason = FinishReason.LENGTH
+        tokens = torch.tensor([probe.tokens], device=self._lm.device)
+        if self._lm.config.is_encoder_decoder:
+            # The probe is both: the prompt, and but for its first token the response.
+            start = torch.full_like(tokens[:, :1], decoder_start(self._lm))
+            read = {"input_ids": tokens, "decoder_input_ids": torch.cat([start, tokens[:, 1:-1]], dim=-1)}
         else:
-            return None
-        return Generation(
-            request_id=row.request.id,
-            tokens=tuple(row.tokens),
-            text=self._text(row) if cut is None else text[:cut],
-            logprobs=tuple(row.logprobs),
-            versions=tuple(row.versions),
-            finish_reason=reason,
+            read = {"input_ids": tokens[:, :-1]}
+        logprobs_LV = self._lm(**read, use_cache=False).logits[0].float().log_softmax(-1)
+        return tuple(logprobs_LV.gather(-1, tokens[0, 1:, None]).squeeze(-1).tolist())
+
+    def _next_requests(self) -> list[Request]:
+        """A batch around the request that has waited longest: of its kind, and near it in length."""
+        oldest = self._waiting[0]
+        size = max(1, self._max_concurrent // oldest.sampling.num_beams)
+        alike = [request for request in self._waiting if _kind(request) == _kind(oldest)]
+        alike.sort(key=lambda request: len(request.tokens))
+        first = alike.index(oldest) // size * size
+        chosen = alike[first : first + size]
+        taken = {request.id for request in chosen}
+        self._waiting = [request for request in self._waiting if request.id not in taken]
+        return chosen
+
+    def _start(self, requests: Sequence[Request]) -> SampledBatch | BeamBatch:
+        prompts = [request.tokens for request in requests]
+        max_tokens = [min(request.sampling.max_tokens, self._room(request)) for request in requests]
+        decoding = begin(self._lm, prompts)
+        if requests[0].sampling.num_beams > 1:
+            return BeamBatch(requests, max_tokens, decoding, self._end_tokens, self._text)
+        mask = None
+        if requests[0].sampling.masked and self._mask_rule is not None:
+            mask = Mask(begin(self._mask_lm, prompts), self._mask_rule)
+        return SampledBatch(requests, max_tokens, decoding, mask, self._end_tokens, self._text)
+
+    def _room(self, request: Request) -> int:
+        """How many tokens the model can write for it."""
+        if self._max_length is None:
+            return request.sampling.max_tokens
+        if self._lm.config.is_encoder_decoder:  # prompt and response have a window each
+            return self._max_length if len(request.tokens) <= self._max_length else 0
+        return self._max_length - len(request.tokens)
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+
+def _load(path: str, dtype: torch.dtype) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    config = AutoConfig.from_pretrained(path)
+    check_cache(config)
+    kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    lm = kind.from_pretrained(path, dtype=dtype).eval()
+    if config.is_encoder_decoder:
+        decoder_start(lm)  # refused now rather than at the first request
+    return lm.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def _copy_into(lm: Any, manifest: WeightManifest, arrays: Arrays) -> None:
+    parameters = dict(lm.named_parameters())
+    with torch.no_grad():
+        for name, array in arrays.items():
+            parameters[name].copy_(as_tensor(array, manifest.dtypes[name]))
+
+
+def _kind(request: Request) -> tuple[int, bool]:
+    """Requests that can share a batch: with as many beams, and both or neither under the mask."""
+    return request.sampling.num_beams, request.sampling.masked
+
+
+def _check_sampling(sampling: Sampling, mask_rule: MaskRule | None) -> None:
+    if sampling.masked and mask_rule is None:
+        raise InputError(
+            "masked sampling was asked for, and the engine was started without a mask_rule: "
+            "only runs of algorithm=nlpo have a mask"
         )
-
-    def _text(self, row: _Row) -> str:
-        return str(self._tokenizer.decode(row.tokens, skip_special_tokens=True))
-
-
-def _stop_string(row: _Row, text: str) -> int | None:
-    """Where a stop string begins that the newest token completed; as in vLLM, those that were complete
-    within the first `min_tokens` tokens don't count.
-    """
-    before, row.num_letters = row.num_letters, len(text)
-    if len(row.tokens) <= row.request.sampling.min_tokens:
-        return None
-    stops = row.request.sampling.stop
-    begins = [(text.find(stop, max(0, before + 1 - len(stop))), len(stop)) for stop in stops]
-    found = [(begin + length, begin) for begin, length in begins if begin >= 0]
-    return min(found)[1] if found else None
-
-
-def _end_tokens(lm: Any, tokenizer: Any) -> tuple[int, ...]:
-    configured = lm.generation_config.eos_token_id
-    listed = configured if isinstance(configured, list) else [configured]
-    return tuple({token for token in (*listed, tokenizer.eos_token_id) if token is not None})
+    if sampling.num_beams == 1:
+        return
+    if sampling.temperature != 0 or sampling.masked or sampling.stop:
+        raise InputError(
+            f"beam search with {sampling.num_beams} beams takes temperature 0, no mask and no stop strings; "
+            f"got temperature {sampling.temperature:g}, masked={sampling.masked}, stop={list(sampling.stop)}"
+        )

@@ -10,11 +10,13 @@ from typing import Any
 
 import torch
 
-from contracts.errors import RunError
-from contracts.rollout import FinishReason, Sampling
+from contracts.errors import InputError, RunError
+from contracts.rollout import FinishReason, MaskRule, Sampling
 from contracts.weights import Probe, WeightManifest
 from rollout_workers.engines.base import Arrays, Generation, Request
 from rollout_workers.engines.dtypes import engine_dtype
+from rollout_workers.engines.mask_processor import MASKED
+from rollout_workers.engines.masked_twin import install_mask, twin_arguments
 from rollout_workers.engines.tensors import as_tensor
 from rollout_workers.settings import RolloutSettings
 
@@ -30,9 +32,16 @@ class _Active:
 
 
 class VLLMEngine:
-    """`rollout_workers.engines.base.Engine` on vLLM's own LLMEngine."""
+    """`rollout_workers.engines.base.Engine` on vLLM's own LLMEngine; with a mask rule, its model is a twin."""
 
-    def __init__(self, model: str, tokenizer: str, max_length: int | None, settings: RolloutSettings) -> None:
+    def __init__(
+        self,
+        model: str,
+        tokenizer: str,
+        max_length: int | None,
+        settings: RolloutSettings,
+        mask_rule: MaskRule | None = None,
+    ) -> None:
         prepare_environment()
         on_gpu = torch.cuda.is_available()
         from vllm.engine.arg_utils import EngineArgs
@@ -57,17 +66,28 @@ class VLLMEngine:
                 disable_log_stats=True,
                 generation_config="vllm",  # the run's settings alone decide how tokens are drawn
                 seed=0,
+                **(twin_arguments() if mask_rule else {}),
             )
         )
+        runner = self._engine.model_executor.driver_worker.worker.model_runner
+        if mask_rule:
+            install_mask(runner, mask_rule)
+        self._model: torch.nn.Module = runner.get_model()
         self._tokenizer = self._engine.get_tokenizer()
         self._active: dict[str, _Active] = {}
         self._stashed: list[Generation] = []
         self.weight_version = 0
+        self.mask_version: int | None = None if mask_rule is None else 0
         self.num_generated = 0
 
     def add(self, request: Request) -> None:
-        # The salt keeps a prefix computed by old weights from being reused under new ones.
-        prompt = {"prompt_token_ids": list(request.tokens), "cache_salt": str(self.weight_version)}
+        """Raises:
+        InputError: this engine can't draw tokens as is asked.
+        """
+        _check_sampling(request.sampling, has_mask=self.mask_version is not None)
+        # The salt keeps a prefix computed by old weights, of either model, from being reused under new ones.
+        salt = f"{self.weight_version}/{self.mask_version}"
+        prompt = {"prompt_token_ids": list(request.tokens), "cache_salt": salt}
         key = str(request.id)
         parameters = sampling_parameters(request.sampling, request.seed)
         own_key = self._engine.add_request(key, prompt, parameters)
@@ -91,15 +111,15 @@ class VLLMEngine:
     def load_weights(self, manifest: WeightManifest, arrays: Arrays) -> None:
         for active in self._active.values():
             active.spans.append((self._tokens_so_far(active), manifest.version))
-        runner = self._engine.model_executor.driver_worker.worker.model_runner
-        runner.reload_weights(
-            weights_iterator=(
-                (name, as_tensor(array, manifest.dtypes[name])) for name, array in arrays.items()
-            ),
-            is_checkpoint_format=True,
-        )
-        _repack_tied_head(runner.get_model())
+        policy = self._model if self.mask_version is None else self._model.policy
+        self._reload(policy, manifest, arrays)
         self.weight_version = manifest.version
+
+    def load_mask(self, manifest: WeightManifest, arrays: Arrays) -> None:
+        if self.mask_version is None:
+            raise InputError("weights came for a mask model, and the engine was started without a mask_rule")
+        self._reload(self._model.mask, manifest, arrays)
+        self.mask_version = manifest.mask_version
 
     def score(self, probe: Probe) -> tuple[float, ...]:
         from vllm import SamplingParams
@@ -115,6 +135,14 @@ class VLLMEngine:
                 scored = zip(own.prompt_logprobs[1:], probe.tokens[1:], strict=True)
                 return tuple(entry[token].logprob for entry, token in scored)
         raise RunError("the engine finished its probe without an output")
+
+    def _reload(self, model: torch.nn.Module, manifest: WeightManifest, arrays: Arrays) -> None:
+        """Replace the weights of the engine's model, or of one half of a twin, in place."""
+        from vllm.model_executor.model_loader.reload.inplace import reload_weights
+
+        weights = ((name, as_tensor(array, manifest.dtypes[name])) for name, array in arrays.items())
+        reload_weights(self._engine.vllm_config, model, weights, weights_path=None, is_checkpoint_format=True)
+        _repack_tied_head(model)
 
     def _tokens_so_far(self, active: _Active) -> int:
         state = self._engine.output_processor.request_states[active.own_key]
@@ -161,8 +189,24 @@ def token_versions(spans: list[tuple[int, int]], num_tokens: int) -> tuple[int, 
     return tuple(versions[:num_tokens])
 
 
+def _check_sampling(sampling: Sampling, has_mask: bool) -> None:
+    if sampling.masked and not has_mask:
+        raise InputError(
+            "masked sampling was asked for, and the engine was started without a mask_rule: "
+            "only runs of algorithm=nlpo have a mask"
+        )
+    if sampling.num_beams > 1:
+        raise InputError(
+            f"vLLM has no beam search, and {sampling.num_beams} beams were asked for: "
+            "set rollout.engine=transformers, or one beam"
+        )
+
+
 def sampling_parameters(sampling: Sampling, seed: int) -> Any:
-    """vLLM's parameters for one request; `logprobs=0` asks for the sampled token's own."""
+    """vLLM's parameters for one request; `logprobs=0` asks for the sampled token's own.
+
+    vLLM adds the end tokens: the tokenizer's, and all that the model's generation config names.
+    """
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -177,6 +221,7 @@ def sampling_parameters(sampling: Sampling, seed: int) -> Any:
         logprobs=0,
         detokenize=bool(sampling.stop),
         output_kind=RequestOutputKind.FINAL_ONLY,
+        extra_args=MASKED if sampling.masked else None,
     )
 
 

@@ -7,31 +7,29 @@ A split that the source lacks is cut out of its train split, always the same row
 ninth goes to validation and the tenth to the test, if these are missing; train keeps the rest.
 """
 
-import json
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from contracts.errors import InputError, did_you_mean
 from services.hub import use_cache_if_unreachable
 from services.tasks.base import SPLITS, Split
+from services.tasks.rows import FORMATS, check_columns, read_checked
 
 DataFiles = str | dict[str, str]
-FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 CUT_OUT_OF_TEN: dict[Split, int] = {"validation": 8, "test": 9}
-LINES_READ_AHEAD = 20_000  # read with nothing heavy imported, to refuse what is wrong in them at once
+ROWS_READ_AHEAD = 20_000  # with nothing heavy imported, to refuse what is wrong in them at once
 
 
 def from_files(data_files: DataFiles, split: Split, columns: Sequence[str]) -> Any:
-    """One split of the files as a `datasets.Dataset` that has `columns`.
+    """One split of the files as a `datasets.Dataset` that has `columns`, the first of them with texts.
 
     Raises:
         InputError: a file is missing, empty, of an unknown kind, not JSON at some line, or lacks a column.
     """
     files, path = _file_for(data_files, split)
-    read_checked(path, columns, LINES_READ_AHEAD)
+    read_checked(path, columns, ROWS_READ_AHEAD)
     rows = _read(path, columns)
     check_columns(rows.column_names, columns, f"task.data_files: {path}")
     return rows.select(kept_rows(len(rows), split, files, f"task.data_files={path}"))
@@ -40,7 +38,7 @@ def from_files(data_files: DataFiles, split: Split, columns: Sequence[str]) -> A
 def read_ahead(data_files: DataFiles | None, split: Split, columns: Sequence[str]) -> list[dict[str, Any]]:
     """The first rows of a split, as far as they can be had without `datasets`, whose import takes seconds.
 
-    They are the first that `from_files` gives; none for other formats than JSON Lines.
+    They are the first that `from_files` gives; none of Parquet.
 
     Raises:
         InputError: as `from_files`.
@@ -48,7 +46,7 @@ def read_ahead(data_files: DataFiles | None, split: Split, columns: Sequence[str
     if data_files is None:
         return []
     files, path = _file_for(data_files, split)
-    rows = read_checked(path, columns, LINES_READ_AHEAD)
+    rows = read_checked(path, columns, ROWS_READ_AHEAD)
     kept = kept_rows(len(rows), split, files, f"task.data_files={path}") if rows else []
     return [rows[row] for row in kept]
 
@@ -89,6 +87,13 @@ def hub_splits(name: str, subset: str | None = None, revision: str | None = None
             f"task.path={name} can't be loaded: {type(error).__name__}: {reason}. {remedy}"
         ) from None
     return loaded
+
+
+def expect_files(value: Any) -> Any:
+    """For validators of `DataFiles`: one message instead of one for each kind that it is not."""
+    if value is None or isinstance(value, str | dict):
+        return value
+    raise ValueError("expected a folder, a file, or a mapping of splits to files")
 
 
 def split_files(data_files: DataFiles) -> dict[str, str]:
@@ -143,49 +148,6 @@ def kept_rows(num_rows: int, split: Split, present: Collection[str], where: str)
     return rows
 
 
-def read_checked(path: Path, columns: Sequence[str], max_lines: int | None = None) -> list[dict[str, Any]]:
-    """Refuse a file that is missing, empty, of an unknown kind, or (JSON Lines) wrong at some line.
-
-    Returns: the rows read on the way; none for other formats than JSON Lines.
-
-    Raises:
-        InputError: naming the file, and for JSON the line and column.
-    """
-    if not path.is_file():
-        what = "is a folder, not a file" if path.is_dir() else "does not exist"
-        raise InputError(f"task.data_files: {path} {what}")
-    if path.stat().st_size == 0:
-        raise InputError(f"task.data_files: {path} is empty")
-    if path.suffix not in FORMATS:
-        raise InputError(f"task.data_files: {path}: expected a name that ends in {', '.join(FORMATS)}")
-    if path.suffix != ".jsonl":
-        return []
-    try:
-        with path.open(encoding="utf-8") as file:
-            return _rows_of(islice(file, max_lines), path, columns)
-    except UnicodeDecodeError as error:
-        raise InputError(f"task.data_files: {path} is not UTF-8 text: {error}") from None
-
-
-def check_columns(there: Sequence[str], columns: Sequence[str], where: str) -> None:
-    """Refuse when one of `columns` is missing, naming those there are."""
-    for column in columns:
-        if column not in there:
-            raise InputError(f"{where}: there is no column '{column}'{did_you_mean(column, there)}")
-
-
-def text_at(row: Mapping[str, Any], column: str, where: str) -> str:
-    """The row's text in `column`.
-
-    Raises:
-        InputError: it is no text.
-    """
-    value = row[column]
-    if not isinstance(value, str):
-        raise InputError(f"{where}: expected a text in column '{column}', got {value!r}")
-    return value
-
-
 def _file_for(data_files: DataFiles, split: Split) -> tuple[dict[str, str], Path]:
     """All files by split, and the one that serves this split."""
     files = split_files(data_files)
@@ -193,25 +155,6 @@ def _file_for(data_files: DataFiles, split: Split) -> tuple[dict[str, str], Path
     if source not in files:
         raise InputError(f"task.data_files: there is no train split; there are: {', '.join(files)}")
     return files, Path(files[source])
-
-
-def _rows_of(lines: Iterable[str], path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
-    rows = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        where, shown = f"task.data_files: {path}, line {number}", line.strip()[:60]
-        try:
-            row = json.loads(line.strip())
-        except json.JSONDecodeError as error:
-            raise InputError(f"{where}, column {error.colno}: not JSON: {error.msg}. Got: {shown}") from None
-        if not isinstance(row, dict):
-            raise InputError(f"{where}: expected an object {{…}}, got {shown}")
-        check_columns(list(row), columns, where)
-        rows.append(row)
-    if not rows:
-        raise InputError(f"task.data_files: {path} holds no rows, only blank lines")
-    return rows
 
 
 def _read(path: Path, columns: Sequence[str]) -> Any:

@@ -2,12 +2,13 @@
 
 from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from contracts.rollout import Prompt
 from contracts.settings import Settings
 from services.tasks.base import Split
-from services.tasks.files import DataFiles, check_columns, from_files, hub_splits, read_ahead, text_at
+from services.tasks.files import DataFiles, expect_files, from_files, hub_splits, read_ahead
+from services.tasks.rows import check_columns, text_at
 
 
 class Imdb(Settings):
@@ -20,6 +21,8 @@ class Imdb(Settings):
     data_files: DataFiles | None = None  # with columns text and, if known, label
     seed: int = Field(default=42, ge=0)  # of the shuffle before the hub's data set is divided
     max_words: int | None = Field(default=None, ge=1)  # of the prompt; None: half the review, however long
+
+    _files = field_validator("data_files", mode="before")(expect_files)
 
     def prompts(self, split: Split) -> list[Prompt]:
         rows = (

@@ -2,13 +2,14 @@
 
 from typing import Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 from contracts.settings import Settings, Strings
 from services.tasks.base import Split
-from services.tasks.files import DataFiles, from_files, from_hub, read_ahead, text_at
+from services.tasks.files import DataFiles, expect_files, from_files, from_hub, read_ahead
+from services.tasks.rows import text_at
 
 
 class Prompts(Settings):
@@ -23,6 +24,8 @@ class Prompts(Settings):
     references_column: str | None = None  # a text or a list of texts; None: there are none
     meta_columns: Strings = ()  # what rewards are shown besides
     limit: int | None = Field(default=None, ge=1)  # rows of each split; None: all
+
+    _files = field_validator("data_files", mode="before")(expect_files)
 
     @model_validator(mode="after")
     def _one_source(self) -> "Prompts":

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from tests.learner import seq2seq as encoder_decoders
 from tests.learner.tiny import CONFIGS, make_model
 
 settings.register_profile("unhurried", deadline=None)  # a busy machine keeps no deadlines
@@ -25,3 +26,10 @@ def _one_thread() -> Iterator[None]:
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The folder of each architecture of `CONFIGS`."""
     return {name: make_model(tmp_path_factory.mktemp(name), name) for name in CONFIGS}
+
+
+@pytest.fixture(scope="session")
+def seq2seq(tmp_path_factory: pytest.TempPathFactory) -> dict[encoder_decoders.Name, Path]:
+    """The folder of each encoder-decoder."""
+    make = encoder_decoders.make_model
+    return {name: make(tmp_path_factory.mktemp(name), name) for name in encoder_decoders.NAMES}

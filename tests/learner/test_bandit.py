@@ -22,7 +22,7 @@ def play(learner: Learner, num: int, length: int, reward: Callable[[Sequence[int
     tokens = torch.tensor([PROMPT] * num)
     logprobs = torch.zeros(num, 0)
     for _ in range(length):
-        log_pi = learner.policy.lm(tokens).logits[:, -1].log_softmax(-1)
+        log_pi = learner.pair.lm(tokens).logits[:, -1].log_softmax(-1)
         chosen = log_pi.exp().multinomial(1)
         tokens = torch.cat([tokens, chosen], -1)
         logprobs = torch.cat([logprobs, log_pi.gather(-1, chosen)], -1)
@@ -35,7 +35,7 @@ def play(learner: Learner, num: int, length: int, reward: Callable[[Sequence[int
 
 @torch.no_grad()
 def probability(learner: Learner, token: int) -> float:
-    return float(learner.policy.lm(torch.tensor([PROMPT])).logits[0, -1].softmax(-1)[token])
+    return float(learner.pair.lm(torch.tensor([PROMPT])).logits[0, -1].softmax(-1)[token])
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])

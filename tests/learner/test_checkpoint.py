@@ -1,6 +1,8 @@
 """What is saved continues to the last bit, and what is exported is an ordinary model."""
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,11 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from contracts.errors import LearnerError
+from learner.algorithms.a2c import A2C
 from learner.algorithms.base import Algorithm
+from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
+from learner.algorithms.rejection import RejectionSampling
 from learner.algorithms.supervised import Supervised
 from learner.kl_control import KLSettings
 from learner.learner import Learner
@@ -52,8 +57,45 @@ def test_a_loaded_learner_continues_to_the_last_bit(
     got = [without_times(resumed.update(random_rollouts(10, seed=seed))) for seed in (2, 3)]
     assert got == expected
     assert (resumed.version, resumed.kl_coefficient) == (3, uninterrupted.kl_coefficient)
-    torch.testing.assert_close(snapshot(resumed.policy), snapshot(uninterrupted.policy), atol=0, rtol=0)
+    torch.testing.assert_close(snapshot(resumed.pair), snapshot(uninterrupted.pair), atol=0, rtol=0)
     torch.testing.assert_close(moments(resumed), moments(uninterrupted), atol=0, rtol=0)
+
+
+def test_the_elite_lasts_and_continues(models: dict[str, Path], tmp_path: Path) -> None:
+    algorithm = RejectionSampling(elite_size=3, learning_rate=1e-3, minibatch_size=2)
+    uninterrupted, resumed = (make_learner(models["llama"], algorithm) for _ in range(2))
+    best = replace(random_rollouts(1)[0], reward_parts={"length": 0.25, "distance": math.inf}, lease_id=99)
+    uninterrupted.update([*random_rollouts(8, seed=1), best])
+    uninterrupted.save(str(tmp_path))
+    resumed.load(str(tmp_path))
+    assert resumed.elite == uninterrupted.elite and len(resumed.elite) == 3
+    for seed in (2, 3):
+        expected = without_times(uninterrupted.update(random_rollouts(8, seed=seed)))
+        assert without_times(resumed.update(random_rollouts(8, seed=seed))) == expected
+    assert resumed.elite == uninterrupted.elite
+    torch.testing.assert_close(snapshot(resumed.pair), snapshot(uninterrupted.pair), atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("algorithm", [A2C(), PPO(normalize_values=True, minibatch_size=4)])
+def test_other_optimisers_and_the_values_units_continue_too(
+    models: dict[str, Path], tmp_path: Path, algorithm: Algorithm
+) -> None:
+    uninterrupted, resumed = (make_learner(models["gpt2"], algorithm) for _ in range(2))
+    uninterrupted.update(random_rollouts(8, seed=1))
+    uninterrupted.save(str(tmp_path))
+    resumed.load(str(tmp_path))
+    expected = without_times(uninterrupted.update(random_rollouts(8, seed=2)))
+    assert without_times(resumed.update(random_rollouts(8, seed=2))) == expected
+    torch.testing.assert_close(snapshot(resumed.pair), snapshot(uninterrupted.pair), atol=0, rtol=0)
+    if uninterrupted.pair.value_norm is not None:
+        assert resumed.pair.value_norm.state_dict() == uninterrupted.pair.value_norm.state_dict()
+        assert float(resumed.pair.value_norm.weight) > 0
+
+
+def test_a_masked_runs_checkpoint_is_not_another_algorithms(models: dict[str, Path], tmp_path: Path) -> None:
+    make_learner(models["gpt2"], PPO()).save(str(tmp_path))
+    with pytest.raises(LearnerError, match="no mask model"):
+        make_learner(models["gpt2"], NLPO()).load(str(tmp_path))
 
 
 def test_the_random_numbers_continue_too(models: dict[str, Path], tmp_path: Path) -> None:
@@ -98,10 +140,10 @@ def test_a_checkpoint_of_another_size_is_refused_and_changes_nothing(
     (tmp_path / "checkpoint").mkdir()
     make_learner(wider, PPO()).save(str(tmp_path / "checkpoint"))
     learner = make_learner(models["llama"], PPO())
-    before = snapshot(learner.policy)
+    before = snapshot(learner.pair)
     with pytest.raises(LearnerError, match=r"a checkpoint of another model; .*mlp"):
         learner.load(str(tmp_path / "checkpoint"))
-    torch.testing.assert_close(snapshot(learner.policy), before, atol=0, rtol=0)
+    torch.testing.assert_close(snapshot(learner.pair), before, atol=0, rtol=0)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "llama_tied"])
@@ -109,14 +151,14 @@ def test_an_exported_model_is_the_trained_one_with_its_tokenizer_and_its_own_con
     models: dict[str, Path], tmp_path: Path, name: str
 ) -> None:
     learner = make_learner(models[name], PPO())
-    perturb(learner.policy.lm)
+    perturb(learner.pair.lm)
     learner.export(str(tmp_path))
     lm = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     assert {parameter.dtype for parameter in lm.parameters()} == {torch.float32}
     with torch.no_grad():
         for one in random_rollouts(4):
             torch.testing.assert_close(
-                plain_logprobs(lm, one), plain_logprobs(learner.policy.lm, one), atol=1e-6, rtol=1e-6
+                plain_logprobs(lm, one), plain_logprobs(learner.pair.lm, one), atol=1e-6, rtol=1e-6
             )
     assert AutoTokenizer.from_pretrained(tmp_path)("w5 w9").input_ids == [5, 9]
     before, after = (json.loads((folder / "config.json").read_text()) for folder in (models[name], tmp_path))
@@ -143,4 +185,4 @@ def test_an_exported_model_can_be_trained_on(models: dict[str, Path], tmp_path: 
     first.export(str(tmp_path))
     second = make_learner(tmp_path, PPO())
     assert second.reference is not None
-    torch.testing.assert_close(snapshot(second.reference.lm), snapshot(first.policy.lm), atol=0, rtol=0)
+    torch.testing.assert_close(snapshot(second.reference.lm), snapshot(first.pair.lm), atol=0, rtol=0)

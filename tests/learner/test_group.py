@@ -66,7 +66,7 @@ def test_behind_ray_the_learner_is_the_same_learner(
     alone.update(rollouts)
     with torch.no_grad():
         for one in rollouts:
-            assert torch.equal(plain_logprobs(again.policy.lm, one), plain_logprobs(alone.policy.lm, one))
+            assert torch.equal(plain_logprobs(again.pair.lm, one), plain_logprobs(alone.pair.lm, one))
 
 
 def test_a_failed_update_is_a_learners_error(group: LearnerGroup) -> None:

@@ -23,7 +23,7 @@ def test_the_metrics_of_a_batch_are_those_computed_by_hand(models: dict[str, Pat
     learner = make_learner(
         models["gpt2"], PPO(kl=KLSettings(coefficient=0.1, target=0.05), num_epochs=3, minibatch_size=4)
     )
-    perturb(learner.policy.lm)
+    perturb(learner.pair.lm)
     learner.version = 6
     rollouts = [
         dataclasses.replace(
@@ -33,9 +33,9 @@ def test_the_metrics_of_a_batch_are_those_computed_by_hand(models: dict[str, Pat
     ]
     assert learner.reference is not None
     with torch.no_grad():
-        old = [plain_logprobs(learner.policy.lm, one) for one in rollouts]
+        old = [plain_logprobs(learner.pair.lm, one) for one in rollouts]
         ref = [plain_logprobs(learner.reference.lm, one) for one in rollouts]
-        logits = torch.cat([plain_logits(learner.policy.lm, one) for one in rollouts])
+        logits = torch.cat([plain_logits(learner.pair.lm, one) for one in rollouts])
     metrics = learner.update(rollouts)
     num_tokens = sum(one.num_generated for one in rollouts)
     total_kl = float((torch.cat(old) - torch.cat(ref)).sum())

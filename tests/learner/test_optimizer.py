@@ -9,7 +9,7 @@ from contracts.errors import LearnerError
 from learner.algorithms.base import OptimizerSettings
 from learner.algorithms.ppo import PPO
 from learner.optimizer import build_optimizer, clip_gradients, schedule_factor, set_learning_rate
-from tests.learner.tiny import make_policy
+from tests.learner.tiny import make_pair
 
 
 @pytest.mark.parametrize("value_trunk", ["shared", "separate"])
@@ -17,7 +17,7 @@ from tests.learner.tiny import make_policy
 def test_matrices_decay_and_vectors_do_not_and_each_parameter_is_trained_once(
     models: dict[str, Path], name: str, value_trunk: str
 ) -> None:
-    policy = make_policy(models[name], value_trunk=value_trunk)
+    policy = make_pair(models[name], value_trunk=value_trunk)
     optimizer = build_optimizer(policy, PPO(optimizer=OptimizerSettings(weight_decay=0.1)))
     decays = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     assert sum(len(group["params"]) for group in optimizer.param_groups) == len(decays)
@@ -25,7 +25,7 @@ def test_matrices_decay_and_vectors_do_not_and_each_parameter_is_trained_once(
 
 
 def test_actor_and_critic_have_their_own_learning_rates(models: dict[str, Path]) -> None:
-    policy = make_policy(models["gpt2"], value_trunk="separate")
+    policy = make_pair(models["gpt2"], value_trunk="separate")
     for decay in (0.0, 1e-6):
         algorithm = PPO(
             learning_rate=1e-4, critic_learning_rate=5e-4, optimizer=OptimizerSettings(weight_decay=decay)
@@ -37,7 +37,7 @@ def test_actor_and_critic_have_their_own_learning_rates(models: dict[str, Path])
 
 
 def test_without_one_of_its_own_the_critic_learns_as_fast_as_the_actor(models: dict[str, Path]) -> None:
-    optimizer = build_optimizer(make_policy(models["gpt2"]), PPO(learning_rate=2e-4))
+    optimizer = build_optimizer(make_pair(models["gpt2"]), PPO(learning_rate=2e-4))
     assert {group["lr"] for group in optimizer.param_groups} == {2e-4}
 
 
@@ -58,16 +58,14 @@ def test_schedules_by_hand(schedule: str, warmup: int, factors: list[float]) -> 
 
 
 def test_the_factor_multiplies_the_base_rate_and_not_the_last_one(models: dict[str, Path]) -> None:
-    optimizer = build_optimizer(
-        make_policy(models["gpt2"]), PPO(learning_rate=1e-3, critic_learning_rate=1e-2)
-    )
+    optimizer = build_optimizer(make_pair(models["gpt2"]), PPO(learning_rate=1e-3, critic_learning_rate=1e-2))
     for _ in range(2):
         set_learning_rate(optimizer, 0.5)
     assert {(g["role"], g["lr"]) for g in optimizer.param_groups} == {("actor", 5e-4), ("critic", 5e-3)}
 
 
 def test_a_large_critic_gradient_leaves_the_actors_alone(models: dict[str, Path]) -> None:
-    policy = make_policy(models["llama"], value_trunk="separate")
+    policy = make_pair(models["llama"], value_trunk="separate")
     for parameters, total in ((policy.actor_parameters(), 0.25), (policy.critic_parameters(), 80.0)):
         count = sum(p.numel() for _, p in parameters)
         for _, p in parameters:
@@ -82,7 +80,7 @@ def test_a_large_critic_gradient_leaves_the_actors_alone(models: dict[str, Path]
 
 
 def test_without_a_limit_gradients_are_measured_and_not_clipped(models: dict[str, Path]) -> None:
-    policy = make_policy(models["llama"])
+    policy = make_pair(models["llama"])
     for p in policy.parameters():
         p.grad = torch.ones_like(p)
     norms = clip_gradients(policy, None)
@@ -92,14 +90,14 @@ def test_without_a_limit_gradients_are_measured_and_not_clipped(models: dict[str
 
 
 def test_a_critic_that_got_no_gradient_has_norm_zero(models: dict[str, Path]) -> None:
-    policy = make_policy(models["llama"])
+    policy = make_pair(models["llama"])
     policy.lm.lm_head.weight.grad = torch.ones_like(policy.lm.lm_head.weight)
     assert clip_gradients(policy, 1.0).critic == 0.0
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
 def test_a_gradient_that_is_no_number_is_refused(models: dict[str, Path], broken: float) -> None:
-    policy = make_policy(models["llama"])
+    policy = make_pair(models["llama"])
     policy.lm.lm_head.weight.grad = torch.full_like(policy.lm.lm_head.weight, broken)
     with pytest.raises(LearnerError, match=r"the actor's gradient has norm (nan|inf).*learning_rate="):
         clip_gradients(policy, 0.5)

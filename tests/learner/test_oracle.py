@@ -101,12 +101,11 @@ def iterate(lm: Any, value_head: nn.Linear, reference: Any, rollouts: list[Rollo
 @pytest.mark.parametrize("name", ["gpt2", "llama", "llama_tied"])
 def test_an_iteration_of_ppo_ends_at_the_oracles_weights(models: dict[str, Path], name: str) -> None:
     learner = make_learner(models[name], PUBLISHED_AND_MORE, token_budget=40, logits_budget=300)
-    nn.init.normal_(learner.policy.value_head.weight, std=0.2)
+    nn.init.normal_(learner.pair.critic.head.weight, std=0.2)
     assert learner.reference is not None
-    perturb(learner.policy.lm)  # away from the reference, so that there is a penalty
+    perturb(learner.pair.lm)  # away from the reference, so that there is a penalty
     lm, value_head, reference = (
-        copy.deepcopy(module)
-        for module in (learner.policy.lm, learner.policy.value_head, learner.reference.lm)
+        copy.deepcopy(module) for module in (learner.pair.lm, learner.pair.critic.head, learner.reference.lm)
     )
     started = copy.deepcopy(lm)
     rollouts = random_rollouts(8)
@@ -115,13 +114,13 @@ def test_an_iteration_of_ppo_ends_at_the_oracles_weights(models: dict[str, Path]
     assert metrics["clip_fraction"] > 0.1 and abs(metrics["kl/mean"]) > 0.01  # nothing was left untried
     moved = 0.0
     for before, expected, got in zip(
-        started.parameters(), lm.parameters(), learner.policy.lm.parameters(), strict=True
+        started.parameters(), lm.parameters(), learner.pair.lm.parameters(), strict=True
     ):
         moved = max(moved, (expected - before).abs().max().item())
         torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-5)
     assert moved > 1e-3
     torch.testing.assert_close(
-        dict(learner.policy.value_head.named_parameters()),
+        dict(learner.pair.critic.head.named_parameters()),
         dict(value_head.named_parameters()),
         atol=1e-5,
         rtol=1e-5,

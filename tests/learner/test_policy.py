@@ -11,13 +11,14 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from contracts.errors import InputError
+from learner.actor_critic import ActorCritic, load_reference
 from learner.batching import MicroBatch, collate
-from learner.policy import ActorCritic, check_head, load_reference
+from learner.policy import check_head
 from learner.settings import ModelSettings
 from tests.learner.tiny import (
     CONFIGS,
     VOCAB,
-    make_policy,
+    make_pair,
     plain_logits,
     plain_logprobs,
     random_rollouts,
@@ -51,7 +52,7 @@ def test_log_probabilities_and_entropies_in_a_padded_batch_are_those_of_each_row
     models: dict[str, Path], name: str, logits_budget: int
 ) -> None:
     lm = plain(models[name])
-    out = make_policy(models[name], logits_budget)(whole(BATCH), with_entropy=True)
+    out = make_pair(models[name], logits_budget)(whole(BATCH), with_entropy=True)
     torch.testing.assert_close(
         out.logprobs_N, torch.cat([plain_logprobs(lm, one) for one in ROLLOUTS]), atol=1e-5, rtol=1e-5
     )
@@ -72,7 +73,7 @@ def test_the_reference_is_the_model_of_the_files_and_frozen(models: dict[str, Pa
 
 @pytest.mark.parametrize("name", ["gpt2", "llama_tied"])
 def test_logits_are_made_for_the_models_own_tokens_only(models: dict[str, Path], name: str) -> None:
-    policy = make_policy(models[name])
+    policy = make_pair(models[name])
     rows: list[int] = []
     policy.lm.get_output_embeddings().register_forward_hook(
         lambda _head, inputs, _logits: rows.append(inputs[0].numel() // inputs[0].shape[-1])
@@ -82,17 +83,17 @@ def test_logits_are_made_for_the_models_own_tokens_only(models: dict[str, Path],
 
 
 def test_values_begin_at_zero_and_can_be_left_out(models: dict[str, Path]) -> None:
-    policy = make_policy(models["llama"])
+    policy = make_pair(models["llama"])
     assert policy(whole(BATCH)).values_N.tolist() == [0.0] * BATCH.num_tokens
     assert policy(whole(BATCH), with_values=False).values_N is None
 
 
 def test_a_value_is_the_head_on_the_state_before_the_token(models: dict[str, Path]) -> None:
-    policy = make_policy(models["gpt2"])
-    torch.nn.init.normal_(policy.value_head.weight)
+    policy = make_pair(models["gpt2"])
+    torch.nn.init.normal_(policy.critic.head.weight)
     with torch.no_grad():
         expected = [
-            policy.value_head(policy.lm.base_model(torch.tensor([one.tokens])).last_hidden_state[0])[t - 1]
+            policy.critic.head(policy.lm.base_model(torch.tensor([one.tokens])).last_hidden_state[0])[t - 1]
             for one in ROLLOUTS
             for t, mine in enumerate(one.loss_mask)
             if mine
@@ -104,32 +105,32 @@ def test_a_value_is_the_head_on_the_state_before_the_token(models: dict[str, Pat
 def test_a_separate_critic_shares_no_parameter_and_gives_the_policy_no_gradient(
     models: dict[str, Path], name: str
 ) -> None:
-    policy = make_policy(models[name], value_trunk="separate")
-    torch.nn.init.normal_(policy.value_head.weight)
+    policy = make_pair(models[name], value_trunk="separate")
+    torch.nn.init.normal_(policy.critic.head.weight)
     actor = {parameter.data_ptr() for _, parameter in policy.actor_parameters()}
     critic = {parameter.data_ptr() for _, parameter in policy.critic_parameters()}
     assert not actor & critic
     assert actor | critic == {parameter.data_ptr() for parameter in policy.parameters()}
     reached = gradients(policy, policy(whole(BATCH)).values_N.square().sum())
-    assert reached and not any(name.startswith("lm.") for name in reached)
-    assert any(gradient.any() for name, gradient in reached.items() if name.startswith("value_trunk."))
+    assert reached and not any(name.startswith("policy.") for name in reached)
+    assert any(gradient.any() for name, gradient in reached.items() if name.startswith("critic.trunk."))
     reached = gradients(policy, policy(whole(BATCH)).logprobs_N.sum())
-    assert reached and all(name.startswith("lm.") for name in reached)
+    assert reached and all(name.startswith("policy.") for name in reached)
 
 
 def test_a_shared_trunk_learns_from_both(models: dict[str, Path]) -> None:
-    policy = make_policy(models["llama"])
-    torch.nn.init.normal_(policy.value_head.weight)
+    policy = make_pair(models["llama"])
+    torch.nn.init.normal_(policy.critic.head.weight)
     reached = gradients(policy, policy(whole(BATCH)).values_N.square().sum())
-    assert any(name.startswith("lm.") and gradient.any() for name, gradient in reached.items())
-    assert {name for name, _ in policy.critic_parameters()} == {"weight", "bias"}
+    assert any(name.startswith("policy.") and gradient.any() for name, gradient in reached.items())
+    assert {name for name, _ in policy.critic_parameters()} == {"head.weight", "head.bias"}
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "opt"])
 @pytest.mark.parametrize("gradient_checkpointing", [False, True])
 def test_dropout_is_off(models: dict[str, Path], name: str, gradient_checkpointing: bool) -> None:
-    policy = make_policy(models[name], value_trunk="separate", gradient_checkpointing=gradient_checkpointing)
-    torch.nn.init.normal_(policy.value_head.weight)
+    policy = make_pair(models[name], value_trunk="separate", gradient_checkpointing=gradient_checkpointing)
+    torch.nn.init.normal_(policy.critic.head.weight)
     first, second = policy(whole(BATCH)), policy(whole(BATCH))
     assert torch.equal(first.logprobs_N, second.logprobs_N)
     assert torch.equal(first.values_N, second.values_N)
@@ -144,8 +145,9 @@ def test_gradient_checkpointing_keeps_less_and_gives_the_same_gradients(
 ) -> None:
     found = []
     for checkpointing in (False, True):
-        policy = make_policy(models[name], value_trunk=value_trunk, gradient_checkpointing=checkpointing)
-        torch.nn.init.constant_(policy.value_head.weight, 0.1)
+        policy = make_pair(models[name], value_trunk=value_trunk, gradient_checkpointing=checkpointing)
+        policy.train()
+        torch.nn.init.constant_(policy.critic.head.weight, 0.1)
         kept: list[int] = []
 
         def pack(tensor: Tensor, kept: list[int] = kept) -> Tensor:
@@ -162,7 +164,7 @@ def test_gradient_checkpointing_keeps_less_and_gives_the_same_gradients(
 
 def test_chunks_of_logits_change_no_gradient_of_the_model(models: dict[str, Path]) -> None:
     for name in ("gpt2", "llama_tied"):
-        at_once, in_chunks = make_policy(models[name]), make_policy(models[name], 5 * VOCAB)
+        at_once, in_chunks = make_pair(models[name]), make_pair(models[name], 5 * VOCAB)
         torch.testing.assert_close(
             gradients(in_chunks, actor_and_critic_loss(in_chunks)),
             gradients(at_once, actor_and_critic_loss(at_once)),
@@ -178,7 +180,7 @@ def test_what_stands_in_the_padding_is_seen_by_nobody(models: dict[str, Path]) -
     assert not torch.equal(tokens, BATCH.tokens_BL)
     rubbish = MicroBatch(torch.arange(len(ROLLOUTS)), tokens, BATCH.loss_mask_BL)
     for name in ("gpt2", "llama"):
-        policy = make_policy(models[name])
+        policy = make_pair(models[name])
         assert torch.equal(policy(rubbish).logprobs_N, policy(whole(BATCH)).logprobs_N)
 
 
@@ -189,22 +191,14 @@ def test_a_head_that_scales_its_logits_in_an_unknown_way_is_refused(
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"logit_scale": 2.0}))  # Llama ignores it
     with pytest.raises(InputError, match=r"model type llama: its logits differ by .* not supported"):
-        make_policy(tmp_path)
+        make_pair(tmp_path)
 
 
 def test_a_head_behind_a_further_layer_is_refused(models: dict[str, Path]) -> None:
-    policy = make_policy(models["gpt2"])
+    policy = make_pair(models["gpt2"]).policy
     check_head(policy)
     head = policy.lm.lm_head
     policy.lm.lm_head = torch.nn.Sequential(torch.nn.Tanh(), head)
     policy.lm.get_output_embeddings = lambda: head
     with pytest.raises(InputError, match="not supported"):
         check_head(policy)
-
-
-def test_an_encoder_decoder_is_refused(tmp_path: Path) -> None:
-    from transformers import T5Config
-
-    T5Config(vocab_size=VOCAB, d_model=16, num_layers=1).save_pretrained(tmp_path)
-    with pytest.raises(InputError, match="t5 is an encoder-decoder; a causal model is expected"):
-        make_policy(tmp_path)

@@ -23,8 +23,11 @@ def two_tokens(num_tokens: int = 2, **changes: Tensor | None) -> LossInputs:
         "values_N": torch.tensor([1.0, 0.0]),
         "old_values_N": torch.tensor([0.5, 0.0]),
         "entropies_N": torch.tensor([1.0, 3.0]),
+        "kl_N": None,
+        "rows_N": torch.tensor([0, 0]),
+        "lengths_N": torch.tensor([2, 2]),
     }
-    return LossInputs(**(inputs | changes), num_tokens=num_tokens)  # type: ignore[arg-type]
+    return LossInputs(**(inputs | changes), num_tokens=num_tokens, num_rollouts=1, max_tokens=4)  # type: ignore[arg-type]
 
 
 def test_loss_by_hand() -> None:
@@ -80,6 +83,7 @@ def credit_inputs(kl_coefficient: float = 0.2) -> CreditInputs:
         kl_BT=torch.tensor([[0.5, -0.5], [1.0, 0.0]]),
         values_BT=torch.tensor([[0.4, 0.6], [0.8, 0.0]]),
         mask_BT=torch.tensor([[True, True], [True, False]]),
+        groups_B=torch.tensor([0, 1]),
         kl_coefficient=kl_coefficient,
     )
 
@@ -105,14 +109,16 @@ def test_normalised_rewards_by_hand() -> None:
 def test_advantages_of_a_minibatch_are_whitened_unless_asked_otherwise() -> None:
     advantages = torch.tensor([1.0, 2.0, 3.0])
     torch.testing.assert_close(PPO().prepare_minibatch(advantages), torch.tensor([-1.0, 0.0, 1.0]))
-    assert torch.equal(PPO(normalize_advantages=False).prepare_minibatch(advantages), advantages)
+    assert torch.equal(PPO(advantage_whitening="none").prepare_minibatch(advantages), advantages)
 
 
 @pytest.mark.parametrize("reward", [0.0, 0.1, 0.7, -1 / 3])
 @pytest.mark.parametrize("value", [0.0, 0.3])
 def test_equal_rewards_for_single_tokens_give_exactly_no_credit(reward: float, value: float) -> None:
     column = torch.ones(100, 1)
-    inputs = CreditInputs(column * reward, column * 0, column * value, column.bool(), 0.1)
+    inputs = CreditInputs(
+        column * reward, column * 0, column * value, column.bool(), torch.zeros(len(column)), 0.1
+    )
     for algorithm in (PPO(), PPO(normalize_rewards=True)):
         advantages = algorithm.credit(inputs).advantages_BT[column.bool()]
         assert not algorithm.prepare_minibatch(advantages).any()
@@ -130,7 +136,7 @@ def test_defaults_are_the_published_method() -> None:
     assert (ppo.learning_rate, ppo.num_epochs, ppo.minibatch_size) == (3e-4, 10, 64)
     assert (ppo.gamma, ppo.gae_lambda, ppo.clip_range, ppo.value_clip_range) == (0.99, 0.95, 0.2, None)
     assert (ppo.entropy_coef, ppo.value_coef, ppo.max_grad_norm, ppo.target_kl) == (0.0, 0.5, 0.5, None)
-    assert (ppo.normalize_advantages, ppo.normalize_rewards) == (True, False)
+    assert (ppo.advantage_whitening, ppo.normalize_rewards) == ("minibatch", False)
     assert ppo.optimizer.weight_decay == 1e-6
 
 

@@ -16,14 +16,14 @@ from tests.learner.tiny import VOCAB, make_learner, perturb, random_rollouts
 @pytest.mark.parametrize("name", ["gpt2", "llama", "llama_tied", "opt"])
 def test_the_arrays_alone_turn_another_model_into_this_one(models: dict[str, Path], name: str) -> None:
     learner = make_learner(models[name], PPO())
-    perturb(learner.policy.lm)
+    perturb(learner.pair.lm)
     manifest, arrays = learner.publish("float32")
     other = AutoModelForCausalLM.from_pretrained(models[name])
     other.load_state_dict({key: torch.from_numpy(array) for key, array in arrays.items()}, strict=False)
     other.tie_weights()
     tokens = torch.arange(10)[None]
     with torch.no_grad():
-        assert torch.equal(other.eval()(tokens).logits, learner.policy.lm(tokens).logits)
+        assert torch.equal(other.eval()(tokens).logits, learner.pair.lm(tokens).logits)
     assert arrays.keys() == manifest.dtypes.keys() == dict(other.named_parameters()).keys()
     assert manifest.num_bytes == 4 * sum(p.numel() for p in other.parameters())
 
@@ -76,12 +76,21 @@ def test_the_probe_is_what_the_model_says_and_tells_weights_apart(models: dict[s
     old = learner.publish("float32")[0].probe
     assert len(old.logprobs) == len(old.tokens) - 1 > 10
     assert len(set(old.tokens)) > 10 and all(0 <= token < VOCAB for token in old.tokens)
-    torch.testing.assert_close(torch.tensor(old.logprobs), probe_logprobs(learner.policy.lm, old))
-    perturb(learner.policy.lm, size=0.01)
+    torch.testing.assert_close(torch.tensor(old.logprobs), probe_logprobs(learner.pair.lm, old))
+    perturb(learner.pair.lm, size=0.01)
     new = learner.publish("float32")[0].probe
     assert new.tokens == old.tokens
     difference = max(abs(a - b) for a, b in zip(old.logprobs, new.logprobs, strict=True))
     assert difference > 5 * new.tolerance
+
+
+def test_the_probe_is_measured_without_dropout(models: dict[str, Path]) -> None:
+    learner = make_learner(models["gpt2"], PPO(num_epochs=1), dropout=True)
+    learner.update(random_rollouts(3))
+    probe = learner.publish("float32")[0].probe
+    plain = AutoModelForCausalLM.from_pretrained(models["gpt2"]).eval()
+    plain.load_state_dict(learner.pair.lm.state_dict())
+    torch.testing.assert_close(torch.tensor(probe.logprobs), probe_logprobs(plain, probe))
 
 
 def test_half_precision_is_allowed_more(models: dict[str, Path]) -> None:

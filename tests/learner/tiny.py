@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from contracts.rollout import FinishReason, Prompt, Rollout, Turn
+from contracts.rollout import FinishReason, Prompt, Rollout, Sampling, Turn
+from learner.actor_critic import ActorCritic, load_actor_critic
 from learner.algorithms.base import Algorithm
 from learner.batching import Batch, MicroBatch, micro_batches
-from learner.learner import Learner
-from learner.policy import ActorCritic, load_actor_critic
+from learner.learner import ANY_LENGTH, Learner
 from learner.settings import LearnerSettings, ModelSettings
 
 VOCAB = 37
@@ -126,7 +126,7 @@ def random_rollouts(num: int, seed: int = 0) -> list[Rollout]:
     return made
 
 
-def make_policy(path: Path, logits_budget: int = 2**26, **model: Any) -> ActorCritic:
+def make_pair(path: Path, logits_budget: int = 2**26, **model: Any) -> ActorCritic:
     return load_actor_critic(ModelSettings(path=str(path), **model), logits_budget, torch.device("cpu"))
 
 
@@ -138,14 +138,22 @@ def make_learner(
     iterations: int = 4,
     value_trunk: Literal["shared", "separate"] = "shared",
     gradient_checkpointing: bool = False,
+    dropout: bool = False,
+    sampling: Sampling = ANY_LENGTH,
     **settings: Any,
 ) -> Learner:
     return Learner(
-        ModelSettings(path=str(path), value_trunk=value_trunk, gradient_checkpointing=gradient_checkpointing),
+        ModelSettings(
+            path=str(path),
+            value_trunk=value_trunk,
+            gradient_checkpointing=gradient_checkpointing,
+            dropout=dropout,
+        ),
         algorithm,
         LearnerSettings(**{"device": "cpu", **settings}),
         seed=seed,
         iterations=iterations,
+        sampling=sampling,
     )
 
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from contracts.components import find
+from contracts.rollout import MaskRule
 from rollout_workers.engines import ENGINES
 from rollout_workers.engines.base import Engine
-from tests.rollout_workers.generation import NAMES, SETTINGS, Name, load, load_lm, make_model
+from tests.rollout_workers.generation import NAMES, SEQ2SEQ, SETTINGS, Name, load, load_lm, make_model
 
 versions = count(1)
 
@@ -26,19 +27,21 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return {name: make_model(tmp_path_factory.mktemp(name), name) for name in NAMES}
+    return {name: make_model(tmp_path_factory.mktemp(name), name) for name in (*NAMES, *SEQ2SEQ)}
 
 
 @pytest.fixture(scope="session")
-def get_engine(models: dict[str, Path]) -> Callable[[str, Name], Engine]:
-    """The engine of a kind on a model, from the second call on the same one."""
-    made: dict[tuple[str, Name], Engine] = {}
+def get_engine(models: dict[str, Path]) -> Callable[..., Engine]:
+    """The engine of a kind on a model, from the second call on the same one, idle."""
+    made: dict[tuple[str, Name, MaskRule | None], Engine] = {}
 
-    def get(kind: str, model: Name) -> Engine:
-        if (kind, model) not in made:
+    def get(kind: str, model: Name, mask_rule: MaskRule | None = None) -> Engine:
+        key = (kind, model, mask_rule)
+        if key not in made:
             folder = str(models[model])
-            made[kind, model] = find("engine", kind, ENGINES)(folder, folder, None, SETTINGS)
-        return made[kind, model]
+            made[key] = find("engine", kind, ENGINES)(folder, folder, None, SETTINGS, mask_rule)
+        made[key].abort_all()
+        return made[key]
 
     return get
 
@@ -55,9 +58,8 @@ def lm(models: dict[str, Path]) -> Any:
 
 
 @pytest.fixture
-def engine(kind: str, lm: Any, get_engine: Callable[[str, Name], Engine]) -> Engine:
+def engine(kind: str, lm: Any, get_engine: Callable[..., Engine]) -> Engine:
     """An engine of each kind on the untied Llama, idle and with its first weights."""
     found = get_engine(kind, "llama")
-    found.abort_all()
     load(found, lm, next(versions))
     return found

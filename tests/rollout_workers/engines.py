@@ -16,6 +16,7 @@ class CountingEngine:
     def __init__(self, *_: Any) -> None:
         self._rows: dict[int, tuple[Request, list[int]]] = {}  # request id -> versions so far
         self.weight_version = self.num_generated = 0
+        self.mask_version: int | None = None
 
     def add(self, request: Request) -> None:
         self._rows[request.id] = (request, [])
@@ -41,6 +42,9 @@ class CountingEngine:
 
     def load_weights(self, manifest: WeightManifest, arrays: Any) -> None:
         self.weight_version = manifest.version
+
+    def load_mask(self, manifest: WeightManifest, arrays: Any) -> None:
+        self.mask_version = manifest.mask_version
 
     def score(self, probe: Probe) -> tuple[float, ...]:
         return probe.logprobs

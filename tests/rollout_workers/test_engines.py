@@ -8,13 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, MambaConfig, MistralConfig
 
+from contracts.errors import InputError
 from contracts.rollout import FinishReason, Sampling
 from learner.weight_publisher import publish
 from rollout_workers.engines.base import Engine, Generation, Request
+from rollout_workers.engines.transformers_engine import TransformersEngine
+from tests.models import make_tiny_model
 from tests.rollout_workers.generation import (
     EOS,
     NAMES,
+    SETTINGS,
+    VOCAB,
     WINDOW,
     Name,
     finish,
@@ -32,7 +38,7 @@ TOLERANCE = 1e-4
 
 @pytest.mark.parametrize("model", NAMES)
 def test_logprobs_are_the_models_also_after_ten_weight_loads(
-    kind: str, model: Name, models: dict[str, Path], get_engine: Callable[[str, Name], Engine]
+    kind: str, model: Name, models: dict[str, Path], get_engine: Callable[..., Engine]
 ) -> None:
     engine, lm = get_engine(kind, model), load_lm(models[model])
     load(engine, lm, 0)
@@ -303,3 +309,38 @@ def test_more_requests_than_fit_at_once_are_served_in_turn(engine: Engine, lm: A
     requests = prompts_of_many_lengths(150, max_tokens=4)  # 64 fit
 
     assert worst_difference(lm, requests, finish(engine, requests)) < TOLERANCE
+
+
+def test_a_model_that_sees_only_the_newest_tokens_does_so_here_too(tmp_path: Path) -> None:
+    lm, engine = made_of(tmp_path, MistralConfig(sliding_window=6, **TINY))
+    requests = prompts_of_many_lengths(12)
+
+    assert worst_difference(lm, requests, finish(engine, requests)) < TOLERANCE
+    lm.config.sliding_window = None
+    assert worst_difference(lm, requests, finish(engine, requests)) > 0.01  # or nothing was tested
+
+
+def test_a_model_that_remembers_more_than_keys_and_values_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"keys and values only; mamba .* Set rollout.engine=vllm"):
+        made_of(tmp_path, MambaConfig(vocab_size=23, hidden_size=64, num_hidden_layers=2))
+
+
+TINY = {
+    "vocab_size": 23,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "initializer_range": 0.15,
+    "eos_token_id": EOS,
+}
+
+
+def made_of(folder: Path, config: Any) -> tuple[Any, Engine]:
+    """A random model and the transformers engine on it, with the tokenizer of any tiny model."""
+    make_tiny_model(folder, vocab=VOCAB)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    return load_lm(folder), TransformersEngine(str(folder), str(folder), None, SETTINGS)

@@ -1,19 +1,23 @@
-"""Warpers and the draw, by hand."""
+"""Warpers, NLPO's mask and the draw, by hand."""
 
+import random
+from collections import Counter
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.rollout import Sampling
-from rollout_workers.engines.sampling import draw, warp
+from contracts.rollout import MaskRule, Sampling
+from rollout_workers.engines.sampling import NUCLEUS_GUESS, allowed, draw, forbid_, sample, warp
 
 # Probabilities 0.4, 0.3, 0.2, 0.1.
-LOGITS_V = torch.tensor([0.4, 0.3, 0.2, 0.1]).log()
+LOGITS_BV = torch.tensor([[0.4, 0.3, 0.2, 0.1]]).log()
 
 
-def probabilities(forbidden: tuple[int, ...] = (), **options: float) -> list[float]:
+def probabilities(**options: float) -> list[float]:
     sampling = Sampling(max_tokens=1, **options)  # type: ignore[arg-type]
-    return [round(p, 4) for p in warp(LOGITS_V, sampling, forbidden).exp().tolist()]
+    return [round(p, 4) for p in warp(LOGITS_BV, sampling)[0].tolist()]
 
 
 def test_unwarped_is_the_softmax() -> None:
@@ -33,9 +37,16 @@ def test_a_temperature_of_one_half_squares_the_odds() -> None:
     assert probabilities(temperature=0.5) == [0.5333, 0.3, 0.1333, 0.0333]  # 16, 9, 4, 1 of 30
 
 
-def test_forbidden_tokens_leave_before_the_others_are_counted() -> None:
-    assert probabilities(forbidden=(0,), top_k=2) == [0, 0.6, 0.4, 0]
-    assert LOGITS_V.exp()[0] > 0.39  # the caller's logits are as they were
+def test_at_temperature_zero_nothing_is_warped() -> None:
+    assert probabilities(temperature=0.0, top_k=1, top_p=0.1) == [0.4, 0.3, 0.2, 0.1]
+
+
+def test_tokens_are_forbidden_in_the_marked_rows_only() -> None:
+    logits_BV = forbid_(LOGITS_BV.repeat(2, 1), [True, False], (0, 3))
+    sampling = Sampling(max_tokens=1)
+
+    found = warp(logits_BV, sampling)
+    assert [[round(p, 4) for p in row] for row in found.tolist()] == [[0, 0.6, 0.4, 0], [0.4, 0.3, 0.2, 0.1]]
 
 
 @given(
@@ -48,21 +59,86 @@ def test_what_is_left_sums_to_one_and_keeps_its_order(
     logits: list[float], temperature: float, top_k: int, top_p: float
 ) -> None:
     sampling = Sampling(max_tokens=1, temperature=temperature, top_k=top_k, top_p=top_p)
-    kept_V = warp(torch.tensor(logits), sampling, ()).exp()
+    kept_V = warp(torch.tensor([logits]), sampling)[0]
 
     assert abs(float(kept_V.sum()) - 1) < 1e-4
     assert int(kept_V.argmax()) == logits.index(max(logits))
     assert 1 <= int((kept_V > 0).sum()) <= (top_k or len(logits))
 
 
-def test_a_draw_follows_its_generator_and_its_probabilities() -> None:
-    logprobs_V, sampling = LOGITS_V.log_softmax(-1), Sampling(max_tokens=1)
+@pytest.mark.parametrize("sharpness", [0.1, 1.0, 8.0])  # nearly all tokens are needed, many, a few
+def test_a_nucleus_in_a_large_vocabulary_is_the_sorted_one(sharpness: float) -> None:
+    logits_BV = sharpness * torch.randn(3, 8 * NUCLEUS_GUESS, generator=torch.Generator().manual_seed(0))
+    kept_BV = warp(logits_BV, Sampling(max_tokens=1, top_p=0.9)) > 0
 
-    def draws(seed: int) -> list[int]:
-        generator = torch.Generator().manual_seed(seed)
-        return [draw(logprobs_V, sampling, generator) for _ in range(2000)]
+    for kept_V, p_V in zip(kept_BV, logits_BV.double().softmax(-1), strict=True):
+        order = p_V.argsort(descending=True)
+        needed = 1 + int((p_V[order].cumsum(-1) < 0.9).sum())
+        assert abs(int(kept_V.sum()) - needed) <= 1  # float32 sums may cross 0.9 a token apart
+        assert bool(kept_V[order[: int(kept_V.sum())]].all())
 
-    first = draws(1)
-    assert first == draws(1) != draws(2)
-    # 2000 draws of p = 0.4: 800, with a standard deviation of 22
-    assert abs(first.count(0) - 800) < 4 * 22
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (MaskRule(top_p=0.65), [True, True, False, False]),  # 0.4, then 0.7
+        (MaskRule(top_p=0.75), [True, True, True, False]),
+        (MaskRule(top_k=1), [True, False, False, False]),
+        (MaskRule(top_p=0.1, min_tokens_to_keep=3), [True, True, True, False]),
+        (MaskRule(top_k=1, min_tokens_to_keep=2), [True, True, False, False]),
+        (MaskRule(top_k=9), [True, True, True, True]),
+        (MaskRule(top_p=0.1, min_tokens_to_keep=9), [True, True, True, True]),
+    ],
+    ids=str,
+)
+def test_the_mask_allows_the_likeliest_tokens(rule: MaskRule, expected: list[bool]) -> None:
+    assert allowed(LOGITS_BV, rule)[0].tolist() == expected
+
+
+def test_a_draw_is_where_the_probabilities_add_up_to_more_than_the_random_number() -> None:
+    rows_BV = torch.tensor([[0.25, 0.25, 0.0, 0.5]]).repeat(6, 1)
+    numbers = torch.tensor([0.0, 0.2499, 0.25, 0.4999, 0.5, 1 - 2**-53], dtype=torch.float64)
+
+    assert draw(rows_BV, Sampling(max_tokens=1), numbers).tolist() == [0, 0, 1, 1, 3, 3]
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=40).filter(any), st.floats(0, 1, exclude_max=True))
+def test_no_token_without_a_probability_is_drawn(weights: list[int], number: float) -> None:
+    rows_BV = torch.tensor([weights], dtype=torch.float32)
+    rows_BV /= rows_BV.sum()  # adds up to a little more or less than 1
+
+    token = int(draw(rows_BV, Sampling(max_tokens=1), torch.tensor([number], dtype=torch.float64)))
+    assert weights[token] > 0
+
+
+def test_tokens_come_as_often_as_their_probabilities_say() -> None:
+    numbers = random.Random(1)
+    rows = 2000
+    tokens_B, logprobs_B = sample(
+        LOGITS_BV.repeat(rows, 1), [Sampling(max_tokens=1)] * rows, [numbers.random() for _ in range(rows)]
+    )
+
+    for token, p in enumerate((0.4, 0.3, 0.2, 0.1)):
+        standard_deviation = (rows * p * (1 - p)) ** 0.5
+        assert abs(Counter(tokens_B.tolist())[token] - rows * p) < 4 * standard_deviation
+    assert torch.allclose(logprobs_B, LOGITS_BV[0, tokens_B])
+
+
+def test_rows_of_different_samplings_are_drawn_as_each_would_be_alone() -> None:
+    generator, numbers = torch.Generator().manual_seed(0), random.Random(0)
+    kinds = [
+        Sampling(max_tokens=1),
+        Sampling(max_tokens=9, temperature=0.5, top_k=4),
+        Sampling(max_tokens=1, temperature=0.0),
+        Sampling(max_tokens=1, top_p=0.5),
+    ]
+    logits_BV = torch.randn(20, 12, generator=generator)
+    samplings = [kinds[row % 4] for row in range(20)]
+    uniforms = [numbers.random() for _ in range(20)]
+
+    tokens_B, logprobs_B = sample(logits_BV, samplings, uniforms)
+    for row in range(20):
+        token, logprob = sample(logits_BV[row : row + 1], [samplings[row]], [uniforms[row]])
+        assert int(token) == int(tokens_B[row])
+        assert float(logprob) == pytest.approx(float(logprobs_B[row]), abs=1e-6)
+    assert all(int(tokens_B[row]) == int(logits_BV[row].argmax()) for row in range(2, 20, 4))

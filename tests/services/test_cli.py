@@ -83,6 +83,16 @@ def test_lists_for_people() -> None:
     assert "rouge: ROUGE F1" in done.out and "reward.rouge_type" in done.out
 
 
+def test_a_list_of_everything_names_it() -> None:
+    lines = whetstone("list").out.splitlines()
+    assert [line.split()[0] for line in lines] == list(KINDS)
+    assert "rewards       dates, increasing_numbers, length, rouge, sentiment" in lines
+    found = json.loads(whetstone("list", "--json").out)
+    assert {kind: len(listed) for kind, listed in found.items()} == {
+        kind: len(blocks(kind)) for kind in KINDS
+    }
+
+
 # Refusals: exit code 2, one message, no traceback, at once
 
 

@@ -58,7 +58,7 @@ def test_unscored_samples_are_left_out_counted_and_named() -> None:
 
     assert sorted(rollout.lease_id for rollout in found.rollouts) == [0, 1, 3]
     assert found.num_failed == 1
-    assert "warning: lease 2 was not scored: no number to my liking" in screen
+    assert "warning: prompt p/0 was not scored: no number to my liking" in screen
 
 
 def test_over_the_limit_the_run_stops_and_shows_the_sample() -> None:
@@ -67,7 +67,7 @@ def test_over_the_limit_the_run_stops_and_shows_the_sample() -> None:
 
     assert str(stop.value) == (
         "2 samples could not be scored, more than reward_servers.max_failures=1. "
-        "The last one, lease 1: no number to my liking\nprompt: 'a'\ntext: 'text 1'"
+        "The last one, prompt p/0: no number to my liking\nprompt: 'a'\ntext: 'text 1'"
     )
 
 

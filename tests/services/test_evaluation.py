@@ -71,7 +71,7 @@ def test_a_row_has_rl4lms_keys_with_all_references() -> None:
     rollout = with_score(rollout_of(replace(lease, id=7)), Score(0.25, {"rouge": 0.5}))
 
     assert prediction_row("validation", rollout) == {
-        "split_name": "validation",
+        "split_name": "val",
         "sample_id": "p/0",
         "prompt_text": "a",
         "generated_text": "text 7",

@@ -139,16 +139,17 @@ def _rollout(lease: Lease) -> Rollout:
     return Rollout(lease.id, lease.group, lease.prompt, (turn,), FinishReason.LENGTH)
 
 
-def test_vllm_writes_what_is_worth_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vllm_writes_what_is_worth_its_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import torch
 
+    gpt = str(make_tiny_model(tmp_path / "gpt", "gpt2"))
     best = "vllm" if find_spec("vllm") else "transformers"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert choose_engine("auto", FEW) == "transformers"
-    assert choose_engine("auto", FEW + 1) == best
-    assert choose_engine("transformers", FEW + 1) == "transformers"
+    assert choose_engine("auto", FEW, gpt) == "transformers"
+    assert choose_engine("auto", FEW + 1, gpt) == best
+    assert choose_engine("transformers", FEW + 1, gpt) == "transformers"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert choose_engine("auto", 1) == best
+    assert choose_engine("auto", 1, gpt) == best
 
 
 # Refusals

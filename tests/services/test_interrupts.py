@@ -1,4 +1,4 @@
-"""The first signal asks, the second one insists."""
+"""At the start a signal interrupts at once; then the first one asks, and the second one insists."""
 
 import os
 import signal
@@ -15,8 +15,20 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def stop() -> Iterator[StopRequest]:
     request = StopRequest()
     request.install()
+    request.hold()
     yield request
     request.restore()
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_what_only_starts_is_interrupted_at_once(number: int) -> None:
+    request = StopRequest()
+    request.install()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+    finally:
+        request.restore()
 
 
 def test_without_a_signal_nothing_is_asked(stop: StopRequest) -> None:
@@ -43,6 +55,7 @@ def test_afterwards_the_handlers_are_those_before() -> None:
     before = [signal.getsignal(number) for number in SIGNALS]
     request = StopRequest()
     request.install()
+    request.hold()
     assert [signal.getsignal(number) for number in SIGNALS] != before
     request.restore()
 

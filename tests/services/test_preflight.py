@@ -131,7 +131,7 @@ def test_a_runs_folder_points_to_the_model_in_it(model: Path) -> None:
     [
         ({"model_type": "gtp2"}, "knows no model_type 'gtp2' (in config.json); did you mean 'gpt2'?"),
         ({"model_type": "own", "auto_map": {}}, "Code that a model brings along is never run"),
-        ({"architectures": ["BertForMaskedLM"]}, "is a BertForMaskedLM; expected a causal language model"),
+        ({"architectures": ["BertForMaskedLM"]}, "is a BertForMaskedLM; expected a model that writes text"),
     ],
 )
 def test_an_unfit_kind_of_model(model: Path, entries: dict[str, Any], said: str) -> None:
@@ -142,6 +142,13 @@ def test_an_unfit_kind_of_model(model: Path, entries: dict[str, Any], said: str)
 def test_a_configuration_that_is_not_json(model: Path) -> None:
     (model / "config.json").write_text("{")
     assert "config.json is not JSON" in refusal(model)
+
+
+@pytest.mark.parametrize("content", ["{}", '{"weight_map": {}}', '{"weight_map": [1]}'])
+def test_an_index_that_names_no_weights(model: Path, content: str) -> None:
+    (model / "model.safetensors").unlink()
+    (model / "model.safetensors.index.json").write_text(content)
+    assert "index.json names no weights: expected a weight_map" in refusal(model)
 
 
 def test_missing_weights(model: Path) -> None:
@@ -294,3 +301,52 @@ def test_a_containers_limit_counts(tmp_path: Path, version: int) -> None:
 def test_without_a_limit_the_machine_counts(tmp_path: Path) -> None:
     (tmp_path / "memory.max").write_text("max\n")
     assert available_bytes(tmp_path) > 2**20
+
+
+# Encoder-decoders
+
+BART: dict[str, Any] = {
+    "model_type": "bart",
+    "architectures": ["BartForConditionalGeneration"],
+    "is_encoder_decoder": True,
+    "max_position_embeddings": 16,
+}
+
+
+def test_prompt_and_response_of_an_encoder_decoder_have_a_window_each(model: Path) -> None:
+    change(model, **BART)
+    check(settings(model, task=words(16), rollout={"max_tokens": 15}))
+    assert "has 17 tokens, and the model's window leaves room for 16" in refusal(model, task=words(17))
+    assert "more than the model's decoder can write" in refusal(model, rollout={"max_tokens": 16})
+
+
+def test_relative_positions_have_no_end(model: Path) -> None:
+    change(model, **{**BART, "model_type": "t5", "n_positions": 4})
+    check(settings(model, task=words(100)))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"rollout": {"engine": "vllm"}}, "which vLLM can't run; expected rollout.engine=auto"),
+        (
+            {"algorithm": {"name": "supervised", "loss_on": "text"}, "task": words()},
+            "expected algorithm.loss_on=response",
+        ),
+    ],
+)
+def test_what_an_encoder_decoder_can_not_do(model: Path, given: dict[str, Any], said: str) -> None:
+    change(model, **BART)
+    assert said in refusal(model, **given)
+
+
+def test_beam_search_is_not_vllms(model: Path) -> None:
+    beams = {"num_beams": 4, "temperature": 0.0}
+    assert "beam search is the transformers engine's" in refusal(model, evaluation=beams)
+    rollout = {"engine": "transformers", "max_tokens": 8, "kv_cache_gib": 0.01}
+    check(settings(model, evaluation=beams, rollout=rollout))
+
+
+def test_supervised_training_needs_references(model: Path) -> None:
+    message = refusal(model, algorithm="supervised")
+    assert "algorithm=supervised learns to write references" in message

@@ -17,6 +17,8 @@ from services.curves import Curve, Panel, lay_out, reward_panel, ticks
 from services.report import run, write_report
 from services.run_folder import RunFolder
 from services.run_page import headline, merged, sample_pairs, timings
+from services.tracking import Tracker
+from services.train import finish_report
 
 CONFIG: dict[str, Any] = {
     "iterations": 40,
@@ -175,6 +177,25 @@ def test_a_run_before_its_first_iteration_has_a_page(tmp_path: Path) -> None:
     page = page_of(RunFolder.open(tmp_path, "new", CONFIG, resume="auto"))
     assert "No iteration has ended yet." in page.text
     assert "No evaluation yet." in page.text
+
+
+class Artifacts(Tracker):
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def log_artifact(self, path: Path) -> None:
+        self.names.append(path.name)
+
+
+@pytest.mark.parametrize(
+    ("iterations", "tracked"), [(0, ["report.html"]), (1, ["report.html", "learning_curves.png"])]
+)
+def test_a_run_stopped_early_tracks_what_there_is(
+    tmp_path: Path, iterations: int, tracked: list[str]
+) -> None:
+    tracker = Artifacts()
+    finish_report(invented_run(tmp_path, iterations, evaluate_every=0), tracker)
+    assert tracker.names == tracked
 
 
 def test_a_run_evaluated_once_shows_no_comparison_with_itself(tmp_path: Path) -> None:

@@ -76,6 +76,15 @@ def test_classes_of_ones_own_are_rewards_or_metrics(
     assert metric == {"mine/vowels": {"corpus": 4.0, "rows": [3.0, 1.0]}}
 
 
+def test_a_name_that_is_both_is_the_metric_unless_the_reward_is_asked_for(
+    capsys: pytest.CaptureFixture[str], predictions: str
+) -> None:
+    assert list(scored(capsys, "length", "--predictions", predictions)) == ["length/mean_words"]
+    # 3 words and 1 word, wanted are 2: both are half of it away
+    asked = scored(capsys, "length", "--reward", "--predictions", predictions, "--option", "target=2")
+    assert asked == {"length": {"corpus": 0.5, "rows": [0.5, 0.5]}}
+
+
 def test_the_table_is_for_people(capsys: pytest.CaptureFixture[str], predictions: str) -> None:
     assert run(["length", "--predictions", predictions]) == 0
     printed = capsys.readouterr().out
@@ -127,6 +136,7 @@ def test_files_belong_together_line_by_line(tmp_path: Path, predictions: str) ->
         (["increasing_numbers", "--option", "min_tokens=many"], "min_tokens: got 'many'"),
         (["no_such_module:Mine"], "importing no_such_module failed"),
         ([f"{GRADERS}:Miscounting", "--option", "a=1"], "unexpected keyword|too many|takes"),
+        ([f"{GRADERS}:Vowels", "--reward"], r"Vowels is no reward: it lacks score\(\)"),
     ],
 )
 def test_bad_requests_are_refused(predictions: str, argv: list[str], message: str) -> None:

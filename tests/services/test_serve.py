@@ -55,7 +55,7 @@ def taken_port() -> Iterator[int]:
         (["rouge", "rouge.replicas=two"], "reward_servers.rouge.replicas: got 'two'"),
         (["rouge", "rouge.replica=2"], "did you mean 'replicas'"),
         (["rouge", "http_port=1", "http_port.x=2"], "already has a value"),
-        (["rouge", "http_port=0"], "needs a port"),
+        (["rouge", "http_port=0"], "http_port: got 0; Input should be greater than or equal to 1"),
         (["no_such_module:Mine"], "importing no_such_module failed"),
     ],
 )

@@ -125,3 +125,40 @@ def test_an_incomplete_configuration_names_what_is_missing() -> None:
 def test_settings_stay_as_they_are() -> None:
     with pytest.raises(ValueError, match="frozen"):
         settings().seed = 5  # type: ignore[misc]
+
+
+def test_algorithms_that_compare_responses_take_eight_of_each_prompt() -> None:
+    assert settings().group_size == 1
+    assert settings(algorithm="grpo").group_size == 8
+    assert settings(algorithm="rloo", rollout={"group_size": 3}).group_size == 3
+
+
+def test_only_nlpo_samples_within_a_mask_and_only_in_training() -> None:
+    assert not settings().sampling().masked
+    nlpo = settings(algorithm="nlpo")
+    assert (nlpo.sampling().masked, nlpo.sampling(evaluating=True).masked) == (True, False)
+    asked = settings(algorithm="nlpo", evaluation={"masked": True})
+    assert asked.sampling(evaluating=True).masked
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"algorithm": "grpo", "rollout": {"group_size": 1}},
+            "algorithm=grpo measures a response against the others of its prompt: got rollout.group_size=1",
+        ),
+        ({"evaluation": {"masked": True}}, "algorithm=ppo has none"),
+        ({"evaluation": {"num_beams": 4}}, "expected evaluation.temperature=0 with it"),
+        ({"algorithm": {"name": "nlpo", "top_p": 1.5}}, "algorithm.top_p: got 1.5"),
+        ({"algorithm": {"name": "nlpo", "top_k": 5}}, "the mask needs exactly one of them"),
+        (
+            {"algorithm": {"name": "ppo", "kl": {"estimator": "forward"}}},
+            "expected placement=loss with it",
+        ),
+    ],
+)
+def test_combinations_that_make_no_sense_are_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        settings(**given)
+    assert said in str(caught.value)

@@ -61,11 +61,22 @@ def test_one_wrong_run_refuses_the_whole_sweep(arguments: list[str], said: str) 
     assert said in str(caught.value)
 
 
-def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    nothing = tmp_path / "nothing"
-    code = run([f"model.path={nothing}", f"output_dir={tmp_path}", "seed=0,1"])
+def test_a_run_that_fails_does_not_stop_the_others(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.preflight.check", lambda _settings: None)  # as if it went away later
+    code = run([f"model.path={tmp_path / 'nothing'}", f"output_dir={tmp_path}", "seed=0,1"])
     printed = capfd.readouterr()
     assert code == 2
     assert printed.err.count("there is no such folder") == 2
     assert "run 2 of 2" in printed.out and "exit code" in printed.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_run_would_refuse_is_refused_before_the_first_is_started(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(InputError, match="there is no such folder"):
+        run([f"model.path={tmp_path / 'nothing'}", f"output_dir={tmp_path}", "seed=0,1"])
+    assert capfd.readouterr().out == ""
     assert list(tmp_path.iterdir()) == []

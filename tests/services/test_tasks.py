@@ -1,6 +1,7 @@
 """Tasks: what they ask, that their splits never share a prompt, and what is said about bad data."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ from hypothesis import strategies as st
 
 from contracts.errors import InputError
 from contracts.rollout import Prompt
+from contracts.settings import build
 from services.tasks.base import SPLITS, ReadsAhead, Split
 from services.tasks.dates import Dates
 from services.tasks.files import kept_rows
 from services.tasks.imdb import Imdb
 from services.tasks.increasing_numbers import IncreasingNumbers
 from services.tasks.prompts import Prompts
+from services.tasks.rows import read_checked
 
 REAL_SAMPLES = Path(__file__).parents[3] / "shared" / "data"  # a folder of real samples beside the repository
 
@@ -137,7 +140,7 @@ def test_other_formats_give_the_same_prompts(tmp_path: Path, suffix: str) -> Non
     }[suffix]()
     task = Prompts(data_files=str(tmp_path))
     assert texts(task.prompts("validation")) == ["p8", "p18"]
-    assert task.first_prompts("train") == []  # only JSON Lines are read ahead
+    assert task.first_prompts("train") == ([] if suffix == "parquet" else task.prompts("train"))
 
 
 def test_a_folder_a_mapping_and_a_limit(tmp_path: Path) -> None:
@@ -193,14 +196,56 @@ GOOD = b'{"prompt": "a"}\n'
         (b'{"promt": "a"}\n', "line 1: there is no column 'prompt'; did you mean 'promt'?"),
         (b'{"text": "a", "label": 1}\n', "line 1: there is no column 'prompt'; there are: label, text"),
         (b'{"prompt": "\xff"}\n', "is not UTF-8"),
-        (GOOD * 3 + b'{"prompt": null}\n', "train row 3: expected a text in column 'prompt', got None"),
-        (GOOD + b'{"prompt": 5}\n', "train row 1: expected a text in column 'prompt', got"),
+        (GOOD * 3 + b'{"prompt": null}\n', "line 4: expected a text in column 'prompt', got None"),
+        (GOOD + b'\n{"prompt": 5}\n', "line 3: expected a text in column 'prompt', got 5"),
     ],
 )
 def test_a_bad_file_is_named_to_the_line(content: bytes | None, said: str, tmp_path: Path) -> None:
     message = refused(content, tmp_path)
     assert said in message
-    assert "train.jsonl" in message or "train row" in message
+    assert "train.jsonl" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.csv", "question,label\n1 2,0\n", "a.csv, line 1: there is no column 'prompt'; there are: label"),
+        ("a.csv", "label,prompt\n0,a\n1\n", "a.csv, line 3: expected a text in column 'prompt', got None"),
+        ("a.csv", "prompt,label\n", "a.csv holds no rows"),
+        ("a.json", '[{"prompt": "a"},\n {"prompt": }]', "a.json, line 2, column 13: not JSON"),
+        (
+            "a.json",
+            '[{"prompt": "a"}, {"promt": "b"}]',
+            "a.json, row 2: there is no column 'prompt'; did you",
+        ),
+        ("a.json", '{"prompt": "a"}\n{"prompt": \n', "a.json, line 2, column 11: not JSON"),
+        ("a.json", "[]", "a.json holds no rows"),
+    ],
+)
+def test_other_formats_are_refused_without_importing_what_takes_seconds(
+    name: str, content: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=re.escape(said)):
+        read_checked(tmp_path / name, ["prompt"])
+
+
+def test_a_byte_order_mark_and_a_break_within_quotes_are_read_as_they_are_meant(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbfprompt,label\r\n"two\r\nlines",1\r\n')
+    assert read_checked(tmp_path / "a.csv", ["prompt"]) == [{"prompt": "two\r\nlines", "label": "1"}]
+
+
+def test_json_that_is_no_list_is_left_to_who_knows_it(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"prompt": ["a", "b"]}')
+    assert read_checked(tmp_path / "a.json", ["prompt"]) == []
+
+
+def test_what_is_neither_file_nor_folder_nor_mapping_is_refused_in_one_line() -> None:
+    with pytest.raises(InputError) as caught:
+        build(Prompts, {"data_files": ["a.jsonl"]}, where="task")
+    assert str(caught.value) == (
+        "task.data_files: got ['a.jsonl']; expected a folder, a file, or a mapping of splits to files"
+    )
 
 
 def test_a_broken_parquet_file_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,234 @@
+"""Every algorithm × {GPT, T5-like} from the same supervised warm start: who learns `increasing_numbers`.
+
+Equal numbers of generated tokens, several seeds; worker, learner and reward as plain classes in this
+process. `python -m benchmarks.learning` runs all of it; names of algorithms, `--families`, `--seeds`
+and `--tokens` run a part.
+"""
+
+import argparse
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.outcome import OUT
+from contracts.components import create
+from contracts.rollout import Lease, Rollout, Sampling
+from contracts.scores import Sample
+from learner.algorithms import ALGORITHMS
+from learner.algorithms.base import METHODS, Algorithm, Masks
+from reward_servers.rewards.increasing_numbers import IncreasingNumbers as Reward
+from rollout_workers.settings import RolloutSettings
+from services.collecting import with_score
+from services.demo import WARM_UP_ROWS, as_rollout, number_rows, number_tokenizer, save_untrained
+from services.leasing import EVALUATION, LeaseSource, PromptTokens, evaluation_leases
+from services.tasks.increasing_numbers import IncreasingNumbers as Task
+
+ROLLOUTS, MAX_TOKENS, TOKENS, EVAL_SAMPLES = 128, 20, 120_000, 4
+WARM_UP_STEPS = {"gpt": 120, "t5": 250}
+KL = {"coefficient": 0.01}
+COMMON: dict[str, Any] = {"learning_rate": 1e-3, "kl": KL}
+CLIPPED = {**COMMON, "num_epochs": 4, "minibatch_size": ROLLOUTS, "gamma": 1.0}
+# The published defaults fine-tune large models; these fit one of a hundred thousand weights, the same for
+# all as far as they share an option.
+RUNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "ppo": ("ppo", CLIPPED),
+    "nlpo": ("nlpo", {**CLIPPED, "target_update_iterations": 5}),
+    "nlpo, rl4lms": ("nlpo", {**CLIPPED, "compatibility": "rl4lms"}),
+    "nlpo, rl4lms, 1 kept": ("nlpo", {**CLIPPED, "compatibility": "rl4lms", "min_tokens_to_keep": 1}),
+    "a2c": ("a2c", {**COMMON, "gamma": 1.0, "advantage_whitening": "batch"}),
+    "trpo": ("trpo", {"kl": KL, "gamma": 1.0, "target_kl": 0.03, "minibatch_size": ROLLOUTS}),
+    "grpo": ("grpo", {"learning_rate": 1e-3, "num_epochs": 4}),
+    "rloo": ("rloo", {**COMMON, "num_epochs": 4}),
+    "reinforce_pp": ("reinforce_pp", {**COMMON, "num_epochs": 4}),
+    "rejection": (
+        "rejection",
+        {"learning_rate": 1e-3, "num_epochs": 4, "minibatch_size": 64, "top_share": 0.25},
+    ),
+    "supervised": ("supervised", {"learning_rate": 1e-3, "minibatch_size": ROLLOUTS}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One run: validation reward before and after, and the mean training reward along the way."""
+
+    name: str
+    family: str
+    seed: int
+    before: float
+    after: float
+    curve: list[tuple[int, float]]  # (tokens generated, mean reward of the iteration)
+    seconds: float
+    metrics: dict[str, float]  # of the last update
+
+
+class Bench:
+    """One family's warm start and its worker, which every run begins by giving the initial weights back."""
+
+    def __init__(self, family: str, masked: bool) -> None:
+        from rollout_workers.worker import RolloutWorker
+
+        self.family, self.model = family, warm_start(family)
+        rule = algorithm_of("nlpo").mask_rule() if masked else None  # type: ignore[attr-defined]
+        settings = RolloutSettings(max_concurrent=ROLLOUTS, kv_cache_gib=0.25)
+        self.worker = RolloutWorker(str(self.model), str(self.model), None, "auto", settings, rule)
+        self.worker.ready()
+        self.reward = Reward()
+        self.first_version = count(
+            0, 1000
+        )  # prefixes cached under one version are never found by another run
+        self.lease_id = count(EVALUATION * 2)
+
+    def run(self, name: str, seed: int, tokens: int) -> Result:
+        from learner.learner import Learner
+        from learner.settings import LearnerSettings, ModelSettings
+
+        algorithm = algorithm_of(name)
+        masked = isinstance(algorithm, Masks)
+        sampling = Sampling(MAX_TOKENS, masked=masked)
+        learner = Learner(
+            ModelSettings(path=str(self.model)),
+            algorithm,
+            LearnerSettings(),
+            seed=seed,
+            iterations=1000,
+            sampling=sampling,
+        )
+        learner.version = learner.mask_version = next(self.first_version)
+        group = int(getattr(algorithm, "default_group_size", 1))
+        task, to_tokens = Task(), PromptTokens(number_tokenizer(), None)
+        source = LeaseSource(task.prompts("train"), to_tokens, sampling, group_size=group, seed=seed)
+        held_out = evaluation_leases(
+            task.prompts("validation"),
+            to_tokens,
+            replace(sampling, masked=False),
+            samples=EVAL_SAMPLES,
+            seed=0,
+        )
+        started, rows = perf_counter(), number_rows(seed + 1)
+        self.push(learner)
+        before, generated, curve = mean_reward(self.generate(held_out)), 0, []
+        metrics: dict[str, float] = {}
+        while generated < tokens:
+            if algorithm.online:
+                rollouts = self.generate(source.lease(ROLLOUTS // group))
+                curve.append((generated, mean_reward(rollouts)))
+            else:
+                tokenizer = number_tokenizer()
+                rollouts = [as_rollout(i, next(rows), tokenizer) for i in range(ROLLOUTS)]
+            generated += sum(rollout.num_generated for rollout in rollouts)
+            metrics = learner.update(rollouts)
+            self.push(learner)
+        after = mean_reward(self.generate(held_out))
+        return Result(name, self.family, seed, before, after, curve, perf_counter() - started, metrics)
+
+    def push(self, learner: Any) -> None:
+        manifest, arrays = learner.publish("float32")
+        self.worker.load_weights(manifest, arrays, learner.publish_mask())
+
+    def generate(self, leases: Sequence[Lease]) -> list[Rollout]:
+        """All rollouts, scored. Lease ids of evaluations come again and again, so the worker gets its own."""
+        renamed = {next(self.lease_id): lease for lease in leases}
+        self.worker.submit([replace(lease, id=own) for own, lease in renamed.items()])
+        found: list[Rollout] = []
+        while len(found) < len(leases):
+            found += self.worker.poll(1.0).rollouts
+        scores = self.reward.score([Sample(r.text, r.prompt.text, (), {}) for r in found])
+        from contracts.scores import Score
+
+        return [
+            with_score(replace(rollout, lease_id=renamed[rollout.lease_id].id), Score(score, {}))
+            for rollout, score in zip(found, scores, strict=True)
+        ]
+
+
+def algorithm_of(name: str) -> Algorithm:
+    kind, options = RUNS[name]
+    made: Algorithm = create("algorithm", kind, options, ALGORITHMS, METHODS)
+    return made
+
+
+def mean_reward(rollouts: Sequence[Rollout]) -> float:
+    return statistics.fmean(rollout.total_reward for rollout in rollouts)
+
+
+def warm_start(family: str) -> Path:
+    """A small model that writes rows of numbers, which go up most of the time; made once."""
+    from learner.algorithms.supervised import Supervised
+    from learner.learner import Learner
+    from learner.settings import LearnerSettings, ModelSettings
+
+    folder = OUT / f"learning-{family}"
+    if (folder / "config.json").exists():
+        return folder
+    untrained = OUT / f"learning-{family}-untrained"
+    tokenizer = save_untrained(untrained, 0) if family == "gpt" else save_untrained_t5(untrained)
+    steps, rows = WARM_UP_STEPS[family], number_rows(0)
+    supervised = Supervised(learning_rate=3e-3, minibatch_size=None)
+    learner = Learner(
+        ModelSettings(path=str(untrained)), supervised, LearnerSettings(), seed=0, iterations=steps
+    )
+    for _ in range(steps):
+        learner.update([as_rollout(i, next(rows), tokenizer) for i in range(WARM_UP_ROWS)])
+    folder.mkdir(parents=True)
+    learner.export(str(folder))
+    return folder
+
+
+def save_untrained_t5(folder: Path) -> Any:
+    """The demo's GPT as an encoder-decoder: the same width, two layers on each side."""
+    import torch
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    tokenizer = number_tokenizer()
+    torch.manual_seed(0)
+    config = T5Config(
+        vocab_size=len(tokenizer),
+        d_model=64,
+        d_kv=32,
+        d_ff=256,
+        num_layers=2,
+        num_heads=2,
+        pad_token_id=0,
+        eos_token_id=0,
+        decoder_start_token_id=0,
+        initializer_factor=0.3,
+    )
+    T5ForConditionalGeneration(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", default=list(RUNS), metavar="ALGORITHM")
+    parser.add_argument("--families", nargs="+", default=["gpt", "t5"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--tokens", type=int, default=TOKENS)
+    asked = parser.parse_args()
+    terminal, file = Console(), OUT / "learning.jsonl"
+    for family in asked.families:
+        for masked in (False, True):
+            names = [name for name in asked.names if (RUNS[name][0] == "nlpo") == masked]
+            bench = Bench(family, masked) if names else None
+            for name, seed in ((name, seed) for name in names for seed in asked.seeds):
+                assert bench is not None
+                result = bench.run(name, seed, asked.tokens)
+                with file.open("a") as opened:
+                    opened.write(json.dumps({f: getattr(result, f) for f in Result.__slots__}) + "\n")
+                terminal.print(
+                    f"{family:4} {name:22} seed {seed}  {result.before:.3f} -> {result.after:.3f}"
+                    f"   {result.seconds:.0f} s",
+                    highlight=False,
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""`docs/results/learning.md` and its picture, from what `benchmarks.learning` wrote."""
+
+import json
+import statistics
+import subprocess
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.outcome import OUT
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+Runs = dict[tuple[str, str], list[dict[str, Any]]]  # (family, algorithm) -> one a seed
+
+
+def main() -> None:
+    runs: Runs = defaultdict(list)
+    for line in (OUT / "learning.jsonl").read_text().splitlines():
+        found = json.loads(line)
+        runs[found["family"], found["name"]].append(found)
+    RESULTS.mkdir(exist_ok=True)
+    draw(runs, RESULTS / "learning.png")
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    (RESULTS / "learning.md").write_text(page(runs, commit))
+
+
+def page(runs: Runs, commit: str) -> str:
+    seeds = max(len(found) for found in runs.values())
+    lines = [
+        "# Every algorithm learns",
+        "",
+        "The same supervised warm start (a model of 64 wide, two layers, that writes rows of numbers), the",
+        f"same number of generated tokens (supervised: tokens of references), {seeds} seeds; mean reward",
+        "`increasing_numbers` on 64 validation prompts, four unmasked samples each; ± is the standard error",
+        "over seeds. Settings: `RUNS` in `benchmarks/learning.py`.",
+        "",
+        f"Commit {commit}, `python -m benchmarks.learning && python -m benchmarks.learning_report`.",
+        "",
+        "| model | algorithm | before | after | gain | seconds a run |",
+        "|---|---|---|---|---|---|",
+    ]
+    for (family, name), found in runs.items():
+        before, after = ([run[key] for run in found] for key in ("before", "after"))
+        gain = [b - a for a, b in zip(before, after, strict=True)]
+        took = statistics.fmean(run["seconds"] for run in found)
+        lines.append(
+            f"| {family} | {name} | {statistics.fmean(before):.3f} | {_with_error(after)} | "
+            f"{_with_error(gain, '+')} | {took:.0f} |"
+        )
+    return "\n".join([*lines, "", "![curves](learning.png)", ""])
+
+
+def _with_error(values: Sequence[float], sign: str = "") -> str:
+    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    return f"{statistics.fmean(values):{sign}.3f} ± {error:.3f}"
+
+
+def draw(runs: Runs, file: Path) -> None:
+    """Mean reward of training rollouts over tokens, the mean of the seeds, one panel a family."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    families = sorted({family for family, _ in runs})
+    figure, axes = plt.subplots(1, len(families), figsize=(6.5 * len(families), 4.5), squeeze=False)
+    for axis, family in zip(axes[0], families, strict=True):
+        for index, (key, found) in enumerate((k, v) for k, v in runs.items() if k[0] == family):
+            if not found[0]["curve"]:
+                continue
+            points = [_smooth(run["curve"]) for run in found]
+            length = min(len(each) for each in points)
+            tokens = [statistics.fmean(each[i][0] for each in points) for i in range(length)]
+            reward = [statistics.fmean(each[i][1] for each in points) for i in range(length)]
+            axis.plot(tokens, reward, label=key[1], color=f"C{index % 10}", ls="-" if index < 10 else "--")
+        axis.set(title=family, xlabel="generated tokens", ylabel="mean reward", ylim=(0, 1))
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8, loc="lower right")
+    figure.tight_layout()
+    figure.savefig(file, dpi=110)
+
+
+def _smooth(curve: Sequence[Sequence[float]], width: int = 5) -> list[tuple[float, float]]:
+    return [
+        (curve[i][0], statistics.fmean(point[1] for point in curve[max(0, i - width + 1) : i + 1]))
+        for i in range(len(curve))
+    ]
+
+
+if __name__ == "__main__":
+    main()

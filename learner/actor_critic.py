@@ -1,0 +1,113 @@
+"""The trained pair: a policy and its critic; and how they, the reference and NLPO's mask model are loaded."""
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from contracts.components import find
+from contracts.errors import InputError
+from learner.batching import MicroBatch
+from learner.critic import CRITICS, RunningNorm
+from learner.functional.logprobs import WHOLE, Restriction
+from learner.policy import Policy, check_head, family
+from learner.settings import ModelSettings
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOutput:
+    """For the model's tokens of a micro-batch, flat, row by row."""
+
+    hidden_NH: Tensor
+    logprobs_N: Tensor
+    entropies_N: Tensor | None
+    values_N: Tensor | None
+
+
+class ActorCritic(nn.Module):
+    """A policy with a value for each state."""
+
+    def __init__(self, policy: Policy, critic: nn.Module, value_norm: RunningNorm | None = None) -> None:
+        super().__init__()
+        self.policy, self.critic, self.value_norm = policy, critic, value_norm
+
+    def forward(
+        self,
+        micro: MicroBatch,
+        restriction: Restriction = WHOLE,
+        *,
+        with_entropy: bool = False,
+        with_values: bool = True,
+    ) -> PolicyOutput:
+        """Values are in the units of the rewards, or of `value_norm` where there is one."""
+        hidden_NH = self.policy.states(micro)
+        logprobs_N, entropies_N = self.policy.evaluate(hidden_NH, micro, with_entropy, restriction)
+        values_N = self.critic(self.policy, micro, hidden_NH) if with_values else None
+        return PolicyOutput(hidden_NH, logprobs_N, entropies_N, values_N)
+
+    @property
+    def lm(self) -> Any:
+        return self.policy.lm
+
+    def actor_parameters(self) -> list[tuple[str, nn.Parameter]]:
+        return list(self.policy.named_parameters())
+
+    def critic_parameters(self) -> list[tuple[str, nn.Parameter]]:
+        return list(self.critic.named_parameters())
+
+
+def load_actor_critic(
+    settings: ModelSettings, logits_budget: int, device: torch.device, *, normalize_values: bool = False
+) -> ActorCritic:
+    lm = load_language_model(settings)
+    if settings.gradient_checkpointing:
+        # before the copy, so that the critic's trunk recomputes too
+        lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    policy = make_policy(settings, lm, logits_budget)
+    critic = find("critic", settings.critic, CRITICS)(policy, settings.value_trunk == "separate")
+    norm = RunningNorm() if normalize_values else None
+    pair = ActorCritic(policy, critic, norm).to(device)
+    check_head(pair.policy)
+    return pair
+
+
+def load_reference(settings: ModelSettings, logits_budget: int, device: torch.device) -> Policy:
+    """The initial model, frozen."""
+    policy = make_policy(settings, load_language_model(settings), logits_budget)
+    return policy.to(device).requires_grad_(False)
+
+
+def frozen_copy(policy: Policy) -> Policy:
+    """The policy as it is now, frozen: what NLPO masks with, what TRPO measures its step from."""
+    return copy.deepcopy(policy).requires_grad_(False)
+
+
+def make_policy(settings: ModelSettings, lm: Any, logits_budget: int) -> Policy:
+    """The class that fits the model's family, or the user's own."""
+    kind = family(lm) if settings.policy == "auto" else find("policy", settings.policy, {})
+    policy: Policy = kind(lm, logits_budget)
+    return policy
+
+
+def load_language_model(settings: ModelSettings) -> Any:
+    """A model in float32, every dropout at 0 unless asked for: it destabilises RL and makes ratios noisy.
+
+    Raises:
+        InputError: the model is neither causal nor an encoder-decoder.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    config = AutoConfig.from_pretrained(settings.path, revision=settings.revision)
+    for name, value in config.to_dict().items():
+        if ("drop" in name) and isinstance(value, float) and not settings.dropout:
+            setattr(config, name, 0.0)
+    kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    try:
+        lm = kind.from_pretrained(
+            settings.path, revision=settings.revision, config=config, dtype=torch.float32
+        )
+    except ValueError as error:
+        raise InputError(f"model.path={settings.path}: {error}") from None
+    return lm.eval()

@@ -1,0 +1,122 @@
+"""What algorithms with a critic share: credit by GAE, the value loss, the entropy bonus."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, Self
+
+from pydantic import Field, model_validator
+
+from contracts.settings import Settings
+from learner.algorithms.base import Credit, CreditInputs, LossInputs, LossOutput, OptimizerSettings
+from learner.functional.advantages import generalized_advantages, whiten
+from learner.functional.ratios import value_loss
+from learner.functional.rewards import spread_over_tokens, whitened
+from learner.kl_control import KLSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class ActorCriticAlgorithm(Settings):
+    """Settings and formulas of PPO, NLPO, A2C and TRPO that do not depend on the policy's loss."""
+
+    learning_rate: float
+    critic_learning_rate: float | None = Field(default=None, gt=0)  # None: as learning_rate
+    num_epochs: int
+    minibatch_size: int | None
+    gamma: float = Field(default=0.99, ge=0, le=1)
+    gae_lambda: float = Field(default=0.95, ge=0, le=1)
+    advantage_whitening: Literal["none", "minibatch", "batch"] = "minibatch"
+    entropy_coef: float = Field(default=0.0, ge=0)
+    value_coef: float = Field(default=0.5, ge=0)
+    value_clip_range: float | None = Field(default=None, gt=0)
+    value_clip_pessimistic: bool = False  # True: the larger of clipped and unclipped (OpenRL, trl)
+    huber_delta: float | None = Field(default=None, gt=0)  # larger value errors count linearly (OpenRL: 10)
+    normalize_values: bool = False  # the critic predicts returns in units of all returns so far
+    max_grad_norm: float | None = Field(default=0.5, gt=0)  # the actor's and the critic's, each for itself
+    target_kl: float | None = None
+    reward_scale: float = Field(default=1.0, gt=0)
+    normalize_rewards: bool = False  # RL4LMs' norm_reward: whiten token rewards, zeros included
+    spread_rewards: bool = False  # in equal parts on a response's tokens, instead of at its last one
+    optimizer: OptimizerSettings = OptimizerSettings()
+    kl: KLSettings = KLSettings()
+
+    @model_validator(mode="after")
+    def _pessimism_needs_a_range(self) -> Self:
+        if self.value_clip_pessimistic and self.value_clip_range is None:
+            raise ValueError(
+                "got value_clip_pessimistic=true without a value_clip_range; the larger of the clipped and "
+                "the unclipped loss needs one, OpenRL's is value_clip_range=0.2"
+            )
+        return self
+
+    @property
+    def online(self) -> bool:
+        return True
+
+    @property
+    def uses_critic(self) -> bool:
+        return True
+
+    @property
+    def needs_entropy(self) -> bool:
+        return self.entropy_coef > 0
+
+    def credit(self, inputs: CreditInputs) -> Credit:
+        """Token rewards less β·KL, then GAE."""
+        mask_BT = inputs.mask_BT.bool()
+        rewards_BT = self.reward_scale * inputs.rewards_BT
+        if self.spread_rewards:
+            rewards_BT = spread_over_tokens(rewards_BT, mask_BT)
+        rewards_BT = rewards_BT - inputs.kl_coefficient * inputs.kl_BT
+        if self.normalize_rewards:
+            rewards_BT = whitened(rewards_BT, mask_BT)
+        advantages_BT, returns_BT = generalized_advantages(
+            rewards_BT, inputs.values_BT, mask_BT, gamma=self.gamma, gae_lambda=self.gae_lambda
+        )
+        if self.advantage_whitening == "batch":
+            advantages_BT = advantages_BT.masked_scatter(mask_BT, whiten(advantages_BT[mask_BT]))
+        return Credit(advantages_BT, returns_BT)
+
+    def prepare_minibatch(self, advantages_N: Tensor) -> Tensor:
+        return whiten(advantages_N) if self.advantage_whitening == "minibatch" else advantages_N
+
+    def with_critic(
+        self, inputs: LossInputs, surrogate_N: Tensor, metrics: Mapping[str, Tensor]
+    ) -> LossOutput:
+        """(Σ surrogate + c_v Σ value loss - c_e Σ H + β Σ KL) / num_tokens."""
+        policy = self.without_critic(inputs, surrogate_N, metrics)
+        errors_N = self.value_error(inputs.values_N, inputs.old_values_N, inputs.returns_N)
+        value = errors_N.sum() / inputs.num_tokens
+        return LossOutput(
+            policy.loss + self.value_coef * value, {**policy.metrics, "loss/value": value.detach()}
+        )
+
+    def without_critic(
+        self, inputs: LossInputs, surrogate_N: Tensor, metrics: Mapping[str, Tensor]
+    ) -> LossOutput:
+        """(Σ surrogate - c_e Σ H + β Σ KL) / num_tokens."""
+        n = inputs.num_tokens
+        if inputs.importance_N is not None:
+            surrogate_N = surrogate_N * inputs.importance_N
+        loss = surrogate_N.sum() / n
+        parts = {"loss/policy": loss.detach()}
+        if inputs.entropies_N is not None:
+            loss = loss - self.entropy_coef * inputs.entropies_N.sum() / n
+        if inputs.kl_N is not None:
+            kl = inputs.kl_N.sum() / n
+            loss = loss + inputs.kl_coefficient * kl
+            parts["loss/kl"] = kl.detach()
+        return LossOutput(loss, {**parts, **metrics})
+
+    def value_error(self, values_N: Tensor, old_values_N: Tensor, returns_N: Tensor) -> Tensor:
+        """A token's, all three in the units that the critic predicts in."""
+        return value_loss(
+            values_N,
+            old_values_N,
+            returns_N,
+            self.value_clip_range,
+            pessimistic=self.value_clip_pessimistic,
+            huber_delta=self.huber_delta,
+        )

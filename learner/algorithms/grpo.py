@@ -1,0 +1,48 @@
+"""Group relative policy optimisation: a response against the others of its prompt, no critic.
+
+Shao et al. 2024 (arXiv 2402.03300). Two switches make Dr. GRPO of it (Liu et al. 2025, arXiv 2503.20783):
+`scale_by_deviation=false aggregation=constant`; these make DAPO (Yu et al. 2025, arXiv 2503.14476):
+`aggregation=token_mean clip_range_high=0.28 kl.coefficient=0 drop_constant_groups=true`. Needs
+`rollout.group_size` of 2 or more; 8 unless given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from learner.algorithms.base import CreditInputs
+from learner.algorithms.critic_free import CriticFree
+from learner.functional.aggregation import Aggregation
+from learner.functional.groups import group_advantages
+from learner.kl_control import KLSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from contracts.rollout import Rollout
+
+
+class GRPO(CriticFree):
+    default_group_size: ClassVar[int] = 8  # responses of each prompt
+
+    aggregation: Aggregation = "sequence_mean"
+    scale_by_deviation: bool = True
+    drop_constant_groups: bool = False  # groups of equal rewards teach nothing: leave them out of the mean
+    kl: KLSettings = KLSettings(placement="loss", estimator="k3", coefficient=0.04)
+
+    def advantages(self, inputs: CreditInputs) -> Tensor:
+        scores_B = (inputs.rewards_BT - inputs.kl_coefficient * inputs.kl_BT).sum(-1)
+        return group_advantages(scores_B, inputs.groups_B, scale=self.scale_by_deviation)
+
+    def select(
+        self, rollouts: Sequence[Rollout], elite: Sequence[Rollout]
+    ) -> tuple[list[Rollout], list[Rollout]]:
+        """Without the groups whose rewards are all the same, if asked; never without all of them."""
+        if not self.drop_constant_groups:
+            return list(rollouts), []
+        rewards: dict[int, set[float]] = {}
+        for rollout in rollouts:
+            rewards.setdefault(rollout.group, set()).add(rollout.total_reward)
+        kept = [rollout for rollout in rollouts if len(rewards[rollout.group]) > 1]
+        return kept or list(rollouts), []

@@ -1,0 +1,83 @@
+"""Rejection sampling: imitate the best of what was written, and nothing else.
+
+As trl-textworld does it: rollouts, or single (state, action) pairs by their return-to-go, are ranked; the top
+share or the top n are kept; the loss is their cross-entropy, with a KL to the reference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from contracts.errors import LearnerError
+from contracts.rollout import Rollout
+from learner.algorithms.imitation import Imitation
+from learner.kl_control import KLSettings
+
+
+class RejectionSampling(Imitation):
+    unit: Literal["rollout", "turn"] = "rollout"  # turn: (state, action) pairs, by return-to-go
+    top_share: float | None = Field(default=0.5, gt=0, le=1)
+    top_n: int | None = Field(default=None, ge=1)  # instead of top_share
+    gamma: float = Field(default=1.0, ge=0, le=1)  # across turns, in a turn's return-to-go
+    elite_size: int = Field(default=0, ge=0)  # the best of all iterations so far, trained on again; 0: none
+    kl: KLSettings = KLSettings(placement="loss", coefficient=0.0)
+
+    @model_validator(mode="after")
+    def _one_measure(self) -> RejectionSampling:
+        if (self.top_share is None) == (self.top_n is None):
+            raise ValueError(
+                f"got top_share={self.top_share} and top_n={self.top_n}; exactly one of them is needed, "
+                "the other null"
+            )
+        if self.kl.placement == "reward":
+            raise ValueError("kl.placement=reward changes no cross-entropy; expected kl.placement=loss")
+        return self
+
+    @property
+    def online(self) -> bool:
+        return True
+
+    def select(
+        self, rollouts: Sequence[Rollout], elite: Sequence[Rollout]
+    ) -> tuple[list[Rollout], list[Rollout]]:
+        """The best of this iteration and of the elite, which lasts from iteration to iteration.
+
+        Raises:
+            LearnerError: a reward is infinite or NaN, which has no rank.
+        """
+        units = list(rollouts) if self.unit == "rollout" else list(self._turns(rollouts))
+        num_kept = self.top_n or max(1, round(len(units) * (self.top_share or 0)))
+        best = _best(units, num_kept)
+        if not self.elite_size:
+            return best, []
+        # Of equal ones the newer lasts: where rewards are 0 or 1, the first ones would stay for ever.
+        lasting = _best([*best, *elite], self.elite_size)
+        return lasting, lasting
+
+    def _turns(self, rollouts: Iterable[Rollout]) -> Iterable[Rollout]:
+        """Each turn as a rollout of its own: what came before is its prompt, its return-to-go its reward."""
+        for rollout in rollouts:
+            to_go, found = 0.0, []
+            for index in reversed(range(len(rollout.turns))):
+                turn = rollout.turns[index]
+                to_go = (turn.reward or 0.0) + self.gamma * to_go
+                before = rollout.turns[:index]
+                seen = tuple(token for each in before for token in (*each.observation, *each.tokens))
+                found.append(replace(turn, observation=seen + turn.observation, reward=to_go))
+            yield from (replace(rollout, turns=(turn,)) for turn in reversed(found) if turn.tokens)
+
+
+def _best(rollouts: Sequence[Rollout], count: int) -> list[Rollout]:
+    """The highest total rewards; of equal ones the first."""
+    for rollout in rollouts:
+        if not math.isfinite(rollout.total_reward):
+            raise LearnerError(
+                f"the rollout of lease {rollout.lease_id} (prompt {rollout.prompt.id}) has the reward "
+                f"{rollout.total_reward}, which can't be ranked; finite rewards are expected"
+            )
+    return sorted(rollouts, key=lambda rollout: -rollout.total_reward)[:count]

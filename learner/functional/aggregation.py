@@ -1,0 +1,36 @@
+"""What each token weighs in a loss. Denominators are the whole minibatch's: splitting it changes nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Aggregation = Literal["token_mean", "sequence_mean", "constant"]
+
+
+def token_weights(
+    lengths_N: Tensor, how: Aggregation, *, num_tokens: int, num_rollouts: int, max_tokens: int
+) -> Tensor:
+    """One weight a token; a minibatch's weights add up to 1 (`constant`: to less, where responses are short).
+
+    - token_mean     every token counts the same: 1 / tokens (DAPO, arXiv 2503.14476)
+    - sequence_mean  every response counts the same: 1 / (its length · responses) (GRPO, arXiv 2402.03300)
+    - constant       1 / (longest possible response · responses): no pull towards any length
+                     (Dr. GRPO, arXiv 2503.20783)
+
+    Args:
+        lengths_N: tokens of the response that each token belongs to.
+    """
+    if how == "token_mean":
+        return (lengths_N * 0 + 1.0) / num_tokens
+    if how == "sequence_mean":
+        return 1.0 / (lengths_N * num_rollouts)
+    return (lengths_N * 0 + 1.0) / (max_tokens * num_rollouts)
+
+
+def sum_by_response(values_N: Tensor, rows_N: Tensor) -> Tensor:
+    """Sums over the tokens of each response, (B,); `rows_N` says which response a token belongs to."""
+    count = int(rows_N.max()) + 1
+    return values_N.new_zeros(count).index_add(0, rows_N, values_N)

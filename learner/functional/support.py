@@ -1,0 +1,129 @@
+"""Which tokens could have been drawn at all: the support of a warped or masked policy, as bits.
+
+A rollout worker that cuts its distribution (top-k, top-p, a minimum length, NLPO's mask) samples from
+another policy than the whole softmax. Ratio, KL and entropy belong to the distribution that was sampled
+from, so its support is computed once a batch, by the policy that sampled, and kept: one bit a token
+of the vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from contracts.rollout import MaskRule, Sampling
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Behavior:
+    """How a worker draws tokens, as far as their probabilities depend on it.
+
+    Example: `Behavior(Sampling(max_tokens=20, top_k=50), end_tokens=(2,))`
+    """
+
+    sampling: Sampling
+    end_tokens: tuple[int, ...] = ()
+    mask: MaskRule | None = None
+
+    @property
+    def restricts(self) -> bool:
+        """Whether some tokens can never be drawn somewhere."""
+        sampling = self.sampling
+        return bool(sampling.min_tokens or sampling.top_k or sampling.top_p < 1.0 or self.mask)
+
+
+def allowed_tokens(
+    logits_NV: Tensor, positions_N: Tensor, behavior: Behavior, mask_logits_NV: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """What the worker could draw: end tokens out before the minimum length, then the mask model's set,
+    then temperature, top-k and top-p of what is left.
+
+    Args:
+        logits_NV: the policy's, as it was when it sampled; mask_logits_NV: the mask model's (NLPO).
+        positions_N: index of each token in its own turn.
+
+    Returns:
+        (allowed_NV, what the mask alone allows or None), boolean.
+    """
+    sampling = behavior.sampling
+    early_N1 = (positions_N < sampling.min_tokens)[:, None]
+    possible_NV = torch.ones_like(logits_NV, dtype=torch.bool)
+    if sampling.min_tokens and behavior.end_tokens:
+        possible_NV[:, list(behavior.end_tokens)] = ~early_N1
+    masked_NV = None
+    if behavior.mask and mask_logits_NV is not None:
+        # What is impossible leaves the mask model's choice too, else it could allow nothing else.
+        masked_NV = mask_set(mask_logits_NV.masked_fill(~possible_NV, -torch.inf), behavior.mask)
+        possible_NV, masked_NV = possible_NV & masked_NV, masked_NV | ~possible_NV
+    warped_NV = (logits_NV / sampling.temperature).masked_fill(~possible_NV, -torch.inf)
+    if 0 < sampling.top_k < logits_NV.shape[-1]:
+        warped_NV = warped_NV.masked_fill(~top_k_set(warped_NV, sampling.top_k), -torch.inf)
+    if sampling.top_p < 1.0:
+        warped_NV = warped_NV.masked_fill(~top_p_set(warped_NV, sampling.top_p), -torch.inf)
+    return warped_NV.isfinite(), masked_NV
+
+
+def mask_set(mask_logits_NV: Tensor, rule: MaskRule) -> Tensor:
+    """NLPO's set: the mask model's top p, or top k; Ramamurthy et al. 2023 (arXiv 2210.01241), §4."""
+    if rule.top_k is not None:
+        return top_k_set(mask_logits_NV, max(rule.top_k, rule.min_tokens_to_keep))
+    assert rule.top_p is not None
+    return top_p_set(mask_logits_NV, rule.top_p, rule.min_tokens_to_keep)
+
+
+def top_k_set(logits_NV: Tensor, k: int) -> Tensor:
+    """The k most likely tokens, and those that tie with the last of them; -inf is never among them."""
+    smallest_N1 = logits_NV.topk(min(k, logits_NV.shape[-1])).values[:, -1:]
+    return (logits_NV >= smallest_N1) & logits_NV.isfinite()
+
+
+def top_p_set(logits_NV: Tensor, p: float, at_least: int = 1, guess: int = 256) -> Tensor:
+    """The smallest set of likeliest tokens whose probability reaches p (Holtzman et al. 2020), and never
+    fewer than `at_least` of those that have one.
+
+    >>> top_p_set(torch.tensor([[0.5, 0.3, 0.2]]).log(), 0.7).tolist()
+    [[True, True, False]]
+
+    Args:
+        guess: so many tokens are sorted first, and more of them for the rows alone where they are too
+            few: sorting a vocabulary of 50,000 takes as long as a small model's whole forward pass.
+    """
+    possible_NV = logits_NV.isfinite()
+    if p >= 1.0:
+        return possible_NV
+    num_sorted = min(max(guess, at_least), logits_NV.shape[-1])
+    sorted_NK, tokens_NK = logits_NV.softmax(-1).topk(num_sorted)
+    cumulative_NK = sorted_NK.cumsum(-1)
+    # A token is in while those before it hold less than p: the one that crosses p is kept.
+    inside_NK = cumulative_NK - sorted_NK < p
+    inside_NK[:, :at_least] = True
+    inside_NV = torch.zeros_like(possible_NV).scatter(-1, tokens_NK, inside_NK) & possible_NV
+    too_few_N = cumulative_NK[:, -1] < p
+    if num_sorted < logits_NV.shape[-1] and bool(too_few_N.any()):
+        inside_NV[too_few_N] = top_p_set(logits_NV[too_few_N], p, at_least, 16 * num_sorted)
+    return inside_NV
+
+
+def pack_bits(allowed_NV: Tensor) -> Tensor:
+    """(N, V) booleans as (N, ⌈V/8⌉) bytes.
+
+    >>> pack_bits(torch.tensor([[True, False, True, False, False, False, False, False, True]])).tolist()
+    [[5, 1]]
+    """
+    padded = torch.nn.functional.pad(allowed_NV, (0, -allowed_NV.shape[-1] % 8)).unflatten(-1, (-1, 8))
+    return (padded.to(torch.uint8) << _shifts(padded)).sum(-1, dtype=torch.uint8)
+
+
+def unpack_bits(bits_NW: Tensor, vocab_size: int) -> Tensor:
+    """The inverse of `pack_bits`."""
+    own_bit = torch.ones((), dtype=torch.uint8, device=bits_NW.device) << _shifts(bits_NW)
+    return ((bits_NW[:, :, None] & own_bit) != 0).flatten(1)[:, :vocab_size]
+
+
+def _shifts(like: Tensor) -> Tensor:
+    return torch.arange(8, dtype=torch.uint8, device=like.device)

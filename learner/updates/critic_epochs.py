@@ -1,0 +1,54 @@
+"""The critic's own epochs, where the policy's step is made without it (TRPO)."""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+
+from learner.algorithms.actor_critic import ActorCriticAlgorithm
+from learner.algorithms.base import Credit
+from learner.batching import MicroBatch
+from learner.optimizer import clip_gradients
+from learner.updates.context import UpdateContext
+
+
+def fit_critic(
+    context: UpdateContext,
+    algorithm: ActorCriticAlgorithm,
+    credit: Credit,
+    micro_batches: Callable[[Tensor], Iterable[MicroBatch]],
+) -> dict[str, float]:
+    """Epochs of minibatches of the value loss alone; the policy stays as it is, a shared trunk included."""
+    batch = context.batch
+    size = algorithm.minibatch_size or batch.num_rollouts
+    loss, norms, steps = 0.0, 0.0, 0
+    for epoch in range(algorithm.num_epochs):
+        for rows_B in context.order(batch.num_rollouts, epoch).split(size):
+            context.optimizer.zero_grad(set_to_none=True)  # what has no gradient is not stepped
+            num_tokens = int(batch.mask_BT[rows_B.to(batch.mask_BT.device)].sum())
+            for micro in micro_batches(rows_B):
+                value = _value_errors(context, algorithm, micro, credit).sum() / num_tokens
+                (algorithm.value_coef * value).backward()
+                loss += float(value.detach())
+            norms += clip_gradients(context.models.pair, algorithm.max_grad_norm).critic
+            context.optimizer.step()
+            steps += 1
+    return {
+        "loss/value": loss / steps,
+        "gradient_norm/critic": norms / steps,
+        "update/steps": float(steps),
+        "update/epochs": float(algorithm.num_epochs),
+        "update/stopped_early": 0.0,
+    }
+
+
+def _value_errors(
+    context: UpdateContext, algorithm: ActorCriticAlgorithm, micro: MicroBatch, credit: Credit
+) -> Tensor:
+    policy = context.models.pair.policy
+    old_values_N, returns_N = context.value_targets(micro, credit)
+    with context.autocast():
+        with torch.no_grad():  # so that not even a shared trunk gets a gradient
+            hidden_NH = policy.states(micro)
+        values_N = context.models.pair.critic(policy, micro, hidden_NH)
+    return algorithm.value_error(values_N, old_values_N, returns_N)

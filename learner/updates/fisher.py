@@ -1,0 +1,110 @@
+"""Products of the Fisher matrix with a vector, in micro-batches and chunks of the vocabulary.
+
+With z(θ) the logits of a token and J their derivative, the KL to the old policy has at the old policy the
+second derivative Jᵀ(diag(p) - ppᵀ)J, and nothing else: what would come with z's own second derivative is
+multiplied by the KL's gradient there, 0. So its product with v takes
+
+    forward mode    u = Jv, the change of the logits when the parameters move along v
+    by hand         c = p·(u - Σ pu)
+    backward mode   Jᵀc
+
+and no graph of a graph. The trunk is passed three times: forward mode without a graph (in the plain
+attention, since the fused kernels know no forward mode), then forward and backward as in any update. Of
+the logits only a chunk of rows exists at a time, its own head's share of J and Jᵀ included.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from learner.batching import MicroBatch
+from learner.functional.logprobs import Restriction, row_chunks
+from learner.functional.trust_region import softmax_fisher_product
+from learner.updates.context import UpdateContext
+from learner.updates.parameter_vector import ParameterVector
+
+CHUNK_ARRAYS = 8  # logits, tangents, probabilities, gradients: what one chunk holds at once
+
+
+class FisherProduct:
+    """v ↦ (F + damping)v at the policy's present parameters; F is the mean over the batch's tokens."""
+
+    def __init__(
+        self,
+        context: UpdateContext,
+        parameters: ParameterVector,
+        damping: float,
+        micro_batches: Callable[[], Iterable[MicroBatch]],
+    ) -> None:
+        self._context, self._parameters, self._damping = context, parameters, damping
+        self._policy, self._micro_batches = context.models.pair.policy, micro_batches
+
+    def __call__(self, vector_P: Tensor) -> Tensor:
+        tangents = self._parameters.parts(vector_P)
+        for micro in self._micro_batches():
+            self._accumulate(micro, tangents)
+        product_P = self._parameters.take_gradient() / self._context.batch.num_tokens
+        return product_P + self._damping * vector_P
+
+    def _accumulate(self, micro: MicroBatch, tangents: dict[str, Tensor]) -> None:
+        """Add a micro-batch's Jᵀ(diag(p) - ppᵀ)Jv to the parameters' gradients."""
+        context, policy = self._context, self._policy
+        restriction = context.scored.restriction(micro, context.batch.mask_BT[micro.rows_B])
+        with context.autocast():
+            tangent_NH = self._hidden_tangent(micro, tangents)
+            hidden_NH = policy.states(micro)
+        leaf_NH = hidden_NH.detach().requires_grad_()
+        budget = policy.logits_budget // CHUNK_ARRAYS
+        for a, b in row_chunks(len(leaf_NH), policy.vocab_size, budget):
+            self._head(leaf_NH[a:b], tangent_NH[a:b], restriction.rows(a, b), tangents)
+        if hidden_NH.requires_grad:  # else the head alone is trained
+            hidden_NH.backward(leaf_NH.grad)
+
+    @torch.no_grad()
+    def _hidden_tangent(self, micro: MicroBatch, tangents: dict[str, Tensor]) -> Tensor:
+        """How the hidden states change when the parameters move along v."""
+        with forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH), _padding_held(self._policy):
+            dual_NH = self._parameters.call_with(self._duals(tangents), self._policy.states, micro)
+            hidden_NH, tangent_NH = forward_ad.unpack_dual(dual_NH)
+        return torch.zeros_like(hidden_NH) if tangent_NH is None else tangent_NH
+
+    def _head(
+        self, hidden_NH: Tensor, tangent_NH: Tensor, restriction: Restriction, tangents: dict[str, Tensor]
+    ) -> None:
+        """A chunk's share, as gradients of the head and of `hidden_NH`."""
+        with self._context.autocast(), forward_ad.dual_level():
+            dual_NH = forward_ad.make_dual(hidden_NH, tangent_NH)
+            logits_NV = restriction(
+                self._parameters.call_with(self._duals(tangents), self._policy.logits, dual_NH)
+            )
+            primal_NV, change_NV = forward_ad.unpack_dual(logits_NV)
+            cotangent_NV = softmax_fisher_product(primal_NV.detach(), change_NV.detach())
+        # Outside of the level, where what the graph has saved carries no tangents of its own any more
+        primal_NV.backward(cotangent_NV)
+
+    def _duals(self, tangents: dict[str, Tensor]) -> dict[str, Tensor]:
+        named = self._parameters.named()
+        return {name: forward_ad.make_dual(named[name], tangent) for name, tangent in tangents.items()}
+
+
+@contextmanager
+def _padding_held(module: nn.Module) -> Iterator[None]:
+    """The padding's embedding gets no gradient where it is looked up, so it must not move there either:
+    J and Jᵀ have to be of one function, or the product is not symmetric.
+    """
+
+    def hold(embedding: nn.Embedding, arguments: tuple[Tensor], dual: Tensor) -> Tensor:
+        is_padding = (arguments[0] == embedding.padding_idx)[..., None]
+        return forward_ad.unpack_dual(dual).primal.where(is_padding, dual)
+
+    embeddings = [each for each in module.modules() if isinstance(each, nn.Embedding)]
+    hooks = [each.register_forward_hook(hold) for each in embeddings if each.padding_idx is not None]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()

@@ -1,0 +1,79 @@
+"""Epochs of minibatches, each a gradient step: what most algorithms do with a batch."""
+
+from collections import defaultdict
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from learner.algorithms.base import Credit
+from learner.batching import micro_batches
+from learner.optimizer import clip_gradients
+from learner.updates.context import UpdateContext
+
+
+class MinibatchUpdate:
+    """Gradients are accumulated over micro-batches; no loss depends on how a minibatch is split."""
+
+    def __init__(self, context: UpdateContext) -> None:
+        self._context = context
+        self._done = 0
+
+    def run(self, credit: Credit) -> dict[str, float]:
+        context, algorithm, batch = self._context, self._context.algorithm, self._context.batch
+        size = algorithm.minibatch_size or batch.num_rollouts
+        sums: dict[str, float] = defaultdict(float)
+        steps, epochs = 0, 0.0
+        for epoch in range(algorithm.num_epochs):
+            for rows_B in context.order(batch.num_rollouts, epoch).split(size):
+                shares = self._accumulate(credit, rows_B)
+                if algorithm.target_kl and shares["approx_kl"] > 1.5 * algorithm.target_kl:
+                    context.optimizer.zero_grad(set_to_none=True)
+                    # what was measured is shown even if the very first minibatch stopped
+                    return _metrics(sums if steps else shares, max(steps, 1), epochs, stopped=True) | {
+                        "update/steps": float(steps)
+                    }
+                norms = clip_gradients(context.models.pair, algorithm.max_grad_norm)
+                context.optimizer.step()
+                steps += 1
+                epochs += len(rows_B) / batch.num_rollouts
+                shares |= {"gradient_norm/policy": norms.policy, "gradient_norm/critic": norms.critic}
+                for name, share in shares.items():
+                    sums[name] += share
+        return _metrics(sums, steps, epochs, stopped=False)
+
+    def _accumulate(self, credit: Credit, rows_B: Tensor) -> dict[str, float]:
+        """Gradients of one minibatch; returns its metrics."""
+        context, batch = self._context, self._context.batch
+        on_device = rows_B.to(batch.mask_BT.device)
+        credit = self._prepared(credit, on_device)
+        num_tokens = int(batch.mask_BT[on_device].sum())
+        context.optimizer.zero_grad(set_to_none=True)
+        sums: dict[str, Tensor] = {}
+        for micro in micro_batches(batch, rows_B, context.settings.token_budget):
+            inputs = context.loss_inputs(micro, credit, num_tokens=num_tokens, num_rollouts=len(rows_B))
+            output = context.algorithm.loss(inputs)
+            output.loss.backward()
+            for name, share in output.metrics.items():
+                sums[name] = sums[name] + share if name in sums else share
+            self._done += len(micro.rows_B)
+            context.advance(self._done, context.algorithm.num_epochs * batch.num_rollouts)
+        return {name: float(total) for name, total in sums.items()}
+
+    def _prepared(self, credit: Credit, rows_B: Tensor) -> Credit:
+        """Advantages as the algorithm wants them over the whole minibatch (whitened, mostly)."""
+        mask_BT = self._context.batch.mask_BT[rows_B]
+        advantages_BT = credit.advantages_BT[rows_B]
+        prepared_N = self._context.algorithm.prepare_minibatch(advantages_BT[mask_BT])
+        whole_BT = torch.zeros_like(credit.advantages_BT)
+        whole_BT[rows_B] = advantages_BT.masked_scatter(mask_BT, prepared_N)
+        return replace(credit, advantages_BT=whole_BT)
+
+
+def _metrics(sums: dict[str, float], steps: int, epochs: float, *, stopped: bool) -> dict[str, float]:
+    means = {name: total / steps for name, total in sums.items()} if steps else {}
+    return means | {
+        "update/steps": float(steps),
+        "update/epochs": epochs,
+        "update/stopped_early": float(stopped),
+    }

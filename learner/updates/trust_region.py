@@ -1,0 +1,192 @@
+"""One step of the natural gradient within a trust region, then the critic's own epochs (TRPO).
+
+    g = ∇ mean(ρA)        x ≈ (F + λ)⁻¹g by conjugate gradients        s = x √(2δ / xᵀ(F + λ)x)
+
+    θ ← θ + c·s    for the first c of 1, k, k² … at which KL(π_new‖π_old) < δ and mean(ρA) has grown;
+                   where there is none, θ stays
+
+Schulman et al. 2015 (arXiv 1502.05477), appendix C, over every parameter that trains and every token of the
+batch at once. F, the curvature of the KL, is never written out: see `fisher.py`.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from contracts.errors import LearnerError
+from learner.algorithms.base import Credit, LossInputs
+from learner.algorithms.trpo import TRPO
+from learner.batching import MicroBatch, micro_batches
+from learner.functional.distribution_kl import distribution_kl
+from learner.functional.trust_region import conjugate_gradients
+from learner.policy import Policy
+from learner.updates.context import UpdateContext
+from learner.updates.critic_epochs import fit_critic
+from learner.updates.fisher import FisherProduct
+from learner.updates.parameter_vector import ParameterVector
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A policy on the whole batch.
+
+    Example: `Measured(objective=0.031, kl=0.0064, metrics={"loss/policy": -0.031})`
+    """
+
+    objective: float
+    kl: float  # to the old policy, nats a token
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What a line search came to: how many steps it tried, and the last of them, taken or not."""
+
+    accepted: bool
+    tries: int
+    last: Measured
+
+
+class TrustRegionUpdate:
+    """The policy's step needs no optimiser, and the critic's epochs leave the policy alone."""
+
+    def __init__(self, context: UpdateContext) -> None:
+        self._context, self._algorithm = context, cast(TRPO, context.algorithm)
+        self._policy = context.models.pair.policy
+        self._parameters = ParameterVector(self._policy)
+        # Rows, for the progress; conjugate gradients and line search may need fewer passes.
+        passes = 1 + self._algorithm.cg_max_steps + self._algorithm.line_search_max_iter
+        self._policys_share = passes * context.batch.num_rollouts
+        self._total = self._policys_share + self._algorithm.num_epochs * context.batch.num_rollouts
+        self._done = 0
+
+    def run(self, credit: Credit) -> dict[str, float]:
+        if drops_out(self._policy):
+            # With dropout each pass would be another policy. Without, training mode is kept: gradients
+            # are checkpointed in no other.
+            self._policy.eval()
+        metrics = self._improve_policy(self._prepared(credit))
+        self._done = self._policys_share
+        return metrics | fit_critic(self._context, self._algorithm, credit, self._micro_batches)
+
+    def _prepared(self, credit: Credit) -> Credit:
+        """Advantages as the algorithm wants them (whitened, mostly), over the whole batch."""
+        mask_BT = self._context.batch.mask_BT
+        prepared_N = self._algorithm.prepare_minibatch(credit.advantages_BT[mask_BT])
+        return replace(credit, advantages_BT=credit.advantages_BT.masked_scatter(mask_BT, prepared_N))
+
+    def _improve_policy(self, credit: Credit) -> dict[str, float]:
+        algorithm = self._algorithm
+        before, gradient_P = self._gradient(credit)
+        norm = float(gradient_P.norm())
+        if not math.isfinite(norm):
+            raise LearnerError(
+                f"the policy's gradient has norm {norm}, and a finite one is expected; the weights are still "
+                "those of the iteration before. Look at the rewards and at loss/value of the last iterations"
+            )
+        product = FisherProduct(self._context, self._parameters, algorithm.cg_damping, self._micro_batches)
+        direction_P, residual_P = conjugate_gradients(product, gradient_P, algorithm.cg_max_steps)
+        # xᵀ(F + λ)x, since (F + λ)x = g - r
+        curvature = float(direction_P.dot(gradient_P - residual_P))
+        if not math.isfinite(curvature):
+            raise LearnerError(
+                f"the KL's curvature along the step is {curvature}, and a finite number is expected; the "
+                "weights are still those of the iteration before. learner.autocast=none helps where "
+                "bfloat16 overflows"
+            )
+        search = Search(accepted=False, tries=0, last=before)
+        if curvature > 0:  # it is 0 where the gradient is: all rewards were equal
+            step_P = math.sqrt(2 * algorithm.target_kl / curvature) * direction_P
+            search = self._line_search(credit, before, step_P)
+        now = search.last if search.accepted else before
+        return {
+            **now.metrics,
+            "approx_kl": now.kl,
+            "gradient_norm/policy": norm,
+            "trust_region/failed": float(not search.accepted),
+            "trust_region/kl": search.last.kl,
+            "trust_region/improvement": search.last.objective - before.objective,
+            "trust_region/line_search_steps": float(search.tries),
+            "trust_region/cg_residual": float(residual_P.norm()) / norm if norm else 0.0,
+        }
+
+    def _gradient(self, credit: Credit) -> tuple[Measured, Tensor]:
+        """The old policy's objective, and its gradient."""
+        self._context.optimizer.zero_grad(set_to_none=True)
+        objective, sums = 0.0, defaultdict[str, float](float)
+        for micro in self._micro_batches():
+            output = self._algorithm.loss(self._loss_inputs(micro, credit))
+            output.loss.backward()
+            objective -= float(output.loss.detach())
+            for name, share in output.metrics.items():
+                sums[name] += float(share)
+        return Measured(objective, 0.0, dict(sums)), -self._parameters.take_gradient()
+
+    def _line_search(self, credit: Credit, before: Measured, step_P: Tensor) -> Search:
+        algorithm, old_P = self._algorithm, self._parameters.copy()
+        accepted = False
+        try:
+            for tries in range(algorithm.line_search_max_iter):
+                self._parameters.set(old_P + algorithm.line_search_shrinking_factor**tries * step_P)
+                found = self._measure(credit, old_P)
+                accepted = found.kl < algorithm.target_kl and found.objective > before.objective
+                if accepted:
+                    break
+        finally:
+            if not accepted:
+                self._parameters.set(old_P)
+        return Search(accepted, tries + 1, found)
+
+    @torch.no_grad()
+    def _measure(self, credit: Credit, old_P: Tensor) -> Measured:
+        """The policy as it is now."""
+        objective, kl, sums = 0.0, 0.0, defaultdict[str, float](float)
+        for micro in self._micro_batches():
+            output = self._algorithm.loss(self._loss_inputs(micro, credit))
+            objective -= float(output.loss.detach())
+            kl += float(self._kl(micro, old_P).sum()) / self._context.batch.num_tokens
+            for name, share in output.metrics.items():
+                sums[name] += float(share)
+        return Measured(objective, kl, dict(sums))
+
+    def _loss_inputs(self, micro: MicroBatch, credit: Credit) -> LossInputs:
+        batch = self._context.batch
+        return self._context.loss_inputs(
+            micro, credit, num_tokens=batch.num_tokens, num_rollouts=batch.num_rollouts, with_values=False
+        )
+
+    def _kl(self, micro: MicroBatch, old_P: Tensor) -> Tensor:
+        """KL(π‖π_old) a token over the vocabulary; the old policy is the same model with its old numbers."""
+        context, policy, old = self._context, self._policy, self._parameters.parts(old_P)
+        with context.autocast():
+            return distribution_kl(
+                policy.states(micro),
+                policy.logits,
+                self._parameters.call_with(old, policy.states, micro),
+                lambda hidden_NH: self._parameters.call_with(old, policy.logits, hidden_NH),
+                vocab_size=policy.vocab_size,
+                logits_budget=policy.logits_budget,
+                restriction=context.scored.restriction(micro, context.batch.mask_BT[micro.rows_B]),
+            )
+
+    def _micro_batches(self, rows_B: Tensor | None = None) -> Iterator[MicroBatch]:
+        """Of these rows, or of all of them; each is counted when it is done with."""
+        context = self._context
+        rows_B = torch.arange(context.batch.num_rollouts) if rows_B is None else rows_B
+        for micro in micro_batches(context.batch, rows_B, context.settings.token_budget):
+            yield micro
+            self._done += len(micro.rows_B)
+            context.advance(self._done, self._total)
+
+
+def drops_out(policy: Policy) -> bool:
+    """Whether some dropout is above 0: a module's, or one that the model reads in its configuration."""
+    options = policy.lm.config.to_dict().items()
+    return any("drop" in name and isinstance(value, float) and value > 0 for name, value in options) or any(
+        isinstance(module, nn.Dropout) and module.p > 0 for module in policy.modules()
+    )

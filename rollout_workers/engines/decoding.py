@@ -1,0 +1,200 @@
+"""What a model remembers of a batch of sequences, so that each step computes one token of each.
+
+Keys and values of a layer lie in one block of memory: a row a sequence, a column a token. A new token is
+written into its column, and a sequence that ends is overwritten by the last one: neither copies the rest,
+as transformers' own cache does at every step.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import EncoderDecoderCache as TwoCaches
+from transformers.modeling_outputs import BaseModelOutput
+
+from contracts.errors import InputError
+
+SPARE_COLUMNS = 64  # a full block grows by so many tokens
+
+
+class Decoding(Protocol):
+    """A batch of sequences as one model has read them so far."""
+
+    def read(self, tokens_B: Tensor | None) -> Tensor:
+        """Read a token of each row, None before the first; returns the logits of the next, (B, V) float32."""
+        ...
+
+    def select(self, rows: Sequence[int]) -> None:
+        """Row i goes on as what was row `rows[i]`; rows may be left out, and may be doubled."""
+        ...
+
+
+def begin(lm: Any, prompts: Sequence[Sequence[int]]) -> Decoding:
+    """A batch that has read nothing yet; on an encoder-decoder model the prompts are the encoder's input."""
+    return EncoderDecoder(lm, prompts) if lm.config.is_encoder_decoder else Causal(lm, prompts)
+
+
+def decoder_start(lm: Any) -> int:
+    """The token that an encoder-decoder model reads before it writes its first.
+
+    Raises:
+        InputError: the model's files don't name one.
+    """
+    found = lm.config.decoder_start_token_id
+    found = lm.generation_config.decoder_start_token_id if found is None else found
+    if found is None:
+        raise InputError(
+            "the model is an encoder-decoder, and its config.json has no decoder_start_token_id for its "
+            "first token to follow; add it (T5's is its pad token, BART's its end token)"
+        )
+    return int(found)
+
+
+def check_cache(config: Any) -> None:
+    """Refuse models that remember anything but keys and values (state-space layers, say)."""
+    known = (DynamicLayer, DynamicSlidingWindowLayer)
+    others = {
+        type(layer).__name__ for layer in DynamicCache(config=config).layers if type(layer) not in known
+    }
+    if others:
+        raise InputError(
+            f"engine=transformers keeps keys and values only; {config.model_type} also needs "
+            f"{', '.join(sorted(others))}. Set rollout.engine=vllm"
+        )
+
+
+class KeyValues(DynamicLayer):
+    """One layer's block; `keys` and `values` are views of its used part, (B, heads, tokens, head size)."""
+
+    _blocks: tuple[Tensor, Tensor] | None = None
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        if self._blocks is None:
+            self._blocks = (key_states, value_states)
+            self.keys, self.values = self._blocks
+            self.is_initialized = True
+            return self._blocks
+        num_rows, _, begin, _ = self.keys.shape
+        end = begin + key_states.shape[-2]
+        if end > self._blocks[0].shape[-2]:
+            self._allocate(num_rows, end + SPARE_COLUMNS)
+        self._show(num_rows, end)
+        self.keys[:, :, begin:] = key_states
+        self.values[:, :, begin:] = value_states
+        return self.keys, self.values
+
+    def select(self, num_rows: int, targets: Tensor, sources: Tensor) -> None:
+        """Copy rows `sources` over rows `targets`, then keep the first `num_rows`."""
+        assert self._blocks is not None
+        num_columns = self.keys.shape[-2]
+        copied = (self.keys[sources], self.values[sources]) if len(targets) else None
+        if num_rows > self._blocks[0].shape[0]:
+            self._allocate(num_rows, self._blocks[0].shape[-2])
+        self._show(num_rows, num_columns)
+        if copied is not None:
+            self.keys[targets], self.values[targets] = copied
+
+    def _allocate(self, num_rows: int, num_columns: int) -> None:
+        blocks = []
+        for used in (self.keys, self.values):
+            old_rows, num_heads, old_columns, head_size = used.shape
+            block = used.new_empty(num_rows, num_heads, num_columns, head_size)
+            block[:old_rows, :, :old_columns] = used
+            blocks.append(block)
+        self._blocks = (blocks[0], blocks[1])
+
+    def _show(self, num_rows: int, num_columns: int) -> None:
+        assert self._blocks is not None
+        self.keys, self.values = (block[:num_rows, :, :num_columns] for block in self._blocks)
+
+
+class Causal:
+    """Prompts are padded on the left, so that every row's newest token stands in the last column."""
+
+    def __init__(self, lm: Any, prompts: Sequence[Sequence[int]]) -> None:
+        self._lm, device = lm, lm.device
+        width = max(len(prompt) for prompt in prompts)
+        rows = [[0] * (width - len(prompt)) + list(prompt) for prompt in prompts]
+        lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)[:, None]
+        self._prompts = torch.tensor(rows, device=device)
+        self._positions = (torch.arange(width, device=device) - (width - lengths)).clamp(min=0)
+        # None where no row is padded: without a mask the fast attention kernels apply.
+        is_padded = bool((lengths < width).any())
+        self._is_token = torch.arange(width, device=device) >= width - lengths if is_padded else None
+        self._cache = Cache(layer_class_to_replicate=KeyValues)
+
+    def read(self, tokens_B: Tensor | None) -> Tensor:
+        inputs = self._prompts
+        if tokens_B is not None:
+            inputs = tokens_B[:, None]
+            self._positions = self._positions[:, -1:] + 1
+            if self._is_token is not None:
+                self._is_token = torch.nn.functional.pad(self._is_token, (0, 1), value=True)
+        out = self._lm(
+            input_ids=inputs,
+            attention_mask=self._is_token,
+            position_ids=self._positions,
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        return out.logits[:, -1].float()
+
+    def select(self, rows: Sequence[int]) -> None:
+        index = torch.tensor(rows, device=self._positions.device)
+        self._positions = self._positions[index]
+        self._is_token = None if self._is_token is None else self._is_token[index]
+        _select(self._cache, rows, [i for i, row in enumerate(rows) if i != row], index)
+
+
+class EncoderDecoder:
+    """Prompts go through the encoder once, padded on the right: absolute positions count from their first
+    token. The responses' first column is the decoder's start token, so they are never padded.
+    """
+
+    def __init__(self, lm: Any, prompts: Sequence[Sequence[int]]) -> None:
+        self._lm, device = lm, lm.device
+        width = max(len(prompt) for prompt in prompts)
+        rows = [list(prompt) + [0] * (width - len(prompt)) for prompt in prompts]
+        lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)[:, None]
+        is_padded = bool((lengths < width).any())
+        self._is_token = torch.arange(width, device=device) < lengths if is_padded else None
+        self._encoded = lm.get_encoder()(
+            input_ids=torch.tensor(rows, device=device), attention_mask=self._is_token
+        ).last_hidden_state
+        self._start_B = torch.full((len(prompts),), decoder_start(lm), device=device)
+        self._prompt_of_row = list(range(len(prompts)))
+        self._written = Cache(layer_class_to_replicate=KeyValues)
+        self._prompts = Cache(layer_class_to_replicate=KeyValues)
+        self._caches = TwoCaches(self._written, self._prompts)
+
+    def read(self, tokens_B: Tensor | None) -> Tensor:
+        inputs_B = self._start_B if tokens_B is None else tokens_B
+        out = self._lm(
+            encoder_outputs=BaseModelOutput(last_hidden_state=self._encoded),
+            attention_mask=self._is_token,
+            decoder_input_ids=inputs_B[:, None],
+            past_key_values=self._caches,
+            use_cache=True,
+        )
+        return out.logits[:, -1].float()
+
+    def select(self, rows: Sequence[int]) -> None:
+        index = torch.tensor(rows, device=self._encoded.device)
+        before, after = self._prompt_of_row, [self._prompt_of_row[row] for row in rows]
+        _select(self._written, rows, [i for i, row in enumerate(rows) if i != row], index)
+        # Beams of one prompt change places at every step; what they attend to in it is the same.
+        moved = [i for i, prompt in enumerate(after) if i >= len(before) or before[i] != prompt]
+        _select(self._prompts, rows, moved, index)
+        self._prompt_of_row = after
+        # Once the prompts' keys and values are in the cache, the encoder's output only tells their shape.
+        self._encoded = self._encoded[:1].expand(len(rows), -1, -1)
+        self._is_token = None if self._is_token is None else self._is_token[index]
+
+
+def _select(cache: Cache, rows: Sequence[int], moved: Sequence[int], index: Tensor) -> None:
+    targets = torch.tensor(moved, dtype=torch.long, device=index.device)
+    for layer in cache.layers:
+        layer.select(len(rows), targets, index[targets])

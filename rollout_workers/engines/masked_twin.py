@@ -1,0 +1,123 @@
+"""NLPO at vLLM's speed: one model that is two, the policy and the mask model, in one engine.
+
+    tokens ──▶ policy ──▶ hidden (N, H) ─┐                  ┌─▶ policy's logits ──▶ sampler ──▶ tokens
+    tokens ──▶ mask   ──▶ hidden (N, H) ─┴─▶ hidden (N, 2H) ┤                          ▲
+                                                            └─▶ mask's logits ──▶ MaskProcessor
+
+Both halves are the architecture's own class, made twice under prefixes of their own, so each has its
+own keys and values: a token costs two passes, where RL4LMs reads the whole text again for each token
+(Ramamurthy et al. 2023, arXiv 2210.01241).
+
+vLLM believes that it loads the plain model: only the loader differs. What it decides by the
+architecture's name (cache layout, attention, defaults) therefore holds for the halves too.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from contracts.rollout import MaskRule
+from rollout_workers.engines.mask_processor import MaskProcessor
+
+HALVES = ("policy", "mask")
+
+
+class MaskedTwin(nn.Module):
+    """Two copies of a causal architecture of vLLM's, made and called as vLLM makes and calls any model."""
+
+    def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
+        from vllm.model_executor.model_loader.utils import initialize_model
+        from vllm.model_executor.models.utils import maybe_prefix
+
+        super().__init__()
+        self.policy = initialize_model(vllm_config, prefix=maybe_prefix(prefix, "policy"))
+        self.mask = initialize_model(vllm_config, prefix=maybe_prefix(prefix, "mask"))
+        self._mask_hidden_NH = torch.empty(0)
+
+    def embed_input_ids(self, input_ids: Tensor) -> Tensor:
+        """vLLM asks every model for it, and calls it for multi-modal input only."""
+        raise NotImplementedError("the halves have embeddings of their own")
+
+    def forward(
+        self, input_ids: Tensor, positions: Tensor, intermediate_tensors: Any = None, **inputs: Any
+    ) -> Tensor:
+        """Hidden states of both halves side by side, (N, 2H): vLLM picks the rows that are sampled from."""
+        hidden = [half(input_ids, positions, intermediate_tensors, **inputs) for half in self.children()]
+        return torch.cat(hidden, dim=-1)
+
+    def compute_logits(self, hidden_N2H: Tensor) -> Tensor:
+        """The policy's logits (N, V); the mask's wait until a row asks for them."""
+        policy_NH, self._mask_hidden_NH = hidden_N2H.chunk(2, dim=-1)
+        return self.policy.compute_logits(policy_NH.contiguous())
+
+    def mask_logits(self, rows_M: Tensor) -> Tensor:
+        """The mask model's logits (M, V) of the same positions as the given rows of the newest logits."""
+        return self.mask.compute_logits(self._mask_hidden_NH[rows_M])
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
+        """Each half loads what bears its name, `policy.…` or `mask.…`; one half may be missing."""
+        loaded: set[str] = set()
+        for half, named in groupby(weights, key=lambda weight: weight[0].partition(".")[0]):
+            own = ((name.partition(".")[2], tensor) for name, tensor in named)
+            loaded |= {f"{half}.{name}" for name in self.get_submodule(half).load_weights(own)}
+        return loaded
+
+    def process_weights_after_loading(self) -> None:
+        """What some architectures do after their layers are ready."""
+        for half in self.children():
+            if hasattr(half, "process_weights_after_loading"):
+                half.process_weights_after_loading()
+
+
+def twin_arguments() -> dict[str, Any]:
+    """Arguments of vLLM's engine that make its model a twin."""
+    # Its newer runner (Triton only) has another interface for what changes logits.
+    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+    arguments: dict[str, Any] = {"load_format": _twin_format()}
+    if torch.cuda.is_available():
+        # Compiled code is cached by the class and the configuration, and contains the names of its
+        # layers: the second half would run the first one's. Graphs of whole passes need no compiler.
+        arguments["compilation_config"] = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
+    return arguments
+
+
+def install_mask(runner: Any, rule: MaskRule) -> None:
+    """Put the mask behind vLLM's own processors, so that tokens they forbid are gone when it is applied."""
+    runner.input_batch.logitsprocs.non_argmax_invariant.append(MaskProcessor(runner.get_model(), rule))
+
+
+@cache
+def _twin_format() -> str:
+    """The name of a load format: the plain checkpoint, read once for each half."""
+    from dataclasses import replace
+
+    from vllm.model_executor.model_loader import DefaultModelLoader, register_model_loader
+    from vllm.model_executor.model_loader.utils import initialize_model
+    from vllm.model_executor.model_loader.weight_tying import maybe_retie_word_embeddings
+
+    @register_model_loader("masked_twin")
+    class TwinLoader(DefaultModelLoader):
+        def __init__(self, load_config: Any) -> None:
+            super().__init__(replace(load_config, load_format="auto"))
+
+        def create_model(self, vllm_config: Any, model_config: Any, prefix: str = "") -> nn.Module:
+            return initialize_model(
+                vllm_config, prefix=prefix, model_class=MaskedTwin, model_config=model_config
+            )
+
+        def get_all_weights(self, model_config: Any, model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+            for half in HALVES:
+                for name, tensor in super().get_all_weights(model_config, model.get_submodule(half)):
+                    yield f"{half}.{name}", tensor
+
+        def load_weights(self, model: nn.Module, model_config: Any) -> None:
+            super().load_weights(model, model_config)
+            for half in model.children():  # vLLM ties again only in a model that has one head
+                maybe_retie_word_embeddings(half, model_config)
+
+    return "masked_twin"

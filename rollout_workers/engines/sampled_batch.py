@@ -1,0 +1,142 @@
+"""A batch of requests that draw their tokens side by side, a token of each at every step.
+
+A row's draws depend on its own logits and its own random numbers alone, so a request's answer is the same
+whoever is in the batch with it.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from contracts.rollout import FinishReason, MaskRule
+from rollout_workers.engines.base import Generation, Request
+from rollout_workers.engines.decoding import Decoding
+from rollout_workers.engines.sampling import allowed, forbid_, sample
+
+
+@dataclass(slots=True)
+class Row:
+    """One request in progress."""
+
+    request: Request
+    max_tokens: int  # as asked for, or as many as the model's window leaves room for
+    random: random.Random
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    num_letters: int = 0  # of the text before the newest token; counted for stop strings only
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """NLPO's: the mask model's own reading of the same prompts and tokens, and which tokens it allows."""
+
+    decoding: Decoding
+    rule: MaskRule
+
+
+class SampledBatch:
+    """Rows that started together; each leaves when its answer ends."""
+
+    def __init__(
+        self,
+        requests: Sequence[Request],
+        max_tokens: Sequence[int],
+        decoding: Decoding,
+        mask: Mask | None,
+        end_tokens: tuple[int, ...],
+        to_text: Callable[[Sequence[int]], str],
+    ) -> None:
+        self._rows = [
+            Row(request, limit, random.Random(request.seed))
+            for request, limit in zip(requests, max_tokens, strict=True)
+        ]
+        self._decoding, self._mask = decoding, mask
+        self._end_tokens, self._to_text = end_tokens, to_text
+        self._newest_B: Tensor | None = None
+
+    @property
+    def num_unfinished(self) -> int:
+        return len(self._rows)
+
+    def step(self, version: int) -> list[Generation]:
+        """Draw a token of each row with weights of `version`; returns the rows that ended."""
+        samplings = [row.request.sampling for row in self._rows]
+        tokens_B, logprobs_B = sample(self._logits(), samplings, [row.random.random() for row in self._rows])
+        for row, token, logprob in zip(self._rows, tokens_B.tolist(), logprobs_B.tolist(), strict=True):
+            row.tokens.append(token)
+            row.logprobs.append(logprob)
+            row.versions.append(version)
+        self._newest_B = tokens_B
+        return self._retire()
+
+    def _logits(self) -> Tensor:
+        """(B, V); -inf for end tokens where the row is too short to end, and for what the mask forbids."""
+        too_short = [len(row.tokens) < row.request.sampling.min_tokens for row in self._rows]
+        logits_BV = forbid_(self._decoding.read(self._newest_B), too_short, self._end_tokens)
+        if self._mask is None:
+            return logits_BV
+        # The end tokens leave the mask model's choice too, else it could allow nothing but them.
+        mask_logits_BV = forbid_(self._mask.decoding.read(self._newest_B), too_short, self._end_tokens)
+        return logits_BV.masked_fill(~allowed(mask_logits_BV, self._mask.rule), float("-inf"))
+
+    def _retire(self) -> list[Generation]:
+        """Take the rows that ended out of the batch; the last ones move into their places."""
+        results = [self._result(row) for row in self._rows]
+        left = without([index for index, result in enumerate(results) if result is not None], len(results))
+        if len(left) < len(results):
+            self._rows = [self._rows[index] for index in left]
+            if left and self._newest_B is not None:
+                self._newest_B = self._newest_B[left]
+                self._decoding.select(left)
+                if self._mask is not None:
+                    self._mask.decoding.select(left)
+        return [result for result in results if result is not None]
+
+    def _result(self, row: Row) -> Generation | None:
+        stop = row.request.sampling.stop
+        text = self._to_text(row.tokens) if stop else ""
+        cut = _stop_string(row, text) if stop else None
+        if row.tokens[-1] in self._end_tokens or cut is not None:
+            reason = FinishReason.STOP
+        elif len(row.tokens) >= row.max_tokens:
+            reason = FinishReason.LENGTH
+        else:
+            return None
+        return Generation(
+            request_id=row.request.id,
+            tokens=tuple(row.tokens),
+            text=self._to_text(row.tokens) if cut is None else text[:cut],
+            logprobs=tuple(row.logprobs),
+            versions=tuple(row.versions),
+            finish_reason=reason,
+        )
+
+
+def without(ended: Sequence[int], num_rows: int) -> list[int]:
+    """Which rows go on, in which places: the last ones fill the gaps, the others stay where they are.
+
+    >>> without([1, 2], 6)
+    [0, 4, 5, 3]
+    """
+    left = list(range(num_rows))
+    for row in reversed(ended):
+        last = left.pop()
+        if row < len(left):
+            left[row] = last
+    return left
+
+
+def _stop_string(row: Row, text: str) -> int | None:
+    """Where a stop string begins that the newest token completed; as in vLLM, those that were complete
+    within the first `min_tokens` tokens don't count.
+    """
+    before, row.num_letters = row.num_letters, len(text)
+    if len(row.tokens) <= row.request.sampling.min_tokens:
+        return None
+    stops = row.request.sampling.stop
+    begins = [(text.find(stop, max(0, before + 1 - len(stop))), len(stop)) for stop in stops]
+    found = [(begin + length, begin) for begin, length in begins if begin >= 0]
+    return min(found)[1] if found else None

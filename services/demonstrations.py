@@ -1,0 +1,40 @@
+"""What supervised training learns from: the references of its prompts, as if the model had written them."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from contracts.rollout import FinishReason, Lease, Rollout, Turn
+from services.collecting import Collected
+
+Demonstrate = Callable[[Sequence[Lease]], Collected]
+
+
+class Demonstrations:
+    """Leases to rollouts, one a reference; nothing is generated, nothing scored.
+
+    Example: prompt "3 5" with references ("6 8",) becomes the rollout whose turn has the tokens of "6 8" and
+    the end of sequence. A reference that begins with its prompt (imdb's) is the whole text: the rest counts.
+    """
+
+    def __init__(self, tokenizer: Any, max_tokens: int, loss_on: str) -> None:
+        self._tokenizer, self._max_tokens, self._loss_on = tokenizer, max_tokens, loss_on
+
+    def __call__(self, leases: Sequence[Lease]) -> Collected:
+        started = time.perf_counter()
+        rollouts = [self._rollout(lease, text) for lease in leases for text in lease.prompt.references]
+        return Collected(rollouts, rollout_s=time.perf_counter() - started)
+
+    def _rollout(self, lease: Lease, reference: str) -> Rollout:
+        text = reference.removeprefix(lease.prompt.text)
+        tokens = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        if self._loss_on == "text":  # RL4LMs' whole text: the prompt counts, too, and no end is taught
+            observation = lease.tokens[:1]
+            answer = (*lease.tokens[1:], *tokens[: self._max_tokens])
+        else:
+            observation = lease.tokens
+            answer = (*tokens, self._tokenizer.eos_token_id)[: self._max_tokens]
+        whole = len(tokens) < self._max_tokens
+        turn = Turn(observation, answer, text, (0.0,) * len(answer), (0,) * len(answer))
+        reason = FinishReason.STOP if whole else FinishReason.LENGTH
+        return Rollout(lease.id, lease.group, lease.prompt, (turn,), reason)

@@ -1,0 +1,128 @@
+"""The rows of a file of one's own, read with the standard library: what is wrong in them, to the line."""
+
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, TextIO
+
+from contracts.errors import InputError, did_you_mean
+
+FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
+LARGEST_JSON = 64 * 2**20  # bytes: a single JSON list has to be read whole, which takes a second beyond that
+
+
+def read_checked(path: Path, columns: Sequence[str], max_rows: int | None = None) -> list[dict[str, Any]]:
+    """Refuse a file that is missing, empty, of an unknown kind, or wrong at some line.
+
+    Args:
+        columns: those every row must have; the first of them holds texts.
+        max_rows: so many are read; None: all.
+
+    Returns: the rows read on the way; none of Parquet, and of JSON that is no list.
+
+    Raises:
+        InputError: naming the file and, where it is one, the line.
+    """
+    if not path.is_file():
+        what = "is a folder, not a file" if path.is_dir() else "does not exist"
+        raise InputError(f"task.data_files: {path} {what}")
+    if path.stat().st_size == 0:
+        raise InputError(f"task.data_files: {path} is empty")
+    if path.suffix not in FORMATS:
+        raise InputError(f"task.data_files: {path}: expected a name that ends in {', '.join(FORMATS)}")
+    try:
+        # Spreadsheets begin a file with a byte order mark; a CSV reader needs line ends as they are.
+        encoding, newline = ("utf-8-sig", "") if path.suffix == ".csv" else ("utf-8", None)
+        with path.open(encoding=encoding, newline=newline) as file:
+            match path.suffix:
+                case ".jsonl":
+                    return _of_lines(islice(file, max_rows), path, columns)
+                case ".json" if path.stat().st_size <= LARGEST_JSON:
+                    return _of_json(file.read(), path, columns)
+                case ".csv":
+                    return _of_csv(file, path, columns, max_rows)
+    except UnicodeDecodeError as error:
+        raise InputError(f"task.data_files: {path} is not UTF-8 text: {error}") from None
+    return []
+
+
+def check_columns(there: Iterable[str], columns: Sequence[str], where: str) -> None:
+    """Refuse when one of `columns` is missing, naming those there are."""
+    names = list(there)
+    for column in columns:
+        if column not in names:
+            raise InputError(f"{where}: there is no column '{column}'{did_you_mean(column, names)}")
+
+
+def text_at(row: Mapping[str, Any], column: str, where: str) -> str:
+    """The row's text in `column`.
+
+    Raises:
+        InputError: it is no text.
+    """
+    value = row[column]
+    if not isinstance(value, str):
+        raise InputError(f"{where}: expected a text in column '{column}', got {value!r}")
+    return value
+
+
+def _of_lines(lines: Iterable[str], path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        where, shown = f"task.data_files: {path}, line {number}", line.strip()[:60]
+        try:
+            row = json.loads(line.strip())
+        except json.JSONDecodeError as error:
+            raise InputError(f"{where}, column {error.colno}: not JSON: {error.msg}. Got: {shown}") from None
+        rows.append(_checked(row, columns, where))
+    return _some(rows, path)
+
+
+def _of_json(text: str, path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """Of a list of objects; or of lines, as some write them under this name."""
+    try:
+        whole = json.loads(text)
+    except json.JSONDecodeError as error:
+        if not text.lstrip().startswith("["):
+            return _of_lines(text.split("\n"), path, columns)
+        raise InputError(
+            f"task.data_files: {path}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}"
+        ) from None
+    if not isinstance(whole, list):
+        return []  # one row, or a list for each column: `datasets` knows
+    rows = [
+        _checked(row, columns, f"task.data_files: {path}, row {number}")
+        for number, row in enumerate(whole, start=1)
+    ]
+    return _some(rows, path)
+
+
+def _of_csv(file: TextIO, path: Path, columns: Sequence[str], max_rows: int | None) -> list[dict[str, Any]]:
+    reader = csv.DictReader(file)
+    rows = []
+    try:
+        check_columns(reader.fieldnames or (), columns, f"task.data_files: {path}, line 1")
+        for row in islice(reader, max_rows):
+            text_at(row, columns[0], f"task.data_files: {path}, line {reader.line_num}")
+            rows.append(row)
+    except csv.Error:  # such as a field larger than this reader takes: `datasets` will judge
+        return []
+    return _some(rows, path)
+
+
+def _checked(row: Any, columns: Sequence[str], where: str) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise InputError(f"{where}: expected an object {{…}}, got {json.dumps(row)[:60]}")
+    check_columns(row, columns, where)
+    text_at(row, columns[0], where)
+    return row
+
+
+def _some(rows: list[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
+    if not rows:
+        raise InputError(f"task.data_files: {path} holds no rows")
+    return rows

@@ -1,0 +1,56 @@
+"""What credit and losses are given, from short lists."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from learner.algorithms.base import CreditInputs, LossInputs
+
+
+def loss_inputs(rows: Sequence[int], **given: Any) -> LossInputs:
+    """One token an entry of `rows`, the response it belongs to; by default ratios are 1 and all else is 0.
+
+    Example: `loss_inputs([0, 0, 1], advantages_N=[1.0, 1.0, -1.0])`
+    """
+    rows_N = torch.tensor(rows)
+    zeros_N = torch.zeros(len(rows))
+    names = ("logprobs_N", "old_logprobs_N", "advantages_N", "returns_N", "values_N", "old_values_N")
+    inputs: dict[str, Any] = dict.fromkeys(names, zeros_N) | {
+        "entropies_N": None,
+        "kl_N": None,
+        "rows_N": rows_N,
+        "lengths_N": rows_N.bincount()[rows_N],
+        "num_tokens": len(rows),
+        "num_rollouts": len(set(rows)),
+        "max_tokens": 10,
+    }
+    tensors = {
+        name: torch.tensor(value) if isinstance(value, list) else value for name, value in given.items()
+    }
+    return LossInputs(**(inputs | tensors))
+
+
+def credit_inputs(
+    rewards: Sequence[Sequence[float]],
+    groups: Sequence[int] = (),
+    kl: Sequence[Sequence[float]] = (),
+    values: Sequence[Sequence[float]] = (),
+    kl_coefficient: float = 0.0,
+) -> CreditInputs:
+    """Rows of any length, a number for each token: `credit_inputs([[0, 1], [3]])` has two rollouts."""
+    width = max(map(len, rewards))
+
+    def padded(rows: Sequence[Sequence[float]]) -> torch.Tensor:
+        return torch.tensor([[*map(float, row), *[0.0] * (width - len(row))] for row in rows])
+
+    rewards_BT = padded(rewards)
+    zeros_BT = torch.zeros_like(rewards_BT)
+    return CreditInputs(
+        rewards_BT=rewards_BT,
+        kl_BT=padded(kl) if kl else zeros_BT,
+        values_BT=padded(values) if values else zeros_BT,
+        mask_BT=padded([[1.0] * len(row) for row in rewards]).bool(),
+        groups_B=torch.tensor(groups or range(len(rewards))),
+        kl_coefficient=kl_coefficient,
+    )

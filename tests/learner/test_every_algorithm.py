@@ -1,0 +1,177 @@
+"""What holds for every algorithm: no update depends on how a batch is laid out, the first pass has the ratio
+one, and a rewarded token becomes likelier.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from contracts.components import find
+from contracts.rollout import Rollout
+from learner.algorithms import ALGORITHMS
+from learner.algorithms.base import Algorithm, LossInputs, LossOutput, Masks, OptimizerSettings
+from learner.functional.support import mask_set
+from learner.kl_control import KLSettings
+from learner.learner import Learner
+from tests.learner.seq2seq import single_turns
+from tests.learner.tiny import make_learner, perturb, random_rollouts, rollout, snapshot
+
+PROMPT = (3, 4)
+GROUP = 4
+
+every = pytest.mark.parametrize("name", ALGORITHMS)
+
+# TRPO's policy has no learning rate; a wide region lets it go far in few steps.
+OWN_QUICK: dict[str, dict[str, Any]] = {
+    "trpo": {"target_kl": 0.05, "num_epochs": 2, "cg_max_steps": 10},
+    "a2c": {"optimizer": OptimizerSettings(name="rmsprop", eps=1e-5)},
+    "nlpo": {"target_update_iterations": 2},
+}
+OWN_SMOOTH: dict[str, dict[str, Any]] = {
+    "a2c": {"optimizer": OptimizerSettings(name="rmsprop", eps=1e-2)},
+    # a direction that conjugate gradients have not settled on would show their rounding
+    "trpo": {"cg_max_steps": 4, "cg_damping": 0.5, "num_epochs": 2},
+}
+
+
+def algorithm_of(name: str, **options: Any) -> Algorithm:
+    kind = find("algorithm", name, ALGORITHMS)
+    known = {key: value for key, value in options.items() if key in kind.model_fields}  # type: ignore[attr-defined]
+    return kind(**known)  # type: ignore[no-any-return]
+
+
+def in_groups(rollouts: Sequence[Rollout]) -> list[Rollout]:
+    return [replace(one, group=i // GROUP) for i, one in enumerate(rollouts)]
+
+
+# How a batch is laid out
+
+
+def smooth(name: str) -> Algorithm:
+    """Large steps, in which rounding is not blown up: AdamW divides small gradients by their own size."""
+    options = {
+        "learning_rate": 3e-3,
+        "num_epochs": 1 if name == "a2c" else 3,
+        "minibatch_size": None,
+        "entropy_coef": 0.02,
+        "optimizer": OptimizerSettings(eps=1e-3),
+    }
+    return algorithm_of(name, **options | OWN_SMOOTH.get(name, {}))
+
+
+def trained(path: Path, algorithm: Algorithm, rollouts: Sequence[Rollout], **settings: Any) -> Learner:
+    learner = make_learner(path, algorithm, **settings)
+    perturb(learner.pair)  # away from the reference and the mask, and values that are not 0
+    learner.update(rollouts)
+    return learner
+
+
+@every
+def test_neither_splitting_nor_padding_nor_order_changes_an_update(
+    models: dict[str, Path], name: str
+) -> None:
+    algorithm, rollouts = smooth(name), in_groups(random_rollouts(12))
+    fresh = make_learner(models["llama"], algorithm)
+    perturb(fresh.pair)
+    start = snapshot(fresh.pair)
+    expected = snapshot(trained(models["llama"], algorithm, rollouts).pair)
+    moved = max(float((expected[key] - start[key]).abs().max()) for key in start)
+    assert moved > 1e-3
+    # each rollout alone, so without any padding; a vocabulary in pieces; the last come first
+    for laid_out in (
+        trained(models["llama"], algorithm, rollouts, token_budget=1),
+        trained(models["llama"], algorithm, rollouts[::-1], token_budget=45, logits_budget=100),
+    ):
+        for key, parameter in snapshot(laid_out.pair).items():
+            torch.testing.assert_close(parameter, expected[key], atol=2e-5, rtol=1e-4)
+
+
+# The first pass
+
+
+def watched(algorithm: Algorithm, seen: list[LossInputs]) -> Algorithm:
+    """The same algorithm, noting what its loss is handed."""
+    kind = type(algorithm)
+
+    def loss(self: Any, inputs: LossInputs) -> LossOutput:
+        seen.append(inputs)
+        return kind.loss(self, inputs)
+
+    return type(kind.__name__, (kind,), {"loss": loss, "__module__": __name__})(**dict(algorithm))  # type: ignore
+
+
+@pytest.mark.parametrize("family", ["llama", "t5"])
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "supervised"])
+def test_on_the_first_pass_the_ratio_is_one(
+    models: dict[str, Path], seq2seq: dict[str, Path], name: str, family: str
+) -> None:
+    """Training mode, other micro-batches and chunks than in scoring included."""
+    seen: list[LossInputs] = []
+    algorithm = watched(algorithm_of(name, num_epochs=1, cg_max_steps=1, line_search_max_iter=1), seen)
+    learner = make_learner((models | seq2seq)[family], algorithm, logits_budget=200)
+    perturb(learner.pair)
+    learner.update(in_groups(single_turns(8)))
+    ratio_N = (seen[0].logprobs_N - seen[0].old_logprobs_N).exp()
+    torch.testing.assert_close(ratio_N, torch.ones_like(ratio_N), atol=1e-4, rtol=0)
+    torch.testing.assert_close(seen[0].values_N, seen[0].old_values_N, atol=1e-4, rtol=0)
+
+
+# Learning
+
+
+def quick(name: str) -> Algorithm:
+    options = {
+        "learning_rate": 3e-3,
+        "num_epochs": 4,
+        "minibatch_size": None,
+        "kl": KLSettings(coefficient=0),
+    }
+    if name == "rejection":
+        options["kl"] = KLSettings(placement="loss", coefficient=0)
+    if name == "a2c":
+        del options["num_epochs"]
+    if name == "supervised":
+        del options["kl"]
+    return algorithm_of(name, **options | OWN_QUICK.get(name, {}))
+
+
+@torch.no_grad()
+def logprobs_of(learner: Learner) -> torch.Tensor:
+    """(V,) of the token after the prompt, as a worker would draw it: within the mask, if there is one."""
+    logits_V = learner.pair.lm(torch.tensor([PROMPT])).logits[0, -1]
+    if isinstance(learner.algorithm, Masks):
+        mask_V = learner.mask.lm(torch.tensor([PROMPT])).logits[0, -1]  # type: ignore[union-attr]
+        allowed_1V = mask_set(mask_V[None], learner.algorithm.mask_rule())
+        logits_V = logits_V.masked_fill(~allowed_1V[0], -torch.inf)
+    return logits_V.log_softmax(-1)
+
+
+def play(learner: Learner, num: int, token: int) -> list[Rollout]:
+    """Answers of one token, reward 1 for `token`; an algorithm that needs references is shown it."""
+    logprobs_V = logprobs_of(learner)
+    drawn = logprobs_V.exp().multinomial(num, replacement=True).tolist()
+    if not learner.algorithm.online:
+        drawn = [token] * num
+    made = [
+        rollout(i, PROMPT, (answer,), float(answer == token), logprobs=[float(logprobs_V[answer])])
+        for i, answer in enumerate(drawn)
+    ]
+    return in_groups(made)
+
+
+@every
+def test_the_rewarded_token_becomes_likelier(models: dict[str, Path], name: str) -> None:
+    learner = make_learner(models["llama"], quick(name), iterations=100)
+    token = int(logprobs_of(learner).topk(3).indices[-1])  # within NLPO's mask, and not the likeliest
+    before = float(logprobs_of(learner)[token].exp())
+    assert before < 0.3
+    for _ in range(60):
+        metrics = learner.update(play(learner, 32, token))
+        assert metrics.get("mismatch/max", 0.0) < 1e-4  # who samples and who learns agree
+        if float(logprobs_of(learner)[token].exp()) > 0.8:
+            break
+    assert float(logprobs_of(learner)[token].exp()) > 0.8

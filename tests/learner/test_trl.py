@@ -1,0 +1,172 @@
+"""GRPO, Dr. GRPO, DAPO and RLOO against trl: its trainers generate, rate and differentiate by their own code,
+and the learner does the same with the same responses and the same model.
+"""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from contracts.rollout import Rollout, Sampling
+from learner.actor_critic import frozen_copy
+from learner.algorithms.base import CreditInputs
+from learner.algorithms.critic_free import CriticFree
+from learner.algorithms.grpo import GRPO
+from learner.algorithms.rloo import RLOO
+from learner.functional.kl import k1
+from learner.kl_control import KLSettings
+from tests.learner.contexts import make_context
+from tests.learner.tiny import make_pair, perturb, rollout, whole
+
+pytest.importorskip("trl")
+pytest.importorskip("accelerate")
+
+GROUP, MAX_TOKENS = 4, 7
+PROMPTS = [{"prompt": "w3 w4"}] * GROUP + [{"prompt": "w5 w6 w7 w8"}] * GROUP
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _lean_trl() -> Iterator[None]:
+    """trl imports what it finds; of vLLM and MLflow, half a minute's worth, nothing is used here."""
+    import transformers.integrations
+    import trl.import_utils
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules["trl.import_utils"], "is_vllm_available", lambda *_, **__: False)
+        patch.setattr(transformers.integrations, "is_mlflow_available", lambda: False)
+        import trl.trainer.grpo_trainer
+        import trl.trainer.rloo_trainer  # noqa: F401
+    yield
+
+
+def reward(answer: list[int]) -> float:
+    return sum(answer) % 7 / 3
+
+
+def trainer_of(kind: str, path: Path, folder: Path, **options: Any) -> Any:
+    """A trl trainer whose policy has left its reference."""
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from trl.trainer import grpo_config, grpo_trainer, rloo_config, rloo_trainer
+
+    trainers = {
+        "grpo": (grpo_trainer.GRPOTrainer, grpo_config.GRPOConfig),
+        "rloo": (rloo_trainer.RLOOTrainer, rloo_config.RLOOConfig),
+    }
+    trainer_kind, config_kind = trainers[kind]
+    tokenizer = AutoTokenizer.from_pretrained(path, pad_token="w0")
+    trainer = trainer_kind(
+        model=AutoModelForCausalLM.from_pretrained(path, attention_dropout=0.0),
+        reward_funcs=lambda completion_ids, **_: [reward(answer) for answer in completion_ids],
+        args=config_kind(
+            output_dir=str(folder),
+            per_device_train_batch_size=len(PROMPTS),
+            num_generations=GROUP,
+            max_completion_length=MAX_TOKENS,
+            num_iterations=2,  # so that the old log-probabilities are kept
+            gradient_checkpointing=False,
+            bf16=False,
+            use_cpu=True,
+            report_to=[],
+            **options,
+        ),
+        train_dataset=Dataset.from_list(PROMPTS),
+        processing_class=tokenizer,
+    )
+    perturb(trainer.model)
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    return trainer
+
+
+def as_rollouts(batch: dict[str, Tensor]) -> list[Rollout]:
+    """What trl generated, as a worker would have brought it."""
+    made = []
+    for i, (prompt_L, seen_L, answer_T, mask_T) in enumerate(
+        zip(
+            *(batch[f"{part}_{kind}"] for part in ("prompt", "completion") for kind in ("ids", "mask")),
+            strict=True,
+        )
+    ):
+        answer = answer_T[mask_T.bool()].tolist()
+        one = rollout(i, prompt_L[seen_L.bool()].tolist(), answer, reward(answer))
+        made.append(replace(one, group=i // GROUP))
+    return made
+
+
+def compare(path: Path, trainer: Any, algorithm: CriticFree) -> None:
+    """Advantages, then loss and gradient after a step away from the policy that sampled."""
+    torch.manual_seed(0)
+    batch = trainer._generate_and_score_completions(PROMPTS)
+    pair = make_pair(path)
+    reference = frozen_copy(pair.policy)
+    perturb(pair.lm)
+    context = make_context(
+        pair, as_rollouts(batch), algorithm, sampling=Sampling(max_tokens=MAX_TOKENS), reference=reference
+    )
+    scored, laid_out = context.scored, context.batch
+    in_reward = algorithm.kl.placement == "reward"
+    credit = algorithm.credit(
+        CreditInputs(
+            rewards_BT=laid_out.rewards_BT,
+            kl_BT=k1(scored.logprobs_BT, scored.ref_logprobs_BT) * in_reward,
+            values_BT=scored.values_BT,
+            mask_BT=laid_out.mask_BT,
+            groups_B=laid_out.groups_B,
+            kl_coefficient=algorithm.kl.coefficient,
+        )
+    )
+    torch.testing.assert_close(credit.advantages_BT[:, 0], batch["advantages"], atol=1e-5, rtol=1e-5)
+    assert batch["advantages"].abs().max() > 0.1 and len(laid_out.mask_BT.sum(-1).unique()) > 1
+
+    for lm in (pair.lm, trainer.model):
+        perturb(lm, 0.03, seed=5)
+        lm.zero_grad()
+    theirs = trainer._compute_loss(trainer.model, batch)
+    theirs.backward()
+    inputs = context.loss_inputs(
+        whole(laid_out), credit, num_tokens=laid_out.num_tokens, num_rollouts=laid_out.num_rollouts
+    )
+    ours = algorithm.loss(inputs)
+    ours.loss.backward()
+    assert float(ours.metrics["clip_fraction"]) > 0.05
+    torch.testing.assert_close(ours.loss, theirs, atol=1e-5, rtol=1e-5)
+    for got, expected in zip(pair.lm.parameters(), trainer.model.parameters(), strict=True):
+        torch.testing.assert_close(got.grad, expected.grad, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        (GRPO(), {"loss_type": "grpo", "beta": 0.04, "use_bias_correction_kl": False}),
+        (
+            GRPO(scale_by_deviation=False, aggregation="constant"),  # Dr. GRPO
+            {
+                "loss_type": "dr_grpo",
+                "beta": 0.04,
+                "use_bias_correction_kl": False,
+                "scale_rewards": "none",
+            },
+        ),
+        (
+            GRPO(aggregation="token_mean", clip_range_high=0.28, kl=KLSettings(coefficient=0.0)),  # DAPO
+            {"loss_type": "dapo", "beta": 0.0, "epsilon_high": 0.28},
+        ),
+    ],
+    ids=["grpo", "dr_grpo", "dapo"],
+)
+def test_grpo(models: dict[str, Path], tmp_path: Path, algorithm: GRPO, options: dict[str, Any]) -> None:
+    """As published: trl would weigh the KL by the ratio (DeepSeek-V3.2's) unless told otherwise."""
+    compare(models["llama"], trainer_of("grpo", models["llama"], tmp_path, **options), algorithm)
+
+
+def test_rloo(models: dict[str, Path], tmp_path: Path) -> None:
+    """With its penalty in the reward; trl's default coefficient is ours."""
+    trainer = trainer_of("rloo", models["llama"], tmp_path)
+    assert trainer.beta == RLOO().kl.coefficient
+    compare(models["llama"], trainer, RLOO())
