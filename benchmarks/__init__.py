@@ -1,1 +1,5 @@
 """What is measured, always both sides in one run: `make bench`, or `python -m benchmarks NAME …`."""
+
+import os
+
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # Ray on loopback, as services/cli.py has it

@@ -30,7 +30,7 @@ from services.demo import WARM_UP_ROWS, as_rollout, number_rows, number_tokenize
 from services.leasing import EVALUATION, LeaseSource, PromptTokens, evaluation_leases
 from services.tasks.increasing_numbers import IncreasingNumbers as Task
 
-ROLLOUTS, MAX_TOKENS, TOKENS, EVAL_SAMPLES = 128, 20, 120_000, 4
+ROLLOUTS, MAX_TOKENS, TOKENS, EVAL_SAMPLES = 128, 20, 100_000, 4
 WARM_UP_STEPS = {"gpt": 120, "t5": 250}
 KL = {"coefficient": 0.01}
 COMMON: dict[str, Any] = {"learning_rate": 1e-3, "kl": KL}

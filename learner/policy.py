@@ -49,8 +49,10 @@ class Policy(nn.Module):
         logits_NV = self.lm.get_output_embeddings()(hidden_NH * self.head_scale)
         if (bias := getattr(self.lm, "final_logits_bias", None)) is not None:  # BART's
             logits_NV = logits_NV + bias
-        logits_NV = logits_NV * (getattr(config, "logit_scale", None) or 1.0)
-        logits_NV = logits_NV / (getattr(config, "logits_scaling", None) or 1.0)
+        if factor := getattr(config, "logit_scale", None):  # times 1 would be one more copy of all logits
+            logits_NV = logits_NV * factor
+        if divisor := getattr(config, "logits_scaling", None):
+            logits_NV = logits_NV / divisor
         softcap = getattr(config, "final_logit_softcapping", None)
         return softcap * torch.tanh(logits_NV / softcap) if softcap else logits_NV
 

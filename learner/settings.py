@@ -26,7 +26,7 @@ class LearnerSettings(Settings):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     autocast: Literal["auto", "bfloat16", "none"] = "auto"  # auto: bfloat16 on a GPU, none on a CPU
     token_budget: int = Field(default=16384, ge=1)  # tokens of a micro-batch, padding included
-    logits_budget: int = Field(default=2**26, ge=1)  # logits held at once (numbers); more are recomputed
+    logits_budget: int = Field(default=2**24, ge=1)  # logits held at once (numbers); more are recomputed
     # Where rollouts are drawn from a warped distribution (temperature, top-k, top-p, minimum length):
     # exact: ratios, KL and entropies are that distribution's own; importance: they are the whole
     # softmax's, and truncated importance weights correct; ignore: neither, as RL4LMs has it (biased)

@@ -109,10 +109,11 @@ def serve_until_interrupted(
 ) -> None:
     """Deploy with HTTP on the cluster of RAY_ADDRESS, or on this machine; end at Ctrl-C or SIGTERM."""
     joined = "RAY_ADDRESS" in os.environ
+    logging.getLogger("ray").setLevel(logging.ERROR)
     if joined:
-        ray.init()
+        ray.init(logging_level=logging.ERROR)
     else:
-        ray.init(address="local", include_dashboard=False)
+        ray.init(address="local", include_dashboard=False, logging_level=logging.ERROR)
     # After ray.init, which sets a handler of its own.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from contracts.components import create, find
-from contracts.errors import InputError, RewardError
+from contracts.errors import InputError, RewardError, WhetstoneError
 from contracts.scores import MetricValue, Sample
 from contracts.settings import Settings
 from reward_servers.metrics import METRICS
@@ -139,7 +139,7 @@ def _checked(values: Mapping[str, MetricValue], num_samples: int) -> dict[str, M
 
 
 def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, RewardError) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, WhetstoneError) else f"{type(error).__name__}: {error}"
 
 
 def _excerpt(sample: Sample, limit: int = 200) -> str:

@@ -36,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code, and never raises."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = " ".join(["whetstone", *arguments[:1]])
+    _keep_to_loopback()
     try:
         code = _dispatch(arguments)
         sys.stdout.flush()
@@ -50,6 +51,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_BROKEN_PIPE
     except Exception as error:  # the one place where every fault ends
         return _explain(command, error)
+
+
+def _keep_to_loopback() -> None:
+    """Ray's many ports are for this machine alone, unless a cluster is joined.
+
+    An address given to `ray.init` does not do it: Ray replaces localhost by the machine's own address. This
+    switch, made for other systems' firewalls, does; Ray reads it once, when it is imported.
+    """
+    if "RAY_ADDRESS" not in os.environ:
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -55,7 +55,10 @@ class RewardServers:
 
 @contextlib.contextmanager
 def cluster() -> Iterator[None]:
-    """Ray: the cluster of RAY_ADDRESS, or one of this machine's own, on loopback, for as long as needed."""
+    """Ray: the cluster of RAY_ADDRESS, or one of this machine's own for as long as needed.
+
+    `services/cli.py` keeps the latter to loopback.
+    """
     logging.getLogger("ray").setLevel(logging.ERROR)
     logging.getLogger("ray.rllib.utils.actor_manager").setLevel(logging.CRITICAL)  # the fleet says it itself
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -64,7 +67,7 @@ def cluster() -> Iterator[None]:
     else:
         # Threads, not Ray's processor counts, share a single machine's cores: actors ask for none.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        ray.init(address="local", include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+        ray.init(address="local", include_dashboard=False, **quiet)
     try:
         yield
     finally:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from contracts.components import find
 from contracts.errors import InputError
 from contracts.rollout import Prompt
+from learner.algorithms.base import Algorithm
 from reward_servers.metrics import METRICS
 from reward_servers.rewards import REWARDS
 from services.memory import check_memory
@@ -30,6 +31,7 @@ def check(settings: RunSettings, *, training: bool = True) -> None:
     Raises:
         InputError: model, tokenizer, data, memory or a combination of settings is wrong.
     """
+    _check_algorithm(settings)
     model = read_model(settings.model)
     _check_family(settings, model)
     room = _room_for_prompts(settings, model)
@@ -42,6 +44,17 @@ def check(settings: RunSettings, *, training: bool = True) -> None:
             _check_prompts(settings, settings.task.first_prompts(split), count, room)
     for split in splits:
         _check_prompts(settings, prompts_of(settings, split), count, room)
+
+
+def _check_algorithm(settings: RunSettings) -> None:
+    """One of the user's own needs the fields that the learner reads, too; its methods are checked already."""
+    fields = [name for name, member in vars(Algorithm).items() if isinstance(member, property)]
+    missing = [name for name in fields if not hasattr(settings.algorithm, name)]
+    if missing:
+        raise InputError(
+            f"algorithm={settings.algorithm_name} is no algorithm: it lacks {', '.join(missing)}. The fields "
+            f"and their meaning are those of learner.algorithms.base.Algorithm"
+        )
 
 
 def prompts_of(settings: RunSettings, split: Split) -> Sequence[Prompt]:
@@ -62,6 +75,8 @@ def prompts_of(settings: RunSettings, split: Split) -> Sequence[Prompt]:
     for prompt in prompts:
         if not isinstance(prompt, Prompt):
             raise InputError(f"{where}: expected contracts.rollout.Prompt, got {_shown(prompt)}")
+        if not isinstance(prompt.text, str):
+            raise InputError(f"{where}: prompt {prompt.id}: expected a text, got {_shown(prompt.text)}")
     return prompts
 
 

@@ -14,7 +14,7 @@ from rollout_workers.settings import RolloutSettings
 from services.model_files import ModelFiles, read_model
 from services.report import nearby_runs
 from services.run_folder import RunFolder, is_run
-from services.settings import EvaluationSettings
+from services.settings import DRAWN_AS, EvaluationSettings
 
 SAMPLING_OPTIONS = ("max_tokens", "temperature", "top_p", "top_k")
 ARGUMENT = {"metavar": "RUN_OR_MODEL", "help": "a run's folder, a model's folder, or a hub name"}
@@ -175,6 +175,6 @@ def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _merged(rollout: RolloutSettings, evaluation: EvaluationSettings) -> Sampling:
-    names = set(Sampling.__dataclass_fields__)
-    own = evaluation.model_dump(include=names, exclude_none=True)
-    return Sampling(**{name: getattr(rollout, name) for name in names} | own)
+    # Without NLPO's mask, which an exported model has not, and without beams, which not every engine has.
+    own = evaluation.model_dump(include=set(DRAWN_AS), exclude_none=True)
+    return Sampling(**{name: getattr(rollout, name) for name in DRAWN_AS} | own)

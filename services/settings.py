@@ -148,11 +148,16 @@ class RunSettings(Settings):
             )
         if self.evaluation.masked and not isinstance(self.algorithm, Masks):
             raise ValueError(f"evaluation.masked=true asks for a mask, and algorithm={name} has none")
-        if self.evaluation.num_beams > 1 and self.evaluation.temperature != 0:
-            raise ValueError(
-                f"evaluation.num_beams={self.evaluation.num_beams} is beam search, which draws nothing: "
-                "expected evaluation.temperature=0 with it"
-            )
+        if (beams := self.evaluation.num_beams) > 1:
+            if self.evaluation.temperature != 0:
+                raise ValueError(
+                    f"evaluation.num_beams={beams} is beam search, which draws nothing: "
+                    "expected evaluation.temperature=0 with it"
+                )
+            if self.rollout.stop or self.evaluation.masked:
+                raise ValueError(
+                    f"evaluation.num_beams={beams}: beam search knows neither rollout.stop nor a mask"
+                )
 
     @property
     def group_size(self) -> int:

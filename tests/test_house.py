@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
+from contracts.components import find
 from contracts.scores import Sample
-from learner.algorithms.ppo import PPO
+from learner.algorithms import ALGORITHMS
 from services import compose
 from services.cli import COMMANDS
 from services.listing import options_of
@@ -141,14 +143,27 @@ def test_the_readmes_reward_scores() -> None:
     assert names["Variety"](words=4).score([Sample("a b"), Sample("a a a a")]) == [0.5, 0.25]
 
 
-def test_the_table_of_ppos_defaults_is_the_classes() -> None:
-    rows = re.findall(r"^\| `([\w.]*\w)` \| (\S+) \|", (ROOT / "docs/learner.md").read_text(), re.MULTILINE)
-    written = {name: value.replace("null", "None").replace("true", "True") for name, value in rows}
-    defaults = {name: str(option["default"]) for name, option in options_of(PPO).items()}
-    assert written.keys() == defaults.keys()
-    for name, value in written.items():
-        same = value.casefold() == defaults[name].casefold()
-        assert same or float(value) == float(defaults[name]), name
+def tables_of_defaults(text: str) -> Iterator[tuple[str, str, str]]:
+    """(algorithm, option, default) of each table whose first column is `algorithm.`; – says it has none."""
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        header, _, *rows = ([cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines())
+        for option, *defaults in rows if header[0] == "`algorithm.`" else ():
+            for names, default in zip(header[1:-1], defaults, strict=False):
+                if default != "–":
+                    yield from ((name, option.strip("`"), default) for name in names.split(", "))
+
+
+def test_the_tables_of_defaults_are_the_classes() -> None:
+    written = {
+        (name, option): yaml.safe_load(re.sub(r"^(\d)e", r"\1.0e", default))
+        for name, option, default in tables_of_defaults((ROOT / "docs/learner.md").read_text())
+    }
+    expected = {
+        (name, option): said["default"]
+        for name, address in ALGORITHMS.items()
+        for option, said in options_of(find("algorithm", address, {})).items()
+    }
+    assert written == expected
 
 
 def test_every_document_is_in_the_index() -> None:

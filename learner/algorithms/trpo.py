@@ -18,9 +18,7 @@ class TRPO(ActorCriticAlgorithm):
     minibatch_size: int | None = Field(default=128, ge=1)  # the critic's, in rollouts
     target_kl: float = Field(default=0.01, gt=0)  # the trust region, nats a token
     value_coef: float = Field(default=1.0, ge=0)  # the critic's loss stands alone
-    max_grad_norm: float | None = Field(
-        default=None, gt=0
-    )  # the critic's; a natural gradient's step has its own
+    max_grad_norm: float | None = Field(default=None, gt=0)  # the critic's
     cg_max_steps: int = Field(default=15, ge=1)
     cg_damping: float = Field(default=0.1, ge=0)
     line_search_shrinking_factor: float = Field(default=0.8, gt=0, lt=1)

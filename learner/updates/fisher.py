@@ -8,9 +8,10 @@ multiplied by the KL's gradient there, 0. So its product with v takes
     by hand         c = p·(u - Σ pu)
     backward mode   Jᵀc
 
-and no graph of a graph. The trunk is passed three times: forward mode without a graph (in the plain
-attention, since the fused kernels know no forward mode), then forward and backward as in any update. Of
-the logits only a chunk of rows exists at a time, its own head's share of J and Jᵀ included.
+and no graph of a graph. The trunk is passed in forward mode without a graph (in the plain attention, since
+the fused kernels know no forward mode), and once more forward and backward as in any update. In between
+comes the head, its own share of J and Jᵀ included, with the logits of a chunk of rows at a time; the
+trunk's activations are not held meanwhile.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -54,23 +55,28 @@ class FisherProduct:
         """Add a micro-batch's Jᵀ(diag(p) - ppᵀ)Jv to the parameters' gradients."""
         context, policy = self._context, self._policy
         restriction = context.scored.restriction(micro, context.batch.mask_BT[micro.rows_B])
-        with context.autocast():
-            tangent_NH = self._hidden_tangent(micro, tangents)
-            hidden_NH = policy.states(micro)
-        leaf_NH = hidden_NH.detach().requires_grad_()
+        hidden_NH, tangent_NH = self._moving_states(micro, tangents)
+        hidden_NH.requires_grad_()
         budget = policy.logits_budget // CHUNK_ARRAYS
-        for a, b in row_chunks(len(leaf_NH), policy.vocab_size, budget):
-            self._head(leaf_NH[a:b], tangent_NH[a:b], restriction.rows(a, b), tangents)
-        if hidden_NH.requires_grad:  # else the head alone is trained
-            hidden_NH.backward(leaf_NH.grad)
+        for a, b in row_chunks(len(hidden_NH), policy.vocab_size, budget):
+            self._head(hidden_NH[a:b], tangent_NH[a:b], restriction.rows(a, b), tangents)
+        with context.autocast():
+            states_NH = policy.states(micro)
+        if states_NH.requires_grad:  # else the head alone is trained
+            states_NH.backward(hidden_NH.grad)
 
     @torch.no_grad()
-    def _hidden_tangent(self, micro: MicroBatch, tangents: dict[str, Tensor]) -> Tensor:
-        """How the hidden states change when the parameters move along v."""
-        with forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH), _padding_held(self._policy):
+    def _moving_states(self, micro: MicroBatch, tangents: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """The hidden states (N, H), and how they change when the parameters move along v."""
+        with (
+            self._context.autocast(),
+            forward_ad.dual_level(),
+            sdpa_kernel(SDPBackend.MATH),
+            _padding_held(self._policy),
+        ):
             dual_NH = self._parameters.call_with(self._duals(tangents), self._policy.states, micro)
             hidden_NH, tangent_NH = forward_ad.unpack_dual(dual_NH)
-        return torch.zeros_like(hidden_NH) if tangent_NH is None else tangent_NH
+        return hidden_NH, torch.zeros_like(hidden_NH) if tangent_NH is None else tangent_NH
 
     def _head(
         self, hidden_NH: Tensor, tangent_NH: Tensor, restriction: Restriction, tangents: dict[str, Tensor]

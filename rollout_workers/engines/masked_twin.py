@@ -73,6 +73,10 @@ class MaskedTwin(nn.Module):
             if hasattr(half, "process_weights_after_loading"):
                 half.process_weights_after_loading()
 
+    def get_mamba_state_copy_funcs(self, *kinds: Any) -> Any:
+        """How vLLM copies the states of state-space layers; the halves' are alike."""
+        return self.policy.get_mamba_state_copy_funcs(*kinds)
+
 
 def twin_arguments() -> dict[str, Any]:
     """Arguments of vLLM's engine that make its model a twin."""

@@ -32,7 +32,7 @@ class _Active:
 
 
 class VLLMEngine:
-    """`rollout_workers.engines.base.Engine` on vLLM's own LLMEngine; with a mask rule, its model is a twin."""
+    """`rollout_workers.engines.base.Engine` on vLLM's own LLMEngine; with a mask rule, on a twin."""
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from contracts.components import find
+from contracts.errors import LearnerError
 from contracts.rollout import Rollout
 from learner.algorithms import ALGORITHMS
 from learner.algorithms.base import Algorithm, LossInputs, LossOutput, Masks, OptimizerSettings
@@ -118,6 +119,19 @@ def test_on_the_first_pass_the_ratio_is_one(
     ratio_N = (seen[0].logprobs_N - seen[0].old_logprobs_N).exp()
     torch.testing.assert_close(ratio_N, torch.ones_like(ratio_N), atol=1e-4, rtol=0)
     torch.testing.assert_close(seen[0].values_N, seen[0].old_values_N, atol=1e-4, rtol=0)
+
+
+# What must not reach the weights
+
+
+@every
+def test_a_reward_that_is_no_number_stops_before_the_weights(models: dict[str, Path], name: str) -> None:
+    learner = make_learner(models["gpt2"], algorithm_of(name))
+    before = snapshot(learner.pair)
+    rollouts = [*random_rollouts(7), rollout(9, (1,), (2,), float("nan"))]
+    with pytest.raises(LearnerError, match=r"got nan for token|has the reward nan"):
+        learner.update(in_groups(rollouts))
+    assert all(torch.equal(before[key], parameter) for key, parameter in snapshot(learner.pair).items())
 
 
 # Learning

@@ -83,27 +83,27 @@ def test_the_step_improves_the_objective_within_the_trust_region(
     assert gain > 0.01
 
 
+# Along the bare gradient of this one rollout the first try is 8 % too far: KL 0.0108
+TOO_FAR = QUICK.model_copy(update={"cg_max_steps": 1, "cg_damping": 0.0})
+
+
 def test_a_line_search_that_finds_no_step_leaves_every_bit_and_is_counted(models: dict[str, Path]) -> None:
-    pair = make_pair(models["llama"])
+    pair = make_pair(models["gpt2"])
     before = snapshot(pair)
-    # 30 nats away the KL is no parabola any more, and a second try is not allowed
-    bold = QUICK.model_copy(update={"target_kl": 30.0, "line_search_max_iter": 1})
-    metrics = update(make_context(pair, random_rollouts(8), bold))
+    only_one = TOO_FAR.model_copy(update={"line_search_max_iter": 1})
+    metrics = update(make_context(pair, random_rollouts(1, seed=4), only_one))
     assert metrics["trust_region/failed"] == 1.0 and metrics["trust_region/line_search_steps"] == 1.0
-    assert metrics["trust_region/kl"] > 30.0 or metrics["trust_region/improvement"] <= 0.0
+    assert metrics["trust_region/kl"] > 0.01 and metrics["trust_region/improvement"] > 0.0
     assert metrics["approx_kl"] == 0.0
     assert moved(before, pair) == ["critic.head.weight", "critic.head.bias"]  # the critic learns all the same
 
 
 def test_a_second_try_is_shorter(models: dict[str, Path]) -> None:
-    """The try that fails above is followed by shorter ones until one is taken."""
-    pair = make_pair(models["llama"])
-    patient = QUICK.model_copy(
-        update={"target_kl": 30.0, "line_search_max_iter": 60, "line_search_shrinking_factor": 0.7}
-    )
-    metrics = update(make_context(pair, random_rollouts(8), patient))
-    assert metrics["trust_region/failed"] == 0.0 and metrics["trust_region/line_search_steps"] > 1.0
-    assert metrics["approx_kl"] < 30.0 and metrics["trust_region/improvement"] > 0.0
+    pair = make_pair(models["gpt2"])
+    metrics = update(make_context(pair, random_rollouts(1, seed=4), TOO_FAR))
+    assert metrics["trust_region/failed"] == 0.0 and metrics["trust_region/line_search_steps"] == 2.0
+    assert metrics["approx_kl"] == pytest.approx(0.8**2 * 0.0108, rel=0.05)  # near its minimum a parabola
+    assert metrics["trust_region/improvement"] > 0.0
 
 
 def test_equal_rewards_teach_nothing(models: dict[str, Path]) -> None:
@@ -266,8 +266,8 @@ def test_the_rewarded_token_becomes_almost_certain(models: dict[str, Path], name
     assert probability(learner, token) > 0.9
 
 
-def test_credit_reaches_a_loss_with_entropy_and_importance(models: dict[str, Path]) -> None:
-    """Terms that other algorithms' losses have act on the step too: an entropy bonus alone flattens."""
+def test_an_entropy_bonus_acts_on_the_step(models: dict[str, Path]) -> None:
+    """Nothing else does here, and it flattens the policy."""
     pair = make_pair(models["gpt2"])
     algorithm = QUICK.model_copy(update={"entropy_coef": 1.0})
     context = make_context(pair, random_rollouts(8), algorithm)

@@ -62,7 +62,7 @@ def test_metrics_are_checked_as_well() -> None:
         MetricServer(Part(name=f"{GRADERS}:Formless", label="formless")).compute(texts("a"))
     with pytest.raises(RewardError, match="no samples"):
         MetricServer(Part(name="length")).compute([])
-    with pytest.raises(RewardError, match=r"metric rouge: InputError: .* references"):
+    with pytest.raises(RewardError, match=r"metric rouge: rouge compares with references"):
         MetricServer(Part(name="rouge")).compute(texts("a"))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import settings
 
 from contracts.components import find
 from contracts.rollout import MaskRule
@@ -15,6 +16,9 @@ from rollout_workers.engines.base import Engine
 from tests.rollout_workers.generation import NAMES, SEQ2SEQ, SETTINGS, Name, load, load_lm, make_model
 
 versions = count(1)
+
+settings.register_profile("unhurried", deadline=None)  # a busy machine keeps no deadlines
+settings.load_profile("unhurried")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -196,3 +196,10 @@ def test_an_engine_without_a_mask_refuses_masked_requests(
     with pytest.raises(InputError, match="without a mask_rule"):
         engine.load_mask(*weights(load_lm(models["t5"]), 1, mask_version=1))
     assert engine.mask_version is None and engine.num_unfinished == 0
+
+
+def test_beams_are_not_searched_under_a_mask(get_engine: Callable[..., Engine]) -> None:
+    engine = get_engine("transformers", "t5", NUCLEUS)
+    sampling = Sampling(max_tokens=4, temperature=0.0, num_beams=2, masked=True)
+    with pytest.raises(InputError, match=r"beam search with 2 beams takes .* no mask .* masked=True"):
+        engine.add(Request(0, (3, 4), sampling, seed=0))

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from contracts.errors import InputError
 from contracts.rollout import FinishReason, Sampling

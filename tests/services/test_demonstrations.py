@@ -47,5 +47,3 @@ def test_the_whole_text_counts_where_rl4lms_counts_it(tokenizer: Any) -> None:
     (found,) = Demonstrations(tokenizer, 4, "text")([lease(tokenizer, "3 5", "6 8")]).rollouts
     assert found.tokens == tuple(tokenizer("3 5 6 8")["input_ids"])  # no end
     assert found.loss_mask == (0, 1, 1, 1)
-
-

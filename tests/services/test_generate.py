@@ -142,7 +142,7 @@ def _rollout(lease: Lease) -> Rollout:
 def test_vllm_writes_what_is_worth_its_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import torch
 
-    gpt = str(make_tiny_model(tmp_path / "gpt", "gpt2"))
+    gpt = str(make_tiny_model(tmp_path / "gpt", architecture="gpt2"))
     best = "vllm" if find_spec("vllm") else "transformers"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert choose_engine("auto", FEW, gpt) == "transformers"

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 from contracts.settings import Integers, Settings, build
+from learner.algorithms import ALGORITHMS
 from learner.settings import ModelSettings
 from services import memory
 from services.memory import GIB, available_bytes, needed_bytes
@@ -44,9 +46,29 @@ class Words(Settings):
         return [Prompt(f"words/{split}/{row}", " ".join(["7"] * n)) for row, n in enumerate(self.lengths)]
 
 
+class WithReferences(Words):
+    def prompts(self, split: Split) -> list[Prompt]:
+        return [replace(prompt, references=("7",)) for prompt in super().prompts(split)]
+
+
 class Broken(Words):
     def prompts(self, split: Split) -> list[Prompt]:
         raise RuntimeError("no such luck")
+
+
+class WrongText(Words):
+    def prompts(self, split: Split) -> list[Any]:
+        return [Prompt("words/0", 7)]  # type: ignore[arg-type]
+
+
+class OnlyMethods:
+    """No algorithm yet: the learner reads fields as well."""
+
+    def credit(self) -> None: ...
+
+    def prepare_minibatch(self) -> None: ...
+
+    def loss(self) -> None: ...
 
 
 class WrongKind(Words):
@@ -242,11 +264,23 @@ def test_a_reward_that_compares_needs_references(model: Path) -> None:
     [
         (words(kind=Broken), "prompts('train') raised RuntimeError: no such luck"),
         (words(kind=WrongKind), "expected contracts.rollout.Prompt, got str 'just a text'"),
+        (words(kind=WrongText), "prompt words/0: expected a text, got int 7"),
         (words(), "expected a list of at least one prompt, got list []"),
     ],
 )
 def test_a_users_task_that_misbehaves(model: Path, task: dict[str, Any], said: str) -> None:
     assert said in refusal(model, task=task)
+
+
+def test_a_users_algorithm_without_the_fields_of_one(model: Path) -> None:
+    message = refusal(model, algorithm=f"{__name__}:OnlyMethods")
+    assert "OnlyMethods is no algorithm: it lacks learning_rate, critic_learning_rate, num_epochs" in message
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_built_in_algorithm_has_the_fields_of_one(model: Path, name: str) -> None:
+    references = {**words(3), "name": f"{__name__}:WithReferences"}
+    check(settings(model, algorithm=name, task=references))
 
 
 def test_bad_data_is_refused_without_importing_datasets(model: Path, tmp_path: Path) -> None:

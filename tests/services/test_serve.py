@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 
 import httpx
+import psutil
 import pytest
 
 from contracts.errors import InputError
@@ -69,15 +70,29 @@ def test_a_taken_port_is_refused(taken_port: int) -> None:
         run(["length", "--port", str(taken_port)])
 
 
+def listening_addresses(pid: int) -> set[str]:
+    """Where the process and all that it started can be reached.
+
+    Not counted are Serve's replicas: each opens a port on every address, and there is no setting for it.
+    """
+    family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    return {
+        connection.laddr.ip
+        for process in family
+        if not process.name().startswith("ray::ServeRepli")
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+
+
 @pytest.mark.ray
 def test_it_serves_until_it_is_told_to_end() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    code = "import sys; from services.serve import run; sys.exit(run(sys.argv[1:]))"
-    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
     server = subprocess.Popen(
-        [sys.executable, "-c", code, f"{GRADERS}:Words", "--port", str(port)],
+        [sys.executable, "-m", "services.cli", "serve", f"{GRADERS}:Words", "--port", str(port)],
         stdout=subprocess.PIPE,
         text=True,
         env=environment,
@@ -93,6 +108,7 @@ def test_it_serves_until_it_is_told_to_end() -> None:
         body = {"samples": [{"text": "a b c"}]}
         answer = httpx.post(f"http://127.0.0.1:{port}/score/Words", json=body, timeout=30).json()
         assert answer == {"scores": [{"score": 3.0, "error": None}]}
+        assert listening_addresses(server.pid) <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
         server.send_signal(signal.SIGTERM)
         assert server.wait(60) == 0
     finally:

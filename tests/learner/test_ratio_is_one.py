@@ -1,0 +1,144 @@
+"""Who samples and who learns agree: the ratio is one on the first pass, for each algorithm, engine and family.
+
+Real engines generate with the weights that a real learner publishes, mask model included, through several
+updates; the learner's log-probability of every token is the one that the worker drew it with.
+"""
+
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.components import find
+from contracts.rollout import MaskRule, Rollout, Sampling
+from learner.algorithms.base import Algorithm
+from learner.algorithms.grpo import GRPO
+from learner.algorithms.nlpo import NLPO
+from learner.algorithms.ppo import PPO
+from learner.learner import Learner
+from rollout_workers.engines import ENGINES
+from rollout_workers.engines.base import Engine, Request
+from tests.learner.tiny import make_learner, rollout
+from tests.rollout_workers.generation import SETTINGS, Name, finish, make_model, prompts_of_many_lengths
+
+RULE = MaskRule(top_p=0.8, min_tokens_to_keep=2)
+ONE_PASS: dict[str, Any] = {"num_epochs": 1, "minibatch_size": None}
+ALGORITHMS: dict[str, Algorithm] = {
+    "ppo": PPO(**ONE_PASS, learning_rate=3e-3),
+    "nlpo": NLPO(**ONE_PASS, learning_rate=3e-3, top_p=0.8, min_tokens_to_keep=2, target_update_iterations=2),
+    "grpo": GRPO(**ONE_PASS, learning_rate=3e-3),
+}
+SAMPLINGS: dict[str, dict[str, Any]] = {
+    "unwarped": {},
+    "warped": {"temperature": 0.7, "top_k": 9, "top_p": 0.9, "min_tokens": 4},
+}
+vllm = pytest.mark.vllm
+PAIRS = [
+    ("transformers", "llama"),
+    ("transformers", "gpt2"),
+    ("transformers", "t5"),
+    ("transformers", "mt5"),
+    ("transformers", "bart"),
+    pytest.param("vllm", "llama", marks=vllm),
+    pytest.param("vllm", "gpt2", marks=vllm),
+]
+runs = count(1)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Name], Path]:
+    made: dict[Name, Path] = {}
+
+    def folder(model: Name) -> Path:
+        if model not in made:
+            made[model] = make_model(tmp_path_factory.mktemp(model), model)
+        return made[model]
+
+    return folder
+
+
+@pytest.fixture(scope="module")
+def engines(folders: Callable[[Name], Path]) -> Callable[..., Engine]:
+    """Each engine starts once, with a mask model where the algorithm has one."""
+    made: dict[tuple[str, Name, MaskRule | None], Engine] = {}
+
+    def engine(kind: str, model: Name, rule: MaskRule | None) -> Engine:
+        key = (kind, model, rule)
+        if key not in made:
+            folder = str(folders(model))
+            made[key] = find("engine", kind, ENGINES)(folder, folder, None, SETTINGS, rule)
+        return made[key]
+
+    return engine
+
+
+def push(learner: Learner, engine: Engine) -> None:
+    manifest, arrays = learner.publish("float32")
+    engine.load_weights(manifest, arrays)
+    mask_arrays = learner.publish_mask()
+    if mask_arrays is not None and engine.mask_version != manifest.mask_version:
+        engine.load_mask(manifest, mask_arrays)
+
+
+def generate(engine: Engine, requests: list[Request]) -> list[Rollout]:
+    """Rewards differ from text to text, so that updates move the weights."""
+    found = finish(engine, requests)
+    return [
+        rollout(
+            request.id,
+            request.tokens,
+            found[request.id].tokens,
+            0.1 * (sum(found[request.id].tokens) % 11),
+            logprobs=found[request.id].logprobs,
+            version=engine.weight_version,
+        )
+        for request in requests
+    ]
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("algorithm", ["ppo", "nlpo"])
+@pytest.mark.parametrize(("kind", "model"), PAIRS)
+def test_the_ratio_is_one_on_the_first_pass(
+    folders: Callable[[Name], Path],
+    engines: Callable[..., Engine],
+    kind: str,
+    model: Name,
+    algorithm: str,
+    sampling: str,
+) -> None:
+    masked = algorithm == "nlpo"
+    chosen: dict[str, Any] = {"max_tokens": 12, "masked": masked, **SAMPLINGS[sampling]}
+    learner = make_learner(folders(model), ALGORITHMS[algorithm], sampling=Sampling(**chosen))
+    # Engines keep what they computed by (version, mask version): two runs on one must not share them.
+    learner.version = learner.mask_version = 100 * next(runs)
+    engine = engines(kind, model, RULE if masked else None)
+    ages = []
+    for _ in range(3):
+        push(learner, engine)
+        metrics = learner.update(generate(engine, prompts_of_many_lengths(24, **chosen)))
+        assert metrics["mismatch/max"] < 1e-4  # |log μ - log π_old|, of every token
+        assert metrics["ratio/mean"] == pytest.approx(1, abs=1e-5)
+        assert metrics["approx_kl"] == pytest.approx(0, abs=1e-8)
+        assert metrics["staleness/mean"] == 0
+        assert metrics["gradient_norm/policy"] > 0.01  # the next round has other weights
+        if masked:
+            ages.append(metrics["mask/age"])
+            assert metrics["mask/forced_tokens"] == 0
+            assert metrics["mask/share_of_tokens"] > 0.05
+    assert ages == ([0, 1, 0] if masked else [])
+
+
+def test_scoring_another_distribution_would_be_noticed(
+    folders: Callable[[Name], Path], engines: Callable[..., Engine]
+) -> None:
+    """The same rollouts, scored unwarped: the test above can fail."""
+    chosen: dict[str, Any] = {"max_tokens": 12, **SAMPLINGS["warped"]}
+    learner = make_learner(folders("t5"), ALGORITHMS["grpo"], sampling=Sampling(**chosen), behavior="ignore")
+    learner.version = 100 * next(runs)
+    engine = engines("transformers", "t5", None)
+    push(learner, engine)
+    metrics = learner.update(generate(engine, prompts_of_many_lengths(24, **chosen)))
+    assert metrics["mismatch/max"] > 0.1
