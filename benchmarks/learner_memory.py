@@ -31,7 +31,7 @@ def main(names: list[str]) -> None:
 
 
 def measure(name: str) -> dict[str, float]:
-    """One iteration with the algorithm's defaults, but of two epochs at most; "nothing" makes PPO's learner and stops."""
+    """One iteration with the defaults, but of two epochs; "nothing" makes PPO's learner and stops."""
     from contracts.components import find
     from learner.algorithms import ALGORITHMS
     from learner.learner import Learner

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from benchmarks.outcome import OUT
 from contracts.components import create
-from contracts.rollout import Lease, Rollout, Sampling
+from contracts.rollout import Lease, MaskRule, Rollout, Sampling
 from contracts.scores import Sample
 from learner.algorithms import ALGORITHMS
 from learner.algorithms.base import METHODS, Algorithm, Masks
@@ -64,6 +64,7 @@ class Result:
     seed: int
     before: float
     after: float
+    after_masked: float | None  # NLPO's own policy is the masked one; the exported model has no mask
     curve: list[tuple[int, float]]  # (tokens generated, mean reward of the iteration)
     seconds: float
     metrics: dict[str, float]  # of the last update
@@ -72,11 +73,10 @@ class Result:
 class Bench:
     """One family's warm start and its worker, which every run begins by giving the initial weights back."""
 
-    def __init__(self, family: str, masked: bool) -> None:
+    def __init__(self, family: str, rule: MaskRule | None) -> None:
         from rollout_workers.worker import RolloutWorker
 
         self.family, self.model = family, warm_start(family)
-        rule = algorithm_of("nlpo").mask_rule() if masked else None  # type: ignore[attr-defined]
         settings = RolloutSettings(max_concurrent=ROLLOUTS, kv_cache_gib=0.25)
         self.worker = RolloutWorker(str(self.model), str(self.model), None, "auto", settings, rule)
         self.worker.ready()
@@ -126,8 +126,12 @@ class Bench:
             generated += sum(rollout.num_generated for rollout in rollouts)
             metrics = learner.update(rollouts)
             self.push(learner)
-        after = mean_reward(self.generate(held_out))
-        return Result(name, self.family, seed, before, after, curve, perf_counter() - started, metrics)
+        after, after_masked = mean_reward(self.generate(held_out)), None
+        if masked:
+            inside = [replace(lease, sampling=sampling) for lease in held_out]
+            after_masked = mean_reward(self.generate(inside))
+        took = perf_counter() - started
+        return Result(name, self.family, seed, before, after, after_masked, curve, took, metrics)
 
     def push(self, learner: Any) -> None:
         manifest, arrays = learner.publish("float32")
@@ -153,6 +157,16 @@ def algorithm_of(name: str) -> Algorithm:
     kind, options = RUNS[name]
     made: Algorithm = create("algorithm", kind, options, ALGORITHMS, METHODS)
     return made
+
+
+def by_rule(names: Sequence[str]) -> dict[MaskRule | None, list[str]]:
+    """Algorithms that can share a worker: those without a mask, and those with the same one."""
+    found: dict[MaskRule | None, list[str]] = {}
+    for name in names:
+        algorithm = algorithm_of(name)
+        rule = algorithm.mask_rule() if isinstance(algorithm, Masks) else None
+        found.setdefault(rule, []).append(name)
+    return found
 
 
 def mean_reward(rollouts: Sequence[Rollout]) -> float:
@@ -215,16 +229,15 @@ def main() -> None:
     asked = parser.parse_args()
     terminal, file = Console(), OUT / "learning.jsonl"
     for family in asked.families:
-        for masked in (False, True):
-            names = [name for name in asked.names if (RUNS[name][0] == "nlpo") == masked]
-            bench = Bench(family, masked) if names else None
+        for rule, names in by_rule(asked.names).items():
+            bench = Bench(family, rule)
             for name, seed in ((name, seed) for name in names for seed in asked.seeds):
-                assert bench is not None
                 result = bench.run(name, seed, asked.tokens)
                 with file.open("a") as opened:
                     opened.write(json.dumps({f: getattr(result, f) for f in Result.__slots__}) + "\n")
                 terminal.print(
                     f"{family:4} {name:22} seed {seed}  {result.before:.3f} -> {result.after:.3f}"
+                    f"   {'' if result.after_masked is None else f'masked {result.after_masked:.3f}'}"
                     f"   {result.seconds:.0f} s",
                     highlight=False,
                 )

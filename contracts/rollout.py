@@ -56,12 +56,15 @@ class MaskRule:
     """Which tokens NLPO's mask model allows: its top p, or its top k; never fewer than `min_tokens_to_keep`.
 
     Example: the smallest set of tokens that holds nine tenths of the mask model's probability is
-    `MaskRule(top_p=0.9)`; its five most likely tokens are `MaskRule(top_k=5)`.
+    `MaskRule(top_p=0.9)`; its five most likely tokens are `MaskRule(top_k=5)`. `always` are tokens that no
+    mask takes out; `keep_special` asks a worker to put its special tokens there, as RL4LMs does.
     """
 
     top_p: float | None = None
     top_k: int | None = None
     min_tokens_to_keep: int = 1
+    keep_special: bool = False
+    always: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.top_p is None) == (self.top_k is None):

@@ -80,7 +80,7 @@ def load_reference(settings: ModelSettings, logits_budget: int, device: torch.de
 
 
 def frozen_copy(policy: Policy) -> Policy:
-    """The policy as it is now, frozen: what NLPO masks with, what TRPO measures its step from."""
+    """The policy as it is now, frozen: what NLPO masks with."""
     return copy.deepcopy(policy).requires_grad_(False)
 
 

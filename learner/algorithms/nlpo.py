@@ -22,7 +22,7 @@ class NLPO(PPO):
     top_k: int | None = Field(default=None, ge=1)
     target_update_iterations: int = Field(default=20, ge=1)
     min_tokens_to_keep: int = Field(default=1, ge=1)
-    # rl4lms: ratios of the whole softmax, a mask that the sampler never renews, 100 tokens always kept
+    # rl4lms: ratios of the whole softmax, a mask never renewed; 100 tokens, and special ones, always kept
     compatibility: Literal["none", "rl4lms"] = "none"
 
     @model_validator(mode="before")
@@ -42,7 +42,12 @@ class NLPO(PPO):
         return self
 
     def mask_rule(self) -> MaskRule:
-        return MaskRule(self.top_p, self.top_k, self.min_tokens_to_keep)
+        return MaskRule(
+            self.top_p,
+            self.top_k,
+            self.min_tokens_to_keep,
+            keep_special=self.compatibility == "rl4lms",
+        )
 
     def syncs_mask(self, version: int) -> bool:
         return self.compatibility == "none" and version % self.target_update_iterations == 0

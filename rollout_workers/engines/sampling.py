@@ -2,6 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -80,9 +82,18 @@ def forbid_(logits_BV: Tensor, rows: Sequence[bool], tokens: Sequence[int]) -> T
 def allowed(mask_logits_BV: Tensor, rule: MaskRule) -> Tensor:
     """NLPO's mask: the tokens that the mask model finds likely, (B, V) bool (Ramamurthy et al. 2023, § 4)."""
     if rule.top_k is not None:
-        return _likeliest(mask_logits_BV, max(rule.top_k, rule.min_tokens_to_keep))
-    assert rule.top_p is not None
-    return _nucleus(mask_logits_BV.softmax(-1), rule.top_p, rule.min_tokens_to_keep)
+        inside_BV = _likeliest(mask_logits_BV, max(rule.top_k, rule.min_tokens_to_keep))
+    else:
+        assert rule.top_p is not None
+        inside_BV = _nucleus(mask_logits_BV.softmax(-1), rule.top_p, rule.min_tokens_to_keep)
+    if rule.always:
+        inside_BV[:, list(rule.always)] = True
+    return inside_BV
+
+
+def with_special_tokens(rule: MaskRule, tokenizer: Any) -> MaskRule:
+    """The rule with the tokenizer's special tokens let through, if it asks for that."""
+    return replace(rule, always=tuple(tokenizer.all_special_ids)) if rule.keep_special else rule
 
 
 def _likeliest(scores_BV: Tensor, count: int) -> Tensor:

@@ -20,6 +20,7 @@ from rollout_workers.engines.beam_search import BeamBatch
 from rollout_workers.engines.decoding import begin, check_cache, decoder_start
 from rollout_workers.engines.dtypes import engine_dtype
 from rollout_workers.engines.sampled_batch import Mask, SampledBatch
+from rollout_workers.engines.sampling import with_special_tokens
 from rollout_workers.engines.tensors import as_tensor
 from rollout_workers.settings import RolloutSettings
 
@@ -43,8 +44,8 @@ class TransformersEngine:
 
         self._lm = _load(model, getattr(torch, engine_dtype(settings)))
         self._mask_lm = None if mask_rule is None else copy.deepcopy(self._lm)
-        self._mask_rule = mask_rule
         self._tokenizer: Any = AutoTokenizer.from_pretrained(tokenizer)
+        self._mask_rule = mask_rule and with_special_tokens(mask_rule, self._tokenizer)
         self._end_tokens = end_tokens(self._lm.generation_config.eos_token_id, self._tokenizer.eos_token_id)
         self._max_length = max_length or getattr(self._lm.config, "max_position_embeddings", None)
         self._max_concurrent = settings.max_concurrent

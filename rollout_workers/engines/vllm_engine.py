@@ -17,6 +17,7 @@ from rollout_workers.engines.base import Arrays, Generation, Request
 from rollout_workers.engines.dtypes import engine_dtype
 from rollout_workers.engines.mask_processor import MASKED
 from rollout_workers.engines.masked_twin import install_mask, twin_arguments
+from rollout_workers.engines.sampling import with_special_tokens
 from rollout_workers.engines.tensors import as_tensor
 from rollout_workers.settings import RolloutSettings
 
@@ -71,7 +72,7 @@ class VLLMEngine:
         )
         runner = self._engine.model_executor.driver_worker.worker.model_runner
         if mask_rule:
-            install_mask(runner, mask_rule)
+            install_mask(runner, with_special_tokens(mask_rule, self._engine.get_tokenizer()))
         self._model: torch.nn.Module = runner.get_model()
         self._tokenizer = self._engine.get_tokenizer()
         self._active: dict[str, _Active] = {}

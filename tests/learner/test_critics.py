@@ -103,7 +103,7 @@ def test_a_normalising_critic_learns_returns_far_from_zero(models: dict[str, Pat
         values_N = learner.pair(whole(collate(rollouts))).values_N
         if learner.pair.value_norm is not None:
             values_N = learner.pair.value_norm.denormalize(values_N)
-        errors[normalize] = float((values_N - 540.0).abs().mean())
+        errors[normalize] = (values_N - 540.0).abs().mean().item()
     assert errors[True] < 40 < 400 < errors[False]
 
 

@@ -259,7 +259,7 @@ def test_a_loaded_learner_continues_to_the_last_bit(
 
 def test_rl4lms_keeps_a_hundred_tokens_and_its_ratio_is_the_whole_softmaxs() -> None:
     algorithm = NLPO(compatibility="rl4lms")
-    assert algorithm.mask_rule() == MaskRule(top_p=0.9, min_tokens_to_keep=100)
+    assert algorithm.mask_rule() == MaskRule(top_p=0.9, min_tokens_to_keep=100, keep_special=True)
     assert not algorithm.renormalizes()
 
 

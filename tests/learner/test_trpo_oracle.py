@@ -98,6 +98,7 @@ def train_theirs(policy: TokenPolicy, context: UpdateContext, credit: Credit) ->
 def test_an_update_ends_at_sb3_contribs_weights(
     models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
+    pytest.importorskip("sb3_contrib")
     # Their conjugate gradients begin at noise of 1e-4, ours at 0
     monkeypatch.setattr(torch, "randn_like", torch.zeros_like)
     pair, rollouts = make_pair(models[name]), random_rollouts(8)

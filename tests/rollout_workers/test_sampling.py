@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from typing import ClassVar
 
 import pytest
 import torch
@@ -9,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.rollout import MaskRule, Sampling
-from rollout_workers.engines.sampling import NUCLEUS_GUESS, allowed, draw, forbid_, sample, warp
+from rollout_workers.engines.sampling import (
+    NUCLEUS_GUESS,
+    allowed,
+    draw,
+    forbid_,
+    sample,
+    warp,
+    with_special_tokens,
+)
 
 # Probabilities 0.4, 0.3, 0.2, 0.1.
 LOGITS_BV = torch.tensor([[0.4, 0.3, 0.2, 0.1]]).log()
@@ -142,3 +151,15 @@ def test_rows_of_different_samplings_are_drawn_as_each_would_be_alone() -> None:
         assert int(token) == int(tokens_B[row])
         assert float(logprob) == pytest.approx(float(logprobs_B[row]), abs=1e-6)
     assert all(int(tokens_B[row]) == int(logits_BV[row].argmax()) for row in range(2, 20, 4))
+
+
+def test_special_tokens_get_through_a_mask_that_keeps_them() -> None:
+    class Tokenizer:
+        all_special_ids: ClassVar[list[int]] = [3]
+
+    logits_BV = torch.tensor([[2.0, 1.0, 0.0, -9.0]])
+    rule = MaskRule(top_k=1, keep_special=True)
+    assert allowed(logits_BV, rule).tolist() == [[True, False, False, False]]
+    kept = with_special_tokens(rule, Tokenizer())
+    assert allowed(logits_BV, kept).tolist() == [[True, False, False, True]]
+    assert with_special_tokens(MaskRule(top_k=1), Tokenizer()).always == ()
