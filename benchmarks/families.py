@@ -23,6 +23,7 @@ class Side:
     def __init__(self, model: str) -> None:
         settings = RolloutSettings(max_concurrent=NUM_PROMPTS, kv_cache_gib=0.5)
         self._worker = RolloutWorker(model, model, None, "auto", settings)
+        self._worker.ready()  # before the learner: two models can't be loaded at once in one process
         self._learner = Learner(
             ModelSettings(path=model),
             PPO(num_epochs=4, minibatch_size=NUM_PROMPTS),
@@ -32,7 +33,6 @@ class Side:
             sampling=SAMPLING,
         )
         self.num_parameters = sum(p.numel() for p in self._learner.pair.lm.parameters())
-        self._worker.ready()
         self._draw = random.Random(0)
 
     def __call__(self) -> float:

@@ -64,6 +64,14 @@ def token_logprobs(
     chunks = list(row_chunks(hidden_NH.shape[0], vocab_size, logits_budget))
     if len(chunks) == 1:
         return _chunk_logprobs(hidden_NH, targets_N, head, with_entropy, restriction)
+    if not torch.is_grad_enabled():
+        out = torch.empty(2, len(targets_N), device=hidden_NH.device)
+        for a, b in chunks:
+            lp, e = _chunk_logprobs(hidden_NH[a:b], targets_N[a:b], head, with_entropy, restriction.rows(a, b))
+            out[0, a:b] = lp
+            if e is not None: out[1, a:b] = e
+            del lp, e
+        return out[0], out[1] if with_entropy else None
     parts = []
     for a, b in chunks:
         rows = restriction.rows(a, b)
