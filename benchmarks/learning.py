@@ -41,7 +41,6 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "ppo": ("ppo", CLIPPED),
     "nlpo": ("nlpo", {**CLIPPED, "target_update_iterations": 5}),
     "nlpo, rl4lms": ("nlpo", {**CLIPPED, "compatibility": "rl4lms"}),
-    "nlpo, rl4lms, 1 kept": ("nlpo", {**CLIPPED, "compatibility": "rl4lms", "min_tokens_to_keep": 1}),
     "a2c": ("a2c", {**COMMON, "gamma": 1.0, "advantage_whitening": "batch"}),
     "trpo": ("trpo", {"kl": KL, "gamma": 1.0, "target_kl": 0.03, "minibatch_size": ROLLOUTS}),
     "grpo": ("grpo", {"learning_rate": 1e-3, "num_epochs": 4}),

@@ -139,7 +139,10 @@ def support_bits(
     """
     policy, mask = models.pair.policy, models.mask
     mask_hidden_NH = mask.states(micro) if mask is not None and behavior.mask else None
-    targets_N, parts = micro.targets_N, []
+    targets_N = micro.targets_N
+    bits_NW = torch.empty(
+        len(targets_N), -(-policy.vocab_size // 8), dtype=torch.uint8, device=targets_N.device
+    )
     # the sorts of top-p hold a few more arrays of that size
     for a, b in row_chunks(len(targets_N), policy.vocab_size, policy.logits_budget // 4):
         logits_NV = policy.logits(hidden_NH[a:b]).float()
@@ -153,8 +156,8 @@ def support_bits(
         if masked_NV is not None:
             statistics.share_masked += float((~masked_NV).double().mean(-1).sum())
             statistics.mass_masked += float((logits_NV.softmax(-1) * ~masked_NV).sum())
-        parts.append(pack_bits(allowed_NV.scatter(-1, drawn_N1, True)))
-    return torch.cat(parts)
+        bits_NW[a:b] = pack_bits(allowed_NV.scatter(-1, drawn_N1, True))
+    return bits_NW
 
 
 def _no_bits(batch: Batch, vocab_size: int, behavior: Behavior) -> Tensor | None:

@@ -22,13 +22,13 @@ def distribution_kl(
     Args:
         forward: KL(ρ‖π) instead of KL(π‖ρ); π = softmax(head(hidden)), ρ = softmax(other_head(other_hidden)).
     """
-    parts = []
+    kl_N = torch.empty(hidden_NH.shape[0], device=hidden_NH.device)  # filled in place: see `token_logprobs`
     for a, b in row_chunks(hidden_NH.shape[0], vocab_size, logits_budget):
         rows = restriction.rows(a, b)
-        parts.append(
-            recomputed(_chunk_kl, hidden_NH[a:b], head, other_hidden_NH[a:b], other_head, forward, rows)
+        kl_N[a:b] = recomputed(
+            _chunk_kl, hidden_NH[a:b], head, other_hidden_NH[a:b], other_head, forward, rows
         )
-    return torch.cat(parts)
+    return kl_N
 
 
 def _chunk_kl(

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from learner.functional.support import unpack_bits
@@ -64,14 +63,6 @@ def token_logprobs(
     chunks = list(row_chunks(hidden_NH.shape[0], vocab_size, logits_budget))
     if len(chunks) == 1:
         return _chunk_logprobs(hidden_NH, targets_N, head, with_entropy, restriction)
-    if not torch.is_grad_enabled():
-        out = torch.empty(2, len(targets_N), device=hidden_NH.device)
-        for a, b in chunks:
-            lp, e = _chunk_logprobs(hidden_NH[a:b], targets_N[a:b], head, with_entropy, restriction.rows(a, b))
-            out[0, a:b] = lp
-            if e is not None: out[1, a:b] = e
-            del lp, e
-        return out[0], out[1] if with_entropy else None
     parts = []
     for a, b in chunks:
         rows = restriction.rows(a, b)
@@ -104,32 +95,12 @@ def _chunk_logprobs(
     hidden_NH: Tensor, targets_N: Tensor, head: Head, with_entropy: bool, restriction: Restriction
 ) -> tuple[Tensor, Tensor | None]:
     logits_NV = restriction(head(hidden_NH))
-    logprobs_N, logsumexp_N = ChosenLogprobs.apply(logits_NV, targets_N)
     if not with_entropy:
-        return logprobs_N, None
-    probabilities_NV = logits_NV.softmax(-1)
-    if restriction.bits_NW is not None:
-        # 0 · -inf is NaN, and so is its gradient: outside the support put 0 in place of the logit
-        logits_NV = logits_NV.masked_fill(logits_NV.isneginf(), 0.0)
-    return logprobs_N, logsumexp_N - (probabilities_NV * logits_NV).sum(-1)
-
-
-class ChosenLogprobs(torch.autograd.Function):
-    """(log softmax(logits)[target], logsumexp(logits)) a row. The backward pass makes one N × V array;
-    of its own autograd would make five, and they are most of an update's memory.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, logits_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
-        logsumexp_N = logits_NV.logsumexp(-1)
-        ctx.save_for_backward(logits_NV, targets_N, logsumexp_N)
-        return logits_NV.gather(-1, targets_N[:, None]).squeeze(-1) - logsumexp_N, logsumexp_N
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_N: Tensor, logsumexp_grad_N: Tensor) -> tuple[Tensor, None]:
-        logits_NV, targets_N, logsumexp_N = ctx.saved_tensors
-        # ∂/∂z of z_a - log Σ exp z is 1_a - softmax(z)
-        probabilities_NV = (logits_NV - logsumexp_N[:, None]).exp_()
-        grad_NV = probabilities_NV.mul_((logsumexp_grad_N - grad_N)[:, None])
-        return grad_NV.scatter_add_(-1, targets_N[:, None], grad_N[:, None]), None
+        # gather - logsumexp keeps one N × V array for the backward pass; log_softmax would keep two
+        chosen_N = logits_NV.gather(-1, targets_N[:, None]).squeeze(-1)
+        return chosen_N - logits_NV.logsumexp(-1), None
+    logprobs_NV = logits_NV.log_softmax(-1)
+    # 0 · -inf is NaN, and so is its gradient: outside the support put 0 in place of the logarithm
+    finite_NV = logprobs_NV.masked_fill(logits_NV.isneginf(), 0.0)
+    entropies_N = -(logprobs_NV.exp() * finite_NV).sum(-1)
+    return logprobs_NV.gather(-1, targets_N[:, None]).squeeze(-1), entropies_N
