@@ -1,5 +1,6 @@
 """The learner behind Ray: progress while it works, deadlines, and errors under their own names."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,14 @@ from learner.algorithms.ppo import PPO
 from learner.group import LearnerGroup
 from learner.learner import Learner
 from learner.settings import LearnerSettings, ModelSettings
-from tests.learner.tiny import VOCAB, make_learner, plain_logprobs, random_rollouts, rollout, without_times
+from tests.learner.tiny import (
+    make_learner,
+    make_model,
+    plain_logprobs,
+    random_rollouts,
+    rollout,
+    without_times,
+)
 
 pytestmark = pytest.mark.ray
 
@@ -75,11 +83,11 @@ def test_a_failed_update_is_a_learners_error(group: LearnerGroup) -> None:
 
 
 def test_a_model_that_cannot_be_used_is_the_users_error(tmp_path: Path) -> None:
-    from transformers import T5Config
-
-    T5Config(vocab_size=VOCAB, d_model=16, num_layers=1).save_pretrained(tmp_path)
+    make_model(tmp_path, "llama")
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"logit_scale": 2.0}))  # Llama ignores it
     group = start(tmp_path)
-    with pytest.raises(InputError, match="t5 is an encoder-decoder; a causal model is expected"):
+    with pytest.raises(InputError, match="model type llama: its logits differ by"):
         group.wait_until_ready()
 
 
