@@ -10,6 +10,9 @@ READY := .venv/.ready-$(EXTRA)
 FIND_LINKS := $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS))
 RESOLVE := $(if $(filter cpu,$(EXTRA)),$(FIND_LINKS) --override requirements/overrides.txt)
 
+# A run starts a dozen processes; where bytecode isn't kept, each compiles all that it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test check format bench setup pins clean
 
 demo: $(READY)

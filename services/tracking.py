@@ -16,9 +16,11 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsFloat
+
+from filelock import FileLock
 
 from contracts.settings import Settings
 
@@ -155,9 +157,8 @@ class Tracker:
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         from mlflow import MlflowClient
 
-        if self.settings.uri is None:
-            self.output_dir.mkdir(parents=True, exist_ok=True)
-        client = MlflowClient(tracking_uri=self.uri)
+        with self._making_the_database():
+            client = MlflowClient(tracking_uri=self.uri)
         earlier, self._run_id = self._run_id, None
         if earlier is not None and self._go_on(client, earlier):
             self._run_id = earlier
@@ -165,6 +166,16 @@ class Tracker:
             experiment_id = self._experiment_id(client)
             self._run_id = client.create_run(experiment_id, run_name=self.run_name).info.run_id
         return client
+
+    @contextlib.contextmanager
+    def _making_the_database(self) -> Iterator[None]:
+        """One run at a time: MLflow gives up when two make the tables of a new SQLite file together."""
+        if self.settings.uri is not None:
+            yield
+            return
+        self.output_dir.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.output_dir / ".mlflow.lock", timeout=START_S):
+            yield
 
     def _go_on(self, client: "MlflowClient", run_id: str) -> bool:
         """Reopen the run that a checkpoint names, if the server still has it."""

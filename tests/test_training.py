@@ -158,7 +158,7 @@ def test_the_exported_model_is_the_trained_one_with_its_tokenizer(done: Run) -> 
     first = load_file(done.folder.path.parents[1] / "model" / "model.safetensors")
 
     for name, parameter in model.named_parameters():
-        assert parameter.equal(trained[f"lm.{name}"])
+        assert parameter.equal(trained[f"policy.lm.{name}"])
     assert not model.lm_head.weight.equal(first["lm_head.weight"])
     assert AutoTokenizer.from_pretrained(done.folder.model)("3 5")["input_ids"] == [6, 8]
 

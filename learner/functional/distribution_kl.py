@@ -22,7 +22,7 @@ def distribution_kl(
     Args:
         forward: KL(ρ‖π) instead of KL(π‖ρ); π = softmax(head(hidden)), ρ = softmax(other_head(other_hidden)).
     """
-    kl_N = torch.empty(hidden_NH.shape[0], device=hidden_NH.device)  # filled in place: see `token_logprobs`
+    kl_N = torch.empty(hidden_NH.shape[0], device=hidden_NH.device)  # filled chunk by chunk
     for a, b in row_chunks(hidden_NH.shape[0], vocab_size, logits_budget):
         rows = restriction.rows(a, b)
         kl_N[a:b] = recomputed(
