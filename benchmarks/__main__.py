@@ -1,7 +1,10 @@
 """Run benchmarks, each in a process of its own, so that none measures what another left behind."""
 
+import os
 import subprocess
 import sys
+
+from services.launch import MALLOC_TUNABLES
 
 ALL = {
     "generation": "a worker's tokens a second, beside bare vLLM's",
@@ -24,7 +27,11 @@ def main(names: list[str]) -> int:
         for name, what in ALL.items():
             print(f"  {name:11} {what}", file=sys.stderr)
         return 2
-    codes = [subprocess.run([sys.executable, "-m", f"benchmarks.{name}"]).returncode for name in names or ALL]
+    environment = {**os.environ, "GLIBC_TUNABLES": MALLOC_TUNABLES}  # as every process of a run has them
+    codes = [
+        subprocess.run([sys.executable, "-m", f"benchmarks.{name}"], env=environment).returncode
+        for name in names or ALL
+    ]
     return max(codes)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from contracts.rollout import MaskRule, Sampling
@@ -82,31 +83,30 @@ def top_k_set(logits_NV: Tensor, k: int) -> Tensor:
     return (logits_NV >= smallest_N1) & logits_NV.isfinite()
 
 
-def top_p_set(logits_NV: Tensor, p: float, at_least: int = 1, guess: int = 256) -> Tensor:
-    """The smallest set of likeliest tokens whose probability reaches p (Holtzman et al. 2020), and never
-    fewer than `at_least` of those that have one.
+def top_p_set(logits_NV: Tensor, p: float, at_least: int = 1) -> Tensor:
+    """The smallest set of likeliest tokens whose probability reaches p (Holtzman et al. 2020), never fewer
+    than `at_least`, and those that tie with the last of them; a token without probability is never in it.
 
     >>> top_p_set(torch.tensor([[0.5, 0.3, 0.2]]).log(), 0.7).tolist()
     [[True, True, False]]
-
-    Args:
-        guess: so many tokens are sorted first, and more of them for the rows alone where they are too
-            few: sorting a vocabulary of 50,000 takes as long as a small model's whole forward pass.
     """
-    possible_NV = logits_NV.isfinite()
+    probabilities_NV = logits_NV.softmax(-1)
     if p >= 1.0:
-        return possible_NV
-    num_sorted = min(max(guess, at_least), logits_NV.shape[-1])
-    sorted_NK, tokens_NK = logits_NV.softmax(-1).topk(num_sorted)
-    cumulative_NK = sorted_NK.cumsum(-1)
-    # A token is in while those before it hold less than p: the one that crosses p is kept.
-    inside_NK = cumulative_NK - sorted_NK < p
-    inside_NK[:, :at_least] = True
-    inside_NV = torch.zeros_like(possible_NV).scatter(-1, tokens_NK, inside_NK) & possible_NV
-    too_few_N = cumulative_NK[:, -1] < p
-    if num_sorted < logits_NV.shape[-1] and bool(too_few_N.any()):
-        inside_NV[too_few_N] = top_p_set(logits_NV[too_few_N], p, at_least, 16 * num_sorted)
-    return inside_NV
+        return probabilities_NV > 0
+    ascending_NV = _sorted(probabilities_NV)
+    cumulative_NV = ascending_NV.cumsum(-1)
+    # A token is in while the likelier ones hold less than p: the one that crosses p is kept.
+    num_outside_N1 = torch.searchsorted(cumulative_NV, cumulative_NV[:, -1:] - p, right=True)
+    most_outside = max(logits_NV.shape[-1] - at_least, 0)
+    smallest_N1 = ascending_NV.gather(-1, num_outside_N1.clamp(max=most_outside))
+    return probabilities_NV >= smallest_N1.clamp(min=torch.finfo(torch.float32).tiny)
+
+
+def _sorted(values_NV: Tensor) -> Tensor:
+    """Each row in ascending order; on a CPU by NumPy, which is 25 times as fast: it sorts no indices along."""
+    if values_NV.device.type == "cpu":
+        return torch.from_numpy(np.sort(values_NV.detach().numpy(), axis=-1))
+    return values_NV.sort(-1).values
 
 
 def pack_bits(allowed_NV: Tensor) -> Tensor:

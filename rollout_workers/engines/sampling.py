@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from contracts.rollout import MaskRule, Sampling
 
-NUCLEUS_GUESS = 256  # so many tokens are sorted first; the whole vocabulary only where they are too few
+BLOCK = 256  # tokens whose probabilities are added up together in a draw
 
 
 def sample(
@@ -63,11 +64,29 @@ def draw(probabilities_BV: Tensor, sampling: Sampling, uniform_B: Tensor) -> Ten
     """
     if sampling.temperature == 0:
         return probabilities_BV.argmax(-1)
-    cumulative_BV = probabilities_BV.cumsum(-1, dtype=torch.float64)
-    # They add up to 1 but for rounding; no draw may fall behind the last token that has a probability.
-    total_B = cumulative_BV[:, -1]
-    threshold_B = torch.minimum(uniform_B * total_B, total_B.nextafter(torch.zeros_like(total_B)))
-    return torch.searchsorted(cumulative_BV, threshold_B[:, None], right=True).squeeze(-1)
+    # First the block, then the token in it: one sum over a large vocabulary, in float64, takes longer
+    # than a small model's forward pass.
+    vocab_size = probabilities_BV.shape[-1]
+    whole = vocab_size // BLOCK * BLOCK
+    blocks_BK = probabilities_BV[:, :whole].unflatten(-1, (-1, BLOCK)).sum(-1)
+    rest_B1 = probabilities_BV[:, whole:].sum(-1, keepdim=True)
+    blocks_BK = torch.cat([blocks_BK, rest_B1], dim=-1).double()
+    block_B1, beyond_B1 = _first_beyond(blocks_BK, uniform_B[:, None] * blocks_BK.sum(-1, keepdim=True))
+    tokens_BC = block_B1 * BLOCK + torch.arange(BLOCK, device=block_B1.device)
+    inside_BC = probabilities_BV.gather(-1, tokens_BC.clamp(max=vocab_size - 1)).double()
+    place_B1, _ = _first_beyond(inside_BC.masked_fill(tokens_BC >= vocab_size, 0), beyond_B1)
+    return (block_B1 * BLOCK + place_B1).squeeze(-1)
+
+
+def _first_beyond(parts_BK: Tensor, target_B1: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each row the first part at which the sum exceeds the target, and how far into it the target is."""
+    cumulative_BK = parts_BK.cumsum(-1)
+    # Sums are rounded; no draw may fall behind the last part that has a probability.
+    last_B1 = cumulative_BK[:, -1:]
+    target_B1 = torch.minimum(target_B1, last_B1.nextafter(torch.zeros_like(last_B1)))
+    found_B1 = torch.searchsorted(cumulative_BK, target_B1, right=True)
+    before_B1 = cumulative_BK.gather(-1, found_B1) - parts_BK.gather(-1, found_B1)
+    return found_B1, (target_B1 - before_B1).clamp(min=0)
 
 
 def forbid_(logits_BV: Tensor, rows: Sequence[bool], tokens: Sequence[int]) -> Tensor:
@@ -103,12 +122,22 @@ def _likeliest(scores_BV: Tensor, count: int) -> Tensor:
 
 
 def _nucleus(probabilities_BV: Tensor, top_p: float, at_least: int = 1) -> Tensor:
-    """The smallest set of tokens whose probability reaches `top_p`, and never fewer than `at_least`."""
-    vocab_size = probabilities_BV.shape[-1]
-    guess = min(max(NUCLEUS_GUESS, at_least), vocab_size)
-    sorted_BK, tokens_BK = probabilities_BV.topk(guess)
-    if guess < vocab_size and bool((sorted_BK.sum(-1) < top_p).any()):
-        sorted_BK, tokens_BK = probabilities_BV.sort(descending=True)
-    kept_BK = sorted_BK.cumsum(-1) - sorted_BK < top_p
-    kept_BK[:, :at_least] = True
-    return torch.zeros_like(probabilities_BV, dtype=torch.bool).scatter(-1, tokens_BK, kept_BK)
+    """The smallest set of tokens whose probability reaches `top_p`, never fewer than `at_least`, and those
+    that equal the last of them. A token that has no probability is never among them.
+    """
+    if top_p >= 1:
+        return probabilities_BV > 0
+    ascending_BV = _sorted(probabilities_BV)
+    cumulative_BV = ascending_BV.cumsum(-1)
+    # A token is in while the likelier ones hold less than p, so the one that crosses p is kept.
+    num_outside_B1 = torch.searchsorted(cumulative_BV, cumulative_BV[:, -1:] - top_p, right=True)
+    most_outside = max(probabilities_BV.shape[-1] - at_least, 0)
+    smallest_kept_B1 = ascending_BV.gather(-1, num_outside_B1.clamp(max=most_outside))
+    return probabilities_BV >= smallest_kept_B1.clamp(min=torch.finfo(torch.float32).tiny)
+
+
+def _sorted(values_BV: Tensor) -> Tensor:
+    """Each row in ascending order; on a CPU by NumPy, which is 25 times as fast: it sorts no indices along."""
+    if values_BV.device.type == "cpu":
+        return torch.from_numpy(np.sort(values_BV.numpy(), axis=-1))
+    return values_BV.sort(-1).values

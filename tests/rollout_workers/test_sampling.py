@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from contracts.rollout import MaskRule, Sampling
 from rollout_workers.engines.sampling import (
-    NUCLEUS_GUESS,
     allowed,
     draw,
     forbid_,
@@ -77,7 +76,7 @@ def test_what_is_left_sums_to_one_and_keeps_its_order(
 
 @pytest.mark.parametrize("sharpness", [0.1, 1.0, 8.0])  # nearly all tokens are needed, many, a few
 def test_a_nucleus_in_a_large_vocabulary_is_the_sorted_one(sharpness: float) -> None:
-    logits_BV = sharpness * torch.randn(3, 8 * NUCLEUS_GUESS, generator=torch.Generator().manual_seed(0))
+    logits_BV = sharpness * torch.randn(3, 2048, generator=torch.Generator().manual_seed(0))
     kept_BV = warp(logits_BV, Sampling(max_tokens=1, top_p=0.9)) > 0
 
     for kept_V, p_V in zip(kept_BV, logits_BV.double().softmax(-1), strict=True):
@@ -118,6 +117,16 @@ def test_no_token_without_a_probability_is_drawn(weights: list[int], number: flo
 
     token = int(draw(rows_BV, Sampling(max_tokens=1), torch.tensor([number], dtype=torch.float64)))
     assert weights[token] > 0
+
+
+@given(st.integers(1, 900), st.integers(0, 2**20 - 1))
+def test_in_a_large_vocabulary_a_draw_is_where_the_sum_passes_the_number(vocab_size: int, number: int) -> None:
+    weights_V = torch.randint(0, 3, (vocab_size,), generator=torch.Generator().manual_seed(vocab_size))
+    weights_V[-1] = 2**20 - int(weights_V[:-1].sum())  # sums of these over 2^20 are exact in float32
+    expected = int((weights_V.cumsum(-1) <= number).sum())
+
+    numbers = torch.tensor([number / 2**20], dtype=torch.float64)
+    assert draw(weights_V[None] / 2**20, Sampling(max_tokens=1), numbers).tolist() == [expected]
 
 
 def test_tokens_come_as_often_as_their_probabilities_say() -> None:
