@@ -1,6 +1,8 @@
-"""Which tokens end a response: the same answer for whoever samples and whoever scores."""
+"""Which tokens begin and end a response: the same answer for whoever samples and whoever scores."""
 
 from collections.abc import Sequence
+
+from contracts.errors import InputError
 
 
 def end_tokens(configured: int | Sequence[int] | None, of_tokenizer: int | None) -> tuple[int, ...]:
@@ -13,3 +15,24 @@ def end_tokens(configured: int | Sequence[int] | None, of_tokenizer: int | None)
     """
     listed = configured if isinstance(configured, Sequence) else (configured,)
     return tuple(sorted({token for token in (*listed, of_tokenizer) if token is not None}))
+
+
+def decoder_start(*configured: int | None) -> int:
+    """What an encoder-decoder model reads before it writes its first token: the first that is configured.
+
+    >>> decoder_start(None, 0)
+    0
+
+    Args:
+        configured: `decoder_start_token_id` of the model's configuration, and of its generation settings.
+
+    Raises:
+        InputError: the model's files don't name one.
+    """
+    for token in configured:
+        if token is not None:
+            return token
+    raise InputError(
+        "the model is an encoder-decoder, and its config.json has no decoder_start_token_id for its first "
+        "token to follow; add it (T5's is its pad token, BART's its end token)"
+    )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from contracts.errors import InputError, LearnerError
+from contracts.vocabulary import decoder_start
 from learner.batching import MicroBatch
 from learner.functional.distribution_kl import distribution_kl
 from learner.functional.logprobs import WHOLE, Restriction, token_logprobs
@@ -152,13 +153,9 @@ class Seq2SeqPolicy(Policy):
     @property
     def _start_token(self) -> int:
         """What the decoder reads before it writes its first token."""
-        for config in (self.lm.config, self.lm.generation_config):
-            if (found := getattr(config, "decoder_start_token_id", None)) is not None:
-                return int(found)
-        raise InputError(
-            f"model type {self.lm.config.model_type} is an encoder-decoder, and its config.json has no "
-            "decoder_start_token_id for its first token to follow; add it (T5's is its pad token, BART's "
-            "its end token)"
+        return decoder_start(
+            getattr(self.lm.config, "decoder_start_token_id", None),
+            self.lm.generation_config.decoder_start_token_id,
         )
 
 

@@ -31,7 +31,7 @@ class LearnerSettings(Settings):
     # exact: ratios, KL and entropies are that distribution's own; importance: they are the whole
     # softmax's, and truncated importance weights correct; ignore: neither, as RL4LMs has it (biased)
     behavior: Literal["exact", "importance", "ignore"] = "exact"
-    importance_cap: float = Field(default=2.0, gt=0)  # the largest importance weight of a token
+    importance_cap: float = Field(default=2.0, gt=0)  # the largest weight of a token; RLOO: a response
     lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
     warmup_iterations: int = Field(default=0, ge=0)
     num_threads: int | None = Field(default=None, ge=1)  # None: all cores

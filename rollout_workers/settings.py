@@ -14,6 +14,7 @@ class RolloutSettings(Settings):
     num_workers: int = Field(default=1, ge=1)
     prompts_per_iteration: int = Field(default=64, ge=1)
     group_size: int | None = Field(default=None, ge=1)  # rollouts of each prompt; None: 1, grpo and rloo: 8
+    priority_scale: float = Field(default=0.0, ge=0, allow_inf_nan=False)  # 0: each prompt once an epoch
     max_tokens: int = Field(default=48, ge=1)  # generated, at most
     min_tokens: int = Field(default=0, ge=0)
     temperature: float = Field(default=1.0, gt=0)

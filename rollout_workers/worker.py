@@ -54,10 +54,11 @@ class RolloutWorker:
         engine: str,
         settings: RolloutSettings,
         mask_rule: MaskRule | None = None,
+        revision: str | None = None,
     ) -> None:
-        self._make_engine: Callable[[], Engine] = lambda: find("engine", engine_for(model, engine), ENGINES)(
-            model, tokenizer, max_length, settings, mask_rule
-        )
+        self._make_engine: Callable[[], Engine] = lambda: find(
+            "engine", engine_for(model, engine, revision), ENGINES
+        )(model, tokenizer, max_length, settings, mask_rule, revision)
         self._mailbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._outbox: list[Rollout] = []
         self._shipped = threading.Condition()
@@ -199,7 +200,7 @@ def _single_turn(lease: Lease, generation: Generation) -> Rollout:
     return Rollout(lease.id, lease.group, lease.prompt, (turn,), FinishReason(generation.finish_reason))
 
 
-def engine_for(model: str, asked: str) -> str:
+def engine_for(model: str, asked: str, revision: str | None = None) -> str:
     """Which engine `auto` is for a model: vLLM where it is installed, and knows such models.
 
     vLLM has no encoder-decoders for text.
@@ -210,5 +211,8 @@ def engine_for(model: str, asked: str) -> str:
         return asked
     from transformers import AutoConfig
 
-    knows = importlib.util.find_spec("vllm") and not AutoConfig.from_pretrained(model).is_encoder_decoder
+    knows = (
+        importlib.util.find_spec("vllm")
+        and not AutoConfig.from_pretrained(model, revision=revision).is_encoder_decoder
+    )
     return "vllm" if knows else "transformers"

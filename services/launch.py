@@ -95,10 +95,11 @@ def start_fleet(settings: RunSettings, model: str, note: Callable[[str], None]) 
     mask = settings.algorithm.mask_rule() if isinstance(settings.algorithm, Masks) else None
     options = _placement(settings, rollout.num_threads)
     tokenizer = settings.model.tokenizer or model
+    revision = settings.model.revision if model == settings.model.path else None
 
     def make_worker() -> object:
         actor = ray.remote(RolloutWorker).options(max_concurrency=ACTOR_THREADS, **options)
-        return actor.remote(model, tokenizer, None, rollout.engine, rollout, mask)
+        return actor.remote(model, tokenizer, None, rollout.engine, rollout, mask, revision)
 
     return Fleet(make_worker, rollout, note)
 

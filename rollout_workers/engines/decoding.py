@@ -15,6 +15,7 @@ from transformers.cache_utils import EncoderDecoderCache as TwoCaches
 from transformers.modeling_outputs import BaseModelOutput
 
 from contracts.errors import InputError
+from contracts.vocabulary import decoder_start
 
 SPARE_COLUMNS = 64  # a full block grows by so many tokens
 
@@ -36,20 +37,11 @@ def begin(lm: Any, prompts: Sequence[Sequence[int]]) -> Decoding:
     return EncoderDecoder(lm, prompts) if lm.config.is_encoder_decoder else Causal(lm, prompts)
 
 
-def decoder_start(lm: Any) -> int:
-    """The token that an encoder-decoder model reads before it writes its first.
-
-    Raises:
-        InputError: the model's files don't name one.
-    """
-    found = lm.config.decoder_start_token_id
-    found = lm.generation_config.decoder_start_token_id if found is None else found
-    if found is None:
-        raise InputError(
-            "the model is an encoder-decoder, and its config.json has no decoder_start_token_id for its "
-            "first token to follow; add it (T5's is its pad token, BART's its end token)"
-        )
-    return int(found)
+def start_token(lm: Any) -> int:
+    """What an encoder-decoder model reads before it writes its first token."""
+    return decoder_start(
+        getattr(lm.config, "decoder_start_token_id", None), lm.generation_config.decoder_start_token_id
+    )
 
 
 def check_cache(config: Any) -> None:
@@ -164,7 +156,7 @@ class EncoderDecoder:
         self._encoded = lm.get_encoder()(
             input_ids=torch.tensor(rows, device=device), attention_mask=self._is_token
         ).last_hidden_state
-        self._start_B = torch.full((len(prompts),), decoder_start(lm), device=device)
+        self._start_B = torch.full((len(prompts),), start_token(lm), device=device)
         self._prompt_of_row = list(range(len(prompts)))
         self._written = Cache(layer_class_to_replicate=KeyValues)
         self._prompts = Cache(layer_class_to_replicate=KeyValues)

@@ -17,7 +17,7 @@ from contracts.vocabulary import end_tokens
 from contracts.weights import Probe, WeightManifest
 from rollout_workers.engines.base import Arrays, Generation, Request
 from rollout_workers.engines.beam_search import BeamBatch
-from rollout_workers.engines.decoding import begin, check_cache, decoder_start
+from rollout_workers.engines.decoding import begin, check_cache, start_token
 from rollout_workers.engines.dtypes import engine_dtype
 from rollout_workers.engines.sampled_batch import Mask, SampledBatch
 from rollout_workers.engines.sampling import with_special_tokens
@@ -39,12 +39,15 @@ class TransformersEngine:
         max_length: int | None,
         settings: RolloutSettings,
         mask_rule: MaskRule | None = None,
+        revision: str | None = None,
     ) -> None:
         from transformers import AutoTokenizer
 
-        self._lm = _load(model, getattr(torch, engine_dtype(settings)))
+        self._lm = _load(model, revision, getattr(torch, engine_dtype(settings)))
         self._mask_lm = None if mask_rule is None else copy.deepcopy(self._lm)
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(tokenizer)
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(
+            tokenizer, revision=revision if tokenizer == model else None
+        )
         self._mask_rule = mask_rule and with_special_tokens(mask_rule, self._tokenizer)
         self._end_tokens = end_tokens(self._lm.generation_config.eos_token_id, self._tokenizer.eos_token_id)
         self._max_length = max_length or getattr(self._lm.config, "max_position_embeddings", None)
@@ -102,7 +105,7 @@ class TransformersEngine:
         tokens = torch.tensor([probe.tokens], device=self._lm.device)
         if self._lm.config.is_encoder_decoder:
             # The probe is both: the prompt, and but for its first token the response.
-            start = torch.full_like(tokens[:, :1], decoder_start(self._lm))
+            start = torch.full_like(tokens[:, :1], start_token(self._lm))
             read = {"input_ids": tokens, "decoder_input_ids": torch.cat([start, tokens[:, 1:-1]], dim=-1)}
         else:
             read = {"input_ids": tokens[:, :-1]}
@@ -144,15 +147,15 @@ class TransformersEngine:
         return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
 
 
-def _load(path: str, dtype: torch.dtype) -> Any:
+def _load(path: str, revision: str | None, dtype: torch.dtype) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-    config = AutoConfig.from_pretrained(path)
+    config = AutoConfig.from_pretrained(path, revision=revision)
     check_cache(config)
     kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-    lm = kind.from_pretrained(path, dtype=dtype).eval()
+    lm = kind.from_pretrained(path, revision=revision, dtype=dtype).eval()
     if config.is_encoder_decoder:
-        decoder_start(lm)  # refused now rather than at the first request
+        start_token(lm)  # refused now rather than at the first request
     return lm.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 

@@ -42,6 +42,7 @@ class VLLMEngine:
         max_length: int | None,
         settings: RolloutSettings,
         mask_rule: MaskRule | None = None,
+        revision: str | None = None,
     ) -> None:
         prepare_environment()
         on_gpu = torch.cuda.is_available()
@@ -52,6 +53,8 @@ class VLLMEngine:
             EngineArgs(
                 model=model,
                 tokenizer=tokenizer,
+                revision=revision,
+                tokenizer_revision=revision if tokenizer == model else None,
                 max_model_len=max_length or -1,  # -1: as much of the model's window as the cache can hold
                 max_num_seqs=settings.max_concurrent,
                 dtype=engine_dtype(settings),

@@ -381,6 +381,12 @@ def test_beam_search_is_not_vllms(model: Path) -> None:
     check(settings(model, evaluation=beams, rollout=rollout))
 
 
+def test_a_temperature_beyond_vllms_is_refused_where_vllm_may_run(model: Path) -> None:
+    hot = {"temperature": 2.5, "max_tokens": 8, "kv_cache_gib": 0.01}
+    assert "temperature=2.5: vLLM takes at most 2" in refusal(model, rollout=hot)
+    check(settings(model, rollout={**hot, "engine": "transformers"}))
+
+
 def test_supervised_training_needs_references(model: Path) -> None:
     message = refusal(model, algorithm="supervised")
     assert "algorithm=supervised learns to write references" in message
