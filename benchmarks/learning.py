@@ -8,6 +8,7 @@ and `--tokens` run a part.
 import argparse
 import json
 import statistics
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -227,13 +228,16 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=TOKENS)
     asked = parser.parse_args()
     terminal, file = Console(), OUT / "learning.jsonl"
+    describe = ["git", "describe", "--always", "--dirty"]
+    commit = subprocess.run(describe, capture_output=True, text=True, check=True).stdout.strip()
     for family in asked.families:
         for rule, names in by_rule(asked.names).items():
             bench = Bench(family, rule)
             for name, seed in ((name, seed) for name in names for seed in asked.seeds):
                 result = bench.run(name, seed, asked.tokens)
+                line = {"commit": commit, **{f: getattr(result, f) for f in Result.__slots__}}
                 with file.open("a") as opened:
-                    opened.write(json.dumps({f: getattr(result, f) for f in Result.__slots__}) + "\n")
+                    opened.write(json.dumps(line) + "\n")
                 terminal.print(
                     f"{family:4} {name:22} seed {seed}  {result.before:.3f} -> {result.after:.3f}"
                     f"   {'' if result.after_masked is None else f'masked {result.after_masked:.3f}'}"

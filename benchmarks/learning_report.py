@@ -2,7 +2,6 @@
 
 import json
 import statistics
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,33 +10,28 @@ from benchmarks.learning import RUNS
 from benchmarks.outcome import OUT
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
-NLPO = """\
-## NLPO, its RL4LMs-compatible form, and PPO
-
-Within its mask, renewed every five iterations, NLPO ends highest of the three, on the encoder-decoder by
-far: it learns over fewer tokens, those that its mask policy finds likely. The same model without the mask
-writes worse than PPO's: what lies outside of the mask is never sampled, so no reward lessens it, and up to
-a tenth of the probability stays there at every token. Whoever deploys a model of NLPO's deploys the mask
-with it. RL4LMs' form, which keeps 100 of these 101 tokens, can hardly mask anything, and does what PPO
-does."""
 Runs = dict[tuple[str, str], list[dict[str, Any]]]  # (family, algorithm) -> one a seed
 
 
 def main() -> None:
-    runs: Runs = {(family, name): [] for family in ("gpt", "t5") for name in RUNS}
+    newest = {}  # of each run: the file is only ever added to
     for line in (OUT / "learning.jsonl").read_text().splitlines():
         found = json.loads(line)
-        runs[found["family"], found["name"]].append(found)
+        newest[found["family"], found["name"], found["seed"]] = found
+    runs: Runs = {(family, name): [] for family in ("gpt", "t5") for name in RUNS}
+    for (family, name, _), found in newest.items():
+        runs[family, name].append(found)
     runs = {key: found for key, found in runs.items() if found}
     RESULTS.mkdir(exist_ok=True)
     draw(runs, RESULTS / "learning.png")
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    (RESULTS / "learning.md").write_text(page(runs, commit))
+    file = RESULTS / "learning.md"
+    # What a person has written below the table stays.
+    _, mark, told = file.read_text().partition("\n## ") if file.exists() else ("", "", "")
+    file.write_text(page(runs) + mark + told)
 
 
-def page(runs: Runs, commit: str) -> str:
+def page(runs: Runs) -> str:
+    commits = ", ".join(sorted({run["commit"] for found in runs.values() for run in found}))
     seeds = max(len(found) for found in runs.values())
     lines = [
         "# Every algorithm learns",
@@ -48,7 +42,7 @@ def page(runs: Runs, commit: str) -> str:
         "over seeds. NLPO is measured twice: without its mask, as the exported model samples, and within it,",
         "as the policy that was trained. Settings: `RUNS` in `benchmarks/learning.py`.",
         "",
-        f"Commit {commit}, `python -m benchmarks.learning && python -m benchmarks.learning_report`.",
+        f"Commit {commits}, `python -m benchmarks.learning && python -m benchmarks.learning_report`.",
         "",
         "| model | algorithm | before | after | gain | after, within the mask | seconds a run |",
         "|---|---|---|---|---|---|---|",
@@ -62,7 +56,7 @@ def page(runs: Runs, commit: str) -> str:
             f"| {family} | {name} | {statistics.fmean(before):.3f} | {_with_error(after)} | "
             f"{_with_error(gain, '+')} | {_with_error(inside) if inside else ''} | {took:.0f} |"
         )
-    return "\n".join([*lines, "", "![curves](learning.png)", "", NLPO, ""])
+    return "\n".join([*lines, "", "![curves](learning.png)", ""])
 
 
 def _with_error(values: Sequence[float], sign: str = "") -> str:

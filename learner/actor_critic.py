@@ -1,6 +1,7 @@
 """The trained pair: a policy and its critic; and how they, the reference and NLPO's mask model are loaded."""
 
 import copy
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +67,7 @@ def load_actor_critic(
         # before the copy, so that the critic's trunk recomputes too
         lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     policy = make_policy(settings, lm, logits_budget)
-    critic = find("critic", settings.critic, CRITICS)(policy, settings.value_trunk == "separate")
+    critic = make_critic(settings, policy)
     norm = RunningNorm() if normalize_values else None
     pair = ActorCritic(policy, critic, norm).to(device)
     check_head(pair.policy)
@@ -86,9 +87,35 @@ def frozen_copy(policy: Policy) -> Policy:
 
 def make_policy(settings: ModelSettings, lm: Any, logits_budget: int) -> Policy:
     """The class that fits the model's family, or the user's own."""
-    kind = family(lm) if settings.policy == "auto" else find("policy", settings.policy, {})
-    policy: Policy = kind(lm, logits_budget)
-    return policy
+    if settings.policy == "auto":
+        return family(lm)(lm, logits_budget)
+    kind = find("model.policy", settings.policy, {})
+    if not issubclass(kind, Policy):
+        raise InputError(
+            f"model.policy={settings.policy}: {kind.__name__} is no policy; expected auto, or a subclass of "
+            f"learner.policy.Policy"
+        )
+    return kind(lm, logits_budget)
+
+
+def make_critic(settings: ModelSettings, policy: Policy) -> nn.Module:
+    """A built-in one, or the user's own.
+
+    Raises:
+        InputError: the class is no `learner.critic.Critic`.
+    """
+    kind: Any = find("model.critic", settings.critic, CRITICS)
+    try:
+        inspect.signature(kind).bind(policy, True)
+        inspect.signature(kind.forward).bind(None, policy, None, None)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"model.critic={settings.critic}: {kind.__name__} is no critic ({error}); expected a torch "
+            f"module made from (policy, separate_trunk) whose forward takes (policy, micro, hidden_NH), as "
+            f"learner.critic.LinearCritic"
+        ) from None
+    critic: nn.Module = kind(policy, settings.value_trunk == "separate")
+    return critic
 
 
 def load_language_model(settings: ModelSettings) -> Any:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,9 @@ def save(
     if torch.cuda.is_available():
         random_states |= {f"cuda.{i}": s for i, s in enumerate(torch.cuda.get_rng_state_all())}
     save_file(random_states, folder / RANDOM)
-    (folder / ELITE).write_bytes(ROLLOUTS.dump_json(list(elite)))
+    # Without what graders were shown besides, which a task may give in any type; the learner never reads it.
+    plain = [replace(rollout, prompt=replace(rollout.prompt, meta={})) for rollout in elite]
+    (folder / ELITE).write_bytes(ROLLOUTS.dump_json(plain))
     (folder / STATE).write_text(json.dumps(state))
 
 

@@ -15,23 +15,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from contracts.rollout import MaskRule, Rollout, Sampling
-from contracts.vocabulary import end_tokens
+from contracts.errors import LearnerError
+from contracts.rollout import Rollout, Sampling
 from contracts.weights import WeightManifest
 from learner import checkpoint
 from learner.actor_critic import frozen_copy, load_actor_critic, load_reference
 from learner.algorithms.base import Algorithm, CreditInputs, Masks, Selects
-from learner.algorithms.imitation import Imitation
 from learner.batching import Batch, collate
+from learner.behavior import behavior_for
 from learner.functional.advantages import require_finite
 from learner.functional.kl import k1, k2, k3
 from learner.functional.ratios import explained_variance
-from learner.functional.support import Behavior
 from learner.kl_control import next_coefficient
 from learner.optimizer import build_optimizer, schedule_factor, set_learning_rate
 from learner.scoring import Models, ScoredBatch, score
 from learner.settings import LearnerSettings, ModelSettings
-from learner.updates import Update, update_for
+from learner.updates import Update, check_model, update_for
 from learner.updates.context import UpdateContext
 from learner.weight_publisher import arrays_of, publish
 
@@ -64,7 +63,8 @@ class Learner:
         )
         self.mask = frozen_copy(self.pair.policy) if isinstance(algorithm, Masks) else None
         self.mask_version = 0
-        self.behavior = self._behavior(sampling)
+        self.behavior = behavior_for(algorithm, sampling, settings, self.pair.lm, model)
+        check_model(algorithm, self.pair.policy, self.device)
         self.optimizer = build_optimizer(self.pair, algorithm)
         self.kl_coefficient = algorithm.kl.coefficient
         self.elite: list[Rollout] = []  # what a selecting algorithm keeps from iteration to iteration
@@ -86,6 +86,10 @@ class Learner:
         chosen = sorted(rollouts, key=lambda rollout: rollout.lease_id)
         if isinstance(self.algorithm, Selects):
             chosen, self.elite = self.algorithm.select(chosen, self.elite)
+        if not chosen:
+            raise LearnerError(
+                f"the algorithm chose none of {len(rollouts)} rollouts to train on; expected at least one"
+            )
         batch = collate(chosen, self.device)
         scored = self._score(batch)
         scored_at = time.perf_counter()
@@ -98,6 +102,7 @@ class Learner:
         return metrics | {
             "time/score_s": scored_at - started,
             "time/update_s": finished - scored_at,
+            "rollouts/trained": float(batch.num_rollouts),
             "tokens/trained": float(batch.num_tokens * metrics["update/epochs"]),
         }
 
@@ -211,18 +216,6 @@ class Learner:
             metrics |= scored.mask.metrics() | {"mask/age": float(self.version - self.mask_version)}
         return metrics
 
-    def _behavior(self, sampling: Sampling) -> Behavior:
-        """What both sides of a ratio are restricted to."""
-        rule: MaskRule | None = None
-        if isinstance(self.algorithm, Masks) and self.algorithm.renormalizes():
-            rule = self.algorithm.mask_rule()
-        as_rl4lms = rule is None and self.mask is not None
-        # A likelihood that is imitated is the model's own, however its texts were drawn.
-        imitates = isinstance(self.algorithm, Imitation)
-        if self.settings.behavior != "exact" or as_rl4lms or imitates:
-            sampling = Sampling(max_tokens=sampling.max_tokens)  # the whole softmax
-        return Behavior(sampling, _end_tokens(self.pair.lm, self.model_settings), rule)
-
     def _sync_mask(self) -> None:
         if self.mask is None or not isinstance(self.algorithm, Masks):
             return
@@ -268,10 +261,3 @@ def pick_device(settings: LearnerSettings) -> torch.device:
     if settings.device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(settings.device)
-
-
-def _end_tokens(lm: Any, model: ModelSettings) -> tuple[int, ...]:
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(model.tokenizer or model.path, revision=model.revision)
-    return end_tokens(lm.generation_config.eos_token_id, tokenizer.eos_token_id)

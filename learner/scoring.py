@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from contracts.rollout import MaskRule
 from learner.actor_critic import ActorCritic
 from learner.batching import Batch, MicroBatch, micro_batches
 from learner.functional.logprobs import Restriction, row_chunks
-from learner.functional.support import Behavior, allowed_tokens, pack_bits
+from learner.functional.support import Behavior, allowed_tokens, mask_set, pack_bits
 from learner.policy import Policy
 
 
@@ -36,6 +37,10 @@ class MaskStatistics:
     share_masked: float = 0.0  # of the vocabulary, by NLPO's mask alone
     mass_masked: float = 0.0  # of the policy's probability, by NLPO's mask alone
     num_forced: int = 0  # drawn tokens that rounding had put outside
+
+    def add_masked(self, logits_NV: Tensor, inside_NV: Tensor) -> None:
+        self.share_masked += float((~inside_NV).double().mean(-1).sum())
+        self.mass_masked += float((logits_NV.softmax(-1) * ~inside_NV).sum())
 
     def metrics(self) -> dict[str, float]:
         """Nothing where no support was computed: a share of 0 would be a claim."""
@@ -97,6 +102,8 @@ def score(
             positions_N = batch.positions_BT[micro.rows_B][mask_BT]
             bits_NW = support_bits(models, micro, hidden_NH, positions_N, behavior, statistics)
             _place(bits_BTW, micro.rows_B, mask_BT, bits_NW)
+        elif behavior.ignored_mask is not None:
+            count_masked(models, micro, hidden_NH, behavior.ignored_mask, statistics)
         restriction = Restriction(behavior.sampling.temperature, bits_NW)
         old_N, entropy_N = policy.evaluate(hidden_NH, micro, True, restriction)
         scores = {"old": old_N, "entropy": entropy_N}
@@ -154,10 +161,24 @@ def support_bits(
         statistics.num_tokens += b - a
         statistics.num_forced += int((~allowed_NV.gather(-1, drawn_N1)).sum())
         if masked_NV is not None:
-            statistics.share_masked += float((~masked_NV).double().mean(-1).sum())
-            statistics.mass_masked += float((logits_NV.softmax(-1) * ~masked_NV).sum())
+            statistics.add_masked(logits_NV, masked_NV)
         bits_NW[a:b] = pack_bits(allowed_NV.scatter(-1, drawn_N1, True))
     return bits_NW
+
+
+def count_masked(
+    models: Models, micro: MicroBatch, hidden_NH: Tensor, rule: MaskRule, statistics: MaskStatistics
+) -> None:
+    """What a mask keeps out that probabilities do not count."""
+    policy, mask = models.pair.policy, models.mask
+    assert mask is not None
+    mask_hidden_NH = mask.states(micro)
+    for a, b in row_chunks(len(hidden_NH), policy.vocab_size, policy.logits_budget // 4):
+        inside_NV = mask_set(mask.logits(mask_hidden_NH[a:b]).float(), rule)
+        statistics.num_tokens += b - a
+        drawn_N1 = micro.targets_N[a:b, None]
+        statistics.num_forced += int((~inside_NV.gather(-1, drawn_N1)).sum())
+        statistics.add_masked(policy.logits(hidden_NH[a:b]).float(), inside_NV)
 
 
 def _no_bits(batch: Batch, vocab_size: int, behavior: Behavior) -> Tensor | None:

@@ -29,7 +29,7 @@ class LearnerSettings(Settings):
     logits_budget: int = Field(default=2**24, ge=1)  # logits held at once (numbers); more are recomputed
     # Where rollouts are drawn from a warped distribution (temperature, top-k, top-p, minimum length):
     # exact: ratios, KL and entropies are that distribution's own; importance: they are the whole
-    # softmax's, and truncated importance weights correct; ignore: neither, as RL4LMs has it (biased)
+    # softmax's, and truncated importance weights correct (a temperature only); ignore: neither (biased)
     behavior: Literal["exact", "importance", "ignore"] = "exact"
     importance_cap: float = Field(default=2.0, gt=0)  # the largest weight of a token; RLOO: a response
     lr_schedule: Literal["constant", "linear", "cosine"] = "constant"

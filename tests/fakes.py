@@ -82,6 +82,7 @@ class FakeLearner:
             "time/score_s": 0.5,
             "time/update_s": 2.0,
             "tokens/trained": 100.0,
+            "rollouts/trained": float(len(rollouts)),
         }
 
     def publish(self) -> PublishedWeights:

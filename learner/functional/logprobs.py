@@ -95,12 +95,14 @@ def _chunk_logprobs(
     hidden_NH: Tensor, targets_N: Tensor, head: Head, with_entropy: bool, restriction: Restriction
 ) -> tuple[Tensor, Tensor | None]:
     logits_NV = restriction(head(hidden_NH))
+    # gather - logsumexp keeps one N × V array for the backward pass; log_softmax would keep two. And it is
+    # one formula, with entropy or without: equal weights have a KL of exactly 0, not of rounding errors,
+    # which whitening would blow up into advantages where all rewards are equal.
+    norms_N = logits_NV.logsumexp(-1)
+    logprobs_N = logits_NV.gather(-1, targets_N[:, None]).squeeze(-1) - norms_N
     if not with_entropy:
-        # gather - logsumexp keeps one N × V array for the backward pass; log_softmax would keep two
-        chosen_N = logits_NV.gather(-1, targets_N[:, None]).squeeze(-1)
-        return chosen_N - logits_NV.logsumexp(-1), None
-    logprobs_NV = logits_NV.log_softmax(-1)
+        return logprobs_N, None
+    logprobs_NV = logits_NV - norms_N[:, None]
     # 0 · -inf is NaN, and so is its gradient: outside the support put 0 in place of the logarithm
     finite_NV = logprobs_NV.masked_fill(logits_NV.isneginf(), 0.0)
-    entropies_N = -(logprobs_NV.exp() * finite_NV).sum(-1)
-    return logprobs_NV.gather(-1, targets_N[:, None]).squeeze(-1), entropies_N
+    return logprobs_N, -(logprobs_NV.exp() * finite_NV).sum(-1)

@@ -30,6 +30,7 @@ class Behavior:
     sampling: Sampling
     end_tokens: tuple[int, ...] = ()
     mask: MaskRule | None = None
+    ignored_mask: MaskRule | None = None  # one that workers apply and ratios do not count (RL4LMs' form)
 
     @property
     def restricts(self) -> bool:
@@ -72,9 +73,13 @@ def allowed_tokens(
 def mask_set(mask_logits_NV: Tensor, rule: MaskRule) -> Tensor:
     """NLPO's set: the mask model's top p, or top k; Ramamurthy et al. 2023 (arXiv 2210.01241), §4."""
     if rule.top_k is not None:
-        return top_k_set(mask_logits_NV, max(rule.top_k, rule.min_tokens_to_keep))
-    assert rule.top_p is not None
-    return top_p_set(mask_logits_NV, rule.top_p, rule.min_tokens_to_keep)
+        inside_NV = top_k_set(mask_logits_NV, max(rule.top_k, rule.min_tokens_to_keep))
+    else:
+        assert rule.top_p is not None
+        inside_NV = top_p_set(mask_logits_NV, rule.top_p, rule.min_tokens_to_keep)
+    if rule.always:
+        inside_NV[:, list(rule.always)] = True
+    return inside_NV
 
 
 def top_k_set(logits_NV: Tensor, k: int) -> Tensor:

@@ -103,7 +103,7 @@ class UpdateContext:
     ) -> Tensor | None:
         """The loss's KL term a token, with its gradient; None where KL acts in the reward or not at all."""
         kl, reference = self.algorithm.kl, self.models.reference
-        if kl.placement == "reward" or reference is None:
+        if kl.placement == "reward" or reference is None or self.kl_coefficient == 0:
             return None
         if kl.sums_vocabulary:
             with torch.no_grad():

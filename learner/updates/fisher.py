@@ -22,9 +22,11 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from contracts.errors import InputError
 from learner.batching import MicroBatch
 from learner.functional.logprobs import Restriction, row_chunks
 from learner.functional.trust_region import softmax_fisher_product
+from learner.policy import Policy
 from learner.updates.context import UpdateContext
 from learner.updates.parameter_vector import ParameterVector
 
@@ -95,6 +97,30 @@ class FisherProduct:
     def _duals(self, tangents: dict[str, Tensor]) -> dict[str, Tensor]:
         named = self._parameters.named()
         return {name: forward_ad.make_dual(named[name], tangent) for name, tangent in tangents.items()}
+
+
+@torch.no_grad()
+def check_forward_mode(policy: Policy, device: torch.device) -> None:
+    """Refuse a model that has an operation without a forward-mode derivative.
+
+    Raises:
+        InputError: naming the model's type.
+    """
+    parameters = ParameterVector(policy)
+    try:
+        with forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH):
+            moved = {
+                name: forward_ad.make_dual(p, torch.zeros_like(p)) for name, p in parameters.named().items()
+            }
+            tokens_L = torch.zeros(3, dtype=torch.long, device=device)
+            parameters.call_with(moved, policy.probe_states, tokens_L)
+    except (NotImplementedError, RuntimeError) as error:
+        if "forward" not in str(error):
+            raise
+        raise InputError(
+            f"algorithm=trpo needs forward-mode derivatives, and model type {policy.lm.config.model_type} "
+            f"has an operation without one ({str(error).splitlines()[0]}). Choose algorithm=ppo"
+        ) from None
 
 
 @contextmanager

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 from transformers.cache_utils import EncoderDecoderCache as TwoCaches
-from transformers.modeling_outputs import BaseModelOutput
 
 from contracts.errors import InputError
 from contracts.vocabulary import decoder_start
@@ -55,6 +54,24 @@ def check_cache(config: Any) -> None:
             f"engine=transformers keeps keys and values only; {config.model_type} also needs "
             f"{', '.join(sorted(others))}. Set rollout.engine=vllm"
         )
+
+
+@torch.inference_mode()
+def try_out(lm: Any) -> None:
+    """Generate a token, to learn now whether this engine can work with the model.
+
+    Raises:
+        InputError: it can't.
+    """
+    try:
+        decoding = begin(lm, [[0, 0]])
+        decoding.read(decoding.read(None).argmax(-1))
+    except InputError as error:
+        raise InputError(f"engine=transformers can't generate with {lm.config.model_type}: {error}") from None
+    except Exception as error:  # models that are called in another way raise anything
+        raise InputError(
+            f"engine=transformers can't generate with {lm.config.model_type}: {type(error).__name__}: {error}"
+        ) from error
 
 
 class KeyValues(DynamicLayer):
@@ -132,6 +149,8 @@ class Causal:
             use_cache=True,
             logits_to_keep=1,
         )
+        if tokens_B is None and not self._cache.get_seq_length():
+            raise InputError("it keeps no keys and values, and would forget each token that it has read")
         return out.logits[:, -1].float()
 
     def select(self, rows: Sequence[int]) -> None:
@@ -155,7 +174,7 @@ class EncoderDecoder:
         self._is_token = torch.arange(width, device=device) < lengths if is_padded else None
         self._encoded = lm.get_encoder()(
             input_ids=torch.tensor(rows, device=device), attention_mask=self._is_token
-        ).last_hidden_state
+        )
         self._start_B = torch.full((len(prompts),), start_token(lm), device=device)
         self._prompt_of_row = list(range(len(prompts)))
         self._written = Cache(layer_class_to_replicate=KeyValues)
@@ -165,7 +184,7 @@ class EncoderDecoder:
     def read(self, tokens_B: Tensor | None) -> Tensor:
         inputs_B = self._start_B if tokens_B is None else tokens_B
         out = self._lm(
-            encoder_outputs=BaseModelOutput(last_hidden_state=self._encoded),
+            encoder_outputs=self._encoded,
             attention_mask=self._is_token,
             decoder_input_ids=inputs_B[:, None],
             past_key_values=self._caches,
@@ -174,7 +193,8 @@ class EncoderDecoder:
         return out.logits[:, -1].float()
 
     def select(self, rows: Sequence[int]) -> None:
-        index = torch.tensor(rows, device=self._encoded.device)
+        states = self._encoded.last_hidden_state
+        index = torch.tensor(rows, device=states.device)
         before, after = self._prompt_of_row, [self._prompt_of_row[row] for row in rows]
         _select(self._written, rows, [i for i, row in enumerate(rows) if i != row], index)
         # Beams of one prompt change places at every step; what they attend to in it is the same.
@@ -182,7 +202,7 @@ class EncoderDecoder:
         _select(self._prompts, rows, moved, index)
         self._prompt_of_row = after
         # Once the prompts' keys and values are in the cache, the encoder's output only tells their shape.
-        self._encoded = self._encoded[:1].expand(len(rows), -1, -1)
+        self._encoded.last_hidden_state = states[:1].expand(len(rows), -1, -1)
         self._is_token = None if self._is_token is None else self._is_token[index]
 
 

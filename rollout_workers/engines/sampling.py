@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from contracts.errors import WorkerError
 from contracts.rollout import MaskRule, Sampling
 
 BLOCK = 256  # tokens whose probabilities are added up together in a draw
@@ -22,6 +23,10 @@ def sample(
     Args:
         uniforms_B: one random number in [0, 1) a row: all that a draw depends on besides its own logits.
     """
+    if bool((~(logits_BV.amax(-1).isfinite())).any()):  # NaN, too, is a row's maximum
+        raise WorkerError(
+            "the model's logits are not finite: its weights have diverged, or rollout.dtype is too narrow"
+        )
     device = logits_BV.device
     uniform_B = torch.tensor(uniforms_B, dtype=torch.float64, device=device)
     alike: dict[tuple[float, int, float], list[int]] = defaultdict(list)
@@ -91,7 +96,7 @@ def _first_beyond(parts_BK: Tensor, target_B1: Tensor) -> tuple[Tensor, Tensor]:
 
 def forbid_(logits_BV: Tensor, rows: Sequence[bool], tokens: Sequence[int]) -> Tensor:
     """Take `tokens` out of the marked rows, in place; returns the same tensor."""
-    if any(rows):
+    if any(rows) and tokens:
         columns = torch.tensor(tokens, device=logits_BV.device)
         marked_B1 = torch.tensor(rows, device=logits_BV.device)[:, None]
         logits_BV[:, columns] = logits_BV[:, columns].masked_fill(marked_B1, -torch.inf)

@@ -17,7 +17,7 @@ from contracts.vocabulary import end_tokens
 from contracts.weights import Probe, WeightManifest
 from rollout_workers.engines.base import Arrays, Generation, Request
 from rollout_workers.engines.beam_search import BeamBatch
-from rollout_workers.engines.decoding import begin, check_cache, start_token
+from rollout_workers.engines.decoding import begin, check_cache, start_token, try_out
 from rollout_workers.engines.dtypes import engine_dtype
 from rollout_workers.engines.sampled_batch import Mask, SampledBatch
 from rollout_workers.engines.sampling import with_special_tokens
@@ -154,9 +154,9 @@ def _load(path: str, revision: str | None, dtype: torch.dtype) -> Any:
     check_cache(config)
     kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     lm = kind.from_pretrained(path, revision=revision, dtype=dtype).eval()
-    if config.is_encoder_decoder:
-        start_token(lm)  # refused now rather than at the first request
-    return lm.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    lm = lm.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    try_out(lm)  # refused now rather than at the first request
+    return lm
 
 
 def _copy_into(lm: Any, manifest: WeightManifest, arrays: Arrays) -> None:

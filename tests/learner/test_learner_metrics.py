@@ -86,6 +86,7 @@ def test_an_offline_update_reports_no_divergence_and_no_values(models: dict[str,
     assert set(without_times(metrics)) == {
         *("loss/policy", "gradient_norm/policy", "gradient_norm/critic", "learning_rate/factor"),
         *("update/steps", "update/epochs", "update/stopped_early", "tokens/trained"),
+        "rollouts/trained",
     }
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from contracts.errors import InputError
-from learner.actor_critic import ActorCritic, load_reference
+from learner.actor_critic import ActorCritic, load_actor_critic, load_reference
 from learner.batching import MicroBatch, collate
 from learner.policy import check_head
 from learner.settings import ModelSettings
@@ -192,6 +192,26 @@ def test_a_head_that_scales_its_logits_in_an_unknown_way_is_refused(
     (tmp_path / "config.json").write_text(json.dumps(config | {"logit_scale": 2.0}))  # Llama ignores it
     with pytest.raises(InputError, match=r"model type llama: its logits differ by .* not supported"):
         make_pair(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"policy": "collections:OrderedDict"},
+            "collections:OrderedDict: OrderedDict is no policy",
+        ),
+        ({"policy": "lienar"}, "model.policy=lienar: no such model.policy"),
+        ({"critic": "torch.nn:Identity"}, "model.critic=torch.nn:Identity: Identity is no critic"),
+        ({"critic": "collections:OrderedDict"}, "OrderedDict is no critic"),
+    ],
+)
+def test_a_class_that_is_no_policy_and_no_critic_is_refused(
+    models: dict[str, Path], options: dict[str, str], said: str
+) -> None:
+    settings = ModelSettings(path=str(models["gpt2"]), **options)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=said):
+        load_actor_critic(settings, 2**20, torch.device("cpu"))
 
 
 def test_a_head_behind_a_further_layer_is_refused(models: dict[str, Path]) -> None:

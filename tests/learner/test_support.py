@@ -141,9 +141,7 @@ def test_transformers_warpers_leave_the_same_set(row: list[float], sampling: Sam
 
 
 @given(rows_with_ties, st.integers(1, V), st.floats(0.05, 0.999))
-def test_of_equal_tokens_all_are_in_or_none(
-    row: list[float], k: int, p: float
-) -> None:
+def test_of_equal_tokens_all_are_in_or_none(row: list[float], k: int, p: float) -> None:
     scores = torch.tensor([row])
     ids = torch.zeros(1, 1, dtype=torch.long)
     assert torch.equal(top_k_set(scores, k), warpers.TopKLogitsWarper(k)(ids, scores).isfinite())

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from contracts.errors import LearnerError
+from contracts.errors import InputError, LearnerError
 from contracts.rollout import Rollout, Sampling
 from learner.algorithms.base import Credit
 from learner.algorithms.trpo import TRPO
@@ -104,6 +104,20 @@ def test_a_second_try_is_shorter(models: dict[str, Path]) -> None:
     assert metrics["trust_region/failed"] == 0.0 and metrics["trust_region/line_search_steps"] == 2.0
     assert metrics["approx_kl"] == pytest.approx(0.8**2 * 0.0108, rel=0.05)  # near its minimum a parabola
     assert metrics["trust_region/improvement"] > 0.0
+
+
+def test_a_model_without_forward_derivatives_is_refused_at_the_start(
+    tmp_path: Path, models: dict[str, Path]
+) -> None:
+    from transformers import AutoTokenizer, BloomConfig, BloomForCausalLM
+
+    folder = str(tmp_path / "bloom")
+    BloomForCausalLM(BloomConfig(vocab_size=tiny.VOCAB, hidden_size=16, n_layer=1, n_head=2)).save_pretrained(
+        folder
+    )
+    AutoTokenizer.from_pretrained(models["gpt2"]).save_pretrained(folder)
+    with pytest.raises(InputError, match="trpo needs forward-mode derivatives, and model type bloom"):
+        make_learner(Path(folder), TRPO())
 
 
 def test_equal_rewards_teach_nothing(models: dict[str, Path]) -> None:

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.errors import WorkerError
 from contracts.rollout import MaskRule, Sampling
 from rollout_workers.engines.sampling import (
     allowed,
@@ -120,13 +121,20 @@ def test_no_token_without_a_probability_is_drawn(weights: list[int], number: flo
 
 
 @given(st.integers(1, 900), st.integers(0, 2**20 - 1))
-def test_in_a_large_vocabulary_a_draw_is_where_the_sum_passes_the_number(vocab_size: int, number: int) -> None:
+def test_in_a_large_vocabulary_a_draw_is_where_the_sum_passes_it(vocab_size: int, number: int) -> None:
     weights_V = torch.randint(0, 3, (vocab_size,), generator=torch.Generator().manual_seed(vocab_size))
     weights_V[-1] = 2**20 - int(weights_V[:-1].sum())  # sums of these over 2^20 are exact in float32
     expected = int((weights_V.cumsum(-1) <= number).sum())
 
     numbers = torch.tensor([number / 2**20], dtype=torch.float64)
     assert draw(weights_V[None] / 2**20, Sampling(max_tokens=1), numbers).tolist() == [expected]
+
+
+@pytest.mark.parametrize("top_k", [0, 2])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_logits_that_are_no_numbers_are_refused(bad: float, top_k: int) -> None:
+    with pytest.raises(WorkerError, match="weights have diverged"):
+        sample(torch.tensor([[0.0, bad, 1.0]]), [Sampling(max_tokens=1, top_k=top_k)], [0.5])
 
 
 def test_tokens_come_as_often_as_their_probabilities_say() -> None:
