@@ -16,6 +16,7 @@ ALL = {
     "masked": "NLPO's rollouts, beside PPO's",
     "families": "a PPO iteration of a T5-like model, beside a GPT of its size",
     "learner_memory": "what updates of PPO, NLPO and TRPO take with 50,257 tokens",
+    "score": "ROUGE and METEOR rewards a second, beside RL4LMs' way of calling them, and through Serve",
     "peer": "whole iterations, beside trl's PPO trainer",
 }
 

@@ -29,6 +29,10 @@ class RolloutClient(Protocol):
         """
         ...
 
+    def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+        """Log-probabilities of each text's tokens after the first, by the weights as they are now."""
+        ...
+
     def load_weights(self, weights: PublishedWeights) -> None:
         """Returns when every worker has them and has proved it."""
         ...
@@ -38,6 +42,10 @@ class RewardClient(Protocol):
     def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]: ...
 
     def compute_metrics(self, samples: Sequence[Sample]) -> dict[str, MetricValue]: ...
+
+    def cached(self) -> dict[str, float]:
+        """The share of the samples so far that each reward knew already, by label."""
+        ...
 
 
 class LearnerClient(Protocol):

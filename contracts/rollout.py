@@ -31,6 +31,7 @@ class Prompt:
     text: str
     references: tuple[str, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
+    weight: float = 1.0  # how often it is drawn, beside others, where rollout.priority_scale asks for it
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,9 @@ def label_measures(logits_NK: Tensor, labels_N: Tensor, names: Sequence[str]) ->
         for place, name in enumerate(names)
     }
     return {
-        "accuracy": float(hits_K.sum() / len(labels_N)),
+        "accuracy": int(hits_K.sum()) / len(labels_N),
         "loss": float(functional.cross_entropy(logits_NK.float(), labels_N)),
-        "majority": float(true_K.max() / len(labels_N)),
+        "majority": int(true_K.max()) / len(labels_N),
         "macro_f1": sum(row["f1"] for row in by_label.values()) / count,
         "calibration_error": calibration_error(confidence_N, said_N == labels_N),
         "labels": by_label,
@@ -48,7 +48,7 @@ def pair_measures(rewards_N2: Tensor) -> dict[str, Any]:
     apart_N = rewards_N2[:, 0] - rewards_N2[:, 1]
     sure_N = apart_N.abs().sigmoid()  # of whichever text it prefers
     return {
-        "accuracy": float((apart_N > 0).float().mean()),
+        "accuracy": int((apart_N > 0).sum()) / len(apart_N),
         "loss": float(functional.softplus(-apart_N).mean()),
         "ties": int((apart_N == 0).sum()),
         "margin": float(apart_N.mean()),

@@ -8,10 +8,10 @@ whole applications, so that a part which is redeployed or fails to start leaves 
     handle ─────────┴──▶ metric-rouge
 """
 
-import asyncio
 import logging
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,15 +20,17 @@ from typing import Any
 import ray
 from fastapi import FastAPI
 from ray import serve
+from ray.exceptions import RayTaskError
+from ray.serve._private.common import DeploymentID
+from ray.serve.context import _get_global_client
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
-from contracts.errors import DeadlineExceeded, InputError, RewardError
-from contracts.scores import Sample
-from reward_servers.batches import Batches
-from reward_servers.client import Outcome, RemoteServer, deployment_name
+from contracts.errors import DeadlineExceeded, InputError, did_you_mean
+from reward_servers.client import RemoteServer, deployment_name, num_replicas
 from reward_servers.http import http_app
-from reward_servers.server import Answer, MetricServer, RewardServer, check_parts
-from reward_servers.settings import Part, RewardServersSettings, ServerSettings
+from reward_servers.replicas import MetricReplica, RewardReplica
+from reward_servers.server import check_parts
+from reward_servers.settings import Part, RewardServersSettings
 
 HTTP_APPLICATION = "http"
 # Serve's own lines go to its log files; the console keeps what the client and the graders say.
@@ -36,37 +38,6 @@ QUIET = {"log_level": "ERROR", "enable_access_log": False}
 QUIET_CONTROLLER = {"runtime_env": {"env_vars": {"RAY_SERVE_LOG_TO_STDERR": "0"}}}
 # A constructor fails for a reason that a second try rarely changes, such as a missing model.
 START_TRIES = 2
-
-
-class RewardReplica:
-    """What runs in a replica of a reward."""
-
-    def __init__(self, part: Part, settings: ServerSettings) -> None:
-        self._batches = Batches(RewardServer(part).score, settings.batch_size)
-        self._patience_s = 2 * settings.timeout_s
-
-    async def score(self, samples: Sequence[Sample]) -> list[Answer]:
-        return await self._batches.score(samples)
-
-    def check_health(self) -> None:
-        """Serve replaces a replica that raises here: a grader that hangs is cured by a fresh one."""
-        if self._batches.busy_s > self._patience_s:
-            raise RewardError(f"the grader has been at one batch for {self._batches.busy_s:.0f} s")
-
-
-class MetricReplica:
-    """What runs in a replica of a metric: one corpus at a time."""
-
-    def __init__(self, part: Part) -> None:
-        self._server = MetricServer(part)
-        self._turn = asyncio.Lock()
-
-    async def compute(self, samples: Sequence[Sample]) -> Outcome:
-        async with self._turn:
-            try:
-                return await asyncio.to_thread(self._server.compute, samples), None
-            except RewardError as error:  # handed over as data: Serve prints the traceback of what is raised
-                return None, str(error)
 
 
 def deploy(
@@ -94,6 +65,60 @@ def deploy(
     )
     if http:
         _run([_http_target(rewards, metrics, settings)], settings.start_timeout_s)
+
+
+def scale(kind: str, label: str, replicas: int, timeout_s: float) -> None:
+    """Give a deployed reward or metric this many replicas; returns when they are up.
+
+    Those that run go on running, and no other server notices. Serve's REST interface does it by the same
+    call; that needs Ray's dashboard, which is off here.
+
+    Raises:
+        InputError: nothing is deployed under this label, or it scales itself.
+        DeadlineExceeded: not all are up after `timeout_s`.
+    """
+    name = deployment_name(kind, label)
+    labels = [each.removeprefix(f"{kind}-") for each in serve.status().applications if each.startswith(kind)]
+    if label not in labels:
+        raise InputError(f"no {kind} '{label}' is served here{did_you_mean(label, labels)}")
+    try:
+        controller = _get_global_client()._controller
+        ray.get(controller.update_deployment_replicas.remote(DeploymentID(name, name), replicas))
+    except RayTaskError as error:
+        raise InputError(f"{name} can't be given {replicas} replicas: {error.cause}") from None
+    deadline = time.monotonic() + timeout_s
+    while (found := num_replicas(kind, label)) != replicas:
+        if time.monotonic() > deadline:
+            raise DeadlineExceeded(
+                f"waited {timeout_s:g} s for {name}: {found} of {replicas} replicas are up"
+            )
+        time.sleep(0.1)
+
+
+def scale_what_runs(kind: str, label: str, replicas: int, timeout_s: float) -> None:
+    """`scale` from outside: on the cluster of RAY_ADDRESS, or the one last started on this machine.
+
+    Raises:
+        InputError: there is none; otherwise as `scale`.
+    """
+    address = os.environ.get("RAY_ADDRESS", "auto")
+    where = "on this machine" if address == "auto" else f"at RAY_ADDRESS={address}"
+    nothing = InputError(f"neither `whetstone train` nor `serve` runs {where}: nothing to scale")
+    host, _, port = address.rpartition(":")
+    if port.isdecimal():  # Ray itself would try for minutes
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+        except OSError:
+            raise nothing from None
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    try:
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+    except ConnectionError:
+        raise nothing from None
+    try:
+        scale(kind, label, replicas, timeout_s)
+    finally:
+        ray.shutdown()
 
 
 def shutdown() -> None:
@@ -162,7 +187,13 @@ def _target(kind: str, part: Part, settings: RewardServersSettings) -> serve.Run
         **scaling,
     )
     application = deployment.bind(part, own) if kind == "reward" else deployment.bind(part)
-    return serve.RunTarget(application, name=name, route_prefix=None, logging_config=QUIET)
+    return serve.RunTarget(
+        application,
+        name=name,
+        route_prefix=None,
+        logging_config=QUIET,
+        external_scaler_enabled="num_replicas" in scaling,  # what `scale` asks for
+    )
 
 
 def _http_target(

@@ -20,24 +20,33 @@ from ray.serve.exceptions import BackPressureError, RayServeException
 
 from contracts.errors import InputError, RewardError
 from contracts.scores import MetricValue, Sample, Score
+from reward_servers.cache import Scored
 from reward_servers.combine import union, weighted_sum
 from reward_servers.http import QueueFull
+from reward_servers.replicas import Outcome
 from reward_servers.server import Answer
 from reward_servers.settings import Part, RewardServersSettings, ServerSettings
+from reward_servers.slots import Slots
 
 logger = logging.getLogger(__name__)
-
-# A metric's values, or why there are none.
-Outcome = tuple[dict[str, MetricValue] | None, str | None]
 
 BACK_OFF_S = 0.25  # before the first retry, then twice as long each time
 QUEUE_POLL_S = 0.05
 WARN_EVERY_S = 2.0
+COUNT_EVERY_S = 2.0  # replicas, which `whetstone scale` may have changed
 
 
 def deployment_name(kind: str, label: str) -> str:
     """`reward-rouge`: the name of both the Serve application and its only deployment."""
     return f"{kind}-{label}"
+
+
+def num_replicas(kind: str, label: str) -> int:
+    """How many replicas of it are up; 0 when it is not deployed."""
+    name = deployment_name(kind, label)
+    application = serve.status().applications.get(name)
+    deployment = application and application.deployments.get(name)
+    return deployment.replica_states.get("RUNNING", 0) if deployment else 0
 
 
 class RemoteServer:
@@ -51,13 +60,16 @@ class RemoteServer:
     def __init__(
         self, kind: str, label: str, settings: ServerSettings, retries: int, *, refuse_when_full: bool = False
     ) -> None:
-        self._name = f"{kind} {label}"
+        self._name, self._kind, self._label = f"{kind} {label}", kind, label
         self._handle = _handle(kind, label)
         self._settings = settings
         self._retries = retries
         self._refuse_when_full = refuse_when_full
         self._warned_at = -math.inf
-        self._slots = asyncio.Semaphore(settings.max_ongoing_requests * settings.most_replicas)
+        self._slots = Slots(settings.max_ongoing_requests * settings.most_replicas)
+        self._counting: asyncio.Task[None] | None = None
+        self._counted_at = time.monotonic()
+        self.num_samples, self.num_cached = 0, 0
 
     async def score(self, samples: Sequence[Sample]) -> list[Answer]:
         """One answer a sample, in order.
@@ -68,8 +80,10 @@ class RemoteServer:
         """
         size = self._settings.batch_size
         chunks = [samples[begin : begin + size] for begin in range(0, len(samples), size)]
-        answered = await asyncio.gather(*(self._call("score", chunk) for chunk in chunks))
-        return [answer for answers in answered for answer in answers]
+        scored: list[Scored] = await asyncio.gather(*(self._call("score", chunk) for chunk in chunks))
+        self.num_samples += len(samples)
+        self.num_cached += sum(num_cached for _, num_cached in scored)
+        return [answer for answers, _ in scored for answer in answers]
 
     async def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
         """The metric over all samples at once; errors as for `score`."""
@@ -89,6 +103,7 @@ class RemoteServer:
             try:
                 if self._refuse_when_full:
                     return await asyncio.wait_for(self._ask(method, samples), timeout_s)
+                self._follow_replicas()
                 async with self._slots:
                     return await asyncio.wait_for(self._ask(method, samples), timeout_s)
             except TimeoutError:
@@ -99,6 +114,20 @@ class RemoteServer:
             f"{self._name}: {problem}, {self._retries + 1} times in a row, for {len(samples)} samples. "
             "Its replica's log says more; reward_servers.retries and its timeout_s allow for more"
         )
+
+    def _follow_replicas(self) -> None:
+        """More replicas take on more calls: look now and then, beside the call, how many there are."""
+        if time.monotonic() - self._counted_at < COUNT_EVERY_S:
+            return
+        self._counted_at = time.monotonic()
+
+        async def count() -> None:
+            found = await asyncio.to_thread(num_replicas, self._kind, self._label)
+            if found:
+                least = self._settings.max_replicas  # what scales itself is to see the demand
+                await self._slots.change(self._settings.max_ongoing_requests * max(found, least))
+
+        self._counting = asyncio.create_task(count())
 
     def _warn(self, what: str) -> None:
         # A lost replica takes many calls along; it is said once.
@@ -142,6 +171,14 @@ class RewardClient:
         is no such error, but a score without total.
         """
         return asyncio.run_coroutine_threadsafe(self._scores(tuple(samples)), self._loop)
+
+    def cached(self) -> dict[str, float]:
+        """The share of the samples so far that each reward knew already, by label."""
+        return {
+            part.label: server.num_cached / server.num_samples
+            for part, server in zip(self._parts, self._servers, strict=True)
+            if server.num_samples
+        }
 
     def close(self) -> None:
         """End the client's thread. What is still under way is given up: its futures are cancelled."""

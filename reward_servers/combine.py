@@ -1,14 +1,16 @@
 """From the answers of several rewards to one score a sample; of several metrics, to one table of values."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from contracts.scores import MetricValue, Score
 from reward_servers.server import Answer
 from reward_servers.settings import Part
+from reward_servers.shaping import contribution
 
 
 def weighted_sum(parts: Sequence[Part], answers: Sequence[Sequence[Answer]]) -> list[Score]:
-    """One score a sample: Σ weight · part. A sample that any part failed on has no total.
+    """One score a sample: Σ weight · shaped part. A sample that any part failed on has no total.
 
     Args:
         parts: the rewards, P of them.
@@ -26,7 +28,13 @@ def _score(parts: Sequence[Part], answers: Sequence[Answer]) -> Score:
     errors = [error for _, error in answers if error is not None]
     if errors:
         return Score(total=None, parts=values, error="; ".join(errors))
-    return Score(total=sum(part.weight * values[part.label] for part in parts), parts=values)
+    total = sum(contribution(part, values[part.label]) for part in parts)
+    if not math.isfinite(total):
+        shown = ", ".join(f"{part.label} {values[part.label]:g} · {part.weight:g}" for part in parts)
+        return Score(
+            total=None, parts=values, error=f"the weighted sum is {total}, no finite number: {shown}"
+        )
+    return Score(total=total, parts=values)
 
 
 def union(metrics: Sequence[Part], found: Sequence[Mapping[str, MetricValue]]) -> dict[str, MetricValue]:

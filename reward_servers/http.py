@@ -50,6 +50,9 @@ class MetricsBody(Body):
 
 
 class RemoteReward(Protocol):
+    num_samples: int
+    num_cached: int
+
     async def score(self, samples: Sequence[Sample]) -> list[Answer]: ...
 
 
@@ -76,6 +79,13 @@ def http_app(rewards: Mapping[str, RemoteReward], metrics: Mapping[str, RemoteMe
     @app.get("/")
     async def names() -> dict[str, Any]:
         return {"rewards": sorted(rewards), "metrics": sorted(metrics), "schema": "/schema"}
+
+    @app.get("/counts")
+    async def counts() -> dict[str, Any]:
+        return {
+            label: {"samples": reward.num_samples, "cached": reward.num_cached}
+            for label, reward in rewards.items()
+        }
 
     @app.get("/schema")
     async def schema() -> dict[str, Any]:

@@ -21,5 +21,9 @@ class LocalRewardClient:
         future.set_result(weighted_sum(self._parts, [server.score(samples) for server in self._servers]))
         return future
 
+    def cached(self) -> dict[str, float]:
+        """Nothing is remembered here."""
+        return {}
+
     def close(self) -> None:
         """Nothing to let go of."""

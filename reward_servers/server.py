@@ -11,6 +11,7 @@ from contracts.errors import InputError, RewardError, WhetstoneError
 from contracts.scores import MetricValue, Sample
 from contracts.settings import Settings
 from reward_servers.metrics import METRICS
+from reward_servers.requirements import check_requirements, missing, requires
 from reward_servers.rewards import REWARDS
 from reward_servers.settings import Part
 
@@ -24,7 +25,7 @@ METHODS = {"reward": ("score",), "metric": ("compute",)}
 
 
 def check_parts(kind: str, parts: Sequence[Part]) -> None:
-    """Refuse what could never be served, before anything is started.
+    """Refuse what could never be served anywhere: a matter of names and options alone.
 
     A user's class is imported and its options are matched with its constructor, but it is not made:
     that may load a model, which belongs into its replica.
@@ -33,10 +34,11 @@ def check_parts(kind: str, parts: Sequence[Part]) -> None:
         kind: "reward" or "metric".
 
     Raises:
-        InputError: unknown name or option, or a class that does not import or lacks the method.
+        InputError: unknown name or option, a class that does not import or lacks the method.
     """
     for part in parts:
         found = find(kind, part.name, BUILT_IN[kind])
+        _check_shaping(kind, part, found)
         if issubclass(found, Settings) or not callable(getattr(found, METHODS[kind][0], None)):
             _create(kind, part)
             continue
@@ -48,9 +50,54 @@ def check_parts(kind: str, parts: Sequence[Part]) -> None:
             ) from None
 
 
+def check_at_hand(kind: str, parts: Sequence[Part]) -> None:
+    """Refuse what can't be served from this machine as it is now, before anything is started.
+
+    What a built-in names in `requires` has to be there, and its `check()` looks at the files that its options
+    name, without loading any.
+
+    Raises:
+        InputError: something is missing; with the command that mends it.
+    """
+    for part in parts:
+        found = find(kind, part.name, BUILT_IN[kind])
+        check_requirements(found, where=f"{kind}={part.name}")
+        if issubclass(found, Settings):
+            _check_files(kind, part, _create(kind, part))
+
+
 def needs_references(kind: str, part: Part) -> bool:
     """Whether the component says that it compares with references."""
     return bool(getattr(find(kind, part.name, BUILT_IN[kind]), "needs_references", False))
+
+
+def needs_meta(kind: str, part: Part) -> tuple[str, ...]:
+    """The keys of a prompt's meta data that the component says it reads."""
+    return _meta_keys(find(kind, part.name, BUILT_IN[kind]))
+
+
+def is_ready(kind: str, name: str) -> bool:
+    """Whether a built-in can be served as it is: no option has to be given, no model is loaded, and what it
+    needs is on this machine.
+    """
+    found = find(kind, name, BUILT_IN[kind])
+    options = found.model_fields.values() if issubclass(found, Settings) else ()
+    asks = any(option.is_required() for option in options)
+    return not asks and not hasattr(found, "load") and not missing(requires(found))
+
+
+def is_deterministic(part: Part) -> bool:
+    """Whether a reward's answer depends on the sample alone; taken for granted unless it says otherwise."""
+    return bool(getattr(find("reward", part.name, BUILT_IN["reward"]), "deterministic", True))
+
+
+def has_reference(references: Sequence[str]) -> bool:
+    """Whether there is anything to compare with; texts of blanks are nothing.
+
+    >>> has_reference(("", "a")), has_reference((" ",)), has_reference(())
+    (True, False, False)
+    """
+    return any(reference.strip() for reference in references)
 
 
 class RewardServer:
@@ -60,11 +107,20 @@ class RewardServer:
     """
 
     def __init__(self, part: Part) -> None:
-        self._label = part.label
-        self._grader = _create("reward", part)
+        self._label, self._name = part.label, part.name
+        self._grader = _loaded("reward", part)
 
     def score(self, samples: Sequence[Sample]) -> list[Answer]:
         """An answer a sample, in order. Never raises for what the grader does."""
+        lacks = [_lack(self._grader, self._name, sample) for sample in samples]
+        complete = [sample for sample, lack in zip(samples, lacks, strict=True) if lack is None]
+        graded = iter(self._grade(complete))
+        return [
+            next(graded) if lack is None else (None, f"reward {self._label}: {lack}; {_excerpt(sample)}")
+            for sample, lack in zip(samples, lacks, strict=True)
+        ]
+
+    def _grade(self, samples: Sequence[Sample]) -> list[Answer]:
         if not samples:
             return []
         try:
@@ -78,7 +134,7 @@ class RewardServer:
                 len(samples),
                 _reason(error),
             )
-        return [answer for sample in samples for answer in self.score([sample])]
+        return [answer for sample in samples for answer in self._grade([sample])]
 
     def _scores(self, samples: Sequence[Sample]) -> list[float]:
         scores = [_finite(score) for score in self._grader.score(list(samples))]
@@ -95,25 +151,84 @@ class MetricServer:
     """
 
     def __init__(self, part: Part) -> None:
-        self._label = part.label
-        self._metric = _create("metric", part)
+        self._label, self._name = part.label, part.name
+        self._metric = _loaded("metric", part)
 
     def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
         """Each key's value over all samples.
 
         Raises:
-            RewardError: there are no samples, or the metric raised or returned something that is no value.
+            RewardError: there are no samples, one lacks what the metric compares with, or the metric raised
+                or returned something that is no value.
         """
         if not samples:
             raise RewardError(f"metric {self._label}: there are no samples to compute it over")
+        lacks = [(lack, sample) for sample in samples if (lack := _lack(self._metric, self._name, sample))]
+        if lacks:
+            lack, sample = lacks[0]
+            where = f"{len(lacks)} of {len(samples)} samples, the first" if len(lacks) > 1 else "one sample"
+            raise RewardError(f"metric {self._label}: {lack} ({where}); {_excerpt(sample)}")
         try:
             return _checked(self._metric.compute(list(samples)), len(samples))
         except Exception as error:  # a metric may raise anything
             raise RewardError(f"metric {self._label}: {_reason(error)}") from error
 
 
+def _check_shaping(kind: str, part: Part, found: type) -> None:
+    """Words of the sum belong to rewards, and must not be meant for the component."""
+    if not part.shaping:
+        return
+    if kind == "metric":
+        raise InputError(
+            f"metrics={part.name}: {', '.join(part.shaping)} is for rewards; a metric is reported as it is"
+        )
+    options = found.model_fields if issubclass(found, Settings) else inspect.signature(found).parameters
+    if both := [word for word in part.shaping if word in options]:
+        raise InputError(
+            f"reward={part.name}: {both[0]} is a word of the weighted sum, and hides the option of "
+            f"{found.__name__} that has the same name; give that option another one"
+        )
+
+
+def _meta_keys(component: Any) -> tuple[str, ...]:
+    keys = getattr(component, "needs_meta", ())
+    return (keys,) if isinstance(keys, str) else tuple(keys)
+
+
+def _lack(component: Any, name: str, sample: Sample) -> str | None:
+    """What the sample lacks of what the component says it needs."""
+    if getattr(component, "needs_references", False) and not has_reference(sample.references):
+        given = "only empty ones" if sample.references else "none"
+        return f"{name} compares with references, and this sample has {given}"
+    missing = [key for key in _meta_keys(component) if sample.meta.get(key) is None]
+    if missing:
+        return f"{name} needs meta data {', '.join(missing)}, and this sample has: {shown_keys(sample.meta)}"
+    return None
+
+
+def shown_keys(meta: Mapping[str, Any]) -> str:
+    return ", ".join(map(str, meta)) or "none"
+
+
 def _create(kind: str, part: Part) -> Any:
     return create(kind, part.name, part.options, BUILT_IN[kind], METHODS[kind])
+
+
+def _loaded(kind: str, part: Part) -> Any:
+    """The component, with what it keeps in memory: a model is loaded before the first sample arrives."""
+    made = _create(kind, part)
+    if isinstance(made, Settings) and hasattr(made, "load"):
+        made.load()
+    return made
+
+
+def _check_files(kind: str, part: Part, made: Any) -> None:
+    if not hasattr(made, "check"):
+        return
+    try:
+        made.check()
+    except InputError as error:
+        raise InputError(f"{kind}={part.name}: {error}") from None
 
 
 def _finite(value: Any) -> float:

@@ -1,12 +1,45 @@
 """What is served and how: parts of a reward, and replicas, queues and time-outs of each server."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from contracts.errors import InputError, did_you_mean
 from contracts.settings import Settings, build
+
+
+def _list_to_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+Bound = Annotated[float, Field(allow_inf_nan=False)] | None
+# Lowest and highest, either of which may be open: [0, 1], [null, 5]. YAML has lists, settings hold tuples.
+Bounds = Annotated[
+    tuple[Bound, Bound],
+    BeforeValidator(_list_to_tuple),
+    PlainSerializer(list, return_type=list),
+]
+
+
+class Standardize(Settings):
+    """(value - mean) / std, with two numbers that were measured beforehand and then stay.
+
+    Not running ones: those would depend on the order of the answers, be lost with their process, and
+    make two iterations' rewards incomparable.
+    """
+
+    mean: float = Field(allow_inf_nan=False)
+    std: float = Field(gt=0, allow_inf_nan=False)
 
 
 class Part(Settings):
@@ -15,11 +48,17 @@ class Part(Settings):
     Written flat, or as a name alone: `{name: rouge, weight: 0.5, rouge_type: rouge1}` and `rouge`.
     Whatever is no field here is an option of the component. The label tells two parts apart that use
     the same component; it is the component's name (or a user's class name) unless given.
+
+    A reward's value is standardised, clipped, compared with the threshold and weighted, in this order;
+    `reward_servers.shaping` does it.
     """
 
     name: str = Field(min_length=1)
     weight: float = Field(default=1.0, allow_inf_nan=False)
     label: str = Field(default="", pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")
+    standardize: Standardize | None = None
+    clip: Bounds | None = None
+    threshold: float | None = Field(default=None, allow_inf_nan=False)  # 1 from here on, 0 below
     options: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -31,7 +70,43 @@ class Part(Settings):
         options = {key: value for key, value in given.items() if key not in cls.model_fields}
         if own.get("label") is None and isinstance(own.get("name"), str):
             own["label"] = own["name"].rpartition(":")[2]
-        return own | {"options": {**own.get("options", {}), **options}}
+        nested = own.get("options", {})
+        if isinstance(nested, Mapping) and (taken := cls.model_fields.keys() & nested.keys()):
+            raise ValueError(
+                f"options: {', '.join(sorted(taken))} is the sum's own word; give a component's option "
+                "another name"
+            )
+        return own | {"options": {**nested, **options}}
+
+    @field_validator("standardize", mode="before")
+    @classmethod
+    def _both_numbers(cls, given: Any) -> Any:
+        if given is None or isinstance(given, Mapping | Standardize):
+            return given
+        raise ValueError(
+            "expected {mean: …, std: …}; `whetstone score NAME --reward --predictions FILE` prints both "
+            "for texts of yours"
+        )
+
+    @model_validator(mode="after")
+    def _check_shape(self) -> Self:
+        low, high = self.clip or (None, None)
+        if low is not None and high is not None and low >= high:
+            raise ValueError(f"clip=[{low:g}, {high:g}]: expected the lower bound first, and a higher one")
+        if self.threshold is not None and (
+            (low is not None and self.threshold <= low) or (high is not None and self.threshold > high)
+        ):
+            raise ValueError(
+                f"threshold={self.threshold:g} lies outside of clip={list(self.clip or ())}, so that every "
+                "value is on one side of it"
+            )
+        return self
+
+    @property
+    def shaping(self) -> tuple[str, ...]:
+        """Which words of the sum were given: ("weight", "clip")."""
+        fields = ("weight", "standardize", "clip", "threshold")
+        return tuple(name for name in fields if getattr(self, name) != type(self).model_fields[name].default)
 
 
 def parts(value: Any, where: str = "reward") -> tuple[Part, ...]:
@@ -75,6 +150,7 @@ class ServerSettings(Settings):
     max_ongoing_requests: int = Field(default=16, ge=1)  # calls a replica takes on; the others queue
     max_queued_requests: int = Field(default=-1, ge=-1)  # calls that may queue; -1: any number
     batch_size: int = Field(default=64, ge=1)  # samples that a grader sees at once
+    cache_size: int = Field(default=4096, ge=0)  # answers that a replica of a reward remembers; 0: none
     timeout_s: float = Field(default=60.0, gt=0)  # for one call of at most batch_size samples
     num_cpus: float = Field(default=0.0, ge=0)  # reserved for each replica; 0 fits onto any laptop
     num_gpus: float = Field(default=0.0, ge=0)

@@ -11,7 +11,7 @@ replaced; a new one is brought to the current weights before it gets leases.
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ from rollout_workers.worker import WorkerReport
 POLL_S = 0.25  # a worker answers a poll after this long, even with nothing finished
 FETCH_S = 0.02  # how long one look at all answers waits for the slowest
 NOTE_EVERY_S = 15.0
+SCORED_AT_ONCE = 64  # texts of one call to a worker
 
 Note = Callable[[str], None]
 
@@ -99,14 +100,29 @@ class Fleet:
             "mask_arrays": weights.mask_arrays,
         }
         what = f"weights of version {weights.manifest.version}"
-        self._call_all("load_weights", arguments, what)
+        self._call("load_weights", dict.fromkeys(self._slots, arguments), what)
+
+    def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+        found: dict[int, tuple[float, ...]] = {}
+        while missing := [index for index in range(len(texts)) if index not in found]:
+            shares = {
+                actor_id: missing[first :: len(self._slots)][:SCORED_AT_ONCE]
+                for first, actor_id in enumerate(self._slots)
+            }
+            arguments = {
+                actor_id: {"texts": [texts[index] for index in share]} for actor_id, share in shares.items()
+            }
+            answers = self._call("score", arguments, f"log-probabilities of {len(missing)} texts")
+            for actor_id, scores in answers.items():
+                found.update(zip(shares[actor_id], scores, strict=True))
+        return [found[index] for index in range(len(texts))]
 
     def cancel_all(self) -> None:
         """Give up on everything that is leased."""
         self._waiting.clear()
         for slot in self._slots.values():
             slot.leases.clear()
-        self._call_all("cancel_all", {}, "leases to be given up")
+        self._call("cancel_all", {actor_id: {} for actor_id in self._slots}, "leases to be given up")
 
     @property
     def pids(self) -> dict[str, int]:
@@ -243,21 +259,27 @@ class Fleet:
             )
         )
 
-    def _call_all(self, method: str, arguments: dict[str, Any], what: str) -> None:
-        """One call to every healthy worker; those that fail or outlast the stall time-out are replaced."""
-        for actor_id in self._slots:
-            self._send(actor_id, method, arguments)
-        owing = set(self._slots)
+    def _call(self, method: str, arguments: Mapping[int, dict[str, Any]], what: str) -> dict[int, Any]:
+        """One call to each of these workers; those that fail or outlast the stall time-out are replaced.
+
+        Returns what the others answered.
+        """
+        for actor_id, own in arguments.items():
+            self._send(actor_id, method, own)
+        owing, answers = set(arguments), {}
         deadline = time.monotonic() + self._settings.stall_timeout_s
         while owing and time.monotonic() < deadline:
             for result in self._manager.fetch_ready_async_reqs(tags=method, timeout_seconds=0.5):
                 owing.discard(result.actor_id)
-                if not result.ok:
+                if result.ok:
+                    answers[result.actor_id] = result.get()
+                else:
                     self._lose(result.actor_id, _reason(result.get()))
         for actor_id in owing:
             self._lose(actor_id, f"was waited {self._settings.stall_timeout_s:.0f} s for: {what}")
         while not self._slots:
             self._receive_started(wait_s=1.0)
+        return answers
 
     def _what_is_waited_for(self, num_missing: int, num_leases: int, seconds: float) -> str:
         now = time.monotonic()

@@ -99,6 +99,10 @@ class RolloutWorker:
         """
         return self._call(lambda: self._load(manifest, arrays, mask_arrays))
 
+    def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+        """Log-probabilities of each text's tokens after the first; generation goes on meanwhile."""
+        return self._call(lambda: self._engine.score(texts))
+
     def cancel_all(self) -> None:
         """Forget every lease, finished or not."""
         self._call(self._cancel)
@@ -155,7 +159,7 @@ class RolloutWorker:
         if mask_arrays is not None and manifest.mask_version != self._engine.mask_version:
             self._engine.load_mask(manifest, mask_arrays)
         seconds = time.perf_counter() - started
-        got = self._engine.score(manifest.probe)
+        (got,) = self._engine.score([manifest.probe.tokens])
         worst = max(abs(a - b) for a, b in zip(got, manifest.probe.logprobs, strict=True))
         if not worst <= manifest.probe.tolerance:  # NaN must fail too
             raise WeightsError(

@@ -23,10 +23,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "generate": ("services.generate:run", "let a trained model write, for prompts of your own"),
     "chat": ("services.chat:run", "talk to a trained model"),
     "score": ("services.score:run", "compute a reward or a metric on files, without training"),
+    "benchmark": ("services.benchmark:run", "train on GRUE's tasks with every algorithm, and tabulate"),
+    "crowd": ("services.crowd:run", "pages for people's judgements of texts, and what the answers say"),
     "report": ("services.report:run", "write report.html of a run"),
     "list": ("services.listing:run", "name tasks, rewards, metrics and algorithms, with their options"),
     "doctor": ("services.doctor:run", "say what this machine has, what will be used, and what is missing"),
     "serve": ("services.serve:run", "serve rewards and metrics over HTTP"),
+    "scale": ("services.scale:run", "give a reward of a running train or serve more replicas"),
+    "train-reward": ("services.train_reward:run", "train a classifier or a preference model to be a reward"),
+    "import-rl4lms": ("services.import_rl4lms:run", "turn an RL4LMs configuration into an experiment"),
     "demo": ("services.demo:run", "train a small model from nothing, in minutes, on this machine"),
 }
 EXIT_FAULT, EXIT_INPUT, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 1, 2, 130, 141
@@ -82,7 +87,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _help() -> str:
-    lines = [f"  {name:<10}{what}" for name, (_, what) in COMMANDS.items()]
+    lines = [f"  {name:<15}{what}" for name, (_, what) in COMMANDS.items()]
     return "\n".join(
         [
             "whetstone COMMAND [ARGUMENTS]: train language models with reinforcement learning",

@@ -47,44 +47,47 @@ class Collected:
     reward_s: float = 0.0  # until the last score came, after that
 
 
-def collect(
-    leases: Sequence[Lease],
-    workers: RolloutClient,
-    rewards: RewardClient,
-    failures: FailureBudget,
-    console: Console,
-    check_stop: Callable[[], None],
-    reward_timeout_s: float,
-) -> Collected:
-    """Generate and score; a sample whose scoring failed is counted and left out.
+@dataclass(frozen=True, slots=True)
+class Collector:
+    """Makes scored rollouts of leases; how long it may take, and who is told."""
 
-    Raises:
-        RewardError: too many failures, or a reward server that can't be reached.
-    """
-    result = Collected()
-    console.phase("rollout", len(leases))
-    console.phase("reward", len(leases))
-    started = time.perf_counter()
-    pending: list[tuple[list[Rollout], Future[list[Score]]]] = []
-    for finished in workers.generate(leases):
-        check_stop()
-        if finished:
-            console.advance("rollout", len(finished))
-            pending.append((finished, rewards.submit([as_sample(rollout) for rollout in finished])))
-    result.rollout_s = time.perf_counter() - started
-    for finished, future in pending:
-        for rollout, score in zip(
-            finished, _scores(future, len(finished), reward_timeout_s, console), strict=True
-        ):
-            if score.total is None:
-                result.num_failed += 1
-                failures.spend(rollout, score.error or "no reason given")
-                console.note(f"prompt {rollout.prompt.id} was not scored: {score.error}", "warning")
-            else:
-                result.rollouts.append(with_score(rollout, score))
-        console.advance("reward", len(finished))
-    result.reward_s = time.perf_counter() - started - result.rollout_s
-    return result
+    workers: RolloutClient
+    rewards: RewardClient
+    failures: FailureBudget
+    console: Console
+    check_stop: Callable[[], None]
+    reward_timeout_s: float
+
+    def __call__(self, leases: Sequence[Lease]) -> Collected:
+        """Generate and score; a sample whose scoring failed is counted and left out.
+
+        Raises:
+            RewardError: too many failures, or a reward server that can't be reached.
+        """
+        result = Collected()
+        self.console.phase("rollout", len(leases))
+        self.console.phase("reward", len(leases))
+        started = time.perf_counter()
+        pending: list[tuple[list[Rollout], Future[list[Score]]]] = []
+        for finished in self.workers.generate(leases):
+            self.check_stop()
+            if finished:
+                self.console.advance("rollout", len(finished))
+                pending.append((finished, self.rewards.submit([as_sample(rollout) for rollout in finished])))
+        result.rollout_s = time.perf_counter() - started
+        for finished, future in pending:
+            for rollout, score in zip(
+                finished, _scores(future, len(finished), self.reward_timeout_s, self.console), strict=True
+            ):
+                if score.total is None:
+                    result.num_failed += 1
+                    self.failures.spend(rollout, score.error or "no reason given")
+                    self.console.note(f"prompt {rollout.prompt.id} was not scored: {score.error}", "warning")
+                else:
+                    result.rollouts.append(with_score(rollout, score))
+            self.console.advance("reward", len(finished))
+        result.reward_s = time.perf_counter() - started - result.rollout_s
+        return result
 
 
 def _scores(future: Future[list[Score]], num_texts: int, timeout_s: float, console: Console) -> list[Score]:

@@ -1,6 +1,7 @@
 """The configuration tree of a run: Hydra composes the files in conf/, then the command line is laid over it.
 
     experiment=NAME, model=NAME, cluster=NAME    choose a file of that group
+    experiment=FILE.yaml                         an experiment of one's own, wherever it lies
     algorithm=NAME, task=NAME                    likewise; NAME may be package.module:Class
     reward=NAME, reward=[{name: NAME, …}, …]     replace what was there; metrics likewise
     a.b=VALUE                                    sets an option, in Hydra's grammar of values
@@ -8,7 +9,11 @@
 What is unknown is refused: group choices here, keys when `RunSettings` types the tree.
 """
 
+import shutil
+import tempfile
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +33,7 @@ from services.settings import RunSettings
 CONF = Path(conf.__file__).parent
 COMPONENTS = ("algorithm", "task")  # a choice from the command line brings no option of another along
 GROUPS = (*COMPONENTS, "model", "cluster", "experiment")
+SUFFIX, OWN = ".yaml", "of_ones_own"  # an experiment's file, and its name for Hydra
 REPLACED = ("reward", "metrics")  # a new value is laid over nothing: options of another reward are not kept
 
 HELP = """whetstone train [KEY=VALUE …]: train a model by reinforcement learning
@@ -62,8 +68,10 @@ def compose(overrides: list[str]) -> dict[str, Any]:
     """
     choices, values = _sorted_out([parse(text) for text in overrides])
     try:
-        files = [f"{group}={name}" for group, name in choices.items() if group not in COMPONENTS]
-        with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        with (
+            initialize_config_dir(version_base="1.3", config_dir=str(CONF)),
+            _files(choices) as files,
+        ):
             tree = hydra_compose("train", overrides=files)
         OmegaConf.set_struct(tree, False)
         for group in COMPONENTS:
@@ -125,7 +133,29 @@ def _sorted_out(overrides: list[Override]) -> tuple[dict[str, str], list[Overrid
     return choices, values
 
 
+@contextmanager
+def _files(choices: dict[str, str]) -> Iterator[list[str]]:
+    """Hydra's overrides for the chosen files. An experiment of one's own, given as a file, is laid into a
+    folder that Hydra searches, too, under a name that no other has.
+    """
+    files = {group: name for group, name in choices.items() if group not in COMPONENTS}
+    own = files.get("experiment", "")
+    if not own.endswith(SUFFIX):
+        yield [f"{group}={name}" for group, name in files.items()]
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "experiment" / f"{OWN}{SUFFIX}"
+        place.parent.mkdir()
+        shutil.copyfile(own, place)
+        files["experiment"] = OWN
+        yield [f"{group}={name}" for group, name in files.items()] + [f"hydra.searchpath=[file://{folder}]"]
+
+
 def _check_choice(group: str, name: str) -> None:
+    if group == "experiment" and name.endswith(SUFFIX):
+        if not Path(name).is_file():
+            raise InputError(f"experiment={name}: there is no such file")
+        return
     known = choices_of(group)
     if name in known or (group == "experiment" and name == "null"):
         return

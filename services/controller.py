@@ -16,13 +16,16 @@ from typing import Any
 from contracts.clients import LearnerClient, RewardClient, RolloutClient
 from contracts.errors import RunError
 from contracts.rollout import Lease
+from reward_servers.shaping import shares
 from services import checkpoints
-from services.collecting import Collected, FailureBudget, collect
+from services.collecting import Collected, Collector, FailureBudget
 from services.console import Console
 from services.demonstrations import Demonstrate
 from services.evaluation import Evaluation, evaluate, reward_statistics
 from services.interrupts import Interrupted, StopRequest
 from services.leasing import LeaseSource
+from services.policy_perplexity import PolicyPerplexity
+from services.post_processing import find_post_processor
 from services.run_folder import RunFolder
 from services.settings import RunSettings
 from services.tracking import Tracker
@@ -52,10 +55,11 @@ class Controller:
         console: Console,
         stop: StopRequest,
         demonstrate: Demonstrate | None = None,
+        perplexity: PolicyPerplexity | None = None,
     ) -> None:
         self._settings, self._clients, self._source = settings, clients, source
         self._demonstrate = demonstrate  # for algorithms that learn from references, not from rollouts
-        self._evaluation_leases = evaluation_leases
+        self._evaluation_leases, self._perplexity = evaluation_leases, perplexity
         self._folder, self._tracker, self._console, self._stop = folder, tracker, console, stop
         self._failures = FailureBudget(settings.reward_servers.max_failures)
         self._iteration = 0
@@ -98,25 +102,22 @@ class Controller:
         self._iteration += 1
         self._remember()
         info = rollout_info(found, trained, weights_s, time.perf_counter() - started)
+        info |= shares(self._settings.reward, [rollout.reward_parts for rollout in found.rollouts])
+        cached = self._clients.rewards.cached()
+        info |= {f"throughput/cached/{label}": share for label, share in cached.items()}
         self._log(info, training_info(trained))
 
     def _collect(self, leases: Sequence[Lease]) -> Collected:
         if self._demonstrate is not None:
             return self._demonstrate(leases)
-        return collect(leases, *self._collecting)
+        return self._collector(leases)
 
     @property
-    def _collecting(self) -> tuple[Any, ...]:
-        settings = self._settings
+    def _collector(self) -> Collector:
+        settings, clients = self._settings, self._clients
         patience_s = settings.reward_servers.patience_s(part.label for part in settings.reward)
-        clients = self._clients
-        return (
-            clients.workers,
-            clients.rewards,
-            self._failures,
-            self._console,
-            self._stop.check,
-            patience_s,
+        return Collector(
+            clients.workers, clients.rewards, self._failures, self._console, self._stop.check, patience_s
         )
 
     def _push_weights(self) -> float:
@@ -140,7 +141,9 @@ class Controller:
         return ("validation",) if every and iteration % every == 0 else ()
 
     def _evaluate(self, split: str) -> None:
-        found = evaluate(split, self._evaluation_leases[split], *self._collecting)
+        post_process = find_post_processor(self._settings.evaluation.post_processor)
+        leases = self._evaluation_leases[split]
+        found = evaluate(split, leases, self._collector, post_process, self._perplexity)
         short = {"validation": "val"}.get(split, split)
         self._folder.append_evaluation(self._iteration, split, found.metrics)
         self._folder.write_predictions(self._iteration, split, found.rows)
@@ -225,7 +228,8 @@ def rollout_info(
         key: value for key, value in trained.items() if key.startswith(("kl/", "staleness/", "mismatch"))
     }
     info |= {
-        "rollouts/trained": float(len(found.rollouts)),
+        "rollouts/scored": float(len(found.rollouts)),
+        "rollouts/trained": trained["rollouts/trained"],
         "reward/failures": float(found.num_failed),
         "finish/stop": stopped / len(found.rollouts),
         "time/rollout_s": found.rollout_s,
@@ -243,5 +247,5 @@ def rollout_info(
 
 def training_info(trained: Mapping[str, float]) -> dict[str, float]:
     """One line of training_info.jsonl: what the update says of itself."""
-    elsewhere = ("kl/", "staleness/", "mismatch", "time/", "tokens/")
+    elsewhere = ("kl/", "staleness/", "mismatch", "time/", "tokens/", "rollouts/")
     return {key: value for key, value in trained.items() if not key.startswith(elsewhere)}

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from contracts.errors import InputError
 from contracts.rollout import FinishReason, Lease, Rollout, Turn
 from services.collecting import Collected
 
@@ -18,6 +19,11 @@ class Demonstrations:
     """
 
     def __init__(self, tokenizer: Any, max_tokens: int, loss_on: str) -> None:
+        if tokenizer.eos_token_id is None and loss_on != "text":
+            raise InputError(
+                "algorithm=supervised teaches the end of a response, and the tokenizer has no end token; set "
+                "eos_token in tokenizer_config.json, or algorithm.loss_on=text"
+            )
         self._tokenizer, self._max_tokens, self._loss_on = tokenizer, max_tokens, loss_on
 
     def __call__(self, leases: Sequence[Lease]) -> Collected:

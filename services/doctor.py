@@ -10,6 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from contracts.components import find
+from reward_servers.metrics import METRICS
+from reward_servers.requirements import REQUIREMENTS, requires
+from reward_servers.rewards import REWARDS
 from services.installation import (
     IMAGE_AND_SOUND,
     VLLM_PACKAGES,
@@ -59,9 +63,27 @@ def examine(folder: Path | None = None) -> list[Finding]:
         *packages(),
         vllm_package(installed, has_gpu=gpus.usable),
         *image_and_sound(installed),
+        *graders(),
         *(port(number, user) for number, user in PORTS.items()),
         plan(installed, gpus),
     ]
+
+
+def graders() -> list[Finding]:
+    """What some rewards and metrics need on top; a run that names none of those goes without."""
+    users: dict[str, set[str]] = {}
+    for kind, table in (("reward", REWARDS), ("metric", METRICS)):
+        for name in table:
+            for each in requires(find(kind, name, table)):
+                users.setdefault(each, set()).add(name)
+    return [_for_graders(name, sorted(names)) for name, names in sorted(users.items())]
+
+
+def _for_graders(name: str, users: Sequence[str]) -> Finding:
+    needed, wanted_by = REQUIREMENTS[name], f"for {', '.join(users)}"
+    if needed.is_there():
+        return Finding(name, "ok", wanted_by)
+    return Finding(name, "warning", f"not there: {needed.what}, {wanted_by}", needed.remedy)
 
 
 def plan(installed: Mapping[str, str | None], gpus: Gpus) -> Finding:

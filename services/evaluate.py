@@ -15,7 +15,6 @@ from rich.console import Console as Terminal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from contracts.errors import InputError, RunError
-from contracts.rollout import Lease
 from contracts.settings import build
 from services.console import Console
 from services.evaluation import Evaluation
@@ -96,11 +95,14 @@ def evaluate_model(settings: RunSettings, split: Split, console: Console) -> tup
     The same prompts and seeds as the evaluations in training.
     """
     from services import launch
-    from services.collecting import FailureBudget
+    from services.collecting import Collector, FailureBudget
     from services.evaluation import evaluate
+    from services.held_out import held_out_leases, policy_perplexity
     from services.interrupts import StopRequest
+    from services.post_processing import find_post_processor
 
     stop, failures = StopRequest(), FailureBudget(settings.reward_servers.max_failures)
+    post_process = find_post_processor(settings.evaluation.post_processor)
     with launch.cluster():
         console.note("starting the rollout workers and the reward servers")
         fleet = launch.start_fleet(settings, settings.model.path, lambda text: console.note(text, "warning"))
@@ -110,28 +112,14 @@ def evaluate_model(settings: RunSettings, split: Split, console: Console) -> tup
             leases = held_out_leases(settings, split)
             patience_s = settings.reward_servers.patience_s(part.label for part in settings.reward)
             fleet.wait_until_ready()
-            found = evaluate(split, leases, fleet, rewards, failures, console, stop.check, patience_s)
+            collector = Collector(fleet, rewards, failures, console, stop.check, patience_s)
+            found = evaluate(split, leases, collector, post_process, policy_perplexity(settings))
         finally:
             stop.restore()
             fleet.stop()
     if not found.rows:
         raise RunError(f"none of {len(leases)} texts could be scored")
     return found, failures.count
-
-
-def held_out_leases(settings: RunSettings, split: Split) -> list[Lease]:
-    """What an evaluation asks of the workers, the same every time."""
-    from services.leasing import PromptTokens, evaluation_leases
-    from services.preflight import prompts_of
-    from services.train import load_tokenizer
-
-    return evaluation_leases(
-        prompts_of(settings, split)[: settings.evaluation.num_prompts],
-        PromptTokens(load_tokenizer(settings), settings.rollout.max_prompt_tokens),
-        settings.sampling(evaluating=True),
-        samples=settings.evaluation.samples_per_prompt,
-        seed=settings.seed,
-    )
 
 
 class _Bars(Console):

@@ -1,14 +1,14 @@
 """Generations for held-out prompts, their rewards, and the metrics over all of them."""
 
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from contracts.clients import RewardClient, RolloutClient
 from contracts.rollout import Lease, Rollout
-from services.collecting import FailureBudget, as_sample, collect
-from services.console import Console
+from services.collecting import Collector, as_sample
+from services.policy_perplexity import PERPLEXITY, PolicyPerplexity
+from services.post_processing import PostProcess, PostProcessed
 from services.run_folder import SHORT_SPLITS
 
 
@@ -23,18 +23,26 @@ class Evaluation:
 def evaluate(
     split: str,
     leases: Sequence[Lease],
-    workers: RolloutClient,
-    rewards: RewardClient,
-    failures: FailureBudget,
-    console: Console,
-    check_stop: Callable[[], None],
-    reward_timeout_s: float,
+    collect: Collector,
+    post_process: PostProcess | None = None,
+    perplexity: PolicyPerplexity | None = None,
 ) -> Evaluation:
-    """Generate for every lease, score, and compute every metric on the whole split."""
-    found = collect(leases, workers, rewards, failures, console, check_stop, reward_timeout_s)
+    """Generate for every lease, score, and compute every metric on the whole split.
+
+    Rewards, metrics and predictions are those of the texts as `post_process` leaves them. `perplexity` is
+    that of the prompts' references, under the policy itself.
+    """
+    workers, rewards = collect.workers, collect.rewards
+    if post_process is not None:
+        collect = replace(collect, workers=PostProcessed(workers, post_process))
+    found = collect(leases)
     rollouts = sorted(found.rollouts, key=lambda rollout: rollout.lease_id)
     values = rewards.compute_metrics([as_sample(rollout) for rollout in rollouts]) if rollouts else {}
     metrics = reward_statistics(rollouts) | {key: value.corpus for key, value in values.items()}
+    if perplexity is not None:
+        prompts = {lease.prompt.id: lease.prompt for lease in leases}.values()
+        references = [text for prompt in prompts for text in prompt.references]
+        metrics[PERPLEXITY] = perplexity(references, workers)
     rows = []
     for index, rollout in enumerate(rollouts):
         row = prediction_row(split, rollout)

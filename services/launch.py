@@ -52,6 +52,9 @@ class RewardServers:
         patience_s = max(self.settings.for_label(part.label).timeout_s for part in self.metrics)
         return compute_metrics(self.metrics, samples, patience_s, self.settings.retries)
 
+    def cached(self) -> dict[str, float]:
+        return self.client.cached()
+
 
 @contextlib.contextmanager
 def cluster() -> Iterator[None]:

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from contracts.errors import InputError
 from contracts.rollout import Lease, Prompt, Sampling
-from services.prompt_order import PromptOrder
+from services.prompt_order import PromptOrder, scaled
 
 EVALUATION = 2**48  # evaluation leases count from here, so that they never touch the training order
 
@@ -25,14 +26,22 @@ class PromptTokens:
         if tokens:
             return tuple(tokens)
         # An empty prompt: a model still needs one token to start from.
-        start = self._tokenizer.bos_token_id
-        return (self._tokenizer.eos_token_id if start is None else start,)
+        for start in (self._tokenizer.bos_token_id, self._tokenizer.eos_token_id):
+            if start is not None:
+                return (start,)
+        raise InputError(
+            "an empty prompt needs a token to start from, and the tokenizer has neither a beginning nor "
+            "an end token; give every prompt a text, or set bos_token in tokenizer_config.json"
+        )
 
 
 class LeaseSource:
     """Hands out the training prompts, `group_size` leases each.
 
     Example: with a group size of 2, `lease(1)` gives leases 0 and 1, both of group 0 and one prompt.
+
+    Prompts are drawn in proportion to their weight to the power of `priority_scale`; 0 takes each once an
+    epoch.
     """
 
     def __init__(
@@ -43,10 +52,13 @@ class LeaseSource:
         *,
         group_size: int,
         seed: int,
+        priority_scale: float = 0.0,
     ) -> None:
         self._prompts, self._to_tokens, self._sampling = prompts, to_tokens, sampling
         self._group_size, self._seed = group_size, seed
-        self._order = PromptOrder(len(prompts), seed)
+        weights = [prompt.weight for prompt in prompts] if priority_scale else ()
+        self._weights = scaled(weights, priority_scale)
+        self._order = PromptOrder(len(prompts), seed, weights=self._weights)
         self._next_id = 0
 
     def lease(self, num_prompts: int) -> list[Lease]:
@@ -70,7 +82,7 @@ class LeaseSource:
         return {"order": self._order.state(), "next_id": self._next_id}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self._order = PromptOrder.from_state(state["order"])
+        self._order = PromptOrder.from_state(state["order"], self._weights)
         self._next_id = int(state["next_id"])
 
 

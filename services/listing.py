@@ -14,6 +14,7 @@ from contracts.errors import InputError, did_you_mean
 from contracts.settings import Settings
 from learner.algorithms import ALGORITHMS
 from reward_servers.metrics import METRICS
+from reward_servers.requirements import missing, requires
 from reward_servers.rewards import REWARDS
 from services.tasks import TASKS
 
@@ -53,6 +54,8 @@ def blocks(kind: str) -> list[dict[str, Any]]:
 
     Example of one: `{"name": "rouge", "description": "ROUGE F1 …", "options": {"rouge_type":
     {"type": "'rouge1' | 'rouge2' | …", "default": "rougeL"}}}`. An option that must be given has no default.
+    What needs more than Whetstone brings has `requires`, a list of names, and `missing`, those of them that
+    are not there with the command that mends each.
     """
     if kind == "environments":
         return [{"name": name, "description": what, "options": {}} for name, what in ENVIRONMENTS.items()]
@@ -80,7 +83,11 @@ def options_of(found: type[Settings], owner: Any = None, prefix: str = "") -> di
 def _block(name: str, found: type) -> dict[str, Any]:
     text = sys.modules[found.__module__].__doc__ or found.__doc__ or ""
     options = options_of(found) if issubclass(found, Settings) else {}
-    return {"name": name, "description": text.strip().split("\n")[0], "options": options}
+    block = {"name": name, "description": text.strip().split("\n")[0], "options": options}
+    if needed := requires(found):
+        block["requires"] = list(needed)
+        block["missing"] = {each.name: each.remedy for each in missing(needed)}
+    return block
 
 
 def _type_of(field: FieldInfo) -> str:
@@ -120,6 +127,9 @@ def _print_blocks(found: list[dict[str, Any]], key: str) -> None:
     console = Console(highlight=False)
     for block in found:
         console.print(f"[bold]{escape(block['name'])}[/bold]: {escape(block['description'])}")
+        for name in block.get("requires", ()):
+            remedy = block["missing"].get(name)
+            console.print(f"  needs {name}: " + (f"missing; {escape(remedy)}" if remedy else "is there"))
         table = Table.grid(padding=(0, 2, 0, 0))
         for name, option in block["options"].items():
             default = json.dumps(option["default"]) if "default" in option else "required"

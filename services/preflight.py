@@ -4,17 +4,17 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
-from contracts.components import find
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 from learner.algorithms.base import Algorithm
-from reward_servers.metrics import METRICS
-from reward_servers.rewards import REWARDS
+from reward_servers.server import check_at_hand, has_reference, needs_meta, needs_references, shown_keys
+from reward_servers.settings import Part
 from services.memory import check_memory
 from services.model_files import ModelFiles, read_model
 from services.settings import RunSettings
 from services.tasks.base import SPLITS, ReadsAhead, Split
 
+VLLM_HOTTEST = 2.0  # the highest temperature that vLLM accepts
 PROMPTS_AT_ONCE = 1000  # tokenized together
 
 
@@ -32,6 +32,9 @@ def check(settings: RunSettings, *, training: bool = True) -> None:
         InputError: model, tokenizer, data, memory or a combination of settings is wrong.
     """
     _check_algorithm(settings)
+    _check_behavior(settings)
+    check_at_hand("reward", settings.reward)
+    check_at_hand("metric", settings.metrics)
     model = read_model(settings.model)
     _check_family(settings, model)
     room = _room_for_prompts(settings, model)
@@ -102,6 +105,28 @@ def _room_for_prompts(settings: RunSettings, model: ModelFiles) -> int | None:
     return room
 
 
+def _check_behavior(settings: RunSettings) -> None:
+    """Importance weights correct for how likely a drawn token was, and never for one that can't be drawn."""
+    if settings.learner.behavior != "importance":
+        return
+    sampling = settings.sampling()
+    cuts = [
+        name
+        for name, cut in (
+            ("rollout.top_k", sampling.top_k > 0),
+            ("rollout.top_p", sampling.top_p < 1),
+            ("rollout.min_tokens", sampling.min_tokens > 0),
+            ("algorithm.name=nlpo", sampling.masked),
+        )
+        if cut
+    ]
+    if cuts:
+        raise InputError(
+            f"learner.behavior=importance corrects for a temperature only, and {', '.join(cuts)} leaves "
+            f"tokens that are never drawn; expected learner.behavior=exact"
+        )
+
+
 def _check_family(settings: RunSettings, model: ModelFiles) -> None:
     """What only some kinds of model can do."""
     beams, engine = settings.evaluation.num_beams, settings.rollout.engine
@@ -110,8 +135,18 @@ def _check_family(settings: RunSettings, model: ModelFiles) -> None:
             f"evaluation.num_beams={beams}: beam search is the transformers engine's, and "
             f"rollout.engine={engine} may be vLLM; expected rollout.engine=transformers"
         )
+    hottest = max(settings.sampling().temperature, settings.sampling(evaluating=True).temperature)
+    if hottest > VLLM_HOTTEST and engine != "transformers" and not model.is_encoder_decoder:
+        raise InputError(
+            f"temperature={hottest:g}: vLLM takes at most {VLLM_HOTTEST:g}, and rollout.engine={engine} may "
+            f"be vLLM; expected a lower temperature, or rollout.engine=transformers"
+        )
     if not model.is_encoder_decoder:
         return
+    if settings.evaluation.perplexity_stride is not None:
+        raise InputError(
+            "evaluation.perplexity_stride: an encoder-decoder has no likelihood of a text alone; leave it out"
+        )
     where = f"model.path={settings.model.path} is an encoder-decoder ({model.config.get('model_type')})"
     if settings.rollout.engine == "vllm":
         raise InputError(f"{where}, which vLLM can't run; expected rollout.engine=auto or transformers")
@@ -125,6 +160,7 @@ def _check_prompts(
     settings: RunSettings, prompts: Sequence[Prompt], count: CountsTokens, room: int | None
 ) -> None:
     _check_references(settings, prompts)
+    _check_meta(settings, prompts)
     cut_to = settings.rollout.max_prompt_tokens
     for prompt, length in _with_lengths(prompts, count):
         if room is not None and min(length, cut_to or length) > room:
@@ -137,21 +173,53 @@ def _check_prompts(
 
 def _check_references(settings: RunSettings, prompts: Sequence[Prompt]) -> None:
     """Graders that compare with references need some."""
-    lacking = next((prompt for prompt in prompts if not prompt.references), None)
+    lacking = next((prompt for prompt in prompts if not has_reference(prompt.references)), None)
     if lacking is None:
         return
+    given = "only empty ones" if lacking.references else "none"
+    remedy = (
+        "Leave it out of the data"
+        if lacking.references
+        else "The task prompts takes them from a column of yours: task.references_column="
+    )
+    if settings.evaluation.perplexity_stride is not None:
+        raise InputError(
+            f"evaluation.perplexity_stride asks for the references' perplexity, and prompt {lacking.id} has "
+            f"{given}. {remedy}"
+        )
     if getattr(settings.algorithm, "needs_references", False):
         raise InputError(
             f"algorithm={settings.algorithm_name} learns to write references, and prompt {lacking.id} has "
-            f"none. The task prompts takes them from a column of yours: task.references_column="
+            f"{given}. {remedy}"
         )
-    for key, parts, table in (("reward", settings.reward, REWARDS), ("metrics", settings.metrics, METRICS)):
-        for part in parts:
-            if getattr(find(key, part.name, table), "needs_references", False):
+    for key, kind, part in _graders(settings):
+        if needs_references(kind, part):
+            raise InputError(
+                f"{key}={part.name} compares with references, and prompt {lacking.id} has {given}. {remedy}"
+            )
+
+
+def _check_meta(settings: RunSettings, prompts: Sequence[Prompt]) -> None:
+    """Graders that read a prompt's meta data find it there."""
+    needs = [
+        (key, part, needed) for key, kind, part in _graders(settings) if (needed := needs_meta(kind, part))
+    ]
+    if not needs:
+        return
+    for prompt in prompts:
+        for key, part, needed in needs:
+            missing = [name for name in needed if prompt.meta.get(name) is None]
+            if missing:
                 raise InputError(
-                    f"{key}={part.name} compares with references, and prompt {lacking.id} has none. The task "
-                    f"prompts takes them from a column of yours: task.references_column="
+                    f"{key}={part.name} needs meta data {', '.join(missing)}, and task={settings.task_name} "
+                    f"gives: {shown_keys(prompt.meta)} (prompt {prompt.id}). Choose another for this task"
                 )
+
+
+def _graders(settings: RunSettings) -> list[tuple[str, str, Part]]:
+    """Each one's key in the configuration, its kind, and the part itself."""
+    rewards = [("reward", "reward", part) for part in settings.reward]
+    return rewards + [("metrics", "metric", part) for part in settings.metrics]
 
 
 def _with_lengths(prompts: Sequence[Prompt], count: CountsTokens) -> Iterable[tuple[Prompt, int]]:

@@ -1,14 +1,17 @@
 """In which order prompts are trained on: endless, seeded, and resumable at any point."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+
+from contracts.errors import InputError
 
 
 class PromptOrder:
     """Epoch e goes through all prompts in a permutation drawn from (seed, e) alone.
 
-    So the place in the order is one number, and a resumed run gives exactly the rest.
+    So the place in the order is one number, and a resumed run gives exactly the rest. With weights, an
+    epoch is as many independent draws instead, with replacement and in proportion to the weights.
 
     Example:
 
@@ -18,20 +21,25 @@ class PromptOrder:
         True
         >>> PromptOrder(prompts_count=3, seed=7, start=3).next(3) == second
         True
+        >>> PromptOrder(prompts_count=3, seed=7, weights=[0, 1, 0]).next(3)
+        [1, 1, 1]
     """
 
-    def __init__(self, prompts_count: int, seed: int, start: int = 0) -> None:
+    def __init__(
+        self, prompts_count: int, seed: int, start: int = 0, weights: Sequence[float] | None = None
+    ) -> None:
         if prompts_count < 1:
             raise ValueError(f"an order needs at least one prompt, got {prompts_count}")
         self._count = prompts_count
         self._seed = seed
         self._position = start
         self._epoch = -1
-        self._permutation: list[int] = []
+        self._indices: list[int] = []  # of the epoch
+        self._probabilities = None if weights is None else _probabilities(weights, prompts_count)
 
     @classmethod
-    def from_state(cls, state: Mapping[str, int]) -> "PromptOrder":
-        return cls(state["prompts_count"], state["seed"], state["position"])
+    def from_state(cls, state: Mapping[str, int], weights: Sequence[float] | None = None) -> "PromptOrder":
+        return cls(state["prompts_count"], state["seed"], state["position"], weights)
 
     def state(self) -> dict[str, int]:
         return {"prompts_count": self._count, "seed": self._seed, "position": self._position}
@@ -44,7 +52,47 @@ class PromptOrder:
         epoch, offset = divmod(self._position, self._count)
         if epoch != self._epoch:
             generator = np.random.default_rng(np.random.SeedSequence((self._seed, epoch)))
-            self._permutation = generator.permutation(self._count).tolist()
+            if self._probabilities is None:
+                indices = generator.permutation(self._count)
+            else:
+                indices = generator.choice(self._count, size=self._count, p=self._probabilities)
+            self._indices = indices.tolist()
             self._epoch = epoch
         self._position += 1
-        return self._permutation[offset]
+        return self._indices[offset]
+
+
+def scaled(weights: Sequence[float], scale: float) -> list[float] | None:
+    """Each weight to the power of `scale`, as RL4LMs' sampler has it; None, every prompt alike, for 0.
+
+    >>> scaled([1, 4], 0.5)
+    [1.0, 2.0]
+
+    Raises:
+        InputError: a weight is no number of at least 0.
+    """
+    if scale == 0:
+        return None
+    for index, weight in enumerate(weights):
+        if not 0 <= weight < np.inf:
+            raise InputError(
+                f"rollout.priority_scale={scale}: the weight of prompt {index} is {weight}; expected a "
+                f"number of at least 0"
+            )
+    with np.errstate(over="ignore"):  # is refused where it is used
+        found: list[float] = (np.asarray(weights, dtype=np.float64) ** scale).tolist()
+    return found
+
+
+def _probabilities(weights: Sequence[float], count: int) -> np.ndarray:
+    if len(weights) != count:
+        raise ValueError(f"expected a weight for each of {count} prompts, got {len(weights)}")
+    whole = np.asarray(weights, dtype=np.float64)
+    largest = whole.max()
+    if not largest > 0 or not np.isfinite(largest):
+        raise InputError(
+            "rollout.priority_scale: no prompt has a weight above 0, or one is beyond all numbers; "
+            "rollout.priority_scale=0 takes every prompt alike"
+        )
+    whole = whole / largest  # so that no sum overflows
+    return whole / whole.sum()

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,15 @@ from contracts.scores import MetricValue, Sample
 from reward_servers.local import LocalRewardClient
 from reward_servers.metrics import METRICS
 from reward_servers.rewards import REWARDS
-from reward_servers.server import MetricServer, check_parts, needs_references
+from reward_servers.server import (
+    MetricServer,
+    check_at_hand,
+    check_parts,
+    has_reference,
+    needs_meta,
+    needs_references,
+    shown_keys,
+)
 from reward_servers.settings import Part, parts
 
 
@@ -25,17 +34,32 @@ def run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     kind, part = _part(arguments.name, _options(arguments.option), arguments.reward)
     samples = read_samples(Path(arguments.predictions), arguments.references and Path(arguments.references))
-    if needs_references(kind, part) and not all(sample.references for sample in samples):
-        raise InputError(
-            f"{kind} {part.label} compares with references: give --references FILE, "
-            'a line {"references": ["…"]} for each prediction, none of them empty'
-        )
+    _check_needs(kind, part, samples)
     values = _metric_values(part, samples) if kind == "metric" else _reward_values(part, samples)
     if arguments.json:
         print(json.dumps({key: {"corpus": v.corpus, "rows": v.rows} for key, v in values.items()}))
     else:
         _print_table(values)
     return 0
+
+
+def _check_needs(kind: str, part: Part, samples: Sequence[Sample]) -> None:
+    """What the component compares with is there for every sample."""
+    needed = needs_meta(kind, part)
+    for number, sample in enumerate(samples, start=1):
+        if needs_references(kind, part) and not has_reference(sample.references):
+            given = "only empty ones" if sample.references else "none"
+            raise InputError(
+                f"{kind} {part.label} compares with references, and sample {number} has {given}: give "
+                '--references FILE, a line {"references": ["…"]} for each prediction, none of them empty'
+            )
+        missing = [key for key in needed if sample.meta.get(key) is None]
+        if missing:
+            raise InputError(
+                f"{kind} {part.label} needs meta data {', '.join(missing)}, and sample {number} has: "
+                f"{shown_keys(sample.meta)}. Give it in the prediction's line: "
+                f'"meta": {{"{missing[0]}": …}}'
+            )
 
 
 def read_samples(predictions: Path, references: Path | None) -> list[Sample]:
@@ -115,6 +139,7 @@ def _part(name: str, options: Mapping[str, Any], as_reward: bool) -> tuple[str, 
     kind = "metric" if is_metric and not as_reward else "reward"
     (part,) = parts({"name": name, "options": dict(options)}, where=kind)
     check_parts(kind, [part])
+    check_at_hand(kind, [part])
     return kind, part
 
 
@@ -134,15 +159,27 @@ def _reward_values(part: Part, samples: Sequence[Sample]) -> dict[str, MetricVal
 
 
 def _json_lines(path: Path, required: str) -> list[dict[str, Any]]:
-    try:
-        # splitlines() would also split inside texts, at U+2028
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: can't be read as text: {error}") from None
+    # splitlines() would also split inside texts, at U+2028
+    lines = _text_of(path).split("\n")
     rows = [_row(path, number, line, required) for number, line in enumerate(lines, start=1) if line.strip()]
     if not rows:
         raise InputError(f'{path}: is empty; expected lines such as {{"{required}": …}}')
     return rows
+
+
+def _text_of(path: Path) -> str:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: can't be read: {error.strerror}") from None
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"{path}, line {line}: is no UTF-8 (byte 0x{content[error.start]:02x}). If it is Latin-1, "
+            f"`iconv -f latin1 -t utf-8 {path.name}` converts it"
+        ) from None
 
 
 def _row(path: Path, number: int, line: str, required: str) -> dict[str, Any]:
@@ -174,11 +211,12 @@ def _print_table(values: Mapping[str, MetricValue]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("", "all samples", "lowest", "highest", "samples")
+    table = Table("", "all samples", "std", "lowest", "highest", "samples")
     for column in table.columns[1:]:
         column.justify = "right"
     for key, value in values.items():
         rows = value.rows
-        spread = (f"{min(rows):.4f}", f"{max(rows):.4f}", str(len(rows))) if rows else ("", "", "")
+        measured = (statistics.pstdev(rows), min(rows), max(rows)) if rows else ()
+        spread = [*(f"{number:.4f}" for number in measured), str(len(rows))] if rows else []
         table.add_row(key, f"{value.corpus:.4f}", *spread)
     Console().print(table)

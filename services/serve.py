@@ -5,12 +5,14 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
+import yaml
+
 from contracts.components import find
 from contracts.errors import InputError, did_you_mean
 from contracts.settings import build
 from reward_servers.metrics import METRICS
 from reward_servers.rewards import REWARDS
-from reward_servers.server import check_parts
+from reward_servers.server import check_at_hand, check_parts, is_ready
 from reward_servers.settings import Part, RewardServersSettings, parts
 
 
@@ -21,13 +23,14 @@ def run(argv: Sequence[str]) -> int:
         InputError: an unknown name or setting, or a port that is taken; before anything is started.
     """
     arguments = _parser().parse_args(argv)
-    names = [word for word in arguments.words if "=" not in word]
-    overrides = [word for word in arguments.words if "=" in word]
+    names = [word for word in arguments.words if word.startswith("{") or "=" not in word]
+    overrides = [word for word in arguments.words if word not in names]
     rewards, metrics = chosen(names)
     settings = settings_from(overrides, arguments.host, arguments.port)
     settings.check_labels([part.label for part in (*rewards, *metrics)])
-    check_parts("reward", rewards)
-    check_parts("metric", metrics)
+    for kind, found in (("reward", rewards), ("metric", metrics)):
+        check_parts(kind, found)
+        check_at_hand(kind, found)
     _check_port(settings)
 
     print(f"Starting {len(rewards)} rewards and {len(metrics)} metrics …", flush=True)
@@ -38,10 +41,19 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def chosen(names: Sequence[str]) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
-    """The rewards and the metrics of these names (one name may be both); without names, all built-ins."""
-    rewards, metrics = [], []
-    for name in names or sorted(REWARDS.keys() | METRICS.keys()):
+def chosen(words: Sequence[str]) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+    """The rewards and metrics of these names, or mappings with a name and options; what is both is both.
+
+    Without any: the built-ins that need no option, no model and nothing that is not there.
+    """
+    rewards: list[Any] = []
+    metrics: list[Any] = []
+    if not words:
+        rewards = [name for name in sorted(REWARDS) if is_ready("reward", name)]
+        metrics = [name for name in sorted(METRICS) if is_ready("metric", name)]
+    for word in words:
+        entry = _mapping(word) if word.startswith("{") else {"name": word}
+        name = str(entry.get("name"))
         is_reward, is_metric = name in REWARDS, name in METRICS
         if ":" in name:
             found = find("reward", name, {})
@@ -50,9 +62,21 @@ def chosen(names: Sequence[str]) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
         if not is_reward and not is_metric:
             near = did_you_mean(name, REWARDS.keys() | METRICS.keys())
             raise InputError(f"{name}: no such reward or metric{near}")
-        rewards += [name] if is_reward else []
-        metrics += [name] if is_metric else []
+        rewards += [entry] if is_reward else []
+        metrics += [entry] if is_metric else []
     return parts(rewards, "reward"), parts(metrics, "metric")
+
+
+def _mapping(word: str) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(word)
+    except yaml.YAMLError as error:
+        raise InputError(f"{word}: not YAML: {str(error).splitlines()[0]}") from None
+    if not isinstance(found, dict) or "name" not in found:
+        raise InputError(
+            f"{word}: expected a mapping with a name, such as '{{name: learned_reward, model: FOLDER}}'"
+        )
+    return found
 
 
 def settings_from(overrides: Sequence[str], host: str | None, port: int | None) -> RewardServersSettings:

@@ -20,6 +20,7 @@ from reward_servers.rewards import REWARDS
 from reward_servers.server import check_parts
 from reward_servers.settings import Part, RewardServersSettings, ServerSettings, parts
 from rollout_workers.settings import RolloutSettings
+from services.post_processing import find_post_processor
 from services.tasks import TASKS
 from services.tasks.base import METHODS as TASK_METHODS
 from services.tasks.base import Task
@@ -41,6 +42,15 @@ class EvaluationSettings(Settings):
     top_p: float | None = Field(default=None, gt=0, le=1)
     num_beams: int = Field(default=1, ge=1)  # more than one: beam search, with temperature=0
     masked: bool = False  # NLPO: sample within the mask, as rollouts do; the exported model has none
+    post_processor: str | None = None  # what is done to a text before it is judged; None: nothing
+    # Perplexity of the references under the policy, in windows so many tokens apart; None: not computed
+    perplexity_stride: int | None = Field(default=None, ge=1)
+
+    @field_validator("post_processor")
+    @classmethod
+    def _known(cls, name: str | None) -> str | None:
+        find_post_processor(name)
+        return name
 
 
 def _component(value: Any, info: ValidationInfo) -> Any:

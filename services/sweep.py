@@ -47,7 +47,7 @@ def run(argv: list[str]) -> int:
     planned = jobs(argv)
     for job in planned:
         preflight.check(run_settings(list(job.overrides)))
-    codes = [_start(job, number, len(planned)) for number, job in enumerate(planned, start=1)]
+    codes = [start(job, number, len(planned)) for number, job in enumerate(planned, start=1)]
     _print_table(planned, codes)
     return next((code for code in codes if code != 0), 0)
 
@@ -101,7 +101,8 @@ def _job(overrides: list[str], swept: list[str]) -> Job:
     return Job((*others, f'run_name="{run_name}"'), run_name, Path(settings.output_dir) / run_name)
 
 
-def _start(job: Job, number: int, total: int) -> int:
+def start(job: Job, number: int, total: int) -> int:
+    """Run the job in a process of its own and wait for it: its exit code."""
     print(f"run {number} of {total}: {' '.join(job.overrides)}", flush=True)
     process = subprocess.Popen([sys.executable, "-m", "services.cli", "train", *job.overrides])
     with _handing_on_termination(process):

@@ -101,7 +101,7 @@ def controller(
 ) -> "Controller":
     """The loop over these clients, with the task's prompts."""
     from services.controller import Controller
-    from services.evaluate import held_out_leases
+    from services.held_out import held_out_leases, policy_perplexity
     from services.leasing import LeaseSource, PromptTokens
     from services.preflight import prompts_of
 
@@ -113,6 +113,7 @@ def controller(
         settings.sampling(),
         group_size=settings.group_size,
         seed=settings.seed,
+        priority_scale=settings.rollout.priority_scale,
     )
 
     held_out: dict[str, list[Lease]] = {
@@ -129,6 +130,7 @@ def controller(
         console=console,
         stop=stop,
         demonstrate=None if settings.algorithm.online else _demonstrations(settings, tokenizer),
+        perplexity=policy_perplexity(settings),
     )
 
 

@@ -33,6 +33,9 @@ class FakeWorkers:
             yield []
             yield [rollout_of(lease, self.version)]
 
+    def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+        return [tuple(-token / 4 for token in text[1:]) for text in texts]
+
     def load_weights(self, weights: PublishedWeights) -> None:
         self.version = weights.manifest.version
         self.calls.append(("load_weights", self.version))
@@ -52,6 +55,9 @@ class FakeRewards:
     def compute_metrics(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
         rows = tuple(float(len(sample.text)) for sample in samples)
         return {"length/mean": MetricValue(sum(rows) / len(rows), rows), "corpus/only": MetricValue(0.5)}
+
+    def cached(self) -> dict[str, float]:
+        return {"number": 0.25}
 
     def _score(self, text: str) -> Score:
         if self.fails(text):

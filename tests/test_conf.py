@@ -33,11 +33,6 @@ def test_each_component_has_its_file_and_each_file_its_component(group: str, tab
         assert isinstance(run_settings([f"{group}={name}", MODEL, *extra]), RunSettings)
 
 
-@pytest.mark.parametrize("name", choices_of("experiment"))
-def test_every_experiment_is_a_valid_run(name: str) -> None:
-    assert isinstance(run_settings([f"experiment={name}", MODEL]), RunSettings)
-
-
 @pytest.mark.parametrize("name", choices_of("cluster"))
 def test_every_cluster_is_a_valid_run(name: str) -> None:
     assert isinstance(run_settings([f"cluster={name}", MODEL]), RunSettings)

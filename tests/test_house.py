@@ -127,7 +127,7 @@ def test_the_readmes_training_commands_are_accepted(monkeypatch: pytest.MonkeyPa
     (tmp_path / "my_rewards.py").write_text(reward)
     monkeypatch.syspath_prepend(str(tmp_path))
     text = "\n".join(blocks("")).replace("\\\n", " ")
-    commands = [line.partition("  #")[0] for line in text.splitlines() if line.startswith("whetstone train")]
+    commands = [line.partition("  #")[0] for line in text.splitlines() if line.startswith("whetstone train ")]
     assert len(commands) == 5
     for command in commands:
         words = shlex.split(command)[2:]

@@ -1,15 +1,19 @@
 """ROUGE F1 of the text against its references, with stemming (0 to 1)."""
 
-from collections.abc import Sequence
-from functools import cache
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Any, ClassVar, Literal
 
-from contracts.errors import InputError
 from contracts.scores import Sample
 from contracts.settings import Settings
+from reward_servers.text.alignment import common_length, common_positions
+from reward_servers.text.references import references_of
+from reward_servers.text.words import stem
 
 RougeType = Literal["rouge1", "rouge2", "rougeL", "rougeLsum"]
 References = Literal["first", "best"]
+Words = Sequence[str]
 
 
 class Rouge(Settings):
@@ -33,15 +37,102 @@ def rouge_f1(sample: Sample, rouge_types: tuple[RougeType, ...], references: Ref
     Raises:
         InputError: the sample has no reference.
     """
-    if not sample.references:
-        raise InputError("rouge compares with references, and this sample has none")
-    targets = sample.references[:1] if references == "first" else sample.references
-    found = _scorer(rouge_types).score_multi(targets, sample.text)
-    return {rouge_type: float(found[rouge_type].fmeasure) for rouge_type in rouge_types}
+    targets = references_of(sample, "rouge")
+    targets = targets[:1] if references == "first" else targets
+    found = [rouge_of_pair(target, sample.text, rouge_types) for target in targets]
+    return {rouge_type: max(pair[rouge_type] for pair in found) for rouge_type in rouge_types}
+
+
+def rouge_of_pair(target: str, text: str, rouge_types: tuple[RougeType, ...]) -> dict[str, float]:
+    """F1 by kind of ROUGE, the same as rouge-score's.
+
+    n-grams are counted by that package; its subsequences take minutes and gigabytes for long texts, so
+    they are found here.
+    """
+    ngrams = tuple(kind for kind in rouge_types if kind in ("rouge1", "rouge2"))
+    found = {kind: score.fmeasure for kind, score in _scorer(ngrams).score(target, text).items()}
+    if "rougeL" in rouge_types:
+        left, right = rouge_words(target), rouge_words(text)
+        found["rougeL"] = f1(common_length(left, right), len(right), len(left))
+    if "rougeLsum" in rouge_types:
+        left_lines = [rouge_words(line) for line in target.split("\n")]
+        right_lines = [rouge_words(line) for line in text.split("\n")]
+        found["rougeLsum"] = f1(
+            num_summary_hits(left_lines, right_lines), sum(map(len, right_lines)), sum(map(len, left_lines))
+        )
+    return {kind: float(value) for kind, value in found.items()}
+
+
+def num_summary_hits(target: Sequence[Words], text: Sequence[Words]) -> int:
+    """Words of the target's sentences that lie in a common subsequence with any sentence of the text.
+
+    A word counts at most as often as the text has it. Section 3.2 of Lin (2004), as ROUGE-1.5.5 counts it.
+    """
+    left = Counter(word for sentence in text for word in sentence)
+    holders: dict[str, list[tuple[str, ...]]] = {}  # the different sentences of the text by word
+    for other in dict.fromkeys(map(tuple, text)):
+        for word in set(other):
+            holders.setdefault(word, []).append(other)
+    hits = 0
+    for sentence in target:
+        for place in sorted(_union(sentence, holders)):
+            if left[sentence[place]] > 0:
+                left[sentence[place]] -= 1
+                hits += 1
+    return hits
+
+
+def _union(sentence: Words, holders: Mapping[str, Sequence[tuple[str, ...]]]) -> set[int]:
+    """Where the sentence has words in common with any other one, in order.
+
+    A place needs to be looked for only in sentences that hold its word, and only until it is found.
+    """
+    union: set[int] = set()
+    tried: set[tuple[str, ...]] = set()
+    for place, word in enumerate(sentence):
+        for other in holders.get(word, ()):
+            if place in union:
+                break
+            if other not in tried:
+                tried.add(other)
+                union.update(common_positions(sentence, other))
+    return union
+
+
+def f1(hits: float, num_text: float, num_target: float) -> float:
+    """Harmonic mean of precision and recall.
+
+    >>> f1(2, num_text=4, num_target=3)  # 2 · (1/2 · 2/3) / (1/2 + 2/3)
+    0.5714285714285715
+    """
+    if not hits:
+        return 0.0
+    precision, recall = hits / num_text, hits / num_target
+    return 2 * precision * recall / (precision + recall)
+
+
+@lru_cache(maxsize=1024)
+def rouge_words(text: str) -> tuple[str, ...]:
+    """rouge-score's words: letters a to z and digits, those of more than three stemmed."""
+    from rouge_score.tokenize import tokenize  # brings NLTK along: 1 s
+
+    return tuple(tokenize(text, _Stems))
+
+
+class _Stems:
+    """What rouge-score takes for a stemmer, with a memory."""
+
+    stem = staticmethod(stem)
+
+
+class _Words:
+    """What rouge-score takes for a tokenizer, with a memory."""
+
+    tokenize = staticmethod(rouge_words)
 
 
 @cache
 def _scorer(rouge_types: tuple[RougeType, ...]) -> Any:
-    from rouge_score.rouge_scorer import RougeScorer  # brings NLTK along: 1 s
+    from rouge_score.rouge_scorer import RougeScorer
 
-    return RougeScorer(list(rouge_types), use_stemmer=True)
+    return RougeScorer(list(rouge_types), tokenizer=_Words)

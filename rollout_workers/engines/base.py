@@ -1,13 +1,13 @@
 """What a generation engine is to a worker: something that is stepped."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from contracts.rollout import FinishReason, Sampling
-from contracts.weights import Probe, WeightManifest
+from contracts.weights import WeightManifest
 
 Arrays = Mapping[str, "np.ndarray[tuple[int, ...], np.dtype[np.generic]]"]
 
@@ -67,6 +67,6 @@ class Engine(Protocol):
         """Replace the mask model's weights with those of version `manifest.mask_version` (NLPO)."""
         ...
 
-    def score(self, probe: Probe) -> tuple[float, ...]:
-        """Log-probabilities of the probe's tokens after the first, by the weights as they are now."""
+    def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+        """Log-probabilities of each text's tokens after the first, by the weights as they are now."""
         ...

@@ -14,7 +14,7 @@ import torch
 from contracts.errors import InputError
 from contracts.rollout import MaskRule, Sampling
 from contracts.vocabulary import end_tokens
-from contracts.weights import Probe, WeightManifest
+from contracts.weights import WeightManifest
 from rollout_workers.engines.base import Arrays, Generation, Request
 from rollout_workers.engines.beam_search import BeamBatch
 from rollout_workers.engines.decoding import begin, check_cache, start_token, try_out
@@ -101,10 +101,13 @@ class TransformersEngine:
         self.mask_version = manifest.mask_version
 
     @torch.inference_mode()
-    def score(self, probe: Probe) -> tuple[float, ...]:
-        tokens = torch.tensor([probe.tokens], device=self._lm.device)
+    def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+        return [self._score(text) for text in texts]
+
+    def _score(self, text: tuple[int, ...]) -> tuple[float, ...]:
+        tokens = torch.tensor([text], device=self._lm.device)
         if self._lm.config.is_encoder_decoder:
-            # The probe is both: the prompt, and but for its first token the response.
+            # The text is both: the prompt, and but for its first token the response.
             start = torch.full_like(tokens[:, :1], start_token(self._lm))
             read = {"input_ids": tokens, "decoder_input_ids": torch.cat([start, tokens[:, 1:-1]], dim=-1)}
         else:

@@ -5,6 +5,7 @@ with a process of its own, and the model can be reached for loading weights.
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 
 from contracts.errors import InputError, RunError
 from contracts.rollout import FinishReason, MaskRule, Sampling
-from contracts.weights import Probe, WeightManifest
+from contracts.weights import WeightManifest
 from rollout_workers.engines.base import Arrays, Generation, Request
 from rollout_workers.engines.dtypes import engine_dtype
 from rollout_workers.engines.mask_processor import MASKED
@@ -21,7 +22,7 @@ from rollout_workers.engines.sampling import with_special_tokens
 from rollout_workers.engines.tensors import as_tensor
 from rollout_workers.settings import RolloutSettings
 
-PROBE_ID = "probe"
+SCORED = "scored-"  # the ids of requests that are scored and not generated
 
 
 @dataclass(slots=True)
@@ -125,20 +126,27 @@ class VLLMEngine:
         self._reload(self._model.mask, manifest, arrays)
         self.mask_version = manifest.mask_version
 
-    def score(self, probe: Probe) -> tuple[float, ...]:
+    def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
         from vllm import SamplingParams
 
         parameters = SamplingParams(max_tokens=1, prompt_logprobs=0, temperature=0.0, detokenize=False)
-        self._engine.add_request(PROBE_ID, {"prompt_token_ids": list(probe.tokens)}, parameters)
-        while self._engine.has_unfinished_requests():
-            finished = {output.request_id: output for output in self._engine.step() if output.finished}
-            own = finished.pop(PROBE_ID, None)
-            # Other requests go on while the probe is scored; what they finish is handed out later.
-            self._stashed += [self._generation(output) for output in finished.values()]
-            if own:
-                scored = zip(own.prompt_logprobs[1:], probe.tokens[1:], strict=True)
-                return tuple(entry[token].logprob for entry, token in scored)
-        raise RunError("the engine finished its probe without an output")
+        waiting = {f"{SCORED}{index}": index for index in range(len(texts))}
+        for key, index in waiting.items():
+            self._engine.add_request(key, {"prompt_token_ids": list(texts[index])}, parameters)
+        found: dict[int, tuple[float, ...]] = {}
+        while len(found) < len(texts):
+            if not self._engine.has_unfinished_requests():
+                raise RunError(f"the engine scored {len(found)} of {len(texts)} texts and stopped")
+            for output in self._engine.step():
+                if not output.finished:
+                    continue
+                if output.request_id in waiting:
+                    index = waiting[output.request_id]
+                    scored = zip(output.prompt_logprobs[1:], texts[index][1:], strict=True)
+                    found[index] = tuple(entry[token].logprob for entry, token in scored)
+                else:  # other requests go on meanwhile; what they finish is handed out later
+                    self._stashed.append(self._generation(output))
+        return [found[index] for index in range(len(texts))]
 
     def _reload(self, model: torch.nn.Module, manifest: WeightManifest, arrays: Arrays) -> None:
         """Replace the weights of the engine's model, or of one half of a twin, in place."""

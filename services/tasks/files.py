@@ -15,27 +15,36 @@ from typing import Any
 from contracts.errors import InputError, did_you_mean
 from services.hub import use_cache_if_unreachable
 from services.tasks.base import SPLITS, Split
-from services.tasks.rows import FORMATS, check_columns, read_checked
+from services.tasks.rows import FORMATS, Check, check_columns, read_checked
 
 DataFiles = str | dict[str, str]
 CUT_OUT_OF_TEN: dict[Split, int] = {"validation": 8, "test": 9}
+PARQUET_COPY = (
+    "task.revision=refs/convert/parquet"  # of a data set that is a script; its only subset is "default"
+)
 ROWS_READ_AHEAD = 20_000  # with nothing heavy imported, to refuse what is wrong in them at once
 
 
-def from_files(data_files: DataFiles, split: Split, columns: Sequence[str]) -> Any:
-    """One split of the files as a `datasets.Dataset` that has `columns`, the first of them with texts.
+def from_files(
+    data_files: DataFiles, split: Split, columns: Sequence[str], check: Check | None = None
+) -> Any:
+    """One split of the files as a `datasets.Dataset` that has `columns`.
+
+    `check` refuses rows, as far as they are read here; None: the first of the columns holds texts.
 
     Raises:
         InputError: a file is missing, empty, of an unknown kind, not JSON at some line, or lacks a column.
     """
     files, path = _file_for(data_files, split)
-    read_checked(path, columns, ROWS_READ_AHEAD)
-    rows = _read(path, columns)
+    read_checked(path, columns, ROWS_READ_AHEAD, check)
+    rows = _read(path, columns, check)
     check_columns(rows.column_names, columns, f"task.data_files: {path}")
     return rows.select(kept_rows(len(rows), split, files, f"task.data_files={path}"))
 
 
-def read_ahead(data_files: DataFiles | None, split: Split, columns: Sequence[str]) -> list[dict[str, Any]]:
+def read_ahead(
+    data_files: DataFiles | None, split: Split, columns: Sequence[str], check: Check | None = None
+) -> list[dict[str, Any]]:
     """The first rows of a split, as far as they can be had without `datasets`, whose import takes seconds.
 
     They are the first that `from_files` gives; none of Parquet.
@@ -46,7 +55,7 @@ def read_ahead(data_files: DataFiles | None, split: Split, columns: Sequence[str
     if data_files is None:
         return []
     files, path = _file_for(data_files, split)
-    rows = read_checked(path, columns, ROWS_READ_AHEAD)
+    rows = read_checked(path, columns, ROWS_READ_AHEAD, check)
     kept = kept_rows(len(rows), split, files, f"task.data_files={path}") if rows else []
     return [rows[row] for row in kept]
 
@@ -83,6 +92,8 @@ def hub_splits(name: str, subset: str | None = None, revision: str | None = None
         loaded: Mapping[str, Any] = datasets.load_dataset(name, subset, revision=revision)
     except Exception as error:  # the hub's client raises some twenty kinds, each of them the same to a user
         reason = str(error).strip().split("\n")[0]
+        if "scripts are no longer supported" in reason:
+            remedy = f"The hub may have a copy in Parquet: {PARQUET_COPY}. {remedy}"
         raise InputError(
             f"task.path={name} can't be loaded: {type(error).__name__}: {reason}. {remedy}"
         ) from None
@@ -157,14 +168,14 @@ def _file_for(data_files: DataFiles, split: Split) -> tuple[dict[str, str], Path
     return files, Path(files[source])
 
 
-def _read(path: Path, columns: Sequence[str]) -> Any:
+def _read(path: Path, columns: Sequence[str], check: Check | None) -> Any:
     import datasets
 
     datasets.disable_progress_bars()
     try:
         return datasets.load_dataset(FORMATS[path.suffix], data_files={"train": str(path)}, split="train")
     except Exception as error:  # pyarrow, pandas and datasets each have their own
-        read_checked(path, columns)  # says at which line, if it is one
+        read_checked(path, columns, check=check)  # says at which line, if it is one
         reason = str(error.__cause__ or error).strip().split("\n")[0]
         raise InputError(f"task.data_files: {path} can't be read: {reason}") from None
 

@@ -1,54 +1,64 @@
 """Go on with a film review: its first half is the prompt, the whole review the reference."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from contracts.rollout import Prompt
-from contracts.settings import Settings
 from services.tasks.base import Split
-from services.tasks.files import DataFiles, expect_files, from_files, hub_splits, read_ahead
+from services.tasks.data_set import DataSetTask
+from services.tasks.files import hub_splits
 from services.tasks.rows import check_columns, text_at
 
 
-class Imdb(Settings):
+class Imdb(DataSetTask):
     """From the hub the splits are RL4LMs': the shuffled train part divided 4:1, and 5000 of the test part."""
 
+    task_name: ClassVar[str] = "imdb"
+    columns: ClassVar[tuple[str, ...]] = ("text",)  # and, if known, label
     default_reward: ClassVar[str] = "sentiment"
-    default_metrics: ClassVar[tuple[str, ...]] = ("sentiment", "length")
+    default_metrics: ClassVar[tuple[str, ...]] = ("sentiment", "diversity", "length")
 
-    path: str = "stanfordnlp/imdb"  # the hub's name, or data_files instead
-    data_files: DataFiles | None = None  # with columns text and, if known, label
+    path: str = "stanfordnlp/imdb"
     seed: int = Field(default=42, ge=0)  # of the shuffle before the hub's data set is divided
     max_words: int | None = Field(default=None, ge=1)  # of the prompt; None: half the review, however long
 
-    _files = field_validator("data_files", mode="before")(expect_files)
-
-    def prompts(self, split: Split) -> list[Prompt]:
-        rows = (
-            self._from_hub(split) if self.data_files is None else from_files(self.data_files, split, ["text"])
-        )
-        return [self._prompt(split, row, fields) for row, fields in enumerate(rows)]
-
-    def first_prompts(self, split: Split) -> list[Prompt]:
-        rows = read_ahead(self.data_files, split, ["text"])
-        return [self._prompt(split, row, fields) for row, fields in enumerate(rows)]
-
-    def _prompt(self, split: Split, row: int, fields: dict[str, Any]) -> Prompt:
-        review = text_at(fields, "text", f"task=imdb, {split} row {row}")
-        words = review.split(" ")
-        half = words[: max(1, len(words) // 2)][: self.max_words]
+    def of_row(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Prompt]:
+        review = text_at(fields, "text", where)
+        first, _ = halves(review)
+        text = " ".join(first.split(" ")[: self.max_words])
         meta = {"label": fields["label"]} if "label" in fields else {}
-        return Prompt(id=f"imdb/{split}/{row}", text=" ".join(half), references=(review,), meta=meta)
+        return [Prompt("", text, references=(review,), meta=meta)]
 
-    def _from_hub(self, split: Split) -> Any:
-        rows = hub_splits(self.path)["test" if split == "test" else "train"].shuffle(seed=self.seed)
-        check_columns(rows.column_names, ["text"], f"task.path={self.path}")
-        num_train = int(0.8 * len(rows))
-        return rows.select(
-            {
-                "train": range(num_train),
-                "validation": range(num_train, len(rows)),
-                "test": range(min(5000, len(rows))),
-            }[split]
-        )
+    def rows(self, split: Split) -> Any:
+        if self.data_files is not None:
+            return super().rows(split)
+        return divided(self.path, split, self.columns, self.seed, self.subset, self.revision)
+
+
+def halves(review: str) -> tuple[str, str]:
+    """The first half of the words and the second, divided at blanks; the first has one word at least.
+
+    >>> halves("a b c d e")
+    ('a b', 'c d e')
+    """
+    words = review.split(" ")
+    middle = max(1, len(words) // 2)
+    return " ".join(words[:middle]), " ".join(words[middle:])
+
+
+def divided(
+    path: str, split: Split, columns: tuple[str, ...], seed: int, subset: str | None, revision: str | None
+) -> Any:
+    """RL4LMs' split of a hub data set that has a train and a test part."""
+    rows = hub_splits(path, subset, revision)["test" if split == "test" else "train"].shuffle(seed=seed)
+    check_columns(rows.column_names, columns, f"task.path={path}")
+    num_train = int(0.8 * len(rows))
+    return rows.select(
+        {
+            "train": range(num_train),
+            "validation": range(num_train, len(rows)),
+            "test": range(min(5000, len(rows))),
+        }[split]
+    )

@@ -1,5 +1,8 @@
 """Anyone's prompts: JSON Lines, CSV or Parquet files, or a data set on the hub, with columns of any name."""
 
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
@@ -9,7 +12,8 @@ from contracts.rollout import Prompt
 from contracts.settings import Settings, Strings
 from services.tasks.base import Split
 from services.tasks.files import DataFiles, expect_files, from_files, from_hub, read_ahead
-from services.tasks.rows import text_at
+from services.tasks.lazy import PromptsOfRows
+from services.tasks.rows import text_at, texts_at
 
 
 class Prompts(Settings):
@@ -23,7 +27,9 @@ class Prompts(Settings):
     prompt_column: str = "prompt"
     references_column: str | None = None  # a text or a list of texts; None: there are none
     meta_columns: Strings = ()  # what rewards are shown besides
+    weight_column: str | None = None  # for rollout.priority_scale; None: every prompt weighs 1
     limit: int | None = Field(default=None, ge=1)  # rows of each split; None: all
+    streaming: bool = False  # prompts are made when they are asked for, and the rows stay on the disk
 
     _files = field_validator("data_files", mode="before")(expect_files)
 
@@ -35,40 +41,46 @@ class Prompts(Settings):
             )
         return self
 
-    def prompts(self, split: Split) -> list[Prompt]:
+    def prompts(self, split: Split) -> Sequence[Prompt]:
         if self.data_files is not None:
             rows = from_files(self.data_files, split, self._columns)
         else:
             rows = from_hub(str(self.path), split, self._columns, subset=self.subset, revision=self.revision)
-        kept = rows if self.limit is None else rows.select(range(min(self.limit, len(rows))))
-        return [self._prompt(split, row, fields) for row, fields in enumerate(kept)]
+        made = PromptsOfRows(rows, partial(self._of_row, split), max_size=self.limit)
+        return made if self.streaming else list(made)
 
-    def first_prompts(self, split: Split) -> list[Prompt]:
-        rows = read_ahead(self.data_files, split, self._columns)[: self.limit]
-        return [self._prompt(split, row, fields) for row, fields in enumerate(rows)]
+    def first_prompts(self, split: Split) -> Sequence[Prompt]:
+        rows = read_ahead(self.data_files, split, self._columns)
+        return list(PromptsOfRows(rows, partial(self._of_row, split), max_size=self.limit))
 
     @property
     def _columns(self) -> list[str]:
-        references = [self.references_column] if self.references_column else []
-        return [self.prompt_column, *references, *self.meta_columns]
+        more = [self.references_column, *self.meta_columns, self.weight_column]
+        return [self.prompt_column, *filter(None, more)]
 
-    def _prompt(self, split: Split, row: int, fields: dict[str, Any]) -> Prompt:
+    def _of_row(self, split: Split, row: int, fields: Mapping[str, Any]) -> list[Prompt]:
         where = f"task=prompts, {split} row {row}"
-        return Prompt(
+        column = self.references_column
+        prompt = Prompt(
             id=f"prompts/{split}/{row}",
             text=text_at(fields, self.prompt_column, where),
-            references=self._references(fields, where),
+            references=() if column is None else texts_at(fields, column, where),
             meta={column: fields[column] for column in self.meta_columns},
+            weight=self._weight(fields, where),
         )
+        return [prompt]
 
-    def _references(self, fields: dict[str, Any], where: str) -> tuple[str, ...]:
-        if self.references_column is None:
-            return ()
-        value = fields[self.references_column]
-        texts = [value] if isinstance(value, str) else value
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+    def _weight(self, fields: Mapping[str, Any], where: str) -> float:
+        if self.weight_column is None:
+            return 1.0
+        value = fields[self.weight_column]
+        try:
+            weight = float(value)  # a text in a CSV file
+        except (TypeError, ValueError):
+            weight = math.nan
+        if not 0 <= weight < math.inf:
             raise InputError(
-                f"{where}: expected a text or a list of texts in column '{self.references_column}', "
-                f"got {value!r}"
+                f"{where}: expected a weight, a number of at least 0, in column '{self.weight_column}', "
+                f"got {value!r:.200}"
             )
-        return tuple(texts)
+        return weight

@@ -2,29 +2,34 @@
 
 import csv
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
 from contracts.errors import InputError, did_you_mean
 
+Check = Callable[[Mapping[str, Any], str], object]  # refuses a row; the second is where it stands
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 LARGEST_JSON = 64 * 2**20  # bytes: a single JSON list has to be read whole, which takes a second beyond that
 
 
-def read_checked(path: Path, columns: Sequence[str], max_rows: int | None = None) -> list[dict[str, Any]]:
+def read_checked(
+    path: Path, columns: Sequence[str], max_rows: int | None = None, check: Check | None = None
+) -> list[dict[str, Any]]:
     """Refuse a file that is missing, empty, of an unknown kind, or wrong at some line.
 
     Args:
-        columns: those every row must have; the first of them holds texts.
+        columns: those every row must have.
         max_rows: so many are read; None: all.
+        check: what else a row must be; None: the first of the columns holds texts.
 
     Returns: the rows read on the way; none of Parquet, and of JSON that is no list.
 
     Raises:
         InputError: naming the file and, where it is one, the line.
     """
+    check_row = check or (lambda row, where: text_at(row, columns[0], where))
     if not path.is_file():
         what = "is a folder, not a file" if path.is_dir() else "does not exist"
         raise InputError(f"task.data_files: {path} {what}")
@@ -38,11 +43,11 @@ def read_checked(path: Path, columns: Sequence[str], max_rows: int | None = None
         with path.open(encoding=encoding, newline=newline) as file:
             match path.suffix:
                 case ".jsonl":
-                    return _of_lines(islice(file, max_rows), path, columns)
+                    return _of_lines(islice(file, max_rows), path, columns, check_row)
                 case ".json" if path.stat().st_size <= LARGEST_JSON:
-                    return _of_json(file.read(), path, columns)
+                    return _of_json(file.read(), path, columns, check_row)
                 case ".csv":
-                    return _of_csv(file, path, columns, max_rows)
+                    return _of_csv(file, path, columns, max_rows, check_row)
     except UnicodeDecodeError as error:
         raise InputError(f"task.data_files: {path} is not UTF-8 text: {error}") from None
     return []
@@ -64,11 +69,26 @@ def text_at(row: Mapping[str, Any], column: str, where: str) -> str:
     """
     value = row[column]
     if not isinstance(value, str):
-        raise InputError(f"{where}: expected a text in column '{column}', got {value!r}")
+        raise InputError(f"{where}: expected a text in column '{column}', got {value!r:.200}")
     return value
 
 
-def _of_lines(lines: Iterable[str], path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
+def texts_at(row: Mapping[str, Any], column: str, where: str) -> tuple[str, ...]:
+    """The row's texts in `column`: a list, or a single one.
+
+    Raises:
+        InputError: something else is there.
+    """
+    value = row[column]
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise InputError(
+            f"{where}: expected a text or a list of texts in column '{column}', got {value!r:.200}"
+        )
+    return tuple(texts)
+
+
+def _of_lines(lines: Iterable[str], path: Path, columns: Sequence[str], check: Check) -> list[dict[str, Any]]:
     rows = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -78,47 +98,49 @@ def _of_lines(lines: Iterable[str], path: Path, columns: Sequence[str]) -> list[
             row = json.loads(line.strip())
         except json.JSONDecodeError as error:
             raise InputError(f"{where}, column {error.colno}: not JSON: {error.msg}. Got: {shown}") from None
-        rows.append(_checked(row, columns, where))
+        rows.append(_checked(row, columns, where, check))
     return _some(rows, path)
 
 
-def _of_json(text: str, path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
+def _of_json(text: str, path: Path, columns: Sequence[str], check: Check) -> list[dict[str, Any]]:
     """Of a list of objects; or of lines, as some write them under this name."""
     try:
         whole = json.loads(text)
     except json.JSONDecodeError as error:
         if not text.lstrip().startswith("["):
-            return _of_lines(text.split("\n"), path, columns)
+            return _of_lines(text.split("\n"), path, columns, check)
         raise InputError(
             f"task.data_files: {path}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}"
         ) from None
     if not isinstance(whole, list):
         return []  # one row, or a list for each column: `datasets` knows
     rows = [
-        _checked(row, columns, f"task.data_files: {path}, row {number}")
+        _checked(row, columns, f"task.data_files: {path}, row {number}", check)
         for number, row in enumerate(whole, start=1)
     ]
     return _some(rows, path)
 
 
-def _of_csv(file: TextIO, path: Path, columns: Sequence[str], max_rows: int | None) -> list[dict[str, Any]]:
+def _of_csv(
+    file: TextIO, path: Path, columns: Sequence[str], max_rows: int | None, check: Check
+) -> list[dict[str, Any]]:
     reader = csv.DictReader(file)
     rows = []
     try:
         check_columns(reader.fieldnames or (), columns, f"task.data_files: {path}, line 1")
         for row in islice(reader, max_rows):
-            text_at(row, columns[0], f"task.data_files: {path}, line {reader.line_num}")
+            check(row, f"task.data_files: {path}, line {reader.line_num}")
             rows.append(row)
     except csv.Error:  # such as a field larger than this reader takes: `datasets` will judge
         return []
     return _some(rows, path)
 
 
-def _checked(row: Any, columns: Sequence[str], where: str) -> dict[str, Any]:
+def _checked(row: Any, columns: Sequence[str], where: str, check: Check) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise InputError(f"{where}: expected an object {{…}}, got {json.dumps(row)[:60]}")
     check_columns(row, columns, where)
-    text_at(row, columns[0], where)
+    check(row, where)
     return row
 
 

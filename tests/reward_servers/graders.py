@@ -4,6 +4,7 @@ import math
 import os
 import time
 from collections.abc import Sequence
+from typing import ClassVar
 
 from contracts.scores import MetricValue, Sample
 
@@ -21,6 +22,8 @@ class Words:
 class Moody:
     """Does what the text says: raises, returns NaN, takes its time, or gives the process away."""
 
+    deterministic: ClassVar[bool] = False
+
     def score(self, samples: Sequence[Sample]) -> list[float]:
         return [self._one(sample.text) for sample in samples]
 
@@ -31,6 +34,47 @@ class Moody:
             return math.nan
         time.sleep({"sleep": 1.0, "nap": 0.05}.get(text, 0.0))
         return float(os.getpid()) if text == "pid" else 1.0
+
+
+class Slow:
+    """50 ms a text, whatever it says; the score is the process."""
+
+    deterministic: ClassVar[bool] = False
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        time.sleep(0.05 * len(samples))
+        return [float(os.getpid()) for _ in samples]
+
+
+class Tally:
+    """How many texts this process has graded so far: a cache shows in it."""
+
+    def __init__(self) -> None:
+        self.num_graded = 0
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        self.num_graded += len(samples)
+        return [float(self.num_graded) for _ in samples]
+
+
+class Picky:
+    """Wants an intent with every prompt, and a reference."""
+
+    needs_references: ClassVar[bool] = True
+    needs_meta: ClassVar[tuple[str, ...]] = ("intent",)
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        return [float(sample.meta["intent"]) for sample in samples]
+
+    def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
+        return {"mine/intent": MetricValue(sum(self.score(samples)) / len(samples))}
+
+
+class Census:
+    """A metric that says how many texts it was shown."""
+
+    def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
+        return {"mine/texts": MetricValue(float(len(samples)))}
 
 
 class Miscounting:

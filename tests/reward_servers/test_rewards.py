@@ -14,10 +14,15 @@ from reward_servers.rewards.length import Length
 from reward_servers.rewards.rouge import Rouge
 from reward_servers.rewards.sentiment import Sentiment
 
+REQUIRED = {
+    **{name: {"df_file": "references.jsonl"} for name in ("cider", "spider")},
+    **{name: {"model": "folder"} for name in ("bleurt", "learned_reward", "preference_model")},
+}
+
 
 def test_every_built_in_is_made_from_its_name_and_describes_itself() -> None:
     for name in REWARDS:
-        reward = create("reward", name, {}, REWARDS, ("score",))
+        reward = create("reward", name, REQUIRED.get(name, {}), REWARDS, ("score",))
         assert __import__(type(reward).__module__, fromlist=["x"]).__doc__.strip()
 
 

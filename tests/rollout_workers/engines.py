@@ -1,10 +1,11 @@
 """Engines without a model, for what workers and fleets do whatever the engine is."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from contracts.rollout import FinishReason
-from contracts.weights import Probe, WeightManifest
+from contracts.weights import WeightManifest
 from rollout_workers.engines.base import Generation, Request
 
 STEP_S = 0.01
@@ -46,8 +47,8 @@ class CountingEngine:
     def load_mask(self, manifest: WeightManifest, arrays: Any) -> None:
         self.mask_version = manifest.mask_version
 
-    def score(self, probe: Probe) -> tuple[float, ...]:
-        return probe.logprobs
+    def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+        return [tuple(-token / 4 for token in text[1:]) for text in texts]
 
     def _generation(self, request: Request, versions: list[int]) -> Generation:
         return Generation(
@@ -73,5 +74,5 @@ class FailsOnStep(CountingEngine):
 class AlwaysWrong(CountingEngine):
     """Answers every probe with other log-probabilities."""
 
-    def score(self, probe: Probe) -> tuple[float, ...]:
-        return tuple(logprob - 1.0 for logprob in probe.logprobs)
+    def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+        return [tuple(logprob - 1.0 for logprob in scores) for scores in super().score(texts)]

@@ -49,7 +49,7 @@ def test_logprobs_are_the_models_also_after_ten_weight_loads(
         perturb(lm, seed=version)
         load(engine, lm, version)
         probe = publish(lm, version, "float32")[0].probe
-        assert engine.score(probe) == pytest.approx(probe.logprobs, abs=TOLERANCE)
+        assert engine.score([probe.tokens]) == [pytest.approx(probe.logprobs, abs=TOLERANCE)]
 
     after = finish(engine, requests)
     assert worst_difference(lm, requests, after) < TOLERANCE
@@ -278,7 +278,7 @@ def test_a_probe_in_the_middle_of_generation_loses_nothing(engine: Engine, lm: A
     found = {generation.request_id: generation for generation in engine.step()}
     probe = publish(lm, 1, "float32")[0].probe
 
-    assert engine.score(probe) == pytest.approx(probe.logprobs, abs=TOLERANCE)
+    assert engine.score([probe.tokens]) == [pytest.approx(probe.logprobs, abs=TOLERANCE)]
 
     found |= finish(engine)
     assert sorted(found) == list(range(8))

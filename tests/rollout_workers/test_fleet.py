@@ -235,3 +235,12 @@ def test_cancelled_leases_do_not_come_back(make_fleet: MakeFleet) -> None:
 
     assert ids(found) == [50, 51, 52, 53]
     assert time.monotonic() - started < PATIENCE_S / 2
+
+
+def test_texts_are_scored_in_order_though_a_worker_is_gone(make_fleet: MakeFleet, notes: list[str]) -> None:
+    fleet = make_fleet()
+    texts = [(7, number, 2 * number) for number in range(300)]  # more than one call to each worker
+    os.kill(next(iter(fleet.pids.values())), signal.SIGKILL)
+
+    assert fleet.score(texts) == [(-number / 4, -number / 2) for number in range(300)]
+    assert any("died" in note for note in notes)

@@ -320,7 +320,7 @@ def test_the_probe_is_the_policys_own_also_while_masked_requests_go_on(twin: Twi
         twin.engine.add(request)
     found = {generation.request_id: generation for generation in twin.engine.step()}
 
-    assert twin.engine.score(probe) == pytest.approx(probe.logprobs, abs=TOLERANCE)
+    assert twin.engine.score([probe.tokens]) == [pytest.approx(probe.logprobs, abs=TOLERANCE)]
 
     check(twin, requests, found | finish(twin.engine))
 

@@ -10,7 +10,6 @@ import pytest
 
 from contracts.errors import InputError
 from contracts.rollout import FinishReason, Sampling
-from contracts.weights import Probe
 from rollout_workers.engines.base import Engine, Request
 from rollout_workers.engines.transformers_engine import TransformersEngine
 from tests.models import Seq2Seq, make_tiny_model
@@ -153,7 +152,7 @@ def test_the_probe_is_prompt_and_response(engine: Engine, lm: Any) -> None:
     tokens = (5, 9, 0, 7, 1, 12)  # a padding token and an end token are tokens like others
 
     expected = logprobs_T(lm, tokens, tokens[1:]).tolist()
-    assert engine.score(Probe(tokens, (), 0.0)) == pytest.approx(expected, abs=TOLERANCE)
+    assert engine.score([tokens]) == [pytest.approx(expected, abs=TOLERANCE)]
 
 
 def test_each_prompt_is_encoded_once_and_each_token_decoded_once(engine: Engine) -> None:

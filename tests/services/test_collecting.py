@@ -11,7 +11,7 @@ from rich.console import Console as Terminal
 from contracts.errors import DeadlineExceeded, RewardError
 from contracts.rollout import Lease, Sampling
 from contracts.scores import Sample, Score
-from services.collecting import Collected, FailureBudget, collect
+from services.collecting import Collected, Collector, FailureBudget
 from services.console import Console
 from services.interrupts import Interrupted
 from tests.fakes import FakeRewards, FakeWorkers, prompts
@@ -31,16 +31,15 @@ def collected(
 ) -> tuple[Collected, str]:
     screen = io.StringIO()
     console = Console(Terminal(file=screen, width=200))
-    found = collect(
-        leases(count),
+    collect = Collector(
         FakeWorkers([]),
         rewards,
         FailureBudget(failures),
         console,
         check_stop,  # type: ignore[arg-type]
-        reward_timeout_s=reward_timeout_s,
+        reward_timeout_s,
     )
-    return found, screen.getvalue()
+    return collect(leases(count)), screen.getvalue()
 
 
 def test_every_rollout_gets_its_own_score_at_its_last_token() -> None:

@@ -14,8 +14,9 @@ from contracts.rollout import Rollout
 from contracts.settings import build
 from reward_servers.local import LocalRewardClient
 from services.collecting import as_sample
-from services.evaluate import held_out_leases, output_file, print_table, settings_for
+from services.evaluate import output_file, print_table, settings_for
 from services.generate import write
+from services.held_out import held_out_leases
 from services.run_folder import RunFolder
 from services.run_model import find_model
 from services.settings import RunSettings

@@ -8,7 +8,7 @@ from rich.console import Console as Terminal
 
 from contracts.rollout import Prompt, Sampling
 from contracts.scores import Score
-from services.collecting import FailureBudget, with_score
+from services.collecting import Collector, FailureBudget, with_score
 from services.console import Console
 from services.evaluation import Evaluation, evaluate, prediction_row, reward_statistics
 from services.leasing import EVALUATION, PromptTokens, evaluation_leases
@@ -21,7 +21,8 @@ def evaluated(count: int, rewards: FakeRewards) -> Evaluation:
     )
     console = Console(Terminal(file=io.StringIO()))
     budget = FailureBudget(10)
-    return evaluate("validation", leases, FakeWorkers([]), rewards, budget, console, lambda: None, 1.0)
+    collector = Collector(FakeWorkers([]), rewards, budget, console, lambda: None, 1.0)
+    return evaluate("validation", leases, collector)
 
 
 def test_numbers_of_a_split() -> None:

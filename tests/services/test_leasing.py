@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.rollout import Sampling
+from contracts.rollout import Prompt, Sampling
 from services.leasing import EVALUATION, LeaseSource, PromptTokens, evaluation_leases, lease_seed
 from tests.fakes import WordTokens, prompts
 
@@ -85,3 +85,24 @@ def test_an_empty_prompt_is_one_token_to_start_from() -> None:
 
     assert PromptTokens(WithStart(), None)("") == (0,)
     assert PromptTokens(WordTokens(), None)("  ") == (WordTokens.eos_token_id,)
+
+
+def test_heavy_prompts_are_leased_more_often_and_a_restored_source_goes_on() -> None:
+    weighted = [
+        Prompt("p/0", "a", weight=1.0),
+        Prompt("p/1", "b", weight=3.0),
+        Prompt("p/2", "c", weight=0.0),
+    ]
+
+    def made() -> LeaseSource:
+        return LeaseSource(weighted, TOKENS, SAMPLING, group_size=1, seed=2, priority_scale=2.0)
+
+    straight, stopped, resumed = made(), made(), made()
+    leases = straight.lease(1000)
+    heavy = sum(lease.prompt.id == "p/1" for lease in leases)
+    # 9 of 10; the standard deviation of 1000 draws is (1000 * 0.9 * 0.1) ** 0.5 = 9.5
+    assert abs(heavy - 900) < 50
+    assert all(lease.prompt.id != "p/2" for lease in leases)
+    stopped.lease(7)
+    resumed.restore(stopped.state())
+    assert resumed.lease(50) == leases[7:57]

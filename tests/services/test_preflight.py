@@ -381,6 +381,22 @@ def test_beam_search_is_not_vllms(model: Path) -> None:
     check(settings(model, evaluation=beams, rollout=rollout))
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"rollout": {"top_k": 5}}, "rollout.top_k"),
+        ({"rollout": {"top_p": 0.9}}, "rollout.top_p"),
+        ({"rollout": {"min_tokens": 2}}, "rollout.min_tokens"),
+        ({"algorithm": "nlpo"}, "algorithm.name=nlpo"),
+    ],
+)
+def test_importance_weights_are_refused_where_tokens_can_not_be_drawn(
+    model: Path, given: dict[str, Any], said: str
+) -> None:
+    message = refusal(model, learner={"behavior": "importance"}, **given)
+    assert f"corrects for a temperature only, and {said} leaves tokens" in message
+
+
 def test_a_temperature_beyond_vllms_is_refused_where_vllm_may_run(model: Path) -> None:
     hot = {"temperature": 2.5, "max_tokens": 8, "kv_cache_gib": 0.01}
     assert "temperature=2.5: vLLM takes at most 2" in refusal(model, rollout=hot)
@@ -390,3 +406,47 @@ def test_a_temperature_beyond_vllms_is_refused_where_vllm_may_run(model: Path) -
 def test_supervised_training_needs_references(model: Path) -> None:
     message = refusal(model, algorithm="supervised")
     assert "algorithm=supervised learns to write references" in message
+
+
+# What rewards and metrics need of the prompts
+
+
+class Labelled(Words):
+    """The last prompt lacks something: a reference with words in it, or one of its meta data."""
+
+    lacks: str = "nothing"
+
+    def prompts(self, split: Split) -> list[Prompt]:
+        *whole, last = [
+            replace(prompt, references=("", "7"), meta={"intent": 1, "label": 0})
+            for prompt in super().prompts(split)
+        ]
+        if self.lacks == "references":
+            last = replace(last, references=("", " "))
+        elif self.lacks == "intent":
+            last = replace(last, meta={"label": 0, "length": 3})
+        return [*whole, last]
+
+
+PICKY = "tests.reward_servers.graders:Picky"
+
+
+@pytest.mark.parametrize(("key", "given"), [("reward", PICKY), ("metrics", [PICKY])])
+def test_what_a_grader_needs_is_looked_for_in_every_prompt(model: Path, key: str, given: Any) -> None:
+    task = words(3, 3, kind=Labelled)
+    other = {"reward": "length", key: given}
+    check(settings(model, task=task, **other))
+    assert (
+        f"{key}={PICKY} needs meta data intent, and task={__name__}:Labelled gives: label, length "
+        "(prompt words/train/1)" in refusal(model, task={**task, "lacks": "intent"}, **other)
+    )
+    assert f"{key}={PICKY} compares with references, and prompt words/train/1 has only empty ones" in refusal(
+        model, task={**task, "lacks": "references"}, **other
+    )
+    check(settings(model, task={**task, "lacks": "references"}, reward="length", metrics=["length"]))
+
+
+def test_empty_references_teach_nothing(model: Path) -> None:
+    task = {**words(3, 3, kind=Labelled), "lacks": "references"}
+    message = refusal(model, algorithm="supervised", task=task, reward="length")
+    assert "algorithm=supervised learns to write references, and prompt words/train/1 has only" in message

@@ -1,10 +1,13 @@
 """The order of prompts: every epoch a permutation, and resuming changes nothing."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.prompt_order import PromptOrder
+from contracts.errors import InputError
+from services.prompt_order import PromptOrder, scaled
 
 counts, seeds = st.integers(1, 40), st.integers(0, 2**32 - 1)
 
@@ -48,3 +51,57 @@ def test_the_state_is_plain_numbers() -> None:
 def test_an_order_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one prompt"):
         PromptOrder(0, seed=0)
+
+
+# Weights
+
+
+some_weights = st.lists(st.floats(0, 1e6), min_size=1, max_size=20).filter(any)
+
+
+@given(weights=some_weights, seed=seeds, taken=st.integers(0, 60), rest=st.integers(0, 60))
+def test_a_restored_weighted_order_gives_exactly_the_rest(
+    weights: list[float], seed: int, taken: int, rest: int
+) -> None:
+    count = len(weights)
+    whole = PromptOrder(count, seed, weights=weights).next(taken + rest)
+    order = PromptOrder(count, seed, weights=weights)
+    order.next(taken)
+    assert PromptOrder.from_state(order.state(), weights).next(rest) == whole[taken:]
+    assert all(weights[index] > 0 for index in whole)
+
+
+def test_prompts_are_drawn_in_proportion_to_their_weights() -> None:
+    # Of 8000 draws 1000, 3000 and 4000 are expected; the standard deviation of the first is
+    # (8000 * 1/8 * 7/8) ** 0.5 = 30, of the others 43 and 45. Five of them are allowed.
+    order = PromptOrder(4, seed=1, weights=[1, 3, 0, 4])
+    drawn = order.next(8000)
+    counts = [drawn.count(index) for index in range(4)]
+    assert counts[2] == 0
+    for count, expected, deviation in zip(
+        (counts[0], counts[1], counts[3]), (1000, 3000, 4000), (30, 43, 45), strict=True
+    ):
+        assert abs(count - expected) < 5 * deviation
+
+
+def test_the_scale_is_an_exponent_and_nothing_at_0() -> None:
+    assert scaled([1, 2, 3], 2) == [1.0, 4.0, 9.0]
+    assert scaled([0, 9], 0.5) == [0.0, 3.0]
+    assert scaled([1, 2], 0) is None
+    assert PromptOrder(3, seed=5, weights=scaled([1, 2, 3], 0)).next(9) == PromptOrder(3, seed=5).next(9)
+
+
+@pytest.mark.parametrize("weight", [-1.0, math.nan, math.inf])
+def test_what_is_no_weight_is_refused(weight: float) -> None:
+    with pytest.raises(InputError, match=r"the weight of prompt 1 is .*; expected a number of at least 0"):
+        scaled([1.0, weight], 1.0)
+
+
+@pytest.mark.parametrize("weights", [[0.0, 0.0], scaled([1e200, 1.0], 2)])
+def test_weights_that_leave_nothing_to_draw_are_refused(weights: list[float]) -> None:
+    with pytest.raises(InputError, match=r"no prompt has a weight above 0, or one is beyond all numbers"):
+        PromptOrder(2, seed=0, weights=weights)
+
+
+def test_huge_weights_are_drawn_all_the_same() -> None:
+    assert set(PromptOrder(2, seed=0, weights=[1.7e308, 1.7e308]).next(50)) == {0, 1}

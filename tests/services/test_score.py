@@ -164,3 +164,67 @@ def test_refusals_are_quick_and_need_no_ray() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     assert time.monotonic() - began < 10  # two seconds on a machine of its own
+
+
+def test_bytes_that_are_no_utf8_are_refused_with_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "latin.jsonl"
+    path.write_bytes(b'{"prediction": "a"}\n{"prediction": "caf\xe9"}\n')
+    with pytest.raises(InputError, match=r"latin.jsonl, line 2: is no UTF-8 \(byte 0xe9\).*iconv -f latin1"):
+        run(["length", "--predictions", str(path)])
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+    path = tmp_path / "marked.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"prediction": "a"}\n')
+    assert [sample.text for sample in read_samples(path, None)] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"references": [], "meta": {"intent": 1}}, "sample 2 has none: give --references FILE"),
+        ({"references": ["", " "], "meta": {"intent": 1}}, "sample 2 has only empty ones"),
+        (
+            {"references": ["r"]},
+            'needs meta data intent, and sample 2 has: none. Give it .*"meta": {"intent": …}',
+        ),
+        ({"references": ["r"], "meta": {"label": 1}}, "sample 2 has: label"),
+    ],
+)
+def test_what_a_grader_needs_is_asked_for_before_it_starts(tmp_path: Path, row: dict, message: str) -> None:
+    good = {"prediction": "a", "references": ["r", ""], "meta": {"intent": 1}}
+    predictions = write(tmp_path / "p", good, {"prediction": "b", **row})
+    for kind in ([], ["--reward"]):
+        with pytest.raises(InputError, match=message):
+            run([f"{GRADERS}:Picky", *kind, "--predictions", predictions])
+
+
+def test_long_and_empty_and_odd_texts_are_scored(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, references: str
+) -> None:
+    predictions = write(tmp_path / "p", {"prediction": "the cat " * 12_500}, '{"prediction": "\\ud800"}\n')
+    values = scored(capsys, "rouge", "--predictions", predictions, "--references", references)
+    # 2 of 25,000 words are among the reference's 4: 2 · (2/25000)(2/4) / (2/25000 + 2/4) = 4 / 25004
+    assert values["lexical/rouge_rouge1"]["rows"] == [pytest.approx(4 / 25_004), 0.0]
+    empty = write(tmp_path / "e", {"prediction": ""}, {"prediction": " "})
+    values = scored(capsys, "rouge", "--predictions", empty, "--references", references)
+    assert values["lexical/rouge_rougeL"] == {"corpus": 0.0, "rows": [0.0, 0.0]}
+
+
+def test_the_table_gives_what_standardizing_asks_for(
+    capsys: pytest.CaptureFixture[str], predictions: str
+) -> None:
+    assert run(["length", "--reward", "--predictions", predictions]) == 0
+    header, row = [
+        [cell.strip() for cell in line.replace("┃", "│").split("│")[1:-1]]
+        for line in capsys.readouterr().out.splitlines()
+        if line[:1] in "┃│"
+    ]
+    assert dict(zip(header, row, strict=True)) == {
+        "": "length",
+        "all samples": "2.0000",  # 3 words and 1 word
+        "std": "1.0000",
+        "lowest": "1.0000",
+        "highest": "3.0000",
+        "samples": "2",
+    }

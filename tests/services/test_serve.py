@@ -21,9 +21,22 @@ def labels(names: list[str]) -> list[list[str]]:
     return [[part.label for part in found] for found in chosen(names)]
 
 
-def test_without_names_every_built_in_is_served() -> None:
-    every = ["dates", "increasing_numbers", "length", "rouge", "sentiment"]
-    assert labels([]) == [every, every]
+def test_without_names_what_needs_nothing_more_is_served() -> None:
+    rewards, metrics = labels([])
+    assert {"dates", "increasing_numbers", "length", "rouge", "sentiment"} <= {*rewards} & {*metrics}
+    assert not {"learned_reward", "bert_score", "cider", "spice"} & {*rewards}
+
+
+def test_a_part_with_options_is_a_mapping() -> None:
+    rewards, metrics = chosen(["{name: rouge, rouge_type: rouge1, label: r1}"])
+    assert [(part.label, part.options) for part in rewards] == [("r1", {"rouge_type": "rouge1"})]
+    assert [part.label for part in metrics] == ["r1"]
+
+
+@pytest.mark.parametrize("word", ["{name: [}", "{rouge_type: rouge1}", "{}"])
+def test_a_mapping_that_is_none_is_refused(word: str) -> None:
+    with pytest.raises(InputError, match=r"not YAML|expected a mapping with a name"):
+        chosen([word])
 
 
 def test_a_class_is_served_as_what_it_is() -> None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ def write(path: Path, rows: list[Any]) -> Path:
     return path
 
 
-def texts(prompts: list[Prompt]) -> list[str]:
+def texts(prompts: Sequence[Prompt]) -> list[str]:
     return [prompt.text for prompt in prompts]
 
 
@@ -120,6 +120,37 @@ def test_prompts_take_columns_of_any_name(tmp_path: Path) -> None:
         data_files=str(file), prompt_column="question", references_column="answers", meta_columns=("topic",)
     )
     assert task.prompts("test") == [Prompt("prompts/test/0", "why?", ("so", "thus"), {"topic": "x"})]
+
+
+def test_prompts_take_weights_from_a_column(tmp_path: Path) -> None:
+    file = write(tmp_path / "all.jsonl", [{"prompt": "a", "w": weight} for weight in (2, 0.5, 0)])
+    task = Prompts(
+        data_files={"train": str(file), "validation": str(file), "test": str(file)}, weight_column="w"
+    )
+    assert [prompt.weight for prompt in task.prompts("train")] == [2.0, 0.5, 0.0]
+
+
+@pytest.mark.parametrize("weight", [-1, "heavy", None])
+def test_a_weight_that_is_none_is_refused(tmp_path: Path, weight: Any) -> None:
+    file = write(tmp_path / "all.jsonl", [{"prompt": "a", "w": weight}] * 10)
+    with pytest.raises(
+        InputError, match=r"train row 0: expected a weight, a number of at least 0, in column 'w'"
+    ):
+        Prompts(data_files=str(file), weight_column="w").prompts("train")
+
+
+@pytest.mark.parametrize("limit", [None, 3])
+def test_streamed_prompts_are_the_same(tmp_path: Path, limit: int | None) -> None:
+    file = write(tmp_path / "all.jsonl", [{"prompt": f"p{i}", "answer": "b"} for i in range(30)])
+    asked = {"data_files": str(file), "references_column": "answer", "limit": limit}
+    for split in SPLITS:
+        whole = Prompts(**asked).prompts(split)
+        streamed = Prompts(**asked, streaming=True).prompts(split)
+        assert not isinstance(streamed, list)
+        assert list(streamed) == streamed[:] == whole and len(streamed) == len(whole)
+        assert streamed[-1] == whole[-1] and streamed[1:3] == whole[1:3]
+        with pytest.raises(IndexError):
+            streamed[len(whole)]
 
 
 def test_a_single_reference_may_be_a_plain_text(tmp_path: Path) -> None:

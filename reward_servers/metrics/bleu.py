@@ -1,0 +1,20 @@
+"""Corpus BLEU of the texts, on words that blanks separate, without smoothing (0 to 1)."""
+
+from collections.abc import Sequence
+
+from contracts.scores import MetricValue, Sample
+from reward_servers.rewards.bleu import Bleu as Reward
+from reward_servers.text.references import reference_streams
+
+
+class Bleu(Reward):
+    """n-grams are counted over the whole corpus; the rows are each text's own BLEU.
+
+    `effective_order` is for the rows alone: a corpus is long enough.
+    """
+
+    def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
+        texts = [sample.text for sample in samples]
+        corpus = self.counter(effective_order=False).corpus_score(texts, reference_streams(samples, "bleu"))
+        value = MetricValue(corpus=float(corpus.score) / 100, rows=tuple(self.score(samples)))
+        return {"lexical/bleu": value}

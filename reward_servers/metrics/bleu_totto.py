@@ -1,0 +1,36 @@
+"""BLEU as ToTTo's official evaluation computes it (0 to 1): overall, and on each subset that is marked."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from contracts.scores import MetricValue, Sample
+from contracts.settings import Settings
+from reward_servers.text.totto import NULL, detokenized, padded_references, subsets
+
+
+class BleuTotto(Settings):
+    """Corpus BLEU of lower-cased texts by sacrebleu, against all references at once."""
+
+    needs_references: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("sacrebleu",)
+
+    null_references: bool = True  # as the official figures: three references, filled up with "<null>"
+
+    def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
+        return {
+            f"table_to_text/bleu_{name}": MetricValue(corpus=self._bleu([samples[place] for place in places]))
+            for name, places in subsets(samples).items()
+        }
+
+    def _bleu(self, samples: Sequence[Sample]) -> float:
+        from sacrebleu import corpus_bleu
+
+        texts = [detokenized(sample.text or NULL) for sample in samples]
+        references = [
+            [detokenized(text) for text in padded_references(sample, self.null_references)]
+            for sample in samples
+        ]
+        # sacrebleu takes None where a text has fewer references than others; its types don't say so.
+        most = max(map(len, references))
+        streams: Any = [[own[n] if n < len(own) else None for own in references] for n in range(most)]
+        return float(corpus_bleu(texts, streams).score) / 100.0

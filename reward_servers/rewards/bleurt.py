@@ -1,0 +1,47 @@
+"""BLEURT of the text against its best reference, by a checkpoint converted to transformers."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from contracts.errors import InputError
+from contracts.scores import Sample
+from contracts.settings import Settings
+from reward_servers.models.checkpoint import labels_of, read_config
+from reward_servers.text.references import references_of
+
+
+class Bleurt(Settings):
+    """Sellam et al., "BLEURT: Learning Robust Metrics for Text Generation" (ACL 2020).
+
+    Google's own package is not on PyPI, and its checkpoints are TensorFlow's. Needed is one that loads as
+    `AutoModelForSequenceClassification` with a single label, read as (reference, text).
+    """
+
+    needs_references: ClassVar[bool] = True
+
+    model: str = Field(min_length=1)
+    tokens_per_batch: int = Field(default=16_384, ge=1)
+
+    def check(self) -> None:
+        labels = labels_of(read_config(self.model))
+        if len(labels) != 1:
+            raise InputError(
+                f"model={self.model} has {len(labels)} labels: {', '.join(labels)}; BLEURT is one number, so "
+                f"expected a model with one: a BLEURT checkpoint that was converted to transformers"
+            )
+
+    def load(self) -> None:
+        self._classifier()
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        references = [reference for sample in samples for reference in references_of(sample, "BLEURT")]
+        texts = [sample.text for sample in samples for _ in sample.references]
+        values = iter(self._classifier().logits(references, texts)[:, 0].tolist())
+        return [max(next(values) for _ in sample.references) for sample in samples]
+
+    def _classifier(self) -> Any:
+        from reward_servers.models.classifier import classifier  # imports torch and transformers: seconds
+
+        return classifier(self.model, None, "begin", self.tokens_per_batch)

@@ -1,0 +1,44 @@
+"""chrF of the text against its best reference: F score of character n-grams (0 to 1)."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from contracts.scores import Sample
+from contracts.settings import Settings
+from reward_servers.text.references import references_of
+
+
+class Chrf(Settings):
+    """chrF2 unless told otherwise; `word_order: 2` is chrF++.
+
+    Popović, "chrF: character n-gram F-score for automatic MT evaluation" (WMT 2015), and "chrF++: words
+    helping character n-grams" (WMT 2017). sacrebleu counts.
+    """
+
+    needs_references: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("sacrebleu",)
+
+    char_order: int = Field(default=6, ge=1)
+    word_order: int = Field(default=0, ge=0)
+    beta: int = Field(default=2, ge=1)  # how much more recall weighs than precision
+    lowercase: bool = False
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        return [self.of_sample(sample) for sample in samples]
+
+    def of_sample(self, sample: Sample) -> float:
+        return float(self.counter().sentence_score(sample.text, references_of(sample, "chrf")).score) / 100
+
+    def counter(self) -> Any:
+        """sacrebleu's own."""
+        return _chrf(**self.model_dump())
+
+
+@cache
+def _chrf(**options: Any) -> Any:
+    from sacrebleu.metrics import CHRF
+
+    return CHRF(**options)

@@ -1,0 +1,63 @@
+"""CIDEr-D of the text against its references (0 to 10), rare n-grams counting most."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import ClassVar
+
+from pydantic import Field
+
+from contracts.errors import InputError
+from contracts.scores import Sample
+from contracts.settings import Settings
+from reward_servers.text.cider import (
+    DocumentFrequencies,
+    Tokenizer,
+    caption_words,
+    cider,
+    document_frequencies,
+    reference_words,
+)
+from reward_servers.text.reference_file import read_reference_sets
+
+
+class Cider(Settings):
+    """Rarity comes from a file of references, usually the training split's.
+
+    A reward sees small batches, in any order, on any replica: rarity measured over those would make the
+    score of a text depend on what happened to be beside it. The file has a line `{"references": ["…"]}`
+    for each set of references; the samples' own references need not be among them.
+    """
+
+    needs_references: ClassVar[bool] = True
+
+    df_file: str = Field(min_length=1)
+    tokenizer: Tokenizer = "ptb"
+
+    def check(self) -> None:
+        """Refuse a file that can't be read, or that holds no two sets: all weights would be 0."""
+        if len(read_reference_sets(self.df_file)) < 2:
+            raise InputError(
+                f"df_file={self.df_file} has one set of references; expected two or more lines, as CIDEr "
+                f"weighs n-grams by how rare they are among them"
+            )
+
+    def load(self) -> None:
+        frequencies_of(self.df_file, self.tokenizer)
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        frequencies = frequencies_of(self.df_file, self.tokenizer)
+        return [
+            cider(
+                caption_words(sample.text, self.tokenizer),
+                reference_words(sample, self.tokenizer),
+                frequencies,
+            )
+            for sample in samples
+        ]
+
+
+@cache
+def frequencies_of(file: str, tokenizer: Tokenizer) -> DocumentFrequencies:
+    """Counted once a process."""
+    sets = read_reference_sets(file)
+    return document_frequencies([caption_words(text, tokenizer) for text in texts] for texts in sets)

@@ -1,0 +1,32 @@
+"""Share of the text's n-grams that are different ones: 1 without repetition, near 0 in a loop."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from contracts.scores import Sample
+from contracts.settings import Settings
+from reward_servers.text.ngrams import Ngram, ngram_counts
+
+
+class DistinctN(Settings):
+    """Words are what blanks separate, in lower case. A text without a single n-gram gets 0.
+
+    Li et al., "A Diversity-Promoting Objective Function for Neural Conversation Models" (NAACL 2016).
+    """
+
+    n: int = Field(default=2, ge=1)
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        return [distinct([ngram_counts(sample.text.lower().split(), self.n)]) for sample in samples]
+
+
+def distinct(texts: Sequence[Counter[Ngram]]) -> float:
+    """Different n-grams over all n-grams of all texts together; 0 if there is none.
+
+    >>> distinct([ngram_counts("a b a".split(), 1), ngram_counts("b".split(), 1)])
+    0.5
+    """
+    total = sum(text.total() for text in texts)
+    return len(set().union(*texts)) / total if total else 0.0

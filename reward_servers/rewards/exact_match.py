@@ -1,0 +1,41 @@
+"""1 when the text equals one of its references, else 0."""
+
+import re
+import string
+from collections.abc import Sequence
+from typing import ClassVar
+
+from contracts.scores import Sample
+from contracts.settings import Settings
+from reward_servers.text.references import references_of
+
+ARTICLE = re.compile(r"\b(a|an|the)\b")
+PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+class ExactMatch(Settings):
+    """Blanks around the texts don't count.
+
+    With `normalize` neither do case, punctuation, articles and how many blanks there are, as in Rajpurkar et
+    al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text" (EMNLP 2016).
+    """
+
+    needs_references: ClassVar[bool] = True
+
+    normalize: bool = False
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        return [self.of_sample(sample) for sample in samples]
+
+    def of_sample(self, sample: Sample) -> float:
+        same = normalized if self.normalize else str.strip
+        return float(same(sample.text) in map(same, references_of(sample, "exact_match")))
+
+
+def normalized(text: str) -> str:
+    """Words in lower case, without punctuation and articles.
+
+    >>> normalized("The  U.S. Army!")
+    'us army'
+    """
+    return " ".join(ARTICLE.sub(" ", text.lower().translate(PUNCTUATION)).split())

@@ -1,0 +1,22 @@
+"""Mean of ROUGE-1, -2 and -L F1 of the text against its references, with stemming (0 to 1)."""
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import ClassVar
+
+from contracts.scores import Sample
+from contracts.settings import Settings
+from reward_servers.rewards.rouge import References, RougeType, rouge_f1
+
+KINDS: tuple[RougeType, ...] = ("rouge1", "rouge2", "rougeL")
+
+
+class RougeCombined(Settings):
+    """RL4LMs' `rouge_combined`; with several references each kind takes its best one, or all the first."""
+
+    needs_references: ClassVar[bool] = True
+
+    references: References = "best"
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        return [fmean(rouge_f1(sample, KINDS, self.references).values()) for sample in samples]

@@ -1,0 +1,56 @@
+"""BLEU of the text against all its references, with sacrebleu's tokenizers and smoothing (0 to 1)."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from contracts.scores import Sample
+from contracts.settings import Settings
+from reward_servers.text.references import references_of
+
+Tokenizer = Literal["13a", "intl", "char", "zh", "none"]  # those that download nothing
+Smoothing = Literal["none", "floor", "add-k", "exp"]
+
+
+class SacreBleu(Settings):
+    """BLEU of one text at a time.
+
+    Post, "A Call for Clarity in Reporting BLEU Scores" (WMT 2018); smoothing as in Chen & Cherry, "A
+    Systematic Comparison of Smoothing Techniques for Sentence-Level BLEU" (WMT 2014).
+    """
+
+    needs_references: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("sacrebleu",)
+
+    tokenize: Tokenizer = "13a"
+    lowercase: bool = False
+    smooth_method: Smoothing = "exp"
+    smooth_value: float | None = Field(default=None, ge=0)
+    # Only n-grams that the text is long enough for. RL4LMs leaves it off: texts of up to three words get 0.
+    effective_order: bool = True
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        return [self.of_sample(sample) for sample in samples]
+
+    def of_sample(self, sample: Sample) -> float:
+        references = references_of(sample, "sacre_bleu")
+        return float(self.counter(self.effective_order).sentence_score(sample.text, references).score) / 100
+
+    def counter(self, effective_order: bool) -> Any:
+        """sacrebleu's own."""
+        return bleu(
+            tokenize=self.tokenize,
+            lowercase=self.lowercase,
+            smooth_method=self.smooth_method,
+            smooth_value=self.smooth_value,
+            effective_order=effective_order,
+        )
+
+
+@cache
+def bleu(**options: Any) -> Any:
+    from sacrebleu.metrics import BLEU
+
+    return BLEU(force=True, **options)  # no warnings about texts that look tokenized

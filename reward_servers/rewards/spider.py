@@ -1,0 +1,32 @@
+"""SPIDEr: a weighted sum of SPICE and CIDEr-D against the references."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from pydantic import Field
+
+from contracts.scores import Sample
+from reward_servers.rewards.cider import Cider
+from reward_servers.text import spice
+
+
+class Spider(Cider):
+    """Liu et al., "Improved Image Captioning via Policy Gradient Optimization of SPIDEr" (ICCV 2017).
+
+    The paper takes half of each; a shaping term is one more part of the reward's sum.
+    """
+
+    requires: ClassVar[tuple[str, ...]] = spice.REQUIRES
+
+    spice_coeff: float = Field(default=0.5, allow_inf_nan=False)
+    cider_coeff: float = Field(default=0.5, allow_inf_nan=False)
+    memory_gb: int = Field(default=8, ge=1)
+    timeout_s: float = Field(default=600.0, gt=0)
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        ciders = super().score(samples)
+        spices = spice.Spice(self.memory_gb, self.timeout_s).score(samples)
+        return [
+            self.spice_coeff * own + self.cider_coeff * other
+            for own, other in zip(spices, ciders, strict=True)
+        ]

@@ -1,0 +1,71 @@
+"""1 - TER: how few edits turn the text into a reference, phrases moved as a whole (1 down to below 0)."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from contracts.scores import Sample
+from contracts.settings import Settings
+from reward_servers.text.alignment import edit_distance
+from reward_servers.text.references import references_of
+
+# The fewest edits to any reference, and the references' mean length.
+Edits = tuple[float, float]
+
+
+class Ter(Settings):
+    """Snover et al., "A Study of Translation Edit Rate with Targeted Human Annotation" (AMTA 2006).
+
+    sacrebleu looks for the moves, which takes seconds for texts of a hundred words and minutes for longer
+    ones. Beyond `max_words` none are looked for: only words inserted, deleted and replaced count then.
+    """
+
+    needs_references: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("sacrebleu",)
+
+    max_words: int = Field(default=128, ge=1)
+    normalized: bool = False
+    no_punct: bool = False
+    asian_support: bool = False
+    case_sensitive: bool = False
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        return [1.0 - rate([self.of_sample(sample)]) for sample in samples]
+
+    def of_sample(self, sample: Sample) -> Edits:
+        tokenize, count = self._counter()
+        text = tokenize(sample.text.rstrip()).split()
+        targets = [tokenize(target.rstrip()).split() for target in references_of(sample, "ter")]
+        found = [
+            count(text, target)[0]
+            if max(len(text), len(target)) <= self.max_words
+            else edit_distance(text, target)
+            for target in targets
+        ]
+        return min(found), sum(map(len, targets)) / len(targets)
+
+    def _counter(self) -> tuple[Any, Any]:
+        return _ter(**self.model_dump(exclude={"max_words"}))
+
+
+def rate(edits: Sequence[Edits]) -> float:
+    """TER of a corpus: all edits over all words of the references.
+
+    >>> rate([(1, 4), (2, 2)])
+    0.5
+    """
+    num_edits, num_words = (sum(column) for column in zip(*edits, strict=True))
+    if num_words == 0:
+        return float(num_edits > 0)
+    return num_edits / num_words
+
+
+@cache
+def _ter(**options: Any) -> tuple[Any, Any]:
+    """sacrebleu's tokenizer, and its search for the fewest edits."""
+    from sacrebleu.metrics.lib_ter import translation_edit_rate
+    from sacrebleu.metrics.ter import TercomTokenizer
+
+    return TercomTokenizer(**options), translation_edit_rate

@@ -1,0 +1,80 @@
+"""How far the text is from a few common words: its mean tf-idf weight, less for very short ones (0 to 1)."""
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from contracts.errors import InputError
+from contracts.scores import Sample
+from contracts.settings import Settings
+
+WORD = re.compile(r"\b\w\w+\b")
+
+
+class TfidfDiversity(Settings):
+    """LoL-RL's reward: the mean of the non-zero entries of the text's tf-idf vector of length 1.
+
+    Documents are counted in `corpus`, usually the responses of the training data: a file with one on each
+    line or, if its name ends in .jsonl, one in the `field` of each line; words that it lacks don't count.
+    Without a corpus all words weigh the same. Texts of fewer than `full_from` different known words get
+    their share of `ramp` words of it. Baheti et al., "Leftover Lunch: Advantage-based Offline Reinforcement
+    Learning for Language Models" (ICLR 2024), and its code for the defaults.
+    """
+
+    corpus: str | None = None
+    field: str = "text"
+    full_from: int = Field(default=5, ge=1)
+    ramp: int = Field(default=10, ge=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.corpus is not None and not Path(self.corpus).is_file():
+            raise InputError(
+                f"tfidf_diversity.corpus={self.corpus}: there is no such file; expected one text a line, "
+                f"or a .jsonl file with the texts in '{self.field}'"
+            )
+        return self
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        weights = None if self.corpus is None else inverse_frequencies(self.corpus, self.field)
+        return [self.of_text(sample.text, weights) for sample in samples]
+
+    def of_text(self, text: str, weights: dict[str, float] | None) -> float:
+        counts = Counter(WORD.findall(text.lower()))
+        entries = [
+            count * (1.0 if weights is None else weights[word])
+            for word, count in counts.items()
+            if weights is None or word in weights
+        ]
+        if not entries:
+            return 0.0
+        mean = math.fsum(entries) / math.hypot(*entries) / len(entries)
+        return mean if len(entries) >= self.full_from else mean * min(1.0, len(entries) / self.ramp)
+
+
+@cache
+def inverse_frequencies(corpus: str, field: str) -> dict[str, float]:
+    """ln((1 + documents) / (1 + documents with the word)) + 1 for each word, as scikit-learn smooths it."""
+    texts = _texts(corpus, field)
+    frequencies = Counter(word for text in texts for word in set(WORD.findall(text.lower())))
+    return {word: math.log((1 + len(texts)) / (1 + count)) + 1 for word, count in frequencies.items()}
+
+
+def _texts(corpus: str, field: str) -> list[str]:
+    lines = Path(corpus).read_text(encoding="utf-8").splitlines()
+    if not corpus.endswith(".jsonl"):
+        return lines
+    try:
+        return [str(json.loads(line)[field]) for line in lines if line.strip()]
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise InputError(
+            f"tfidf_diversity.corpus={corpus}: {type(error).__name__}: {error}; expected lines "
+            f'{{"{field}": "…"}}, or another field=NAME'
+        ) from None

@@ -1,0 +1,1 @@
+"""Words, sentences, references; and what is counted in them: no models."""

@@ -1,0 +1,125 @@
+"""CIDEr-D: how much of the consensus of several references a text shares, rare n-grams counting most.
+
+Vedantam, Zitnick & Parikh, "CIDEr: Consensus-based Image Description Evaluation" (CVPR 2015), section 4, as
+its authors' COCO evaluation code computes it:
+
+    g(ngram)  = count · (log N - log max(1, df))          N sets of references, df of them hold the n-gram
+    CIDEr-D_n = mean over references of exp(-(l - l')² / 2σ²) · Σ min(g, g') · g' / (|g| · |g'|)
+    CIDEr-D   = 10 · mean over n = 1 … 4
+
+The lengths l, l' are numbers of bigrams and σ is 6, as in that code.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+from contracts.scores import Sample
+from reward_servers.text.ngrams import Ngram, ngram_counts
+from reward_servers.text.references import references_of
+from reward_servers.text.sentences import sentences
+
+ORDERS = (1, 2, 3, 4)
+SIGMA = 6.0
+
+Tokenizer = Literal["ptb", "whitespace"]
+Words = Sequence[str]
+
+# What the COCO evaluation drops after its tokenizer; brackets stay, as they do there.
+PUNCTUATION = frozenset(("''", "'", "``", "`", '"', ".", "?", "!", ",", ":", ";", "-", "--", "..."))
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentFrequencies:
+    """In how many sets of references each n-gram occurs, and how many sets there are."""
+
+    counts: Mapping[Ngram, int]
+    num_documents: int
+
+    def weight(self, ngram: Ngram) -> float:
+        return math.log(self.num_documents) - math.log(max(1, self.counts.get(ngram, 0)))
+
+
+def document_frequencies(reference_sets: Iterable[Sequence[Words]]) -> DocumentFrequencies:
+    """A set of references is one document: an n-gram counts once, however many of them hold it.
+
+    >>> found = document_frequencies([[["a", "b"], ["a"]], [["a"]]])
+    >>> found.counts[("a",)], found.counts[("a", "b")], found.num_documents
+    (2, 1, 2)
+    """
+    counts: Counter[Ngram] = Counter()
+    num_documents = 0
+    for references in reference_sets:
+        counts.update(
+            {ngram for words in references for order in ORDERS for ngram in ngram_counts(words, order)}
+        )
+        num_documents += 1
+    return DocumentFrequencies(counts, num_documents)
+
+
+def cider(text: Words, references: Sequence[Words], frequencies: DocumentFrequencies) -> float:
+    """0 to 10, by the formula above; with one single document every weight, and so the value, is 0."""
+    own = _vectors(text, frequencies)
+    total = 0.0
+    for reference in references:
+        other = _vectors(reference, frequencies)
+        gap = max(0, len(text) - 1) - max(0, len(reference) - 1)
+        closeness = math.exp(-(gap**2) / (2 * SIGMA**2))
+        total += closeness * sum(map(_similarity, own, other)) / len(ORDERS)
+    return 10.0 * total / len(references)
+
+
+def caption_words(text: str, tokenizer: Tokenizer = "ptb") -> list[str]:
+    """The words that are compared.
+
+    `ptb` follows the COCO evaluation: lower-cased Penn Treebank tokens without punctuation. `whitespace`
+    takes the text as it is, for what is tokenized already.
+
+    >>> caption_words("The cat's asleep, isn't it?")
+    ['the', 'cat', "'s", 'asleep', 'is', "n't", 'it']
+    """
+    if tokenizer == "whitespace":
+        return text.split()
+    split = _treebank().tokenize
+    words = [word for sentence in sentences(text) for word in split(sentence.lower())]
+    return [word for word in words if word not in PUNCTUATION]
+
+
+def reference_words(sample: Sample, tokenizer: Tokenizer) -> list[list[str]]:
+    """The words of each reference.
+
+    Raises:
+        InputError: the sample has no reference.
+    """
+    return [caption_words(reference, tokenizer) for reference in references_of(sample, "CIDEr")]
+
+
+def _vectors(words: Words, frequencies: DocumentFrequencies) -> list[dict[Ngram, float]]:
+    return [
+        {ngram: count * frequencies.weight(ngram) for ngram, count in ngram_counts(words, order).items()}
+        for order in ORDERS
+    ]
+
+
+def _similarity(own: Mapping[Ngram, float], other: Mapping[Ngram, float]) -> float:
+    """The cosine, except that no n-gram counts for more than it does in the reference."""
+    norms = _norm(own) * _norm(other)
+    if norms == 0.0:
+        return 0.0
+    return (
+        sum(min(value, other[ngram]) * other[ngram] for ngram, value in own.items() if ngram in other) / norms
+    )
+
+
+def _norm(vector: Mapping[Ngram, float]) -> float:
+    return math.sqrt(sum(value**2 for value in vector.values()))
+
+
+@cache
+def _treebank() -> Any:
+    from nltk.tokenize import NLTKWordTokenizer  # importing NLTK takes a second
+
+    return NLTKWordTokenizer()

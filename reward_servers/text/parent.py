@@ -1,0 +1,104 @@
+"""PARENT: precision and recall of a text about a table, against its references and against the table.
+
+Dhingra et al., "Handling Divergent Reference Texts when Evaluating Table-to-Text Generation" (ACL 2019).
+For n-grams g of order 1 to 4, with w(g) the share of the words of g that occur in the table (equation 2):
+
+    precision_n = Σ_text count · (p + (1 - p) · w(g)) / Σ_text count       p = min(1, count_ref / count)  (4)
+    recall_n    = Σ_ref count · w(g) · min(1, count_text / count) / Σ_ref count · w(g)                     (6)
+    recall      = recall_ref^(1-λ) · recall_table^λ                                                        (5)
+
+Orders are joined by their geometric mean. recall_table is the mean over the cells of the share of a cell's
+words that the text holds in order (equation 7), and λ, where none is given, is what the reference itself
+leaves out of the table: 1 - its own mean mention (section 3.4). Smoothing and the corner cases are those of
+the evaluation code that the authors published, so that numbers compare.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from reward_servers.text.ngrams import Ngram, common_subsequence_length, ngram_counts
+
+ORDERS = (1, 2, 3, 4)
+SMOOTHING = 1e-5
+
+Words = Sequence[str]
+Cells = Sequence[Words]
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """All three in 0 to 1."""
+
+    precision: float
+    recall: float
+    f1: float
+
+
+def parent(
+    text: Words,
+    references: Sequence[Words],
+    table: Cells,
+    mentionable: Cells,
+    lambda_weight: float | None = None,
+) -> Parent:
+    """The values against the reference with the best F1.
+
+    Args:
+        table: the words of each cell that precision may draw from.
+        mentionable: the cells whose mention recall asks for; ToTTo's are the highlighted ones.
+        lambda_weight: the share of recall that the table has; None: from each reference.
+    """
+    in_table = frozenset(word for cell in table for word in cell)
+    asked = [cell for cell in mentionable if cell]
+    found = [_against(text, reference, in_table, asked, lambda_weight) for reference in references]
+    return max(found, key=lambda each: each.f1)
+
+
+def _against(
+    text: Words, reference: Words, in_table: Collection[str], asked: Cells, lambda_weight: float | None
+) -> Parent:
+    pairs = [_order(text, reference, order, in_table) for order in ORDERS]
+    precision = _geometric_mean([precision for precision, _ in pairs], instead=0.0)
+    from_reference = _geometric_mean([recall for _, recall in pairs], instead=SMOOTHING)
+    recall = from_reference
+    if asked:
+        weight = 1.0 - mean_mention(asked, reference) if lambda_weight is None else lambda_weight
+        recall = from_reference ** (1.0 - weight) * (mean_mention(asked, text) or SMOOTHING) ** weight
+    return Parent(precision, recall, 2.0 * precision * recall / (precision + recall + 1e-8))
+
+
+def mean_mention(cells: Cells, text: Words) -> float:
+    """The mean share of a cell's words that the text holds in their order.
+
+    >>> mean_mention([["michael", "dahlquist"], ["1965"]], ["michael", "dahlquist", "drummer"])
+    0.5
+    """
+    return sum(common_subsequence_length(cell, text) / len(cell) for cell in cells) / len(cells)
+
+
+def _order(text: Words, reference: Words, order: int, in_table: Collection[str]) -> tuple[float, float]:
+    """Precision and recall of one order."""
+    own, other = ngram_counts(text, order), ngram_counts(reference, order)
+    covered = 0.0
+    for ngram, count in own.items():
+        in_reference = min(1.0, other[ngram] / count)
+        covered += count * (in_reference + (1.0 - in_reference) * _entailment(ngram, in_table))
+    precision = covered / own.total() if own else 0.0
+    asked = recalled = 0.0
+    for ngram, count in other.items():
+        weight = count * _entailment(ngram, in_table)
+        asked += weight
+        recalled += weight * min(1.0, own[ngram] / count)
+    return precision, recalled / asked if asked else 1.0
+
+
+def _entailment(ngram: Ngram, in_table: Collection[str]) -> float:
+    return sum(word in in_table for word in ngram) / len(ngram)
+
+
+def _geometric_mean(values: Sequence[float], instead: float) -> float:
+    """Zeros of the higher orders are smoothed; without a single right word the value is `instead`."""
+    if values[0] == 0.0:
+        return instead
+    return math.exp(math.fsum(math.log(value or SMOOTHING) for value in values) / len(values))

@@ -1,0 +1,35 @@
+"""Reading sets of references from JSON Lines: what a reward knows beyond the samples of its batch."""
+
+import json
+from pathlib import Path
+
+from contracts.errors import InputError
+
+EXPECTED = 'expected lines such as {"references": ["…", "…"]}'
+
+
+def read_reference_sets(file: str) -> list[list[str]]:
+    """The references of each line, in order; whatever else the lines hold is left out.
+
+    Raises:
+        InputError: the file can't be read, or a line is no object with a list of texts `references`.
+    """
+    try:
+        lines = Path(file).read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: can't be read as text: {error}; {EXPECTED}") from None
+    found = [_references(line, f"{file}, line {n}") for n, line in enumerate(lines, start=1) if line.strip()]
+    if not found:
+        raise InputError(f"{file}: is empty; {EXPECTED}")
+    return found
+
+
+def _references(line: str, where: str) -> list[str]:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{where}: is not JSON: {error.msg} at column {error.colno}") from None
+    references = row.get("references") if isinstance(row, dict) else None
+    if not isinstance(references, list) or not references or not all(isinstance(r, str) for r in references):
+        raise InputError(f"{where}: got {line.strip()[:80]}; {EXPECTED}")
+    return references

@@ -1,0 +1,51 @@
+"""Splitting English text into sentences by rules alone: no model to download."""
+
+import re
+
+PARAGRAPH = re.compile(r"\n\s*\n")
+# A sentence may end at . ! ? or … with the quotes and brackets that close there, before a blank.
+END = re.compile(r"""[.!?…]+["'”’)\]]*(?=\s)""")
+INITIALS = re.compile(r"(?:[A-Z]\.)*[A-Z]")  # J. or U.S.
+# fmt: off
+ABBREVIATIONS = frozenset((
+    "adm", "al", "apr", "approx", "aug", "ave", "brig", "capt", "cf", "co", "col", "corp", "dec",
+    "dept", "dr", "e.g", "ed", "eds", "eq", "est", "etc", "feb", "fig", "fr", "gen", "gov", "hon",
+    "i.e", "inc", "jan", "jr", "jul", "jun", "lt", "ltd", "maj", "mar", "messrs", "mr", "mrs", "ms",
+    "mt", "nov", "oct", "p", "pp", "prof", "rep", "rev", "sen", "sep", "sept", "sgt", "sr", "st",
+    "u.k", "u.n", "u.s", "vol", "vs",
+))
+# fmt: on
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences in order, without blanks around them.
+
+    A blank line ends one, and so does an end mark before a blank; not behind a known abbreviation or
+    initials, nor at an ellipsis before a small letter. NLTK's Punkt, which RL4LMs uses, has learned its
+    abbreviations from newspapers: it knows rarer ones, and lets a sentence end at "Inc." where the next
+    word usually begins one.
+
+    >>> sentences('Dr. J. Smith came. "Did he?" well... he left at 5.30.')
+    ['Dr. J. Smith came.', '"Did he?"', 'well... he left at 5.30.']
+    """
+    found: list[str] = []
+    for paragraph in PARAGRAPH.split(text):
+        start = 0
+        for end in END.finditer(paragraph):
+            sentence = paragraph[start : end.end()].strip()
+            if not _goes_on(sentence, paragraph[end.end() :].lstrip()[:1]):
+                found.append(sentence)
+                start = end.end()
+        found.append(paragraph[start:].strip())
+    return [sentence for sentence in found if sentence]
+
+
+def _goes_on(sentence: str, next_letter: str) -> bool:
+    """Whether what looks like an end is none."""
+    if sentence.endswith(("...", "…")):
+        return next_letter.islower()
+    words = sentence[:-1].split()
+    if not sentence.endswith(".") or not words:
+        return False
+    last = words[-1].lstrip("\"'“‘([")
+    return last.lower() in ABBREVIATIONS or (last != "I" and INITIALS.fullmatch(last) is not None)

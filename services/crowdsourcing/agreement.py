@@ -1,0 +1,49 @@
+"""How far people agree: Krippendorff's alpha, or why there is none."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Level = Literal["nominal", "ordinal"]
+Judgements = Mapping[str, Mapping[str, int]]  # item → rater → value
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Alpha is 1 for perfect agreement and 0 for what chance gives; None where it is undefined, with why."""
+
+    alpha: float | None
+    why_not: str
+    num_items: int
+    num_shared: int  # items that more than one person judged; the others say nothing about agreement
+    num_raters: int
+
+
+def krippendorff_alpha(judgements: Judgements, level: Level, values: Sequence[int]) -> Agreement:
+    """Krippendorff (2011), "Computing Krippendorff's Alpha-Reliability". Not everybody need judge everything.
+
+    >>> perfect = {"i": {"ann": 1, "bob": 1}, "k": {"ann": 4, "bob": 4}}
+    >>> krippendorff_alpha(perfect, "ordinal", (1, 2, 3, 4, 5)).alpha
+    1.0
+    """
+    raters = sorted({rater for given in judgements.values() for rater in given})
+    shared = [given for given in judgements.values() if len(given) > 1]
+    why_not = ""
+    if len(raters) < 2:
+        why_not = "one person alone has answered"
+    elif not shared:
+        why_not = "no two people judged the same item"
+    elif len({value for given in shared for value in given.values()}) == 1:
+        why_not = "everybody always gave the same answer"
+    alpha = None if why_not else _alpha(shared, raters, level, values)
+    return Agreement(alpha, why_not, len(judgements), len(shared), len(raters))
+
+
+def _alpha(
+    shared: Sequence[Mapping[str, int]], raters: Sequence[str], level: Level, values: Sequence[int]
+) -> float:
+    import krippendorff
+    import numpy as np
+
+    table = np.array([[given.get(rater, np.nan) for given in shared] for rater in raters], dtype=float)
+    return float(krippendorff.alpha(table, value_domain=list(values), level_of_measurement=level))

@@ -1,0 +1,210 @@
+"""The runs of a benchmark: one for each task, algorithm and seed whose experiment is in conf/experiment/."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.errors import InputError, did_you_mean
+from services import preflight, run_claim
+from services.compose import choices_of, parse, run_settings
+from services.run_folder import RunFolder
+from services.settings import RunSettings
+from services.sweep import Job
+
+TASKS = ("imdb", "commongen", "cnn_daily_mail", "totto", "narrative_qa", "iwslt2017_en_de", "daily_dialog")
+ALGORITHMS = ("supervised", "ppo", "nlpo", "ppo_on_supervised", "nlpo_on_supervised")
+ON_SUPERVISED = "_on_supervised"
+OURS = {  # what the benchmark says itself, and how it is asked for it
+    "seed": "--seeds",
+    "experiment": "--tasks and --algorithms",
+    "output_dir": "--out",
+    "run_name": "nothing: runs are named <task>-<algorithm>-seed<seed>",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """One run of the benchmark, done or not.
+
+    Example: `PlannedRun("imdb", "ppo", 0, Job(("experiment=imdb_ppo", "seed=0", …), "imdb-ppo-seed0", …))`
+    """
+
+    task: str
+    algorithm: str
+    seed: int
+    job: Job
+
+    @property
+    def experiment(self) -> str:
+        return f"{self.task}_{self.algorithm}"
+
+    @property
+    def folder(self) -> RunFolder:
+        return RunFolder(self.job.folder)
+
+    def settings(self) -> RunSettings:
+        return run_settings(list(self.job.overrides))
+
+
+def plan(
+    tasks: Sequence[str],
+    algorithms: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+    overrides: Sequence[str] = (),
+    own_supervised: bool = False,
+    without: Sequence[str] = (),
+) -> list[PlannedRun]:
+    """The runs, tasks as given, algorithms as in `ALGORITHMS`; without an experiment there is none.
+
+    Args:
+        overrides: for every run as `KEY=VALUE`, for some as `WHOSE:KEY=VALUE`, where WHOSE is a task, an
+            algorithm or an experiment.
+        own_supervised: runs "on supervised" begin with the model of the benchmark's own supervised run
+            of the same task and seed, not with the experiment's.
+        without: experiments to leave out, as `TASK_ALGORITHM`.
+
+    Raises:
+        InputError: an unknown task or algorithm, one given twice, no experiment at all, or an override
+            that is none of the user's.
+    """
+    experiments = set(choices_of("experiment"))
+    _check_names("task", tasks, known_tasks())
+    _check_names("algorithm", algorithms, ALGORITHMS)
+    _check_names("seed", [str(seed) for seed in seeds])
+    asked = [  # supervised runs come before those that begin with them
+        (task, algorithm) for task in tasks for algorithm in ALGORITHMS if algorithm in algorithms
+    ]
+    if without:
+        _check_names("experiment", without, [f"{task}_{algorithm}" for task, algorithm in asked])
+    found = [pair for pair in asked if "_".join(pair) in experiments - set(without)]
+    if not found:
+        raise InputError(
+            f"there is no experiment for {', '.join(algorithms)} on {', '.join(tasks)}: expected a file "
+            f"such as conf/experiment/{tasks[0]}_{algorithms[0]}.yaml"
+        )
+    scoped = [_scoped(text) for text in overrides]
+    return [
+        _planned(task, algorithm, seed, out, scoped, own_supervised)
+        for task, algorithm in found
+        for seed in seeds
+    ]
+
+
+def known_tasks() -> tuple[str, ...]:
+    """GRUE's, and every other that has an experiment for one of the algorithms."""
+    longest_first = sorted(ALGORITHMS, key=len, reverse=True)
+    others = {
+        name.removesuffix(f"_{algorithm}")
+        for name in choices_of("experiment")
+        if (algorithm := next((each for each in longest_first if name.endswith(f"_{each}")), None))
+    }
+    return (*TASKS, *sorted(others - set(TASKS)))
+
+
+def left_out(tasks: Sequence[str], algorithms: Sequence[str], runs: Iterable[PlannedRun]) -> list[str]:
+    """What was asked for and has no experiment."""
+    there = {run.experiment for run in runs}
+    asked = [f"{task}_{algorithm}" for task in tasks for algorithm in algorithms]
+    return [experiment for experiment in asked if experiment not in there]
+
+
+def is_finished(folder: RunFolder, iterations: int) -> bool:
+    """Whether the run has made as many iterations and left its model."""
+    return folder.model.exists() and max(folder.checkpoints(), default=-1) >= iterations
+
+
+def remaining(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+    """The runs that have yet to be started or to go on, all of them checked; nothing is started.
+
+    Raises:
+        InputError: with everything that is wrong: settings, data or model of an experiment, or a folder
+            that holds a run with other settings.
+    """
+    waiting, problems = [], dict[str, str]()
+    checked = set[str]()
+    for run in runs:
+        try:
+            settings = run.settings()
+            if run.folder.config_file.exists():
+                asked = run_claim.plain(settings.resolved())
+                run_claim.refuse_other_config(run.folder.path, run.folder.config(), asked)
+                if is_finished(run.folder, settings.iterations):
+                    continue
+            waiting.append(run)
+            if run.experiment not in checked and not _begins_with_another(run, runs):
+                checked.add(run.experiment)
+                preflight.check(settings)
+        except InputError as error:
+            problems.setdefault(run.experiment, str(error))
+    if problems:
+        listed = "\n".join(f"{experiment}: {problem}" for experiment, problem in problems.items())
+        raise InputError(
+            f"{len(problems)} of {len({run.experiment for run in runs})} experiments can't be run, and none "
+            f"was started:\n{listed}\nMend them, or leave them out: --without {','.join(problems)}"
+        )
+    return waiting
+
+
+def _begins_with_another(run: PlannedRun, runs: Iterable[PlannedRun]) -> bool:
+    """Whether its model is one that a run of the benchmark has yet to write."""
+    models = {f"model.path={_quoted(other.folder.model)}" for other in runs}
+    return any(override in models for override in run.job.overrides)
+
+
+def _planned(
+    task: str,
+    algorithm: str,
+    seed: int,
+    out: Path,
+    scoped: Sequence[tuple[str | None, str]],
+    own_supervised: bool,
+) -> PlannedRun:
+    experiment, name = f"{task}_{algorithm}", f"{task}-{algorithm}-seed{seed}"
+    mine = [text for whose, text in scoped if whose in (None, task, algorithm, experiment)]
+    overrides = [f"experiment={experiment}", "tracking.experiment=grue"]
+    if own_supervised and algorithm.endswith(ON_SUPERVISED):
+        model = RunFolder(out / f"{task}-supervised-seed{seed}").model
+        mine = [text for text in mine if parse(text).key_or_group != "model.path"]
+        overrides.append(f"model.path={_quoted(model)}")
+    overrides += [*mine, f"seed={seed}", f"output_dir={_quoted(out)}", f"run_name={_quoted(name)}"]
+    return PlannedRun(task, algorithm, seed, Job(tuple(overrides), name, out / name))
+
+
+def _scoped(text: str) -> tuple[str | None, str]:
+    """
+    >>> _scoped("imdb:task.data_files=reviews")
+    ('imdb', 'task.data_files=reviews')
+    >>> _scoped("task=my.module:Task")
+    (None, 'task=my.module:Task')
+    """
+    prefix = re.match(r"(\w+):(?=[\w.+]+=)", text)
+    whose, override = (prefix[1], text[prefix.end() :]) if prefix else (None, text)
+    tasks = known_tasks()
+    known = {*tasks, *ALGORITHMS, *(f"{task}_{algorithm}" for task in tasks for algorithm in ALGORITHMS)}
+    if whose is not None and whose not in known:
+        raise InputError(
+            f"{text}: {whose} is no task, algorithm or experiment of the benchmark"
+            f"{did_you_mean(whose, known)}"
+        )
+    key = parse(override).key_or_group
+    if key in OURS:
+        raise InputError(f"{text}: a benchmark chooses {key} itself; what asks for it is {OURS[key]}")
+    return whose, override
+
+
+def _check_names(kind: str, given: Sequence[str], known: Sequence[str] | None = None) -> None:
+    for name in given:
+        if known is not None and name not in known:
+            raise InputError(f"{name}: no {kind} of this benchmark{did_you_mean(name, known)}")
+        if given.count(name) > 1:
+            raise InputError(f"{kind} {name} is given twice")
+    if not given:
+        raise InputError(f"expected at least one {kind}")
+
+
+def _quoted(value: object) -> str:
+    """As a value in Hydra's grammar, whatever characters it has."""
+    escaped = re.sub(r'(\\+)(?="|$)', r"\1\1", str(value)).replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,167 @@
+"""The table as Markdown, as CSV and as a page."""
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.grue.table import Cell, Estimate, RunResult, TaskTable, tables
+from services.json_lines import write_atomically
+from services.readable import number
+
+CSV_COLUMNS = (
+    "task",
+    "algorithm",
+    "metric",
+    "num_runs",
+    "mean",
+    "standard_error",
+    "before_mean",
+    "before_standard_error",
+)
+PLOT_WIDTH, PLOT_ROW, PLOT_EDGE = 170, 9, 8
+FINEST = 6  # decimals
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One algorithm in a metric's little plot: where it began, its mean, and one standard error around it."""
+
+    color: int
+    y: float
+    before: float | None
+    low: float
+    mean: float
+    high: float
+
+
+def write_tables(results: Sequence[RunResult], out: Path) -> list[Path]:
+    """Write grue.md, grue.csv and grue.html into `out`."""
+    found = tables(results)
+    texts = {
+        "grue.md": to_markdown(found, results),
+        "grue.csv": to_csv(found),
+        "grue.html": to_html(found, results, out),
+    }
+    return [write_atomically(out / name, text) for name, text in texts.items()]
+
+
+def with_error(value: Estimate) -> str:
+    """As many decimals as the standard error has two digits for.
+
+    >>> with_error(Estimate(0.61234, 0.0041, 3)), with_error(Estimate(33.816, 1.26, 3))
+    ('0.6123 ± 0.0041', '33.8 ± 1.3')
+    >>> with_error(Estimate(0.61234, None, 1)), with_error(Estimate(48.0, 0.0, 3))
+    ('0.612', '48 ± 0')
+    """
+    error = value.standard_error
+    if error is None:
+        return number(value.mean)
+    if error < 10**-FINEST:
+        return f"{number(value.mean)} ± 0"
+    decimals = min(FINEST, max(0, 1 - math.floor(math.log10(error))))
+    return f"{value.mean:,.{decimals}f} ± {error:,.{decimals}f}"
+
+
+def to_markdown(found: Sequence[TaskTable], results: Sequence[RunResult]) -> str:
+    """One table a task, metrics down, algorithms across."""
+    blocks = ["# GRUE", "Test split, mean ± standard error over seeds. Before training in brackets."]
+    for table in found:
+        heads = [f"{name} ({_runs(*table.num_runs[name])})" for name in table.algorithms]
+        lines = [_row(["metric", *heads]), _row(["---", *["--:"] * len(heads)])]
+        for metric, cells in table.cells.items():
+            lines.append(_row([metric, *(_in_words(cells.get(name)) for name in table.algorithms)]))
+        blocks += [f"## {table.task}", "\n".join(lines) if table.cells else "No run has finished yet."]
+    open_runs = [f"- {result.run.job.run_name}: {result.state}" for result in results if not result.after]
+    if open_runs:
+        blocks += ["## Runs that are not in the tables", "\n".join(open_runs)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def to_csv(found: Sequence[TaskTable]) -> str:
+    """One line a task, algorithm and metric, every digit there is; what is not known is empty."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for table in found:
+        for metric, cells in table.cells.items():
+            for algorithm, cell in cells.items():
+                before = (cell.before.mean, cell.before.standard_error) if cell.before else (None, None)
+                after = cell.after
+                values = (after.num_runs, after.mean, after.standard_error, *before)
+                writer.writerow([table.task, algorithm, metric, *values])
+    return file.getvalue()
+
+
+def to_html(found: Sequence[TaskTable], results: Sequence[RunResult], out: Path) -> str:
+    """A page that needs nothing beside it; its links lead to the runs' own reports."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": number, "with_error": with_error}
+    return environment.get_template("grue.html.j2").render(
+        tables=found,
+        results=results,
+        links={
+            result.run.job.run_name: f"{result.run.job.run_name}/report.html"
+            for result in results
+            if (out / result.run.job.run_name / "report.html").exists()
+        },
+        num_finished=sum(bool(result.after) for result in results),
+        num_seeds=len({result.run.seed for result in results}),
+        algorithms=list(dict.fromkeys(name for table in found for name in table.algorithms)),
+        marks=marks,
+        plot=(PLOT_WIDTH, PLOT_ROW),
+        runs=_runs,
+    )
+
+
+def marks(table: TaskTable, metric: str) -> list[Mark]:
+    """The plot of one metric: every algorithm on a line of its own, all on the scale that fits them."""
+    cells = table.cells[metric]
+    values = [value for cell in cells.values() for value in _shown(cell)]
+    low, high = min(values), max(values)
+    width = (high - low) or 1.0
+
+    def x(value: float) -> float:
+        middle = 0.5 if high == low else (value - low) / width
+        return round(PLOT_EDGE + middle * (PLOT_WIDTH - 2 * PLOT_EDGE), 1)
+
+    placed = []
+    for row, algorithm in enumerate(table.algorithms):
+        if (cell := cells.get(algorithm)) is not None:
+            after, error = cell.after, cell.after.standard_error or 0.0
+            before = x(cell.before.mean) if cell.before else None
+            ends = (x(after.mean - error), x(after.mean), x(after.mean + error))
+            placed.append(Mark(row, (row + 0.5) * PLOT_ROW, before, *ends))
+    return placed
+
+
+def _shown(cell: Cell) -> list[float]:
+    error = cell.after.standard_error or 0.0
+    before = [cell.before.mean] if cell.before else []
+    return [cell.after.mean - error, cell.after.mean + error, *before]
+
+
+def _in_words(cell: Cell | None) -> str:
+    if cell is None:
+        return "–"
+    return with_error(cell.after) + (f" ({number(cell.before.mean)})" if cell.before else "")
+
+
+def _runs(finished: int, planned: int) -> str:
+    return (
+        f"{finished} run{'s' * (finished != 1)}" if finished == planned else f"{finished} of {planned} runs"
+    )
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

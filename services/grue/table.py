@@ -1,0 +1,125 @@
+"""From run folders to the table: for each task, algorithm and metric the mean over seeds and its error.
+
+What counts is the test split: after the last iteration, and for comparison before the first. A run that
+has not ended counts for nothing, and is listed.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from services.grue.plan import PlannedRun, is_finished
+from services.run_folder import RunFolder
+
+SPLIT = "test"
+NO_RESULT = "reward/standard_error"  # of the texts of one run, where the table has that of the seeds
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over seeds; the standard error is None where there is one seed alone.
+
+    Example: `Estimate(mean=0.5, standard_error=0.1, num_runs=3)`
+    """
+
+    mean: float
+    standard_error: float | None
+    num_runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One metric of one algorithm, after training and, where that was measured, before it."""
+
+    after: Estimate
+    before: Estimate | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What one run has to show. `state` is for people: "finished", "12 of 50 iterations", "not started"."""
+
+    run: PlannedRun
+    state: str
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTable:
+    """The results on one task: `cells[metric][algorithm]`, both in the order in which they appear."""
+
+    task: str
+    algorithms: tuple[str, ...]
+    num_runs: Mapping[str, tuple[int, int]]  # of each algorithm: finished, planned
+    cells: Mapping[str, Mapping[str, Cell]]
+
+
+def result_of(run: PlannedRun, exit_code: int | None = None) -> RunResult:
+    """What the run's folder says, and how its process ended if it was started now."""
+    folder = run.folder
+    if not folder.config_file.exists():
+        return RunResult(
+            run, "not started" if exit_code is None else f"failed, exit code {exit_code}", {}, {}
+        )
+    iterations = int(folder.config()["iterations"])
+    if not is_finished(folder, iterations):
+        rows = folder.rollout_info()
+        state = f"{rows[-1]['iteration'] if rows else 0} of {iterations} iterations"
+        if exit_code:
+            state = f"failed after {state}, exit code {exit_code}"
+        return RunResult(run, state, {}, {})
+    after = metrics_at(folder, iterations)
+    return RunResult(run, "finished" if after else "finished, no test", metrics_at(folder, 0), after)
+
+
+def metrics_at(folder: RunFolder, epoch: int) -> dict[str, float]:
+    """The finite numbers of the evaluation on the test split after `epoch` iterations."""
+    for row in folder.evaluations(SPLIT):
+        if row["epoch"] == epoch:
+            return {
+                key: float(value)
+                for key, value in row["metrics"].items()
+                if isinstance(value, int | float) and math.isfinite(value) and key != NO_RESULT
+            }
+    return {}
+
+
+def estimate(values: Sequence[float]) -> Estimate | None:
+    """
+    >>> estimate([1.0, 2.0, 6.0])  # variance (4 + 1 + 9) / 2 = 7, standard error √(7 / 3)
+    Estimate(mean=3.0, standard_error=1.5275252316519468, num_runs=3)
+    >>> estimate([1.0])
+    Estimate(mean=1.0, standard_error=None, num_runs=1)
+    """
+    if not values:
+        return None
+    spread = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+    return Estimate(statistics.fmean(values), spread, len(values))
+
+
+def tables(results: Sequence[RunResult]) -> list[TaskTable]:
+    """A table for each task that has runs, finished or not."""
+    by_task: dict[str, dict[str, list[RunResult]]] = {}
+    for result in results:
+        by_task.setdefault(result.run.task, {}).setdefault(result.run.algorithm, []).append(result)
+    return [_table(task, by_algorithm) for task, by_algorithm in by_task.items()]
+
+
+def _table(task: str, by_algorithm: Mapping[str, Sequence[RunResult]]) -> TaskTable:
+    metrics = dict.fromkeys(
+        metric for found in by_algorithm.values() for result in found for metric in result.after
+    )
+    cells: dict[str, dict[str, Cell]] = {metric: {} for metric in metrics}
+    for algorithm, found in by_algorithm.items():
+        for metric in metrics:
+            after = estimate([result.after[metric] for result in found if metric in result.after])
+            before = estimate([result.before[metric] for result in found if metric in result.before])
+            if after is not None:
+                cells[metric][algorithm] = Cell(after, before)
+    num_runs = {
+        algorithm: (sum(bool(result.after) for result in found), len(found))
+        for algorithm, found in by_algorithm.items()
+    }
+    return TaskTable(task, tuple(by_algorithm), num_runs, cells)

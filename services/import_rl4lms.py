@@ -1,0 +1,74 @@
+"""`whetstone import-rl4lms FILE.yml`: an RL4LMs configuration as an experiment, its traps named."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from contracts.errors import InputError
+from services.rl4lms.experiment import read_configuration, to_yaml
+from services.rl4lms.findings import Findings
+
+
+def run(argv: Sequence[str]) -> int:
+    """Write the experiment and print what became of each key; the exit code.
+
+    Raises:
+        InputError: the file can't be read as RL4LMs would, or the experiment's file is there already.
+    """
+    arguments = _parser().parse_args(argv)
+    source = Path(arguments.file)
+    target = Path(arguments.output or f"{source.stem}.yaml")
+    if target.exists() and not arguments.force:
+        raise InputError(f"{target} is there already; --output names another, --force writes over it")
+    if not target.parent.is_dir():
+        raise InputError(f"--output {target}: there is no folder {target.parent}")
+    found = read_configuration(source, compat=arguments.compat, train_rows=arguments.train_rows)
+    target.write_text(to_yaml(found, f"RL4LMs' {source.name}, by whetstone import-rl4lms."), encoding="utf-8")
+    _print(found, target)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="whetstone import-rl4lms", description="Turn an RL4LMs configuration into an experiment."
+    )
+    parser.add_argument("file", metavar="FILE.yml", help="RL or supervised")
+    parser.add_argument(
+        "--output", metavar="FILE.yaml", help="the experiment; else <name>.yaml in this folder"
+    )
+    parser.add_argument(
+        "--compat", action="store_true", help="compute as RL4LMs does, also where that is known to be wrong"
+    )
+    parser.add_argument(
+        "--train-rows", type=_count, metavar="NUMBER", help="examples in a supervised file's training data"
+    )
+    parser.add_argument("--force", action="store_true", help="write over a file that is there")
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected a whole number, 1 or more")
+    return int(text)
+
+
+def _print(found: Findings, target: Path) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    table = Table("RL4LMs", "says", "Whetstone", "has")
+    for column in table.columns:
+        column.overflow = "fold"
+    for row in found.rows:
+        here = escape(row.target) if row.target else "[dim]left out[/dim]"
+        table.add_row(escape(row.source), escape(row.said), here, escape(row.value))
+    console.print(table)
+    for number, text in enumerate(found.warnings, start=1):
+        console.print(f"[yellow]{number}.[/yellow] {escape(text)}")
+    console.print(f"\n{_how_to_run(target)}", soft_wrap=True, markup=False)
+
+
+def _how_to_run(target: Path) -> str:
+    return f"{target}: whetstone train experiment={target}"

@@ -1,0 +1,98 @@
+"""What is done to a generated text before it is evaluated: RL4LMs' post-processors, or one of one's own.
+
+Training never sees it: its rewards are those of the texts as they were written.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from contracts.clients import PublishedWeights, RolloutClient
+from contracts.errors import InputError, did_you_mean
+from contracts.rollout import Lease, Rollout, Turn
+from reward_servers.text.sentences import sentences
+
+PostProcess = Callable[[str], str]
+
+
+def three_sentence_summary(text: str) -> str:
+    """The first three sentences, a line each.
+
+    >>> three_sentence_summary("One. Two! Three? Four.")
+    'One.\\nTwo!\\nThree?'
+    """
+    return "\n".join(sentences(text)[:3])
+
+
+POST_PROCESSORS: Mapping[str, PostProcess] = {"three_sentence_summary": three_sentence_summary}
+
+
+def find_post_processor(name: str | None) -> PostProcess | None:
+    """The function called `name`: one of the built-in ones, or `package.module:function`; None for None.
+
+    Raises:
+        InputError: there is none of that name.
+    """
+    if name is None:
+        return None
+    if name in POST_PROCESSORS:
+        return POST_PROCESSORS[name]
+    where = f"evaluation.post_processor={name}"
+    if ":" not in name:
+        raise InputError(
+            f"{where}: there is no such post-processor{did_you_mean(name, POST_PROCESSORS)}"
+            "\nA function of your own is written package.module:function."
+        )
+    module_name, _, function_name = name.partition(":")
+    if os.getcwd() not in sys.path:  # a user's module usually lies beside the command
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # a user's module may raise anything while it is imported
+        raise InputError(
+            f"{where}: importing {module_name} failed: {type(error).__name__}: {error}"
+        ) from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        known = [key for key, value in vars(module).items() if callable(value)]
+        raise InputError(
+            f"{where}: {module_name} has no function {function_name}{did_you_mean(function_name, known)}"
+        )
+    return partial(_checked, where, function)
+
+
+class PostProcessed:
+    """Workers whose texts are post-processed; tokens and their number stay those that were written."""
+
+    def __init__(self, workers: RolloutClient, post_process: PostProcess) -> None:
+        self._workers, self._post_process = workers, post_process
+
+    def generate(self, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
+        for finished in self._workers.generate(leases):
+            yield [self._processed(rollout) for rollout in finished]
+
+    def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+        return self._workers.score(texts)
+
+    def load_weights(self, weights: PublishedWeights) -> None:
+        self._workers.load_weights(weights)
+
+    def _processed(self, rollout: Rollout) -> Rollout:
+        return replace(rollout, turns=tuple(self._turn(turn) for turn in rollout.turns))
+
+    def _turn(self, turn: Turn) -> Turn:
+        return replace(turn, text=self._post_process(turn.text))
+
+
+def _checked(where: str, function: Callable[[str], object], text: str) -> str:
+    """What a user's function makes of a text, checked to be one."""
+    try:
+        found = function(text)
+    except Exception as error:  # it may raise anything
+        raise InputError(f"{where} raised {type(error).__name__}: {error}\ntext: {text!r:.300}") from error
+    if not isinstance(found, str):
+        raise InputError(f"{where}: expected a text back, got {found!r:.80}\ntext: {text!r:.300}")
+    return found

@@ -1,0 +1,179 @@
+"""`alg` of an RL file: the algorithm's numbers, counted in sequences instead of tokens; KL, policy, mask."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from contracts.errors import did_you_mean
+from services.rl4lms.decoding import Decoding, Frame, decoding, rollouts
+from services.rl4lms.env import Env
+from services.rl4lms.findings import Findings
+from services.rl4lms.policy import optimizer, policy_id
+from services.rl4lms.reading import Section
+
+# What keeps its meaning: argument, its kind, the option here. RL4LMs' defaults are the classes' own.
+ACTOR_CRITIC = (
+    ("learning_rate", "number", "learning_rate"),
+    ("gamma", "number", "gamma"),
+    ("gae_lambda", "number", "gae_lambda"),
+)
+LOSS = (
+    ("ent_coef", "number", "entropy_coef"),
+    ("vf_coef", "number", "value_coef"),
+    ("max_grad_norm", "number", "max_grad_norm"),
+)
+PPO = (
+    *ACTOR_CRITIC,
+    *LOSS,
+    ("n_epochs", "integer", "num_epochs"),
+    ("clip_range", "number", "clip_range"),
+    ("clip_range_vf", "number", "value_clip_range"),
+    ("target_kl", "number", "target_kl"),
+)
+TRPO = (
+    *ACTOR_CRITIC,
+    ("n_critic_updates", "integer", "num_epochs"),
+    ("target_kl", "number", "target_kl"),
+    ("cg_max_steps", "integer", "cg_max_steps"),
+    ("cg_damping", "number", "cg_damping"),
+    ("line_search_shrinking_factor", "number", "line_search_shrinking_factor"),
+    ("line_search_max_iter", "integer", "line_search_max_iter"),
+)
+KEPT: Mapping[str, tuple[tuple[str, str, str], ...]] = {
+    "ppo": PPO,
+    "nlpo": PPO,
+    "a2c": (*ACTOR_CRITIC, *LOSS, ("rms_prop_eps", "number", "optimizer.eps")),
+    "trpo": TRPO,
+}
+NUM_STEPS = {"ppo": 2048, "nlpo": 2048, "a2c": 5, "trpo": 2048}  # n_steps, where it is not given
+BATCH_SIZE = {"ppo": 64, "nlpo": 64, "trpo": 128}  # A2C takes all at once
+WITHOUT_EFFECT = ("verbose", "use_sde", "sde_sample_freq", "tensorboard_log", "create_eval_env")
+
+
+@dataclass(frozen=True, slots=True)
+class RL:
+    """What the other sections ask of this one."""
+
+    model: str
+    frame: Frame
+    rollout: Decoding
+    masked: bool
+
+
+def alg(section: Section, env: Env, *, compat: bool) -> tuple[RL, Findings]:
+    """The algorithm, the model and how rollouts are drawn."""
+    found = Findings()
+    name = section.text("id")
+    if name not in KEPT:
+        known = [*KEPT, "supervised"]
+        raise section.refuse("id", f"RL4LMs has no such algorithm{did_you_mean(str(name), known)}")
+    found.put("algorithm.name", name, section.key("id"))
+    policy = section.part("policy")
+    seq2seq, masked = policy_id(policy, name, found)
+    arguments = policy.part("args")
+    model = arguments.text("model_name")
+    found.put("model.path", model, arguments.key("model_name"))
+    frame = Frame(seq2seq, env.prompt_tokens, env.episode_tokens, compat)
+    kwargs = arguments.part("generation_kwargs", {})
+    drawn, notes = decoding(kwargs, frame)
+    found.add(notes)
+    drawn = rollouts(drawn, kwargs.where, found)
+    _numbers(section.part("args"), name, env, drawn.max_tokens, found)
+    _kl(section.part("kl_div"), found)
+    optimizer(arguments, name, drawn, found)
+    if compat:
+        _as_rl4lms(name, drawn, found)
+    arguments.finish()
+    policy.finish()
+    section.finish()
+    return RL(model, frame, drawn, masked), found
+
+
+def _numbers(arguments: Section, name: str, env: Env, max_tokens: int, found: Findings) -> None:
+    """`alg.args`."""
+    for key, kind, option in KEPT[name]:
+        value = arguments.integer(key, None) if kind == "integer" else arguments.number(key, None)
+        if value is not None:
+            found.put(f"algorithm.{option}", value if kind == "integer" else float(value), arguments.key(key))
+        elif key == "max_grad_norm" and key in arguments:
+            found.put(f"algorithm.{option}", None, arguments.key(key))
+    whiten = arguments.flag("normalize_advantage", None)
+    if whiten is not None:
+        chosen = "minibatch" if whiten else "none"
+        found.put("algorithm.advantage_whitening", chosen, arguments.key("normalize_advantage"), whiten)
+    _sizes(arguments, name, env, max_tokens, found)
+    if name == "a2c" and not arguments.flag("use_rms_prop", True):
+        found.put("algorithm.optimizer.name", "adamw", arguments.key("use_rms_prop"), False)
+    if name == "trpo" and (share := arguments.integer("sub_sampling_factor", None)) is not None:
+        found.leave(arguments.key("sub_sampling_factor"), share, "all of the batch counts")
+    _seed_and_device(arguments, found)
+    found.leave_all(arguments, WITHOUT_EFFECT, "means nothing for texts")
+    arguments.finish()
+
+
+def _seed_and_device(arguments: Section, found: Findings) -> None:
+    if (seed := arguments.integer("seed", None)) is not None:
+        found.put("seed", seed, arguments.key("seed"))
+        found.warn(f"{arguments.key('seed')}: RL4LMs draws prompts without it; here everything follows it")
+    if (device := arguments.text("device", None)) is not None:
+        kind = device.partition(":")[0]
+        here = kind if kind in ("cpu", "cuda") else "auto"
+        found.put("learner.device", here, arguments.key("device"), device)
+
+
+def _sizes(arguments: Section, name: str, env: Env, max_tokens: int, found: Findings) -> None:
+    """Tokens to sequences: a rollout of whole texts, and as many tokens in a minibatch, rounded up."""
+    steps = arguments.integer("n_steps", NUM_STEPS[name], least=1)
+    tokens = steps * env.num_envs
+    prompts = math.ceil(tokens / max_tokens)
+    source = f"env.n_envs × {arguments.key('n_steps')}"
+    found.put("rollout.prompts_per_iteration", prompts, source, f"{env.num_envs} × {steps} tokens")
+    found.warn(
+        f"env.n_envs × n_steps: {env.num_envs} × {steps} = {tokens} tokens an iteration are {prompts} "
+        f"whole texts of {max_tokens} tokens here; RL4LMs throws away what is written beyond them"
+    )
+    if name not in BATCH_SIZE:
+        return
+    batch = arguments.integer("batch_size", BATCH_SIZE[name], least=1)
+    sequences = min(prompts, math.ceil(batch / max_tokens))
+    found.put("algorithm.minibatch_size", sequences, arguments.key("batch_size"), f"{batch} tokens")
+    found.warn(
+        f"{arguments.key('batch_size')} counts single tokens there, {batch} of them, and whole texts here: "
+        f"{sequences}; an epoch is a pass over all of them in both"
+    )
+
+
+def _kl(section: Section, found: Findings) -> None:
+    """`alg.kl_div`."""
+    coefficient = float(section.number("coeff"))
+    target = section.number("target_kl", None)
+    found.put("algorithm.kl.coefficient", coefficient, section.key("coeff"))
+    if target is not None and (target == 0 or coefficient == 0):
+        found.leave(section.key("target_kl"), target, "no target")
+        why = (
+            "divides by zero in RL4LMs"
+            if target == 0
+            else f"changes nothing, for coeff: {coefficient:g} stays 0"
+        )
+        found.warn(f"{section.key('target_kl')}: {target} {why}: the coefficient stays as it is")
+    elif target is not None:
+        found.put("algorithm.kl.target", float(target), section.key("target_kl"))
+        text = (
+            f"{section.key('target_kl')}: {target:g} is nats per token, not per text, and so it is here; the "
+        )
+        text += "coefficient moves by at most 2 % an iteration"
+        if target >= 1:
+            text += ". A policy is hardly ever so far away: the coefficient will only fall"
+        found.warn(text)
+    if section.flag("norm_reward", False):
+        found.put("algorithm.normalize_rewards", True, section.key("norm_reward"))
+    section.finish()
+
+
+def _as_rl4lms(name: str, drawn: Decoding, found: Findings) -> None:
+    found.put("model.value_trunk", "separate", "--compat", "a second model for values")
+    found.put("learner.behavior", "ignore", "--compat", "ratios of the whole softmax")
+    if name == "nlpo":
+        found.put("algorithm.compatibility", "rl4lms", "--compat", "mask never renewed, not renormalised")

@@ -1,0 +1,157 @@
+"""`generation_kwargs`: how tokens are drawn, with the defaults that Hugging Face adds unseen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from services.rl4lms.findings import Findings
+from services.rl4lms.reading import Section
+
+HIDDEN_TOP_K = 50  # of generate(), where top_k is not given
+HIDDEN_MAX_LENGTH = 20  # of generate(), prompt included, where max_new_tokens is not given
+NO_COUNTERPART = {  # keys of generate() that change texts, and their value that changes nothing
+    "length_penalty": 1.0,
+    "repetition_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+    "typical_p": 1.0,
+    "num_beam_groups": 1,
+    "diversity_penalty": 0.0,
+    "num_return_sequences": 1,
+}
+WITHOUT_EFFECT = ("early_stopping", "use_cache", "pad_token_id", "eos_token_id", "decoder_start_token_id")
+NAMES = {  # what is drawn, and its name in the file
+    "max_tokens": "max_new_tokens",
+    "min_tokens": "min_length",
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+}
+POST_PROCESSING = "post_processing_fn"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What the length of a text depends on, besides `generation_kwargs`."""
+
+    seq2seq: bool
+    prompt_tokens: int | None  # max_prompt_length
+    episode_tokens: int | None  # max_episode_length
+    compat: bool = False  # as RL4LMs does it, traps included
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """Example: RL4LMs' `{do_sample: True, min_length: 48, max_new_tokens: 48}` is
+    `Decoding(max_tokens=48, min_tokens=48, top_k=50)`.
+    """
+
+    max_tokens: int
+    min_tokens: int = 0
+    temperature: float = 1.0  # 0: greedy, or beams
+    top_k: int = 0
+    top_p: float = 1.0
+    num_beams: int = 1
+
+
+def decoding(section: Section, frame: Frame) -> tuple[Decoding, Findings]:
+    """How the section's texts are drawn; the findings hold what can't be had here, and warnings."""
+    found = Findings()
+    sampled = section.flag("do_sample", False)
+    beams = section.integer("num_beams", 1, least=1)
+    max_tokens = _max_tokens(section, frame, found)
+    min_tokens = min(section.integer("min_length", 0) or 0, max_tokens)
+    temperature, top_p = section.number("temperature", None), section.number("top_p", None)
+    top_k = section.integer("top_k", None)
+    _note_the_rest(section, found)
+    section.finish()
+    if beams > 1 and sampled:
+        found.warn(
+            f"{section.key('num_beams')}: {beams} beams and do_sample: True draw from beams, which there "
+            f"is not here (and RL4LMs scores them wrongly): plain beam search with {beams} beams"
+        )
+    if beams > 1 or not sampled:
+        return Decoding(max_tokens, min_tokens, temperature=0.0, num_beams=beams), found
+    if top_k is None:
+        top_k = HIDDEN_TOP_K
+        found.warn(
+            f"{section.key('top_k')} is not given, and Hugging Face then samples from the {HIDDEN_TOP_K} "
+            f"likeliest tokens: top_k={HIDDEN_TOP_K} stands in the experiment; 0 is the whole vocabulary"
+        )
+    drawn = Decoding(
+        max_tokens,
+        min_tokens,
+        1.0 if temperature is None else float(temperature),
+        top_k,
+        1.0 if top_p is None else float(top_p),
+    )
+    return drawn, found
+
+
+def rollouts(drawn: Decoding, source: str, found: Findings) -> Decoding:
+    """Rollouts are sampled; whatever else the file says."""
+    if drawn.temperature == 0:
+        what = (
+            "beam search, with which RL4LMs' NLPO never ends"
+            if drawn.num_beams > 1
+            else "greedy decoding, which"
+        )
+        found.warn(
+            f"{source}: rollouts by {what}{'' if drawn.num_beams > 1 else ' fails in RL4LMs'} (do_sample "
+            "is not True): sampled here from the whole distribution"
+        )
+        drawn = Decoding(drawn.max_tokens, drawn.min_tokens)
+    for key, name in NAMES.items():
+        value = getattr(drawn, key)
+        if value != getattr(Decoding(0), key):
+            found.put(f"rollout.{key}", value, f"{source}.{name}")
+    return drawn
+
+
+def evaluations(drawn: Decoding, rollout: Decoding, source: str, found: Findings) -> None:
+    """What evaluation does differently from rollouts."""
+    greedy = drawn.temperature == 0
+    for key, name in NAMES.items():
+        value = getattr(drawn, key)
+        if value == getattr(rollout, key) or (greedy and key in ("top_k", "top_p")):
+            continue
+        found.put(f"evaluation.{key}", value, f"{source}.{'do_sample' if value == 0.0 and greedy else name}")
+    if drawn.num_beams > 1:
+        found.put("evaluation.num_beams", drawn.num_beams, f"{source}.num_beams")
+
+
+def _max_tokens(section: Section, frame: Frame, found: Findings) -> int:
+    given = section.integer("max_new_tokens", None, least=1)
+    total = section.integer("max_length", None, least=2)
+    room = frame.episode_tokens or math.inf
+    if given is not None:
+        if given > room:
+            found.warn(
+                f"{section.key('max_new_tokens')}: {given} exceeds env.args.max_episode_length={room}, at "
+                f"which RL4LMs ends a text: {room}"
+            )
+        return int(min(given, room))
+    limit = total or HIDDEN_MAX_LENGTH
+    # a start token counts as the first; a causal model's prompt counts whole, padded to its longest
+    written = limit - 1 if frame.seq2seq else max(1, limit - (frame.prompt_tokens or 0))
+    if total is not None:
+        return int(min(written, room))
+    used = written if frame.compat or frame.episode_tokens is None else frame.episode_tokens
+    found.warn(
+        f"{section.key('max_new_tokens')} is not given, and Hugging Face then ends at {HIDDEN_MAX_LENGTH} "
+        f"tokens in all: RL4LMs writes {written} at most, and a text cut there gets no reward at all. Here "
+        f"max_tokens={used}"
+        + ("" if used == written else f", the episode's length; --compat takes {written}")
+    )
+    return int(used)
+
+
+def _note_the_rest(section: Section, found: Findings) -> None:
+    for key, neutral in NO_COUNTERPART.items():
+        value = section.take(key, None)
+        if value is None:
+            continue
+        found.leave(section.key(key), value, "no counterpart" if value != neutral else "changes nothing")
+        if value != neutral:
+            found.warn(f"{section.key(key)}: {value}: there is no such option here, so texts will differ")
+    found.leave_all(section, WITHOUT_EFFECT, "the model's own")

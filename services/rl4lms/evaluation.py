@@ -1,0 +1,174 @@
+"""`train_evaluation`: how long, how often measured and saved, and by which metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from contracts.errors import InputError, did_you_mean
+from services.rl4lms.decoding import Decoding, Frame, decoding, evaluations
+from services.rl4lms.findings import Findings
+from services.rl4lms.reading import Section
+from services.rl4lms.reward import (
+    METEOR_DISTORTION,
+    Reader,
+    as_rl4lms,
+    bleurt,
+    learned_reward,
+    plain,
+    rouge_l_max,
+)
+
+SAVE_EVERY = 20  # where it is not given
+LARGEST_STRIDE = 512  # where a file gives none: half of GPT-2's window
+
+
+def iterations(section: Section, found: Findings) -> None:
+    """The cadence of an RL run."""
+    count = section.integer("n_iters")
+    if count < 1:
+        raise InputError(
+            f"{section.place('n_iters')}: {count}: without training there is nothing to import; a model is "
+            "measured by: whetstone evaluate MODEL"
+        )
+    found.put("iterations", count, section.key("n_iters"))
+    found.put("evaluate_every", section.integer("eval_every"), section.key("eval_every"))
+    found.put("save_every", section.integer("save_every", SAVE_EVERY), section.key("save_every"))
+
+
+def common(section: Section, *, compat: bool) -> Findings:
+    """Whole splits, and the metrics."""
+    found = Findings()
+    size = section.integer("eval_batch_size", None)
+    found.leave(section.key("eval_batch_size"), size, "workers take what fits")
+    found.put("evaluation.num_prompts", None, section.where, "whole splits")
+    asked = section.parts("metrics")
+    chosen: list[dict[str, Any]] = []
+    for metric in asked:
+        for part in _metric(metric, found):
+            own = as_rl4lms(part) if compat else part
+            if own in chosen:
+                found.warn(f"{metric.where}: {metric.text('id')} is listed twice: computed once")
+            else:
+                chosen.append(_labelled(own, chosen))
+    short = [part["name"] if len(part) == 1 else part for part in chosen]
+    found.put("metrics", short, section.key("metrics"), ", ".join(str(metric.text("id")) for metric in asked))
+    if any(part["name"] == "meteor" for part in chosen):
+        found.warn(METEOR_DISTORTION)
+    return found
+
+
+def decoding_of_evaluations(section: Section, frame: Frame, rollout: Decoding, *, masked: bool) -> Findings:
+    """`train_evaluation.generation_kwargs`; nothing: as in rollouts."""
+    found = Findings()
+    drawn = rollout
+    if section.take("generation_kwargs", None) is not None:
+        kwargs = section.part("generation_kwargs")
+        drawn, notes = decoding(kwargs, frame)
+        found.add(notes)
+        evaluations(drawn, rollout, kwargs.where, found)
+    if masked:
+        compat = frame.compat and drawn.num_beams == 1
+        found.warn(
+            "NLPO: RL4LMs' mask holds in evaluations, too, though the model it saves has none: "
+            + (
+                "evaluation.masked=true"
+                if compat
+                else "here evaluations are without it (evaluation.masked=false)"
+            )
+        )
+        if compat:
+            found.put("evaluation.masked", True, "--compat", "the mask in evaluations")
+    return found
+
+
+def _metric(section: Section, found: Findings) -> list[dict[str, Any]]:
+    name = section.text("id")
+    if name not in METRICS:
+        raise section.refuse("id", f"RL4LMs has no such metric{did_you_mean(str(name), METRICS)}")
+    arguments = section.part("args", {})
+    parts = METRICS[name](arguments, found)
+    arguments.finish()
+    section.finish()
+    return parts
+
+
+def _labelled(part: dict[str, Any], chosen: list[dict[str, Any]]) -> dict[str, Any]:
+    """The same metric a second time, with other options, needs a label of its own."""
+    count = sum(part["name"] == earlier["name"] for earlier in chosen)
+    return {**part, "label": f"{part['name']}{count + 1}"} if count else part
+
+
+def _rouge(arguments: Section, found: Findings) -> list[dict[str, Any]]:
+    single = arguments.flag("use_single_ref", True)
+    if not single:
+        found.warn(
+            f"{arguments.key('use_single_ref')}: False: RL4LMs compares with all references printed as one "
+            "list; here the best reference counts"
+        )
+    return [{"name": "rouge", "references": "first" if single else "best"}]
+
+
+def _perplexity(arguments: Section, found: Findings) -> list[dict[str, Any]]:
+    """No metric of texts here: that of the references, under the policy itself."""
+    found.warn(
+        f"{arguments.where}: perplexity is that of the references under the policy, not of what it writes: "
+        "it tells how far the policy has drifted from its domain"
+    )
+    found.leave_all(arguments, ["tokenizer_id", "model_type", "use_text_from_meta_data"], "the model's own")
+    stride = arguments.integer("stride", None) or LARGEST_STRIDE
+    found.put("evaluation.perplexity_stride", stride, arguments.where)
+    return []
+
+
+def _summac_conv(arguments: Section, found: Findings) -> list[dict[str, Any]]:
+    """Nothing without trained weights."""
+    given = {key: arguments.take(key, None) for key in SUMMAC_CONV}
+    weights = arguments.text("start_file", None)
+    if weights is None:
+        found.warn(
+            f"{arguments.where}: without start_file RL4LMs' SummaCConv has random weights, and its number "
+            "means nothing: left out"
+        )
+        return []
+    chosen = {key: value if (value := given[key]) is not None else SUMMAC_CONV[key] for key in SUMMAC_CONV}
+    return [{"name": "summaCConv", "weights": weights, **chosen}]
+
+
+SUMMAC_CONV = {
+    "models": ["mnli", "anli", "vitc"],
+    "bins": "even50",
+    "granularity": "sentence",
+    "nli_labels": "e",
+    "agg": "mean",
+}
+METRICS: dict[str, Reader] = {
+    "increasing_numbers": plain("increasing_numbers", min_tokens="min_tokens"),
+    "dates": plain("dates"),
+    "learned_reward": learned_reward,
+    "meteor": plain("meteor"),
+    "rouge": _rouge,
+    "bert_score": plain("bert_score", language="language"),
+    "bleu": plain("bleu"),
+    "bleurt": bleurt("config_name"),
+    "sacre_bleu": plain("sacre_bleu", tokenize="tokenize", lowercase="lowercase"),
+    "ter": plain("ter"),
+    "chrf": plain("chrf"),
+    "rouge_l_max": rouge_l_max,
+    "cider": plain("cider"),
+    "spice": plain("spice"),
+    "diversity": plain("diversity", window_size="window_size"),
+    "summaCZS": plain(
+        "summaCZS",
+        model_name="model",
+        granularity="granularity",
+        op1="op1",
+        op2="op2",
+        use_ent="use_ent",
+        use_con="use_con",
+    ),
+    "summaCConv": _summac_conv,
+    "causal_perplexity": _perplexity,
+    "parent_totto": plain("parent_totto"),
+    "bleu_totto": plain("bleu_totto"),
+    "intent_accuracy": plain("intent_accuracy"),
+}

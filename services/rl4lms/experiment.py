@@ -1,0 +1,111 @@
+"""A whole file as an experiment, and the experiment as YAML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import InputError
+from services.rl4lms import supervised
+from services.rl4lms.alg import alg
+from services.rl4lms.datapool import datapool
+from services.rl4lms.env import env, tokenizer
+from services.rl4lms.evaluation import common, decoding_of_evaluations, iterations
+from services.rl4lms.findings import Findings, nested
+from services.rl4lms.reading import Section, read
+from services.rl4lms.reward import reward_fn
+
+CHOICES = {"task": "task.name", "algorithm": "algorithm.name"}  # made in the defaults list
+ORDER = (
+    *("model", "seed", "iterations", "evaluate_every", "save_every", "keep_checkpoints"),
+    *("task", "reward", "metrics", "rollout", "algorithm", "learner", "evaluation"),
+)
+
+
+def read_configuration(path: Path, *, compat: bool = False, train_rows: int | None = None) -> Findings:
+    """What an RL4LMs file asks for, in Whetstone's terms.
+
+    Args:
+        compat: as RL4LMs does it, where that is known to be wrong.
+        train_rows: of a supervised file's data; None: as the data set is published.
+
+    Raises:
+        InputError: no YAML, an unknown key, or a value that RL4LMs has not; with the line.
+    """
+    whole = read(path)
+    kind = whole.part("alg").text("id")
+    found = _supervised(whole, train_rows, compat) if "supervised" in str(kind) else _rl(whole, compat)
+    whole.finish()
+    for text in whole.source.oddities:
+        found.warn(text)
+    return found
+
+
+def to_yaml(found: Findings, title: str) -> str:
+    """The file for conf/experiment/: the choices, then what differs from their defaults."""
+    import yaml
+
+    kept = {key: value for key, value in found.options.items() if key not in CHOICES.values()}
+    options = dict(sorted(kept.items(), key=lambda item: ORDER.index(item[0].partition(".")[0])))
+    lines = ["# @package _global_", f"# {title}", "defaults:"]
+    lines += [f"  - override /{group}: {found.options[key]}" for group, key in CHOICES.items()]
+    body: str = yaml.dump(nested(options), Dumper=_dumper(), sort_keys=False, width=110, allow_unicode=True)
+    return "\n".join([*lines, "", body])
+
+
+def _rl(whole: Section, compat: bool) -> Findings:
+    found = Findings()
+    surroundings, notes = env(whole.part("env"))
+    found.add(notes)
+    algorithm, notes = alg(whole.part("alg"), surroundings, compat=compat)
+    found.add(notes)
+    longest, notes = tokenizer(whole.part("tokenizer"), algorithm.model)
+    found.add(notes)
+    if longest is not None:
+        found.leave("tokenizer.max_length", longest, "env.args.max_prompt_length holds")
+    found.add(datapool(whole.part("datapool"))[1])
+    found.add(reward_fn(whole.part("reward_fn"), compat=compat))
+    evaluation = whole.part("train_evaluation")
+    iterations(evaluation, found)
+    found.add(common(evaluation, compat=compat))
+    found.add(
+        decoding_of_evaluations(evaluation, algorithm.frame, algorithm.rollout, masked=algorithm.masked)
+    )
+    evaluation.finish()
+    return found
+
+
+def _supervised(whole: Section, train_rows: int | None, compat: bool) -> Findings:
+    found = Findings()
+    section = whole.part("alg")
+    longest, notes = tokenizer(whole.part("tokenizer"), section.text("model_name"))
+    found.add(notes)
+    pool, notes = datapool(whole.part("datapool"))
+    found.add(notes)
+    found.add(supervised.alg(section, pool, train_rows, longest, compat=compat)[1])
+    evaluation = whole.part("train_evaluation")
+    found.add(common(evaluation, compat=compat))
+    evaluation.finish()
+    for name in ("env", "reward_fn"):
+        if name in whole:
+            raise InputError(f"{whole.place(name)}: supervised training has no {name}; alg.id names it")
+    return found
+
+
+def _dumper() -> Any:
+    """Lists of parts on one line each, as people write them."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+            super().increase_indent(flow, False)
+
+    def in_flow(dumper: Any, value: list[Any]) -> Any:
+        plain = all(not isinstance(item, dict | list) for item in value)
+        node = dumper.represent_sequence("tag:yaml.org,2002:seq", value, flow_style=plain)
+        for item in node.value:
+            item.flow_style = True
+        return node
+
+    Dumper.add_representer(list, in_flow)
+    return Dumper

@@ -1,0 +1,94 @@
+"""What reading a section gives: options of the experiment, the table's rows, and warnings in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from services.rl4lms.reading import Section
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table: what RL4LMs' file says, and what became of it; no target: it was left out.
+
+    Example: `Row("env.n_envs × alg.args.n_steps", "10 × 128 tokens", "rollout.prompts_per_iteration", "27")`
+    """
+
+    source: str
+    said: str
+    target: str | None
+    value: str
+
+
+@dataclass(slots=True)
+class Findings:
+    """Options by dotted key, in the order in which they were found.
+
+    Example: after `found.put("rollout.top_k", 50, "alg.policy.args.generation_kwargs.top_k")` the tree is
+    `{"rollout": {"top_k": 50}}`.
+    """
+
+    options: dict[str, Any] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def put(self, target: str, value: Any, source: str, said: Any = None) -> None:
+        """`target` becomes `value`, because the file says `said` (the value itself unless given)."""
+        self.options[target] = value
+        self.rows.append(Row(source, shown(value if said is None else said), target, shown(value)))
+
+    def leave(self, source: str, said: Any, why: str) -> None:
+        """The key means nothing here, or nothing that makes a difference."""
+        self.rows.append(Row(source, shown(said), None, why))
+
+    def leave_all(self, section: Section, keys: Sequence[str], why: str) -> None:
+        """Of these keys, those that are given."""
+        for key in keys:
+            value = section.take(key, None)
+            if value is not None:
+                self.leave(section.key(key), value, why)
+
+    def warn(self, text: str) -> None:
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    def add(self, other: Findings) -> None:
+        self.options |= other.options
+        self.rows += other.rows
+        for text in other.warnings:
+            self.warn(text)
+
+    def tree(self) -> dict[str, Any]:
+        return nested(self.options)
+
+
+def nested(options: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    >>> nested({"seed": 1, "rollout.top_k": 50, "rollout.top_p": 0.9})
+    {'seed': 1, 'rollout': {'top_k': 50, 'top_p': 0.9}}
+    """
+    tree: dict[str, Any] = {}
+    for key, value in options.items():
+        *folders, leaf = key.split(".")
+        branch = tree
+        for folder in folders:
+            branch = branch.setdefault(folder, {})
+        branch[leaf] = value
+    return tree
+
+
+def shown(value: Any) -> str:
+    """As YAML has it, on one line.
+
+    >>> shown([{"name": "meteor"}]), shown(None), shown(1e-06)
+    ('[{name: meteor}]', 'null', '1.0e-06')
+    """
+    if isinstance(value, str):
+        return value
+    import yaml
+
+    text: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000)
+    return text.removesuffix("\n").removesuffix("...").strip()

@@ -1,0 +1,206 @@
+"""`reward_fn`: RL4LMs' rewards as parts of a sum; a shaping function is a second part of weight 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from contracts.errors import did_you_mean
+from services.rl4lms.findings import Findings
+from services.rl4lms.reading import Section
+
+Part = dict[str, Any]
+Reader = Callable[[Section, Findings], list[Part]]
+
+MISSING = "???"  # Hydra's word for what has to be given
+BLEURT = "bleurt-base-128"  # where no checkpoint is named
+BLEURT_ON_HUB = "Elron/"  # has them converted to transformers
+METEOR_DISTORTION = (
+    "meteor: RL4LMs compares with all references printed as one list, brackets and quotes included, so "
+    "that a text equal to its reference scores about 0.67; meteor is the correct one here, the best over "
+    "the references, and its values are not those of RL4LMs' papers (meteor_rl4lms_compat's are)"
+)
+
+
+def reward_fn(section: Section, *, compat: bool) -> Findings:
+    """`reward`, a name or a list of parts.
+
+    Raises:
+        InputError: an unknown reward or argument.
+    """
+    found = Findings()
+    name = section.text("id")
+    arguments = section.part("args", {})
+    if name not in REWARDS:
+        raise section.refuse("id", f"RL4LMs has no such reward{did_you_mean(str(name), REWARDS)}")
+    parts = REWARDS[name](arguments, found)
+    if name in SHAPED:
+        parts += _shaping(arguments, found)
+    arguments.finish()
+    section.finish()
+    parts = [as_rl4lms(part) if compat else part for part in parts]
+    if any(part["name"] == "meteor" for part in parts):
+        found.warn(METEOR_DISTORTION)
+    said = {"id": name, **section.take("args", {})} if "args" in section else name
+    found.put("reward", _short(parts), section.where, said)
+    return found
+
+
+def as_rl4lms(part: Part) -> Part:
+    """The part with RL4LMs' own values."""
+    if part["name"] == "meteor":
+        return {**part, "name": "meteor_rl4lms_compat"}
+    if part["name"] == "rouge" and part["references"] == "best":
+        return {key: value for key, value in part.items() if key != "references"} | {
+            "name": "rouge_rl4lms_compat"
+        }
+    return part
+
+
+def _short(parts: list[Part]) -> Any:
+    """A single part without options is its name, and weights of 1 are not told."""
+    told = [{key: value for key, value in part.items() if (key, value) != ("weight", 1.0)} for part in parts]
+    (first, *more) = told
+    if more:
+        return told
+    return first["name"] if len(first) == 1 else first
+
+
+def _shaping(arguments: Section, found: Findings) -> list[Part]:
+    shaping = arguments.text("shaping_fn", None)
+    if shaping is None:
+        return []
+    if shaping not in REWARDS:
+        raise arguments.refuse("shaping_fn", f"RL4LMs has no such reward{did_you_mean(shaping, REWARDS)}")
+    found.warn(f"{arguments.key('shaping_fn')}: {shaping}: a second part of the reward's sum, with weight 1")
+    empty = Section({}, arguments.key("shaping_fn"), arguments.source)
+    return REWARDS[shaping](empty, found)
+
+
+def plain(name: str, **options: str) -> Reader:
+    """A reward whose arguments keep their meaning; `options`: the name of each argument here."""
+
+    def read(arguments: Section, found: Findings) -> list[Part]:
+        given = {new: arguments.take(old) for old, new in options.items() if old in arguments}
+        for old in options:
+            arguments.take(old, None)
+        return [{"name": name, **given}]
+
+    return read
+
+
+def _rouge(arguments: Section, found: Findings) -> list[Part]:
+    single = arguments.flag("use_single_ref", True)
+    if not single:
+        found.warn(
+            f"{arguments.key('use_single_ref')}: False: RL4LMs compares with all references printed as one "
+            "list; here the best reference counts"
+        )
+    references = "first" if single else "best"
+    return [{"name": "rouge", "rouge_type": arguments.text("rouge_type"), "references": references}]
+
+
+def rouge_combined(arguments: Section, found: Findings) -> list[Part]:
+    return [{"name": "rouge_combined", "references": "first"}]
+
+
+def rouge_l_max(arguments: Section, found: Findings) -> list[Part]:
+    """py-rouge's options, with its defaults; those that mean nothing for ROUGE-L alone are left out."""
+    part: Part = {"name": "rouge_l_max"}
+    limited = arguments.flag("limit_length", True)
+    limit, unit = arguments.integer("length_limit", 665), arguments.text("length_limit_type", "bytes")
+    if limited:
+        part |= {"length_limit": limit, "length_limit_type": unit}
+    for key in ("alpha", "weight_factor"):
+        if (value := arguments.number(key, None)) is not None:
+            part[key] = float(value)
+    if (stemming := arguments.flag("stemming", None)) is not None:
+        part["stemming"] = stemming
+    for key in ("apply_avg", "apply_best"):
+        arguments.flag(key, None)
+    found.leave_all(arguments, ["max_n", "metrics", "apply_avg", "apply_best"], "ROUGE-L, best reference")
+    return [part]
+
+
+def learned_reward(arguments: Section, found: Findings) -> list[Part]:
+    found.leave_all(arguments, ["batch_size"], "as many as fit")
+    return [
+        {
+            "name": "learned_reward",
+            "model": arguments.text("model_name"),
+            "label_ix": arguments.integer("label_ix"),
+            "include_prompt": arguments.flag("include_prompt_for_eval", True),
+        }
+    ]
+
+
+def bleurt(key: str) -> Reader:
+    """`key` names the checkpoint, in Google's words."""
+
+    def read(arguments: Section, found: Findings) -> list[Part]:
+        name = arguments.text(key, None) or BLEURT
+        found.warn(f"{arguments.key(key)}: {name}: Google's checkpoint, here as {BLEURT_ON_HUB}{name}")
+        return [{"name": "bleurt", "model": BLEURT_ON_HUB + name}]
+
+    return read
+
+
+def _spider(arguments: Section, found: Findings) -> list[Part]:
+    found.warn(
+        f"{arguments.where}: RL4LMs' CIDEr takes its document frequencies from the ten prompts of a "
+        "rollout, and is 0 "
+        'for a single one; here they are a corpus\'s, so give one, a line {"references": [...]} for each '
+        "prompt: df_file stands as ??? in the experiment"
+    )
+    weights = {key: float(arguments.number(key)) for key in ("spice_coeff", "cider_coeff")}
+    return [{"name": "spider", **weights, "df_file": MISSING}]
+
+
+def _intent(arguments: Section, found: Findings) -> list[Part]:
+    parts = [{"name": "intent_accuracy", "weight": float(arguments.number("intent_coeff", 1.0))}]
+    shape, auto = arguments.flag("shape", True), float(arguments.number("auto_coeff", 1.0))
+    if shape:
+        parts.append({"name": "meteor", "weight": auto})
+        found.warn(
+            f"{arguments.where}: RL4LMs gives each text the mean METEOR of all texts so far in the batch; "
+            "here each gets its own"
+        )
+    return parts
+
+
+def _preference(arguments: Section, found: Findings) -> list[Part]:
+    found.leave_all(arguments, ["model_type", "device", "batch_size"], "as the machine has it")
+    part: Part = {"name": "preference_model", "model": MISSING}
+    penalty = float(arguments.number("concept_penalty_coeff", 0))
+    if penalty:
+        part["concept_penalty_coeff"] = penalty
+    meteor = float(arguments.number("meteor_coeff", 0))
+    found.warn(
+        f"{arguments.where}: RL4LMs' preference model is a T5-11B whose weights are downloaded apart; the "
+        f"experiment has model: {MISSING} in its place, to be given (reward.model=FOLDER)"
+    )
+    return [part, *([{"name": "meteor", "weight": meteor}] if meteor else [])]
+
+
+SHAPED = ("meteor", "rouge", "rouge_combined", "spider")  # the ids that take shaping_fn
+REWARDS: dict[str, Reader] = {
+    "increasing_numbers": plain("increasing_numbers", min_tokens="min_tokens"),
+    "sentences_with_dates": plain("dates"),
+    "learned_reward": learned_reward,
+    "meteor": plain("meteor"),
+    "rouge": _rouge,
+    "rouge_combined": rouge_combined,
+    "bert_score": plain("bert_score", language="language"),
+    "bleu": plain("bleu"),
+    "bleurt": bleurt("checkpoint"),
+    "sacre_bleu": plain("sacre_bleu", tokenize="tokenize", lowercase="lowercase"),
+    "ter": plain("ter"),
+    "chrf": plain("chrf"),
+    "rouge_l_max": rouge_l_max,
+    "parent": plain("parent"),
+    "spider": _spider,
+    "common_gen_repeat_penalty": plain("common_gen_repeat_penalty"),
+    "common_gen_repeat_penalty_batched": plain("common_gen_repeat_penalty"),
+    "intent_accuracy": _intent,
+    "common_gen_preference_model": _preference,
+}

@@ -1,0 +1,47 @@
+"""Make a sentence out of three to five everyday words (CommonGen, Lin et al. 2020)."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from contracts.errors import InputError
+from contracts.rollout import Prompt
+from services.tasks.base import Split
+from services.tasks.data_set import HIDDEN, DataSetTask
+from services.tasks.rows import check_columns, texts_at
+
+
+class CommonGen(DataSetTask):
+    """References are those of a `references` column, as GEM's has for evaluation, else the `target`.
+
+    Rows of one prompt are put together for evaluation, so that it is held against all its sentences; in
+    train every sentence is a row of its own unless `group_train` says otherwise.
+    """
+
+    task_name: ClassVar[str] = "commongen"
+    columns: ClassVar[tuple[str, ...]] = ("concepts",)  # and target, or references
+    default_reward: ClassVar[str] = "meteor"
+    default_metrics: ClassVar[tuple[str, ...]] = ("meteor", "rouge", "bleu", "cider", "diversity")
+
+    path: str = "allenai/common_gen"
+    concept_separator_token: str = "."
+    concept_end_token: str = " "
+    prefix: str = "generate a sentence with: "
+    group_train: bool = False  # one training prompt a set of words, with all its sentences
+
+    def of_row(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Prompt]:
+        concepts = texts_at(fields, "concepts", where)
+        if not concepts:
+            raise InputError(f"{where}: expected at least one word in column 'concepts', got none")
+        text = self.prefix + self.concept_separator_token.join(concepts) + self.concept_end_token
+        return [Prompt("", text, _references(fields, where), meta={"concepts": list(concepts)})]
+
+    def puts_together(self, split: Split) -> bool:
+        return split != "train" or self.group_train
+
+
+def _references(fields: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    found = texts_at(fields, "references", where) if fields.get("references") else ()
+    if not found:
+        check_columns(fields, ["target"], where)
+        found = texts_at(fields, "target", where)
+    return tuple(text for text in found if text.strip()) or (HIDDEN,)

@@ -1,0 +1,120 @@
+"""What the tasks that read a data set share: where its rows come from, and how they become prompts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar
+
+from pydantic import Field, field_validator
+
+from contracts.errors import InputError
+from contracts.rollout import Prompt
+from contracts.settings import Settings
+from services.tasks.base import Split
+from services.tasks.files import DataFiles, expect_files, from_files, from_hub, read_ahead
+from services.tasks.lazy import Place, PromptsOfRows
+
+HIDDEN = "empty reference"  # RL4LMs' words where a data set keeps its references to itself
+
+
+class DataSetTask(Settings):
+    """One file for each data set says how a row becomes prompts: `of_row`; the rest is here.
+
+    Example: a task of one's own whose rows are questions with an answer.
+
+        class Questions(DataSetTask):
+            task_name: ClassVar[str] = "questions"
+            columns: ClassVar[tuple[str, ...]] = ("question", "answer")
+
+            path: str = "someone/questions"
+
+            def of_row(self, split, fields, where):
+                return [Prompt("", text_at(fields, "question", where), (text_at(fields, "answer", where),))]
+    """
+
+    task_name: ClassVar[str]
+    columns: ClassVar[tuple[str, ...]] = ()  # every row has them
+    one_each: ClassVar[bool] = True  # every row makes exactly one prompt
+
+    path: str = ""  # the hub's name, or data_files instead
+    subset: str | None = None  # of the hub's data set
+    revision: str | None = None  # of the hub's data set
+    data_files: DataFiles | None = None  # with the columns that the hub's data set has
+    max_size: int | None = Field(default=None, ge=1)  # prompts of each split; None: all
+    streaming: bool = False  # prompts are made when they are asked for, and the rows stay on the disk
+    skip_empty: bool = False  # leave out rows with an empty prompt or reference, instead of refusing them
+
+    _files = field_validator("data_files", mode="before")(expect_files)
+
+    def prompts(self, split: Split) -> Sequence[Prompt]:
+        made = self._made(split, self.rows(split))
+        return made if self.streaming else list(made)
+
+    def first_prompts(self, split: Split) -> Sequence[Prompt]:
+        rows = read_ahead(self.data_files, split, self.columns_of(split), partial(self._usable, split))
+        return list(self._made(split, rows))
+
+    def of_row(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Prompt]:
+        """The prompts of one row; their ids are put behind `<task>/<split>/<row>`, "" adds nothing.
+
+        Raises:
+            InputError: beginning with `where`: a column is missing, or holds something else than it should.
+        """
+        raise NotImplementedError
+
+    def rows(self, split: Split) -> Any:
+        """The rows of one split, as `datasets` has them or as a plain list."""
+        if self.data_files is not None:
+            return from_files(self.data_files, split, self.columns_of(split), partial(self._usable, split))
+        return from_hub(self.path, split, self.columns_of(split), subset=self.subset, revision=self.revision)
+
+    def columns_of(self, split: Split) -> Sequence[str]:
+        return self.columns
+
+    def puts_together(self, split: Split) -> bool:
+        """Whether rows with the same prompt are one prompt with all their references."""
+        return False
+
+    def size(self, split: Split, available: int) -> int:
+        """How many of the prompts are taken, from the first on."""
+        return min(available, self.max_size or available)
+
+    def _made(self, split: Split, rows: Sequence[Mapping[str, Any]]) -> PromptsOfRows:
+        make = partial(self._numbered, split)
+        if self.one_each and not self.skip_empty and not self.puts_together(split):
+            return PromptsOfRows(rows, make, max_size=self.size(split, len(rows)))
+        places = self._places(split, rows)
+        return PromptsOfRows(rows, make, places, max_size=self.size(split, len(places)))
+
+    def _places(self, split: Split, rows: Sequence[Mapping[str, Any]]) -> list[Place]:
+        """One pass over the rows: where each prompt is."""
+        together = self.puts_together(split)
+        by_text: dict[Any, list[tuple[int, int]]] = {}
+        for row, fields in enumerate(rows):
+            for which, prompt in enumerate(self._usable(split, fields, self._where(split, row))):
+                by_text.setdefault(prompt.text if together else (row, which), []).append((row, which))
+        return [tuple(found) for found in by_text.values()]
+
+    def _numbered(self, split: Split, row: int, fields: Mapping[str, Any]) -> list[Prompt]:
+        begin = f"{self.task_name}/{split}/{row}"
+        return [
+            replace(prompt, id=f"{begin}/{prompt.id}" if prompt.id else begin)
+            for prompt in self._usable(split, fields, self._where(split, row))
+        ]
+
+    def _where(self, split: Split, row: int) -> str:
+        return f"task={self.task_name}, {split} row {row}"
+
+    def _usable(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Prompt]:
+        """The row's prompts; those with nothing in them are refused, or left out if that is asked for."""
+        prompts, usable = self.of_row(split, fields, where), []
+        for prompt in prompts:
+            empty = [] if prompt.text.strip() else ["prompt"]
+            empty += [f"reference {n}" for n, text in enumerate(prompt.references, 1) if not text.strip()]
+            if not empty:
+                usable.append(prompt)
+            elif not self.skip_empty:
+                raise InputError(
+                    f"{where}: the {empty[0]} is empty; task.skip_empty=true leaves such rows out"
+                )
+        return usable

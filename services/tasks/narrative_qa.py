@@ -1,0 +1,120 @@
+"""Answer a question about the summary of a story (NarrativeQA, Kočiský et al. 2018), as UnifiedQA asks it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from contracts.errors import InputError
+from contracts.rollout import Prompt
+from services.tasks.base import Split
+from services.tasks.data_set import DataSetTask
+from services.tasks.files import split_files
+from services.tasks.rows import check_columns
+
+NESTED = ("question.text", "document.summary.text", "answers")  # of the hub's rows; the books are left alone
+BETWEEN = " \\n "  # UnifiedQA's own: a backslash and an n, between the question and what it is about
+
+
+class NarrativeQa(DataSetTask):
+    """Rows with one prompt are one prompt with all its answers; everything is in lower case.
+
+    From the hub, or from UnifiedQA's files: a line `prompt <tab> answer`, without a header.
+    """
+
+    task_name: ClassVar[str] = "narrative_qa"
+    default_reward: ClassVar[str] = "rouge_l_max"
+    default_metrics: ClassVar[tuple[str, ...]] = ("rouge_l_max", "meteor", "rouge", "bleu", "diversity")
+
+    path: str = "deepmind/narrativeqa"
+
+    def of_row(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Prompt]:
+        if "prompt" in fields and "answer" in fields:
+            text, answers = fields["prompt"], [fields["answer"]]
+        else:
+            question, summary, found = (_at(fields, column, where) for column in NESTED)
+            text = f"{question}{BETWEEN}{summary}"
+            listed = found if isinstance(found, list) else [found]
+            answers = [one.get("text") if isinstance(one, Mapping) else one for one in listed]
+        if not isinstance(text, str) or not answers or not all(isinstance(one, str) for one in answers):
+            raise InputError(
+                f"{where}: expected a question and answers, all of them texts, got {answers!r:.200}"
+            )
+        return [Prompt("", text.lower(), references=tuple(one.lower().strip() for one in answers))]
+
+    def rows(self, split: Split) -> Any:
+        tsv = self._tsv(split)
+        if tsv is not None:
+            return read_tsv(tsv)
+        rows = super().rows(split)
+        if "document" not in rows.column_names:
+            return rows
+        flat = rows.flatten()
+        check_columns(flat.column_names, NESTED, f"task={self.task_name}")
+        return flat.select_columns(list(NESTED))
+
+    def first_prompts(self, split: Split) -> Sequence[Prompt]:
+        return (
+            list(self._made(split, read_tsv(tsv)))
+            if (tsv := self._tsv(split))
+            else super().first_prompts(split)
+        )
+
+    def puts_together(self, split: Split) -> bool:
+        return True
+
+    def _tsv(self, split: Split) -> Path | None:
+        """UnifiedQA's file of this split, if such files are asked for."""
+        if self.data_files is None:
+            return None
+        if isinstance(self.data_files, str) and (Path(self.data_files) / "train.tsv").is_file():
+            folder = Path(self.data_files)
+            name = "dev" if split == "validation" and (folder / "dev.tsv").is_file() else split
+            return folder / f"{name}.tsv"
+        files = split_files(self.data_files)
+        if not any(Path(file).suffix == ".tsv" for file in files.values()):
+            return None
+        if split not in files:
+            raise InputError(
+                f"task.data_files: a file for each split is needed, since no prompt may be in two of them; "
+                f"there is none for {split}: task.data_files={{train: …, {split}: …}}"
+            )
+        return Path(files[split])
+
+
+def read_tsv(path: Path) -> list[dict[str, str]]:
+    """The rows of a file of UnifiedQA's.
+
+    Raises:
+        InputError: it is missing, empty, not UTF-8, or a line has not two columns.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"task.data_files: {path} can't be read as UTF-8 text: {error}") from None
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        columns = line.rstrip("\r").split("\t")
+        if len(columns) != 2:
+            raise InputError(
+                f"task.data_files: {path}, line {number}: expected a prompt, a tab and an answer, "
+                f"got {len(columns)} columns: {line[:60]}"
+            )
+        rows.append({"prompt": columns[0], "answer": columns[1]})
+    if not rows:
+        raise InputError(f"task.data_files: {path} holds no rows")
+    return rows
+
+
+def _at(fields: Mapping[str, Any], column: str, where: str) -> Any:
+    """What is at `a.b`, whether the row has such a column or a mapping in a mapping."""
+    if column in fields:
+        return fields[column]
+    value: Any = fields
+    for key in column.split("."):
+        if not isinstance(value, Mapping) or key not in value:
+            there = ", ".join(sorted(fields))
+            raise InputError(f"{where}: there is no column '{column}'; there are: {there}")
+        value = value[key]
+    return value

@@ -1,0 +1,64 @@
+"""Say in a sentence what the highlighted cells of a table tell (ToTTo, Parikh et al. 2020)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from contracts.errors import InputError
+from contracts.rollout import Prompt
+from services.tasks.base import Split
+from services.tasks.data_set import HIDDEN, DataSetTask
+from services.tasks.rows import check_columns, text_at
+from services.tasks.table_text import check_table, full_table_text, subtable_text
+
+TITLES = ("table_page_title", "table_section_title")
+
+
+class Totto(DataSetTask):
+    """The prompt has the table twice, as RL4LMs' has: without the titles, then with them.
+
+    The test part's sentences are not public: two words stand for them, and its scores say nothing.
+    """
+
+    task_name: ClassVar[str] = "totto"
+    columns: ClassVar[tuple[str, ...]] = ("table", "highlighted_cells", *TITLES)  # and sentence_annotations
+    default_reward: ClassVar[str] = "meteor"
+    default_metrics: ClassVar[tuple[str, ...]] = (
+        "meteor",
+        "parent_totto",
+        "rouge",
+        "bleu_totto",
+        "diversity",
+    )
+
+    path: str = "google-research-datasets/totto"
+    representation: Literal["subtable", "fulltable"] = "subtable"  # the highlighted cells, or all of them
+
+    def of_row(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Prompt]:
+        table, highlighted = fields["table"], fields["highlighted_cells"]
+        check_table(table, highlighted, where)
+        titles = {column.removeprefix("table_"): text_at(fields, column, where) for column in TITLES}
+        linearize = subtable_text if self.representation == "subtable" else full_table_text
+        text = linearize(table, highlighted) + linearize(table, highlighted, titles)
+        meta = {column: fields[column] for column in self.columns}
+        overlap = str(fields.get("overlap_subset"))  # a text on the hub, and "none" where it has no meaning
+        meta |= {"overlap_subset": overlap == "True"} if overlap in ("True", "False") else {}
+        references = (HIDDEN,) if split == "test" else _final_sentences(fields, where)
+        return [Prompt("", text, references, meta)]
+
+    def columns_of(self, split: Split) -> Sequence[str]:
+        return self.columns if split == "test" else (*self.columns, "sentence_annotations")
+
+
+def _final_sentences(fields: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    """Of a list of annotations, as the data set's own files have, or of a list for each of their parts."""
+    check_columns(fields, ["sentence_annotations"], where)
+    found = fields["sentence_annotations"]
+    texts = found.get("final_sentence") if isinstance(found, Mapping) else found
+    if isinstance(texts, list) and not isinstance(found, Mapping):
+        texts = [one.get("final_sentence") if isinstance(one, Mapping) else None for one in texts]
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        raise InputError(
+            f"{where}: expected annotations with a final_sentence in column 'sentence_annotations', "
+            f"got {found!r:.200}"
+        )
+    return tuple(texts)

@@ -1,0 +1,40 @@
+"""What the translation tasks share: a source sentence in the prompt, its translation as the reference."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from contracts.errors import InputError
+from contracts.rollout import Prompt
+from services.tasks.base import Split
+from services.tasks.data_set import DataSetTask
+from services.tasks.rows import check_columns, text_at
+
+
+class Translation(DataSetTask):
+    """Rows have a column `translation` with a text for each language, as on the hub, or a column for each."""
+
+    default_reward: ClassVar[str] = "ter"
+    default_metrics: ClassVar[tuple[str, ...]] = (
+        "ter",
+        "meteor",
+        "rouge",
+        "bleu",
+        "sacre_bleu",
+        "chrf",
+        "diversity",
+    )
+
+    source_language: str = "en"
+    target_language: str = "de"
+    prompt_prefix: str = ""
+    prompt_suffix: str = ""
+
+    def of_row(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Prompt]:
+        pair = fields.get("translation", fields)
+        if not isinstance(pair, Mapping):
+            raise InputError(
+                f"{where}: expected a text for each language in column 'translation', got {pair!r:.200}"
+            )
+        check_columns(pair, (self.source_language, self.target_language), where)
+        text = self.prompt_prefix + text_at(pair, self.source_language, where) + self.prompt_suffix
+        return [Prompt("", text, references=(text_at(pair, self.target_language, where),))]

@@ -1,0 +1,22 @@
+"""Translate English to German, trained on news commentary alone and tested on the news of WMT 2016."""
+
+from typing import Any, ClassVar
+
+from services.tasks.base import Split
+from services.tasks.files import from_hub, hub_splits
+from services.tasks.translation import Translation
+
+
+class Wmt16NewsOnly(Translation):
+    task_name: ClassVar[str] = "wmt16_newsonly"
+
+    path: str = "Helsinki-NLP/news_commentary"  # of train
+    evaluation_path: str = "wmt/wmt16"  # of validation and test
+    subset: str | None = "de-en"
+
+    def rows(self, split: Split) -> Any:
+        if self.data_files is not None:
+            return super().rows(split)
+        if split == "train":  # all of it: nothing is cut out for the other splits
+            return hub_splits(self.path, self.subset, self.revision)["train"]
+        return from_hub(self.evaluation_path, split, (), subset=self.subset)

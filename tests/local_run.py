@@ -1,0 +1,105 @@
+"""`whetstone train` in this very process: the loop, an engine, a learner and graders, without Ray."""
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+
+from rich.console import Console as Terminal
+
+from contracts.clients import PublishedWeights
+from contracts.rollout import Lease, Rollout
+from contracts.scores import MetricValue, Sample, Score
+from learner.algorithms.base import Masks
+from learner.learner import Learner
+from reward_servers.local import LocalRewardClient
+from reward_servers.server import MetricServer
+from rollout_workers.worker import RolloutWorker
+from services import preflight
+from services.console import Console
+from services.controller import Clients
+from services.interrupts import StopRequest
+from services.run_folder import RunFolder
+from services.settings import RunSettings
+from services.tracking import Tracker
+from services.train import controller
+
+
+def train_here(settings: RunSettings) -> RunFolder:
+    """A whole run, its checks included."""
+    preflight.check(settings)
+    folder = RunFolder.open(
+        settings.output_dir, settings.run_name, config=settings.resolved(), resume=settings.resume
+    )
+    clients = Clients(LocalWorkers(settings), LocalRewards(settings), LocalLearner(settings))
+    tracker = Tracker.start(settings.tracking, settings.output_dir, settings.run_name)
+    console = Console(Terminal(file=io.StringIO()))
+    controller(settings, clients, folder, tracker, console, StopRequest()).run()
+    return folder
+
+
+class LocalWorkers:
+    """`contracts.clients.RolloutClient`: one worker, a thread."""
+
+    def __init__(self, settings: RunSettings) -> None:
+        mask = settings.algorithm.mask_rule() if isinstance(settings.algorithm, Masks) else None
+        path = settings.model.path
+        tokenizer = settings.model.tokenizer or path
+        self._worker = RolloutWorker(path, tokenizer, None, "transformers", settings.rollout, mask)
+        self._worker.ready()
+
+    def generate(self, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
+        self._worker.submit(leases)
+        left = len(leases)
+        while left:
+            rollouts = self._worker.poll(1.0).rollouts
+            left -= len(rollouts)
+            yield list(rollouts)
+
+    def load_weights(self, weights: PublishedWeights) -> None:
+        self._worker.load_weights(weights.manifest, weights.arrays, weights.mask_arrays)
+
+
+class LocalRewards:
+    """`contracts.clients.RewardClient`: graders that are called where they stand."""
+
+    def __init__(self, settings: RunSettings) -> None:
+        self._rewards = LocalRewardClient(settings.reward)
+        self._metrics = [MetricServer(part) for part in settings.metrics]
+
+    def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]:
+        return self._rewards.submit(samples)
+
+    def compute_metrics(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
+        return {key: value for metric in self._metrics for key, value in metric.compute(samples).items()}
+
+
+class LocalLearner:
+    """`contracts.clients.LearnerClient`: the learner itself."""
+
+    def __init__(self, settings: RunSettings) -> None:
+        self._learner = Learner(
+            settings.model,
+            settings.algorithm,
+            settings.learner,
+            seed=settings.seed,
+            iterations=settings.iterations,
+            sampling=settings.sampling(),
+        )
+
+    def update(
+        self, rollouts: Sequence[Rollout], on_progress: Callable[[str, int, int], None]
+    ) -> dict[str, float]:
+        return self._learner.update(rollouts)
+
+    def publish(self) -> PublishedWeights:
+        manifest, arrays = self._learner.publish("float32")
+        return PublishedWeights(manifest, arrays, self._learner.publish_mask())
+
+    def save(self, folder: str) -> None:
+        self._learner.save(folder)
+
+    def load(self, folder: str) -> None:
+        self._learner.load(folder)
+
+    def export(self, folder: str) -> None:
+        self._learner.export(folder)

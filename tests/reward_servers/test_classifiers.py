@@ -1,0 +1,194 @@
+"""Rewards and metrics by sequence classifiers: tiny ones of every kind, on the CPU."""
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contracts.errors import InputError
+from contracts.scores import Sample
+from reward_servers.metrics.intent_accuracy import IntentAccuracy as IntentMetric
+from reward_servers.metrics.learned_reward import LearnedReward as LearnedMetric
+from reward_servers.models.checkpoint import read_config
+from reward_servers.models.classifier import Classifier, classifier
+from reward_servers.models.intent import utterance_pair
+from reward_servers.rewards.bleurt import Bleurt
+from reward_servers.rewards.intent_accuracy import IntentAccuracy
+from reward_servers.rewards.learned_reward import LearnedReward
+from reward_servers.server import RewardServer, check_at_hand
+from reward_servers.settings import parts
+from tests.reward_servers.tiny_models import WORDS, make_classifier
+
+KINDS = ("bert", "roberta", "gpt2", "t5", "bart")
+TEXTS = [
+    "the cat sat",
+    "",
+    "a dog ran .",
+    "film " * 200,
+    "</s> </s>",
+    "<pad>",
+    "good",
+    "unheard words",
+    "no \ud800 text",
+]
+INTENTS = ("inform", "question", "directive", "commissive")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    root = tmp_path_factory.mktemp("classifiers")
+    made = {kind: make_classifier(root / kind, kind=kind) for kind in KINDS}
+    made |= {
+        "one": make_classifier(root / "one", labels=("score",)),
+        "intents": make_classifier(root / "intents", labels=INTENTS, seed=3),
+    }
+    return {name: str(folder) for name, folder in made.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_neither_padding_nor_batches_nor_order_change_a_score(models: dict[str, str], kind: str) -> None:
+    """Special tokens alone, nothing at all and a text of pages included."""
+    alone = classifier(models[kind], tokens_per_batch=1).logits(TEXTS)
+    together = classifier(models[kind]).logits(TEXTS)
+    backwards = classifier(models[kind]).logits(TEXTS[::-1])
+    assert together.isfinite().all() and together.std() > 0.01
+    # of the largest logit: the kinds' logits differ in size
+    assert (alone - together).abs().max() < 1e-5 * together.abs().max()
+    assert (backwards.flip(0) - together).abs().max() < 1e-5 * together.abs().max()
+
+
+def test_probabilities_are_transformers_own(models: dict[str, str]) -> None:
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    model = AutoModelForSequenceClassification.from_pretrained(models["roberta"]).eval()
+    inputs = AutoTokenizer.from_pretrained(models["roberta"])("a cat the dog", return_tensors="pt")
+    with torch.no_grad():
+        expected = model(input_ids=inputs["input_ids"]).logits.softmax(-1)[0, 1].item()
+    sample = Sample("the dog", prompt="a cat")
+    assert LearnedReward(model=models["roberta"], label_ix=1).score([sample]) == [
+        pytest.approx(expected, abs=1e-6)
+    ]
+    (value,) = LearnedMetric(model=models["roberta"], label_ix=1).compute([sample, sample]).values()
+    assert value.corpus == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_prompt_counts_unless_left_out_and_the_end_of_a_long_text_is_kept(models: dict[str, str]) -> None:
+    reward = LearnedReward(model=models["roberta"], label_ix=1)
+    with_prompt, other_prompt = reward.score(
+        [Sample("good", prompt="bad film"), Sample("good", prompt="cat")]
+    )
+    assert abs(with_prompt - other_prompt) > 1e-4
+    without = LearnedReward(model=models["roberta"], label_ix=1, include_prompt=False)
+    assert len(set(without.score([Sample("good", prompt="bad film"), Sample("good", prompt="cat")]))) == 1
+    # 32 tokens are kept, two of them special: the same last thirty words score the same
+    tail = " ".join(["the cat sat ."] * 8)
+    beginnings = reward.score([Sample(tail, prompt="dog " * 100), Sample(tail, prompt="film " * 50)])
+    assert beginnings[0] == pytest.approx(beginnings[1], abs=1e-6)
+    assert reward.score([Sample("dog", prompt=tail)]) != reward.score([Sample("film", prompt=tail)])
+
+
+def test_one_label_gives_its_sigmoid_or_itself(models: dict[str, str]) -> None:
+    sample = Sample("the cat sat")
+    (logit,) = LearnedReward(model=models["one"], output="logit").score([sample])
+    (probability,) = LearnedReward(model=models["one"]).score([sample])
+    assert probability == pytest.approx(1 / (1 + math.exp(-logit)))
+    assert probability != pytest.approx(1.0)  # as a softmax over one label would always be
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.lists(st.sampled_from(WORDS), max_size=40).map(" ".join), min_size=1, max_size=6))
+def test_any_texts_have_probabilities_that_sum_to_one(models: dict[str, str], texts: list[str]) -> None:
+    sums = classifier(models["bert"]).probabilities(texts).sum(dim=-1)
+    assert (sums - 1).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        (
+            {"model": "roberta", "label_ix": 3},
+            "label_ix=3, but the model has 2 labels: 0 negative, 1 positive",
+        ),
+        ({"model": "roberta"}, "label_ix is needed, as the model has 2 labels"),
+        ({"model": "one", "label_ix": 1}, "the model has 1 label: 0 score"),
+        ({"model": "/no/such/folder", "label_ix": 0}, "there is no such folder"),
+    ],
+)
+def test_a_wrong_label_or_model_is_refused_before_the_run(
+    models: dict[str, str], part: dict[str, object], said: str
+) -> None:
+    part = part | {"name": "learned_reward", "model": models.get(str(part["model"]), part["model"])}
+    with pytest.raises(InputError, match=said):
+        check_at_hand("reward", parts([part]))
+
+
+def test_a_model_on_a_hub_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(InputError, match=r"reward=intent_accuracy: .*hub can't be reached.*model=FOLDER"):
+        check_at_hand("reward", parts("intent_accuracy"))
+
+
+def test_a_folder_that_is_no_model_says_what_it_lacks(tmp_path: Path, models: dict[str, str]) -> None:
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(InputError, match=r"no config\.json; there is: notes\.txt"):
+        read_config(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(InputError, match="no weights"):
+        read_config(str(tmp_path))
+
+
+def test_a_language_model_without_a_classifiers_head_is_refused(tmp_path: Path) -> None:
+    """transformers would fill in random numbers, and only warn."""
+    from tests.models import make_tiny_model
+
+    with pytest.raises(InputError, match=r"weights lack score\.weight.*random"):
+        Classifier(str(make_tiny_model(tmp_path, architecture="gpt2")))
+
+
+def test_intent_accuracy_is_whether_the_likeliest_label_is_asked_for(models: dict[str, str]) -> None:
+    texts = ["the cat sat", "a dog ran .", "good", "bad film"]
+    prompt = "the dog ran . <EOU> good <EOU>"
+    pairs = [utterance_pair(prompt, text) for text in texts]
+    assert pairs[0] == "good<EOU>the cat sat"
+    labels = classifier(models["intents"]).logits(pairs).argmax(-1).tolist()
+    right = [
+        Sample(text, prompt, meta={"intent": label + 1}) for text, label in zip(texts, labels, strict=True)
+    ]
+    wrong = [
+        Sample(text, prompt, meta={"intent": 4 - label}) for text, label in zip(texts, labels, strict=True)
+    ]
+    reward = IntentAccuracy(model=models["intents"])
+    assert reward.score(right) == [1.0] * 4 and reward.score(wrong) == [0.0] * 4
+    (value,) = IntentMetric(model=models["intents"]).compute(right[:1] + wrong[1:]).values()
+    assert value.corpus == 0.25
+    with pytest.raises(InputError, match="intent is 5; expected 1, 2, 3 or 4"):
+        reward.score([Sample("x", meta={"intent": 5})])
+    with pytest.raises(InputError, match="has 2 labels: negative, positive; expected 4"):
+        check_at_hand("reward", parts([{"name": "intent_accuracy", "model": models["roberta"]}]))
+
+
+def test_a_sample_without_an_intent_costs_itself_alone(models: dict[str, str]) -> None:
+    (part,) = parts([{"name": "intent_accuracy", "model": models["intents"]}])
+    first, second = RewardServer(part).score([Sample("x", meta={"intent": 1}), Sample("y")])
+    assert first[1] is None
+    assert second[0] is None and "intent" in str(second[1])
+
+
+def test_bleurt_is_the_models_number_for_the_best_reference(models: dict[str, str]) -> None:
+    logits = classifier(models["one"]).logits(["a cat", "the dog ran"], ["the cat", "the cat"])[:, 0].tolist()
+    sample = Sample("the cat", references=("a cat", "the dog ran"))
+    assert Bleurt(model=models["one"]).score([sample]) == [pytest.approx(max(logits), abs=1e-5)]
+    with pytest.raises(InputError, match="BLEURT is one number"):
+        check_at_hand("reward", parts([{"name": "bleurt", "model": models["roberta"]}]))
+
+
+def test_of_a_pair_both_keep_some_of_their_text(models: dict[str, str]) -> None:
+    judge = classifier(models["roberta"], None, "begin")
+    long = "film " * 500
+    values = judge.logits([long, long, "cat " + long, long], [long, "good", long, "good dog"])
+    assert values.isfinite().all()
+    assert (values[1] - values[3]).abs().max() > 1e-5  # the second text is still read
+    assert (values[0] - values[2]).abs().max() > 1e-5  # and so is the first

@@ -1,0 +1,163 @@
+"""Diversity, repetition and tf-idf weights: numbers worked by hand, and scikit-learn's."""
+
+import json
+import logging
+import math
+import random
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.errors import InputError
+from contracts.scores import Sample
+from reward_servers.metrics.distinct_n import DistinctN as DistinctMetric
+from reward_servers.metrics.diversity import Diversity, conditional_entropy, entropy, msttr
+from reward_servers.metrics.tfidf_diversity import TfidfDiversity as TfidfMetric
+from reward_servers.rewards.distinct_n import DistinctN
+from reward_servers.rewards.tfidf_diversity import TfidfDiversity
+from tests.reward_servers.pairs import made
+
+TEXTS = [Sample("The cat, the dog."), Sample("the cat!")]
+# the cat , the dog .   the cat !     9 words, with 6 different ones; the 3 times, cat 2 times
+# the cat the dog       the cat       6 words without punctuation, with 3 different ones
+
+
+def diversity(samples: list[Sample], window: int = 100) -> dict[str, float]:
+    values = Diversity(window_size=window).compute(samples)
+    assert all(key.startswith("diversity_metrics/") for key in values)
+    return {key.removeprefix("diversity_metrics/"): value.corpus for key, value in values.items()}
+
+
+def test_diversity_by_hand() -> None:
+    found = diversity(TEXTS, window=2)
+    assert found["msttr-2"] == 1.0  # the cat | , the | dog . | the cat; the ! is dropped
+    assert found["msttr-2_nopunct"] == 1.0
+    assert diversity(TEXTS, window=4)["msttr-4"] == 7 / 8  # the cat , the | dog . the cat
+    assert found["total_length"] == 9 and found["total_length-nopunct"] == 6
+    assert found["mean_pred_length"] == 4.5 and found["mean_pred_length-nopunct"] == 3.0
+    assert found["std_pred_length"] == 1.5 and found["std_pred_length-nopunct"] == 1.0
+    assert found["median_pred_length"] == 4.5
+    assert (found["min_pred_length"], found["max_pred_length"]) == (3, 6)
+    # words: the ×3, cat ×2, and , dog . ! once each
+    assert found["vocab_size-1"] == 6 and found["distinct-1"] == 6 / 9 and found["unique-1"] == 4
+    assert found["entropy-1"] == pytest.approx(
+        3 / 9 * math.log2(3) + 2 / 9 * math.log2(4.5) + 4 / 9 * math.log2(9)
+    )
+    # pairs: the-cat ×2, cat-, ,-the the-dog dog-. cat-!  once each
+    assert found["vocab_size-2"] == 6 and found["distinct-2"] == 6 / 7 and found["unique-2"] == 5
+    assert found["entropy-2"] == pytest.approx(2 / 7 * math.log2(3.5) + 5 / 7 * math.log2(7))
+    # without punctuation the-cat ×2, cat-the, the-dog of 4; the ×3, cat ×2, dog of 6
+    expected = -(0.5 * math.log2(0.5 / 0.5) + 0.25 * math.log2(0.25 / (2 / 6)) + 0.25 * math.log2(0.25 / 0.5))
+    assert found["cond_entropy-2-nopunct"] == pytest.approx(expected)
+    assert found["vocab_size-3-nopunct"] == 2 and found["unique-3-nopunct"] == 2
+
+
+def test_diversity_has_every_key_of_rl4lms() -> None:
+    base = [f"{name}-{n}" for name in ("distinct", "vocab_size", "unique", "entropy") for n in (1, 2, 3)]
+    base += ["cond_entropy-2", "cond_entropy-3", "total_length"]
+    base += [f"{name}_pred_length" for name in ("mean", "std", "median", "min", "max")]
+    expected = {*base, *(f"{name}-nopunct" for name in base), "msttr-100", "msttr-100_nopunct"}
+    assert set(diversity([Sample("a b c ! " * 50)])) == expected
+
+
+def test_texts_shorter_than_a_window_have_no_msttr(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        found = diversity(TEXTS)
+    assert not [key for key in found if key.startswith("msttr")]
+    assert "fewer than 100 words" in caplog.text
+    assert found["distinct-1"] == 6 / 9
+
+
+def test_lengths_are_numpys() -> None:
+    found = diversity(list(made(50)))
+    counts = np.array([len(sample.text.split()) for sample in made(50)])
+    assert found["total_length"] >= counts.sum()
+    assert found["mean_pred_length"] == pytest.approx(found["total_length"] / 50)
+
+
+@pytest.mark.parametrize("texts", [[""], ["", " "], ["!"], ["one"], ["</s>"]])
+def test_next_to_nothing_is_no_error(texts: list[str]) -> None:
+    samples = [Sample(text) for text in texts]
+    assert all(math.isfinite(value) for value in diversity(samples).values())
+    assert all(math.isfinite(value.corpus) for value in DistinctMetric().compute(samples).values())
+    assert all(0.0 <= score <= 1.0 for score in DistinctN().score(samples))
+    assert all(0.0 <= score <= 1.0 for score in TfidfDiversity().score(samples))
+
+
+@given(st.lists(st.text("ab .", max_size=20), min_size=1, max_size=8), st.randoms())
+def test_the_order_of_texts_changes_nothing_but_msttr(texts: list[str], rng: random.Random) -> None:
+    shuffled = list(texts)
+    rng.shuffle(shuffled)
+    one, other = (diversity([Sample(text) for text in order]) for order in (texts, shuffled))
+    assert one == pytest.approx(other, abs=1e-12)
+
+
+def test_entropy_is_scipys() -> None:
+    from scipy.stats import entropy as oracle
+
+    counts = Counter({("a",): 5, ("b",): 3, ("c",): 1})
+    assert entropy(counts) == pytest.approx(oracle([5, 3, 1], base=2))
+    # A word that is always followed by the same one leaves nothing open: 0 bits of 4 pairs, 4 contexts.
+    assert conditional_entropy(Counter({("a", "b"): 4}), Counter({("a",): 4})) == pytest.approx(0.0)
+    assert msttr([["a"] * 10], 5) == 0.2
+
+
+def test_distinct_n_by_hand() -> None:
+    # of the pairs a-b b-a a-b two are different; words of one text don't pair with those of another
+    assert DistinctN().score([Sample("a b A b"), Sample("a"), Sample("")]) == [2 / 3, 0.0, 0.0]
+    assert DistinctN(n=1).score([Sample("a b A b")]) == [0.5]
+    values = DistinctMetric().compute([Sample("a b a"), Sample("b a")])
+    assert {key: value.corpus for key, value in values.items()} == {
+        "lexical/distinct-1": 2 / 5,
+        "lexical/distinct-2": 2 / 3,  # a-b b-a b-a
+        "lexical/distinct-3": 1.0,
+    }
+
+
+def test_tfidf_is_scikit_learns(tmp_path: Path) -> None:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    documents = [sample.references[0].replace("\n", " ") for sample in made(60)]
+    corpus = tmp_path / "responses.txt"
+    corpus.write_text("\n".join(documents), encoding="utf-8")
+    texts = [sample.text for sample in made(200)[100:]]
+    matrix = TfidfVectorizer().fit(documents).transform(texts)
+    expected = [
+        row.data.mean() * (1.0 if row.nnz >= 5 else row.nnz / 10) if row.nnz else 0.0 for row in matrix
+    ]
+    found = TfidfDiversity(corpus=str(corpus)).score([Sample(text) for text in texts])
+    assert found == pytest.approx(expected, abs=1e-12)
+    value = TfidfMetric(corpus=str(corpus)).compute([Sample(text) for text in texts])[
+        "diversity_metrics/tfidf"
+    ]
+    assert value.corpus == pytest.approx(sum(expected) / len(expected))
+
+
+def test_tfidf_by_hand(tmp_path: Path) -> None:
+    # four different words that weigh the same: entries 1/2, mean 1/2, times 4/10; nine: 1/3
+    assert TfidfDiversity().score([Sample("red green blue grey")]) == [pytest.approx(0.2)]
+    nine = "one two three four five six seven eight nine"
+    assert TfidfDiversity().score([Sample(nine)]) == [pytest.approx(1 / 3)]
+    assert TfidfDiversity(full_from=10).score([Sample(nine)]) == [pytest.approx(0.3)]
+    corpus = tmp_path / "train.jsonl"
+    corpus.write_text(
+        json.dumps({"reply": "red cars"}) + "\n" + json.dumps({"reply": "red"}), encoding="utf-8"
+    )
+    # of 2 documents red is in 2, cars in 1: weights 1 and ln(3/2) + 1; green is not known
+    weight = math.log(1.5) + 1
+    expected = (1 + weight) / math.hypot(1, weight) / 2 * 0.2
+    reward = TfidfDiversity(corpus=str(corpus), field="reply")
+    assert reward.score([Sample("red green cars"), Sample("green")]) == [pytest.approx(expected), 0.0]
+
+
+def test_a_wrong_corpus_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"corpus=nowhere\.txt: there is no such file"):
+        TfidfDiversity(corpus="nowhere.txt")
+    corpus = tmp_path / "train.jsonl"
+    corpus.write_text('{"reply": "a"}\n', encoding="utf-8")
+    with pytest.raises(InputError, match=r"KeyError.*another field=NAME"):
+        TfidfDiversity(corpus=str(corpus)).score([Sample("a")])

@@ -1,0 +1,526 @@
+"""RL4LMs' configurations become experiments that compose, and every trap in them is told."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contracts.errors import InputError
+from services import cli, compose
+from services.rl4lms.datapool import POOLS
+from services.rl4lms.evaluation import METRICS
+from services.rl4lms.experiment import read_configuration, to_yaml
+from services.rl4lms.findings import Findings
+from services.rl4lms.reward import REWARDS
+from services.settings import RunSettings
+from tests.services.rl4lms_files import CONFIGURATIONS, RL, metrics, reward, text_of
+
+Change = Callable[[dict[str, Any]], None]
+
+
+@pytest.fixture(scope="module")
+def conf_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("conf")
+    shutil.copytree(compose.CONF, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+def run_of(found: Findings, conf_copy: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> RunSettings:
+    """As `whetstone train experiment=imported` has it."""
+    (conf_copy / "experiment" / "imported.yaml").write_text(to_yaml(found, "imported"))
+    monkeypatch.setattr(compose, "CONF", conf_copy)
+    return compose.run_settings(["experiment=imported", *overrides])
+
+
+def imported(tmp_path: Path, name: str, change: Change = lambda tree: None, **options: Any) -> Findings:
+    tree = yaml.safe_load(text_of(name))
+    change(tree)
+    return of_text(tmp_path, yaml.safe_dump(tree, sort_keys=False), **options)
+
+
+def of_text(tmp_path: Path, text: str, **options: Any) -> Findings:
+    file = tmp_path / "file.yml"
+    file.write_text(text)
+    return read_configuration(file, **options)
+
+
+def missing(found: Findings) -> list[str]:
+    """What the experiment leaves to be given."""
+    reward = found.options.get("reward")
+    return (
+        [f"reward.{key}" for key, value in reward.items() if value == "???"]
+        if isinstance(reward, dict)
+        else []
+    )
+
+
+def refusal(tmp_path: Path, name: str, change: Change) -> str:
+    with pytest.raises(InputError) as caught:
+        imported(tmp_path, name, change)
+    return str(caught.value)
+
+
+def put(path: str, value: Any) -> Change:
+    """`put("alg.args.n_steps", 5)`; None takes the key away."""
+
+    def change(tree: dict[str, Any]) -> None:
+        *folders, leaf = path.split(".")
+        for folder in folders:
+            tree = tree[folder]
+        if value is None:
+            del tree[leaf]
+        else:
+            tree[leaf] = value
+
+    return change
+
+
+# All of them
+
+
+def test_there_are_as_many_as_rl4lms_ships() -> None:
+    kinds = [isinstance(each, RL) for each in CONFIGURATIONS.values()]
+    assert (len(kinds), sum(kinds)) == (44, 38)
+
+
+@pytest.mark.parametrize("compat", [False, True])
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_every_configuration_is_a_run(
+    name: str, compat: bool, tmp_path: Path, conf_copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = CONFIGURATIONS[name]
+    found = imported(tmp_path, name, compat=compat)
+    run = run_of(found, conf_copy, monkeypatch, *(f"{key}=given" for key in missing(found)))
+    assert run.model.path == said.model
+    assert run.algorithm_name == (said.algorithm if isinstance(said, RL) else "supervised")
+    assert run.algorithm.learning_rate == said.rate
+    if isinstance(said, RL):
+        assert (run.iterations, run.evaluate_every) == said.cadence[:2]
+        assert run.algorithm.kl.coefficient == said.kl[0]
+
+
+# Numbers by hand
+
+
+def test_gpt2_on_imdb_by_hand(tmp_path: Path) -> None:
+    """10 environments × 128 tokens are 1280 tokens, 26.7 reviews of 48; 64 transitions are 1.3 of them."""
+    tree = imported(tmp_path, "imdb/gpt2_ppo").tree()
+    classifier = {
+        "name": "learned_reward",
+        "model": "lvwerra/distilbert-imdb",
+        "label_ix": 1,
+        "include_prompt": True,
+    }
+    assert tree["task"] == {"name": "imdb", "seed": 42}
+    assert tree["rollout"] == {
+        "max_prompt_tokens": 64,
+        "max_tokens": 48,
+        "min_tokens": 48,
+        "top_k": 50,
+        "prompts_per_iteration": 27,
+    }
+    assert tree["algorithm"] == {
+        "name": "ppo",
+        "learning_rate": 1e-6,
+        "entropy_coef": 0.0,
+        "num_epochs": 5,
+        "minibatch_size": 2,
+        "kl": {"coefficient": 0.1, "target": 0.1},
+    }
+    assert tree["reward"] == classifier
+    assert tree["metrics"] == [classifier, "diversity"]
+    assert tree["evaluation"] == {"num_prompts": None, "perplexity_stride": 512}
+    assert tree["model"] == {"path": "lvwerra/gpt2-imdb", "tokenizer": "gpt2"}
+
+
+def test_supervised_epochs_by_hand(tmp_path: Path) -> None:
+    """10 passes over 20000 reviews in batches of 16 are 12500 steps; 100 of them are one iteration."""
+    tree = imported(tmp_path, "imdb/gpt2_supervised").tree()
+    assert (tree["iterations"], tree["rollout"]["prompts_per_iteration"]) == (125, 1600)
+    assert (tree["evaluate_every"], tree["algorithm"]["minibatch_size"]) == (2, 16)
+    expected = {
+        "max_tokens": 48,
+        "min_tokens": 48,
+        "top_k": 50,
+        "num_prompts": None,
+        "perplexity_stride": 512,
+    }
+    assert tree["evaluation"] == expected
+
+    half = imported(tmp_path, "imdb/gpt2_supervised", train_rows=10_000).tree()
+    assert half["iterations"] == 62  # 62.5, to the even one
+
+
+def test_warm_up_is_counted_in_iterations(tmp_path: Path) -> None:
+    """128 examples a batch of 64 × 2, 50 steps an iteration: 120 steps of warm-up are 2.4 iterations."""
+
+    def change(tree: dict[str, Any]) -> None:
+        tree["alg"]["training_args"] |= {
+            "gradient_accumulation_steps": 2,
+            "logging_steps": 50,
+            "warmup_steps": 120,
+            "max_steps": 1000,
+            "lr_scheduler_type": "linear",
+        }
+
+    tree = imported(tmp_path, "iwslt2017/t5_supervised", change).tree()
+    assert tree["rollout"]["prompts_per_iteration"] == 6400
+    assert (tree["iterations"], tree["evaluate_every"]) == (20, 1)
+    assert tree["learner"] == {"lr_schedule": "linear", "warmup_iterations": 3}
+
+
+@given(st.integers(1, 64), st.integers(1, 4096), st.integers(1, 512), st.integers(1, 512))
+def test_an_iteration_holds_the_tokens_that_it_held_there(
+    tmp_path_factory: pytest.TempPathFactory, envs: int, steps: int, batch: int, tokens: int
+) -> None:
+    def change(tree: dict[str, Any]) -> None:
+        tree["env"]["n_envs"], tree["alg"]["args"]["n_steps"] = envs, steps
+        tree["alg"]["args"]["batch_size"] = batch
+        tree["env"]["args"]["max_episode_length"] = tokens
+        tree["alg"]["policy"]["args"]["generation_kwargs"] = {"do_sample": True, "max_new_tokens": tokens}
+
+    tree = imported(tmp_path_factory.getbasetemp(), "imdb/gpt2_ppo", change).tree()
+    prompts, sequences = tree["rollout"]["prompts_per_iteration"], tree["algorithm"]["minibatch_size"]
+    assert (prompts - 1) * tokens < envs * steps <= prompts * tokens
+    assert 1 <= sequences <= prompts
+
+
+def test_compat_is_rl4lms_with_its_faults(tmp_path: Path) -> None:
+    tree = imported(tmp_path, "narrative_qa/t5_nlpo", compat=True).tree()
+    assert tree["rollout"]["max_tokens"] == 19
+    assert tree["algorithm"]["compatibility"] == "rl4lms"
+    assert (tree["learner"]["behavior"], tree["model"]["value_trunk"]) == ("ignore", "separate")
+    assert "meteor_rl4lms_compat" in tree["metrics"]
+    sampled = imported(tmp_path, "imdb/gpt2_nlpo", compat=True).tree()
+    assert sampled["evaluation"]["masked"] is True
+    assert imported(tmp_path, "dialog/gpt2_supervised", compat=True).tree()["algorithm"]["loss_on"] == "text"
+
+
+# Traps
+
+
+TRAPS = [
+    ("imdb/gpt2_ppo", "top_k is not given, and Hugging Face then samples from the 50 likeliest"),
+    ("narrative_qa/t5_ppo", "ends at 20 tokens in all: RL4LMs writes 19 at most"),
+    ("narrative_qa/t5_ppo", "generation_kwargs.max_new_tokens is not given"),
+    ("totto/t5_ppo", "target_kl: 2 is nats per token"),
+    ("totto/t5_ppo", "the coefficient will only fall"),
+    ("narrative_qa/t5_nlpo", "reward_fn.args.apply_best: 'True,': a stray comma makes it a text"),
+    ("iwslt2017/t5_ppo", "bleu is listed twice"),
+    ("iwslt2017/t5_ppo", "length_penalty: 0.6: there is no such option here"),
+    ("imdb/gpt2_nlpo", "mask holds in evaluations"),
+    ("imdb/gpt2_nlpo", "min_tokens_to_keep: 100 tokens are always kept and rollouts take the 50"),
+    ("imdb/gpt2_nlpo", "sampler never sees a renewed mask"),
+    ("totto/t5_ppo", "a text equal to its reference scores about 0.67"),
+    ("imdb/gpt2_ppo", "1280 tokens an iteration are 27 whole texts"),
+    ("imdb/gpt2_ppo", "batch_size counts single tokens there, 64 of them, and whole texts here: 2"),
+    ("imdb/gpt2_a2c", "datapool.args.seed is not given, without which RL4LMs' imdb fails"),
+    ("imdb/gpt2_ppo", "apply_model_parallel: RL4LMs splits the layers"),
+    ("imdb/gpt2_ppo", "pad_token_as_eos_token"),
+    ("imdb/gpt2_ppo", "perplexity is that of the references"),
+    ("dialog/gpt2_ppo", "the mean METEOR of all texts so far"),
+    ("dialog/gpt2_ppo", "<EOU> is plain text"),
+    ("common_gen/t5_ppo", "a second part of the reward's sum, with weight 1"),
+    ("common_gen/t5_ppo_on_supervised", "T5-11B"),
+    ("totto/t5_supervised", "10 beams and do_sample: True"),
+    ("totto/t5_supervised", "constant_with_warmup without warmup_steps"),
+    ("imdb/gpt2_supervised", "and never its end"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "told"), TRAPS)
+def test_a_trap_is_told(name: str, told: str, tmp_path: Path) -> None:
+    assert any(told in text for text in imported(tmp_path, name).warnings)
+
+
+CHANGED = [
+    ("imdb/gpt2_supervised", put("tokenizer.max_length", None), "tokenizer.max_length is not given"),
+    ("imdb/gpt2_ppo", put("env.args.terminate_on_eos", None), "terminate_on_eos is not true"),
+    ("imdb/gpt2_ppo", put("env.args.max_prompt_length", None), "max_prompt_length is not given"),
+    ("imdb/gpt2_ppo", put("env.args.prompt_truncation_side", "right"), "not their end"),
+    ("imdb/gpt2_ppo", put("env.args.priority_scale", 0.5), "does nothing in RL4LMs"),
+    ("imdb/gpt2_ppo", put("alg.kl_div.target_kl", 0), "divides by zero in RL4LMs"),
+    ("imdb/gpt2_ppo", put("alg.kl_div.coeff", 0), "changes nothing"),
+    ("imdb/gpt2_ppo", put("alg.args.learning_rate", "1e-6"), "YAML reads it as a text"),
+    ("imdb/gpt2_ppo", put("alg.policy.args.generation_kwargs.do_sample", None), "fails in RL4LMs"),
+    ("imdb/gpt2_nlpo", put("alg.policy.args.generation_kwargs", {"num_beams": 4}), "NLPO never ends"),
+    ("imdb/gpt2_ppo", put("alg.policy.args.generation_kwargs.max_new_tokens", 99), "99 exceeds"),
+    ("imdb/gpt2_nlpo", put("alg.policy.args.mask_type", "topk"), "the learner's own likeliest"),
+    ("imdb/gpt2_supervised", put("alg.generation_kwargs.post_processing_fn", None), "is not given, without"),
+    ("imdb/gpt2_ppo", put("alg.args.seed", 3), "RL4LMs draws prompts without it"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "change", "told"), CHANGED)
+def test_a_trap_that_is_shipped_nowhere_is_told_as_well(
+    name: str, change: Change, told: str, tmp_path: Path
+) -> None:
+    found = imported(tmp_path, name, change)
+    assert any(told in text for text in found.warnings), found.warnings
+
+
+def test_nothing_is_told_twice(tmp_path: Path) -> None:
+    for name in CONFIGURATIONS:
+        warnings = imported(tmp_path, name).warnings
+        assert len(warnings) == len(set(warnings))
+
+
+# Every id
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_every_datapool_is_a_task(
+    name: str, tmp_path: Path, conf_copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = {
+        "dummy_pool": {"prompt": "count", "n_samples": 7},
+        "totto": {"representation": "fulltable"},
+        "wmt16": {
+            "wmt_id": "wmt16",
+            "source_language": "en",
+            "target_language": "ro",
+            "prompt_prefix": "x: ",
+        },
+        "crd3": {"max_context_size": 3},
+        "daily_dialog": {"context_size": 3},
+    }.get(name, {})
+    found = imported(tmp_path, "imdb/gpt2_ppo", put("datapool", {"id": name, "args": arguments}))
+    run = run_of(found, conf_copy, monkeypatch)
+    assert run.task_name == POOLS[name].task
+    assert {key: getattr(run.task, key) for key in arguments} == arguments
+
+
+def test_what_rl4lms_takes_for_granted_is_written_down_where_it_differs(tmp_path: Path) -> None:
+    """The task's own separator is a point, as the configurations have it; RL4LMs' class has a blank."""
+    found = imported(tmp_path, "common_gen/t5_ppo", put("datapool", {"id": "commongen"}))
+    assert found.tree()["task"] == {
+        "name": "commongen",
+        "concept_separator_token": " ",
+        "prefix": "summarize: ",
+    }
+
+
+@pytest.mark.parametrize("name", REWARDS)
+def test_every_reward_is_one_here(
+    name: str, tmp_path: Path, conf_copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = {
+        "increasing_numbers": {"min_tokens": 10},
+        "learned_reward": {"model_name": "some/model", "label_ix": 1},
+        "rouge": {"rouge_type": "rouge2", "use_single_ref": False},
+        "bert_score": {"language": "de"},
+        "sacre_bleu": {"tokenize": "intl"},
+        "spider": {"spice_coeff": 0.5, "cider_coeff": 0.5},
+        "intent_accuracy": {"shape": False, "intent_coeff": 0.5},
+        "common_gen_preference_model": {"concept_penalty_coeff": 1.0, "device": "cpu"},
+    }.get(name, {})
+    found = imported(tmp_path, "totto/t5_ppo", put("reward_fn", {"id": name, "args": arguments}))
+    assert run_of(found, conf_copy, monkeypatch, *(f"{key}=given" for key in missing(found))).reward
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_every_metric_is_one_here(
+    name: str, tmp_path: Path, conf_copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = {
+        "increasing_numbers": {"min_tokens": 10},
+        "learned_reward": {"model_name": "some/model", "label_ix": 1, "batch_size": 4},
+        "bert_score": {"language": "de"},
+        "sacre_bleu": {"tokenize": "intl"},
+        "diversity": {"window_size": 50},
+        "summaCConv": {"start_file": "weights.npz"},
+        "causal_perplexity": {"stride": 64, "tokenizer_id": "gpt2", "model_type": "causal"},
+    }
+    asked = metrics(name, **arguments)
+    found = imported(tmp_path, "totto/t5_ppo", put("train_evaluation.metrics", asked))
+    run = run_of(found, conf_copy, monkeypatch)
+    if name == "causal_perplexity":  # of the policy, which a server of texts does not see
+        assert (run.metrics, run.evaluation.perplexity_stride) == ((), 64)
+    else:
+        assert len(run.metrics) == 1
+
+
+def test_parts_and_weights_of_a_reward(tmp_path: Path) -> None:
+    dialog = imported(tmp_path, "dialog/gpt2_nlpo_on_supervised").tree()["reward"]
+    assert dialog == [{"name": "intent_accuracy", "weight": 0.25}, {"name": "meteor", "weight": 0.75}]
+    shaped = imported(tmp_path, "common_gen/t5_ppo").tree()["reward"]
+    assert shaped == [{"name": "meteor"}, {"name": "common_gen_repeat_penalty"}]
+    first = imported(tmp_path, "summarization/t5_ppo").tree()["reward"]
+    assert first == {"name": "rouge", "rouge_type": "rouge1", "references": "first"}
+    unshaped = put("reward_fn", reward("intent_accuracy", shape=False))
+    assert imported(tmp_path, "dialog/gpt2_ppo", unshaped).tree()["reward"] == "intent_accuracy"
+
+
+def test_a_metric_with_other_options_counts_on_its_own(tmp_path: Path) -> None:
+    asked = [{"id": "bert_score", "args": {"language": code}} for code in ("en", "de", "en")]
+    found = imported(tmp_path, "totto/t5_ppo", put("train_evaluation.metrics", asked))
+    assert found.tree()["metrics"] == [
+        {"name": "bert_score", "language": "en"},
+        {"name": "bert_score", "language": "de", "label": "bert_score2"},
+    ]
+
+
+# Refusals
+
+
+REFUSED = [
+    (put("alg.args.n_step", 5), "alg.args.n_step: RL4LMs has no such key; did you mean 'n_steps'?"),
+    (put("env.args.max_episode_len", 5), "did you mean 'max_episode_length'?"),
+    (put("rewards", {}), "rewards: RL4LMs has no such key; did you mean 'reward_fn'?"),
+    (put("datapool.args.sed", 1), "datapool.args.sed: RL4LMs has no such key; did you mean 'seed'?"),
+    (put("datapool.id", "imbd"), "RL4LMs has no such datapool; did you mean 'imdb'?"),
+    (put("reward_fn.id", "rogue"), "RL4LMs has no such reward; did you mean 'rouge'?"),
+    (put("reward_fn.args.label", 1), "reward_fn.args.label: RL4LMs has no such key; did you mean 'label"),
+    (put("alg.id", "pppo"), "RL4LMs has no such algorithm; did you mean 'ppo'?"),
+    (put("alg.policy.id", "causal_lm"), "RL4LMs has no such policy"),
+    (put("alg.policy.args.generation_kwargs.topk", 5), "did you mean 'top_k'?"),
+    (put("train_evaluation.metrics", [{"id": "blue"}]), "RL4LMs has no such metric; did you mean 'bleu'?"),
+    (put("train_evaluation.metrics", ["bleu"]), "train_evaluation.metrics.0: expected an id, got bleu"),
+    (put("train_evaluation.n_iters", 0), "whetstone evaluate MODEL"),
+    (put("train_evaluation.n_iters", "many"), "n_iters: got 'many'; expected a whole number"),
+    (put("alg.args.n_epochs", 2.5), "alg.args.n_epochs: got '2.5'; expected a whole number"),
+    (put("alg.args.n_epochs", True), "alg.args.n_epochs: got 'true'; expected a whole number"),
+    (put("alg.kl_div", None), "alg.kl_div is required"),
+    (put("env.n_envs", 0), "env.n_envs: got 0; expected 1 or more"),
+    (put("alg.kl_div.coeff", float("inf")), "alg.kl_div.coeff: got .inf; expected a number"),
+    (put("env", "ten"), "env: expected keys and values, got ten"),
+    (put("alg.args", {"expand": True, "values": [1, 2]}), "whetstone train -m KEY=A,B"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "said"), REFUSED)
+def test_what_rl4lms_has_not_is_refused_by_name(change: Change, said: str, tmp_path: Path) -> None:
+    assert said in refusal(tmp_path, "imdb/gpt2_ppo", change)
+
+
+def test_every_key_of_every_section_is_checked(tmp_path: Path) -> None:
+    """Whatever section gets an unknown key says so, with the line it stands in."""
+
+    def sections(tree: Any, path: str = "") -> list[str]:
+        if not isinstance(tree, dict):
+            return []
+        below = [f"{path}.{key}" if path else key for key in tree]
+        return [
+            path,
+            *(found for key, name in zip(tree, below, strict=True) for found in sections(tree[key], name)),
+        ]
+
+    for name in ("common_gen/t5_nlpo", "totto/t5_supervised"):
+        whole = yaml.safe_load(text_of(name))
+        for section in sections(whole):
+            key = f"{section}.zzz" if section else "zzz"
+            said = refusal(tmp_path, name, put(key, 1))
+            assert f"{key}: RL4LMs has no such key" in said
+            assert ", line " in said
+
+
+def test_nlpo_without_a_mask_is_refused(tmp_path: Path) -> None:
+    plain = put("alg.policy.id", "causal_lm_actor_critic_policy")
+    assert "expected maskable_causal_lm_actor_critic_policy" in refusal(tmp_path, "imdb/gpt2_nlpo", plain)
+    assert "top_mask" in refusal(tmp_path, "imdb/gpt2_nlpo", put("alg.policy.args.top_mask", None))
+
+
+def test_epochs_over_data_of_unknown_size_ask_for_it(tmp_path: Path) -> None:
+    crd3 = put("datapool", {"id": "crd3", "args": {"max_context_size": 3}})
+    assert "give --train-rows NUMBER" in refusal(tmp_path, "dialog/gpt2_supervised", crd3)
+    found = imported(tmp_path, "dialog/gpt2_supervised", crd3, train_rows=3200)
+    assert found.options["iterations"] == 20  # 20 passes of one iteration: 100 steps of 32
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("alg:\n  id: ppo\n id: x\n", "line 3, column 2: no YAML"),
+        ("alg:\n  id: ppo\n  id: nlpo\n", "line 3: alg.id stands there twice, first in line 2"),
+        ("alg: [1, 2\n", "no YAML"),
+        ("- a\n- b\n", "expected sections such as tokenizer"),
+        ("", "expected sections such as tokenizer"),
+        ("env: {}\n", "alg is required"),
+        ("alg:\n  id: ppo\nenv: {}\n", "alg.policy is required"),
+    ],
+)
+def test_what_is_no_configuration_is_refused_with_its_line(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        of_text(tmp_path, text)
+    assert said in str(caught.value) and "file.yml" in str(caught.value)
+
+
+# The command
+
+
+def test_the_command_writes_the_experiment_and_says_what_it_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "gpt2_nlpo.yml").write_text(text_of("imdb/gpt2_nlpo"))
+
+    assert cli.main(["import-rl4lms", "gpt2_nlpo.yml"]) == 0
+    shown = capsys.readouterr().out
+    assert "env.n_envs × alg.args.n_steps" in shown and "rollout.prompts_per_iteration" in shown
+    assert "top_k is not given" in shown and "whetstone train experiment=gpt2_nlpo.yaml" in shown
+    written = (tmp_path / "gpt2_nlpo.yaml").read_text()
+    assert written.startswith("# @package _global_\n")
+    assert yaml.safe_load(written)["defaults"] == [
+        {"override /task": "imdb"},
+        {"override /algorithm": "nlpo"},
+    ]
+
+    assert compose.run_settings(["experiment=gpt2_nlpo.yaml", "seed=3"]).seed == 3
+    assert compose.run_settings(["+experiment=gpt2_nlpo.yaml"]).algorithm_name == "nlpo"
+    with pytest.raises(InputError, match=r"experiment=none.yaml: there is no such file"):
+        compose.run_settings(["experiment=none.yaml"])
+
+    assert cli.main(["import-rl4lms", "gpt2_nlpo.yml"]) == 2
+    assert "gpt2_nlpo.yaml is there already" in capsys.readouterr().err
+    assert cli.main(["import-rl4lms", "gpt2_nlpo.yml", "--force", "--compat"]) == 0
+    assert "compatibility: rl4lms" in (tmp_path / "gpt2_nlpo.yaml").read_text()
+
+
+def test_a_file_that_is_wrong_leaves_nothing_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bad.yml").write_text("alg:\n\tid: ppo\n")
+    assert cli.main(["import-rl4lms", str(tmp_path / "bad.yml"), "--output", str(tmp_path / "x.yaml")]) == 2
+    assert "bad.yml, line 2" in capsys.readouterr().err
+    assert not (tmp_path / "x.yaml").exists()
+    assert cli.main(["import-rl4lms", str(tmp_path / "none.yml")]) == 2
+    assert cli.main(["import-rl4lms", str(tmp_path / "bad.yml"), "--train-rows", "0"]) == 2
+
+
+# Whatever else a file may hold
+
+
+def paths(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    return [path, *(found for key, below in items for found in paths(below, (*path, key)))]
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(sorted(CONFIGURATIONS)), st.data())
+def test_a_file_is_read_or_refused_and_nothing_else(
+    tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject
+) -> None:
+    tree = yaml.safe_load(text_of(name))
+    path = data.draw(st.sampled_from(paths(tree)[1:]))
+    branch = tree
+    for key in path[:-1]:
+        branch = branch[key]
+    branch[path[-1]] = data.draw(ANYTHING)
+    try:
+        found = of_text(tmp_path_factory.getbasetemp(), yaml.safe_dump(tree, sort_keys=False))
+    except InputError:
+        return
+    assert yaml.safe_load(to_yaml(found, "read"))["defaults"]

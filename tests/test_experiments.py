@@ -1,0 +1,122 @@
+"""The experiments that ship: each composes and types; each that RL4LMs has, too, is what an import gives."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.components import find
+from reward_servers.metrics import METRICS
+from reward_servers.rewards import REWARDS
+from reward_servers.settings import Part
+from services import compose
+from services.rl4lms.experiment import read_configuration, to_yaml
+from services.settings import RunSettings
+from services.tasks import TASKS
+from tests.services.rl4lms_files import CONFIGURATIONS, text_of
+
+GIVEN = {"model.path": "some/model", "reward.model": "some/judge"}  # where an experiment says ???
+OURS = ("demo", "imdb_gpt2", "stories_sentiment")  # and nothing of RL4LMs' shipped configurations
+KINDS = ("supervised", "ppo", "nlpo", "ppo_on_supervised", "nlpo_on_supervised")
+OF_ONES_OWN = ("prompts", "dummy", "increasing_numbers", "dates")  # tasks that RL4LMs has no data for
+FOLDERS = {
+    "imdb": "imdb/gpt2",
+    "commongen": "common_gen/t5",
+    "cnn_daily_mail": "summarization/t5",
+    "totto": "totto/t5",
+    "narrative_qa": "narrative_qa/t5",
+    "iwslt2017_en_de": "iwslt2017/t5",
+    "daily_dialog": "dialog/gpt2",
+}
+SYNTHETIC = {
+    "imdb_a2c": "imdb/gpt2_a2c",
+    "dates_ppo": "synthetic/dates_gpt2_ppo",
+    **{
+        f"increasing_numbers_{kind}": f"synthetic/numbers_gpt2_{kind}"
+        for kind in ("ppo", "nlpo", "a2c", "trpo")
+    },
+    **{
+        f"increasing_numbers_{kind}": f"synthetic/numbers_{kind}"
+        for kind in ("t5_ppo", "t5_nlpo", "bart_ppo")
+    },
+    "increasing_numbers_blenderbot_ppo": "synthetic/numbers_blenderbot_ppo",
+}
+PUBLISHED = {
+    **{f"{task}_{kind}": f"{folder}_{kind}" for task, folder in FOLDERS.items() for kind in KINDS},
+    **SYNTHETIC,
+}
+SHIPPED = compose.choices_of("experiment")
+
+
+def run_of(name: str, *overrides: str) -> RunSettings:
+    said = (compose.CONF / "experiment" / f"{name}.yaml").read_text()
+    open_keys = {"model.path": "path: ???" in said or name in OURS, "reward.model": "model: ???" in said}
+    given = [f"{key}={GIVEN[key]}" for key, is_open in open_keys.items() if is_open]
+    return compose.run_settings([f"experiment={name}", *given, *overrides])
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_experiment_is_a_valid_run(name: str) -> None:
+    run = run_of(name, "seed=7")
+    assert isinstance(run, RunSettings)
+    assert run.run_name.endswith("seed7")
+
+
+def test_every_task_of_rl4lms_has_all_five() -> None:
+    wanted = {f"{task}_{kind}" for task in TASKS if task not in OF_ONES_OWN for kind in KINDS}
+    assert wanted - set(SHIPPED) == set()
+
+
+@pytest.mark.parametrize("task", [task for task in TASKS if task not in OF_ONES_OWN])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_experiment_does_what_its_name_says(task: str, kind: str) -> None:
+    run = run_of(f"{task}_{kind}")
+    assert (run.task_name, run.algorithm_name) == (task, kind.partition("_")[0])
+
+
+def test_no_two_experiments_share_a_folder() -> None:
+    names = [
+        run_of(name).run_name for name in SHIPPED if name not in ("demo", "imdb_gpt2", "stories_sentiment")
+    ]
+    assert len(names) == len(set(names))
+
+
+def test_all_of_rl4lms_configurations_ship() -> None:
+    there = {name for name in PUBLISHED.values() if name in CONFIGURATIONS}
+    assert there == set(CONFIGURATIONS)
+
+
+@pytest.mark.parametrize("name", [name for name, source in PUBLISHED.items() if source in CONFIGURATIONS])
+def test_an_import_is_the_shipped_experiment(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = as_data(run_of(name))
+    file = tmp_path / "file.yml"
+    file.write_text(text_of(PUBLISHED[name]))
+    (tmp_path / "experiment").mkdir()
+    text = to_yaml(read_configuration(file), "imported").replace(
+        "model: ???", f"model: {GIVEN['reward.model']}"
+    )
+    for part in compose.CONF.iterdir():
+        if part.name != "experiment":
+            (tmp_path / part.name).symlink_to(part)
+    (tmp_path / "experiment" / f"{name}.yaml").write_text(text)
+    monkeypatch.setattr(compose, "CONF", tmp_path)
+    assert as_data(run_of(name)) == shipped
+
+
+def as_data(run: RunSettings) -> dict[str, Any]:
+    """All of it, the graders' defaults spelled out."""
+    data = {key: value for key, value in run.resolved().items() if key != "run_name"}
+    tables = {"reward": REWARDS, "metrics": METRICS}
+    spelled_out = {
+        key: [
+            {**part, **find(key, part["name"], table)(**options_of(part)).model_dump()} for part in data[key]
+        ]
+        for key, table in tables.items()
+    }
+    return data | spelled_out
+
+
+def options_of(part: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in part.items() if key not in Part.model_fields}
