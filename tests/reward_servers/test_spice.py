@@ -8,13 +8,14 @@ import pytest
 
 from contracts.errors import InputError, RewardError
 from contracts.scores import Sample
-from reward_servers import requirements, spice
+from reward_servers import requirements
 from reward_servers.metrics.spice import Spice as SpiceMetric
 from reward_servers.requirements import REQUIREMENTS, missing, spice_folder
 from reward_servers.rewards.spice import Spice
 from reward_servers.rewards.spider import Spider
 from reward_servers.server import check_at_hand
 from reward_servers.settings import parts
+from reward_servers.text import spice
 
 # Answers in reverse, with F1 = 1 where the text is one of the references, NaN where it is empty.
 STAND_IN = """#!/usr/bin/env python3
