@@ -49,8 +49,11 @@ def learner_of(path: Path, made: Algorithm, **model: str) -> Learner:
 
 
 def test_the_page_has_what_is_run_here() -> None:
-    assert set(MODULES) == {"my_gspo", "my_reinforce", "my_policy", "my_critic"}
-    assert len(COMMANDS) == 4
+    assert set(MODULES) == {
+        *("my_task", "my_reward", "my_metric"),
+        *("my_gspo", "my_reinforce", "my_policy", "my_critic"),
+    }
+    assert len(COMMANDS) == 7
 
 
 @pytest.mark.parametrize("command", COMMANDS)
