@@ -12,9 +12,9 @@ from typing import Any
 
 from benchmarks.outcome import OUT, in_turns, publish, ratio, seconds
 from contracts.scores import Sample
-from reward_servers import wordnet
 from reward_servers.local import LocalRewardClient
 from reward_servers.settings import RewardServersSettings, ServerSettings, parts
+from reward_servers.text import wordnet
 from reward_servers.text.words import words
 
 ROOT = Path(__file__).parents[1]
