@@ -55,6 +55,9 @@ class LocalWorkers:
             left -= len(rollouts)
             yield list(rollouts)
 
+    def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+        return self._worker.score(texts)
+
     def load_weights(self, weights: PublishedWeights) -> None:
         self._worker.load_weights(weights.manifest, weights.arrays, weights.mask_arrays)
 
@@ -68,6 +71,9 @@ class LocalRewards:
 
     def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]:
         return self._rewards.submit(samples)
+
+    def cached(self) -> dict[str, float]:
+        return {}
 
     def compute_metrics(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
         return {key: value for metric in self._metrics for key, value in metric.compute(samples).items()}
