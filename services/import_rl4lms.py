@@ -18,12 +18,20 @@ def run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     source = Path(arguments.file)
     target = Path(arguments.output or f"{source.stem}.yaml")
+    if target.resolve() == source.resolve():
+        raise InputError(f"{target} is the file that is read; --output names another for the experiment")
+    if target.is_dir():
+        raise InputError(f"--output {target}: is a folder; expected the name of a file")
     if target.exists() and not arguments.force:
         raise InputError(f"{target} is there already; --output names another, --force writes over it")
     if not target.parent.is_dir():
         raise InputError(f"--output {target}: there is no folder {target.parent}")
     found = read_configuration(source, compat=arguments.compat, train_rows=arguments.train_rows)
-    target.write_text(to_yaml(found, f"RL4LMs' {source.name}, by whetstone import-rl4lms."), encoding="utf-8")
+    text = to_yaml(found, f"RL4LMs' {source.name}, by whetstone import-rl4lms.")
+    try:
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--output {target}: can't be written: {error.strerror}") from None
     _print(found, target)
     return 0
 

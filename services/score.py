@@ -187,6 +187,8 @@ def _row(path: Path, number: int, line: str, required: str) -> dict[str, Any]:
         row = json.loads(line)
     except json.JSONDecodeError as error:
         raise InputError(f"{path}, line {number}: is not JSON: {error.msg} at column {error.colno}") from None
+    except RecursionError:
+        raise InputError(f"{path}, line {number}: is nested too deep to be read") from None
     if not isinstance(row, dict):
         raise InputError(f"{path}, line {number}: got {line.strip()[:80]}; expected an object")
     if required not in row:

@@ -17,7 +17,8 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from reward_servers.text.ngrams import Ngram, common_subsequence_length, ngram_counts
+from reward_servers.text.alignment import common_length
+from reward_servers.text.ngrams import Ngram, ngram_counts
 
 ORDERS = (1, 2, 3, 4)
 SMOOTHING = 1e-5
@@ -74,7 +75,7 @@ def mean_mention(cells: Cells, text: Words) -> float:
     >>> mean_mention([["michael", "dahlquist"], ["1965"]], ["michael", "dahlquist", "drummer"])
     0.5
     """
-    return sum(common_subsequence_length(cell, text) / len(cell) for cell in cells) / len(cells)
+    return sum(common_length(cell, text) / len(cell) for cell in cells) / len(cells)
 
 
 def _order(text: Words, reference: Words, order: int, in_table: Collection[str]) -> tuple[float, float]:

@@ -68,7 +68,11 @@ def read_answers(files: Sequence[Path], keys: Sequence[Path]) -> list[Rating] | 
 
 
 def _answers(file: Path) -> list[_Answer]:
-    rows = [_plain_names(row) for row in read_csv(file)]
+    # What was rejected on Mechanical Turk is no judgement.
+    given = [row for row in read_csv(file) if row.get("AssignmentStatus") != "Rejected"]
+    if not given:
+        raise InputError(f"{file}: every assignment was rejected; there is nothing to count")
+    rows = [_plain_names(row) for row in given]
     hint = "Expected a file that a page lets download, or a batch of Mechanical Turk"
     need_columns(rows[0], ("item", "rater"), file, hint)
     if not set(rows[0]) - {"page", "item", "rater", "algorithm", "choice_A_id", "choice_B_id"}:

@@ -114,12 +114,11 @@ def _text_means(
 
 def _tests(axis: str, by_algorithm: Mapping[str, Sequence[float]]) -> Rows:
     """One-way ANOVA over all algorithms, then Tukey's honestly significant difference for each two."""
-    names = list(by_algorithm)
+    # Of a single text nothing is known of the spread within its algorithm: the others are compared.
+    names = [name for name, means in by_algorithm.items() if len(means) >= LEAST]
     groups = [by_algorithm[name] for name in names]
-    if len(names) < 2:
+    if len(names) < 2 or all(len(set(group)) == 1 for group in groups):
         return []
-    if min(map(len, groups)) < LEAST or all(len(set(group)) == 1 for group in groups):
-        return []  # nothing is known of the spread within an algorithm
     from scipy import stats
 
     with warnings.catch_warnings():

@@ -72,7 +72,8 @@ def to_markdown(found: Sequence[TaskTable], results: Sequence[RunResult]) -> str
         heads = [f"{name} ({_runs(*table.num_runs[name])})" for name in table.algorithms]
         lines = [_row(["metric", *heads]), _row(["---", *["--:"] * len(heads)])]
         for metric, cells in table.cells.items():
-            lines.append(_row([metric, *(_in_words(cells.get(name)) for name in table.algorithms)]))
+            told = (_in_words(cells.get(name), table.num_runs[name][0]) for name in table.algorithms)
+            lines.append(_row([metric, *told]))
         blocks += [f"## {table.task}", "\n".join(lines) if table.cells else "No run has finished yet."]
     open_runs = [f"- {result.run.job.run_name}: {result.state}" for result in results if not result.after]
     if open_runs:
@@ -151,10 +152,12 @@ def _shown(cell: Cell) -> list[float]:
     return [cell.after.mean - error, cell.after.mean + error, *before]
 
 
-def _in_words(cell: Cell | None) -> str:
+def _in_words(cell: Cell | None, num_runs: int) -> str:
     if cell is None:
         return "–"
-    return with_error(cell.after) + (f" ({number(cell.before.mean)})" if cell.before else "")
+    before = f" ({number(cell.before.mean)})" if cell.before else ""
+    fewer = f" in {_runs(cell.after.num_runs, cell.after.num_runs)}" if cell.after.num_runs < num_runs else ""
+    return with_error(cell.after) + before + fewer
 
 
 def _runs(finished: int, planned: int) -> str:

@@ -10,6 +10,7 @@ from services.rl4lms.findings import Findings
 from services.rl4lms.reading import Section
 from services.rl4lms.reward import (
     METEOR_DISTORTION,
+    SACRE_BLEU,
     Reader,
     as_rl4lms,
     bleurt,
@@ -150,7 +151,7 @@ METRICS: dict[str, Reader] = {
     "bert_score": plain("bert_score", language="language"),
     "bleu": plain("bleu"),
     "bleurt": bleurt("config_name"),
-    "sacre_bleu": plain("sacre_bleu", tokenize="tokenize", lowercase="lowercase"),
+    "sacre_bleu": plain("sacre_bleu", **SACRE_BLEU),
     "ter": plain("ter"),
     "chrf": plain("chrf"),
     "rouge_l_max": rouge_l_max,

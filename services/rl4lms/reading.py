@@ -44,6 +44,8 @@ def read(path: Path) -> Section:
         values = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise InputError(_yaml_error(path, error)) from None
+    except (ValueError, RecursionError) as error:  # a date that is none; a mapping that holds itself
+        raise InputError(f"{path}: not YAML that can be read: {error}") from None
     if not isinstance(values, Mapping):
         raise InputError(
             f"{path}: expected sections such as tokenizer, datapool and alg, got {shown(values)[:60]}"

@@ -17,7 +17,7 @@ BLEURT = "bleurt-base-128"  # where no checkpoint is named
 BLEURT_ON_HUB = "Elron/"  # has them converted to transformers
 METEOR_DISTORTION = (
     "meteor: RL4LMs compares with all references printed as one list, brackets and quotes included, so "
-    "that a text equal to its reference scores about 0.67; meteor is the correct one here, the best over "
+    "that a text equal to its reference scores about 0.69; meteor is the correct one here, the best over "
     "the references, and its values are not those of RL4LMs' papers (meteor_rl4lms_compat's are)"
 )
 
@@ -41,7 +41,12 @@ def reward_fn(section: Section, *, compat: bool) -> Findings:
     parts = [as_rl4lms(part) if compat else part for part in parts]
     if any(part["name"] == "meteor" for part in parts):
         found.warn(METEOR_DISTORTION)
-    said = {"id": name, **section.take("args", {})} if "args" in section else name
+    if not compat and name in ("bleu", "sacre_bleu"):
+        found.warn(
+            f"{section.where}: RL4LMs' {name} gives 0 to every text of less than four words; here only the "
+            "orders count that a text has (effective_order: false for theirs)"
+        )
+    said = {"id": name, **(section.take("args", {}) or {})} if "args" in section else name
     found.put("reward", _short(parts), section.where, said)
     return found
 
@@ -50,6 +55,8 @@ def as_rl4lms(part: Part) -> Part:
     """The part with RL4LMs' own values."""
     if part["name"] == "meteor":
         return {**part, "name": "meteor_rl4lms_compat"}
+    if part["name"] in ("bleu", "sacre_bleu"):
+        return {"effective_order": False, **part}
     if part["name"] == "rouge" and part["references"] == "best":
         return {key: value for key, value in part.items() if key != "references"} | {
             "name": "rouge_rl4lms_compat"
@@ -75,6 +82,16 @@ def _shaping(arguments: Section, found: Findings) -> list[Part]:
     found.warn(f"{arguments.key('shaping_fn')}: {shaping}: a second part of the reward's sum, with weight 1")
     empty = Section({}, arguments.key("shaping_fn"), arguments.source)
     return REWARDS[shaping](empty, found)
+
+
+# RL4LMs hands these on to sacrebleu, under sacrebleu's names.
+SACRE_BLEU = {
+    "tokenize": "tokenize",
+    "lowercase": "lowercase",
+    "smooth_method": "smooth_method",
+    "smooth_value": "smooth_value",
+    "use_effective_order": "effective_order",
+}
 
 
 def plain(name: str, **options: str) -> Reader:
@@ -193,7 +210,7 @@ REWARDS: dict[str, Reader] = {
     "bert_score": plain("bert_score", language="language"),
     "bleu": plain("bleu"),
     "bleurt": bleurt("checkpoint"),
-    "sacre_bleu": plain("sacre_bleu", tokenize="tokenize", lowercase="lowercase"),
+    "sacre_bleu": plain("sacre_bleu", **SACRE_BLEU),
     "ter": plain("ter"),
     "chrf": plain("chrf"),
     "rouge_l_max": rouge_l_max,

@@ -33,15 +33,16 @@ class CommonGen(DataSetTask):
         if not concepts:
             raise InputError(f"{where}: expected at least one word in column 'concepts', got none")
         text = self.prefix + self.concept_separator_token.join(concepts) + self.concept_end_token
-        return [Prompt("", text, _references(fields, where), meta={"concepts": list(concepts)})]
+        return [Prompt("", text, _references(split, fields, where), meta={"concepts": list(concepts)})]
 
     def puts_together(self, split: Split) -> bool:
         return split != "train" or self.group_train
 
 
-def _references(fields: Mapping[str, Any], where: str) -> tuple[str, ...]:
+def _references(split: Split, fields: Mapping[str, Any], where: str) -> tuple[str, ...]:
     found = texts_at(fields, "references", where) if fields.get("references") else ()
     if not found:
         check_columns(fields, ["target"], where)
         found = texts_at(fields, "target", where)
-    return tuple(text for text in found if text.strip()) or (HIDDEN,)
+    kept = tuple(text for text in found if text.strip())
+    return kept or ((HIDDEN,) if split == "test" else ())

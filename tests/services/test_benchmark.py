@@ -282,7 +282,7 @@ def test_markdown_and_csv(tmp_path: Path, finish: Callable[..., PlannedRun]) -> 
     found = results(tmp_path, finish)
     markdown = to_markdown(tables(found), found)
     assert "| metric | ppo (2 of 3 runs) | nlpo (1 run) |\n| --- | --: | --: |\n" in markdown
-    assert "| reward/mean | 0.70 ± 0.10 (0.2) | 0.5 |\n| perplexity | 30 | – |" in markdown
+    assert "| reward/mean | 0.70 ± 0.10 (0.2) | 0.5 |\n| perplexity | 30 in 1 run | – |" in markdown
     assert "- imdb-ppo-seed2: 1 of 2 iterations" in markdown
     rows = list(csv.DictReader(io.StringIO(to_csv(tables(found)))))
     assert [(row["algorithm"], row["metric"], row["num_runs"]) for row in rows] == [

@@ -216,7 +216,7 @@ TRAPS = [
     ("imdb/gpt2_nlpo", "mask holds in evaluations"),
     ("imdb/gpt2_nlpo", "min_tokens_to_keep: 100 tokens are always kept and rollouts take the 50"),
     ("imdb/gpt2_nlpo", "sampler never sees a renewed mask"),
-    ("totto/t5_ppo", "a text equal to its reference scores about 0.67"),
+    ("totto/t5_ppo", "a text equal to its reference scores about 0.69"),
     ("imdb/gpt2_ppo", "1280 tokens an iteration are 27 whole texts"),
     ("imdb/gpt2_ppo", "batch_size counts single tokens there, 64 of them, and whole texts here: 2"),
     ("imdb/gpt2_a2c", "datapool.args.seed is not given, without which RL4LMs' imdb fails"),
@@ -442,6 +442,8 @@ def test_epochs_over_data_of_unknown_size_ask_for_it(tmp_path: Path) -> None:
         ("", "expected sections such as tokenizer"),
         ("env: {}\n", "alg is required"),
         ("alg:\n  id: ppo\nenv: {}\n", "alg.policy is required"),
+        ("alg:\n  id: 2024-13-45\n", "not YAML that can be read"),
+        ("alg: &a {b: *a}\n", "not YAML that can be read"),
     ],
 )
 def test_what_is_no_configuration_is_refused_with_its_line(text: str, said: str, tmp_path: Path) -> None:
@@ -480,6 +482,28 @@ def test_the_command_writes_the_experiment_and_says_what_it_did(
     assert "gpt2_nlpo.yaml is there already" in capsys.readouterr().err
     assert cli.main(["import-rl4lms", "gpt2_nlpo.yml", "--force", "--compat"]) == 0
     assert "compatibility: rl4lms" in (tmp_path / "gpt2_nlpo.yaml").read_text()
+
+
+@pytest.mark.parametrize("output", ["own.yaml", ".", "/proc/x.yaml"])
+def test_neither_the_source_nor_a_folder_is_written_over(
+    output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.yaml").write_text(text_of("imdb/gpt2_ppo"))
+    assert cli.main(["import-rl4lms", "own.yaml", "--force", "--output", output]) == 2
+    assert "traceback" not in capsys.readouterr().err
+    assert (tmp_path / "own.yaml").read_text() == text_of("imdb/gpt2_ppo")
+
+
+def test_bleu_of_short_texts_is_told_and_kept_with_compat(tmp_path: Path) -> None:
+    change = put("reward_fn", {"id": "bleu", "args": None})
+    plain = imported(tmp_path, "totto/t5_ppo", change)
+    assert plain.tree()["reward"] == "bleu"
+    assert any("0 to every text of less than four words" in told for told in plain.warnings)
+    assert imported(tmp_path, "totto/t5_ppo", change, compat=True).tree()["reward"] == {
+        "name": "bleu",
+        "effective_order": False,
+    }
 
 
 def test_a_file_that_is_wrong_leaves_nothing_behind(
