@@ -6,6 +6,7 @@ future ◀── weighted sum ◀── answers in order ◀──────�
 """
 
 import asyncio
+import contextlib
 import logging
 import math
 import threading
@@ -31,6 +32,7 @@ from reward_servers.slots import Slots
 logger = logging.getLogger(__name__)
 
 BACK_OFF_S = 0.25  # before the first retry, then twice as long each time
+CLOSE_S = 5.0  # for calls under way to be given up, at the end
 QUEUE_POLL_S = 0.05
 WARN_EVERY_S = 2.0
 COUNT_EVERY_S = 2.0  # replicas, which `whetstone scale` may have changed
@@ -188,7 +190,12 @@ class RewardClient:
             for task in under_way:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
+            # Whoever still asks Ray in a thread must be done before Ray ends, or starts it anew.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.get_running_loop().shutdown_default_executor(), CLOSE_S)
 
+        if self._loop.is_closed():
+            return
         asyncio.run_coroutine_threadsafe(give_up(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

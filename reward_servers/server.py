@@ -170,8 +170,21 @@ class MetricServer:
             raise RewardError(f"metric {self._label}: {lack} ({where}); {_excerpt(sample)}")
         try:
             return _checked(self._metric.compute(list(samples)), len(samples))
+        except InputError as error:  # of a sample that it can't use: which?
+            raise RewardError(f"metric {self._label}: {error}{self._culprit(samples)}") from error
         except Exception as error:  # a metric may raise anything
             raise RewardError(f"metric {self._label}: {_reason(error)}") from error
+
+    def _culprit(self, samples: Sequence[Sample]) -> str:
+        """The first sample that can't be used alone either, if there is one."""
+        for number, sample in enumerate(samples, start=1):
+            try:
+                self._metric.compute([sample])
+            except InputError:
+                return f" (sample {number} of {len(samples)}); {_excerpt(sample)}"
+            except Exception:
+                continue
+        return ""
 
 
 def _check_shaping(kind: str, part: Part, found: type) -> None:

@@ -5,6 +5,7 @@ run's config.yaml or conf/ ─▶ + overrides ─▶ RunSettings ─▶ checks �
 """
 
 import argparse
+import contextlib
 import json
 import os
 from collections.abc import Sequence
@@ -108,12 +109,12 @@ def evaluate_model(settings: RunSettings, split: Split, console: Console) -> tup
         fleet = launch.start_fleet(settings, settings.model.path, lambda text: console.note(text, "warning"))
         stop.install()  # after Ray, which sets handlers of its own
         try:
-            rewards = launch.start_rewards(settings)
             leases = held_out_leases(settings, split)
             patience_s = settings.reward_servers.patience_s(part.label for part in settings.reward)
-            fleet.wait_until_ready()
-            collector = Collector(fleet, rewards, failures, console, stop.check, patience_s)
-            found = evaluate(split, leases, collector, post_process, policy_perplexity(settings))
+            with contextlib.closing(launch.start_rewards(settings)) as rewards:
+                fleet.wait_until_ready()
+                collector = Collector(fleet, rewards, failures, console, stop.check, patience_s)
+                found = evaluate(split, leases, collector, post_process, policy_perplexity(settings))
         finally:
             stop.restore()
             fleet.stop()

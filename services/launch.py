@@ -55,6 +55,10 @@ class RewardServers:
     def cached(self) -> dict[str, float]:
         return self.client.cached()
 
+    def close(self) -> None:
+        """Give up on what is under way: a call that is tried again after Ray's end would start Ray anew."""
+        self.client.close()
+
 
 @contextlib.contextmanager
 def cluster() -> Iterator[None]:
@@ -82,14 +86,14 @@ def service(settings: RunSettings, note: Callable[[str], None]) -> Iterator[Clie
     """Workers, learner and reward servers: started side by side, the slow ones first, all up when given."""
     fleet = start_fleet(settings, settings.model.path, note)
     learner = start_learner(settings)
-    try:
+    with contextlib.ExitStack() as ends:
+        ends.callback(learner.stop)
+        ends.callback(fleet.stop)
         rewards = start_rewards(settings)
+        ends.callback(rewards.close)
         learner.wait_until_ready()
         fleet.wait_until_ready()
         yield Clients(fleet, rewards, learner)
-    finally:
-        fleet.stop()
-        learner.stop()
 
 
 def start_fleet(settings: RunSettings, model: str, note: Callable[[str], None]) -> Fleet:

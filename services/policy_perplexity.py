@@ -7,10 +7,9 @@ from typing import Any
 
 from contracts.clients import RolloutClient
 from contracts.errors import InputError
-from reward_servers.models.perplexity import perplexity, windows
+from reward_servers.models.perplexity import JOINT, perplexity, windows
 
 PERPLEXITY = "fluency_metrics/perplexity"
-JOINT = "\n\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from contracts.settings import Settings
 from reward_servers.text.ngrams import Ngram, ngram_counts
 from reward_servers.text.words import words
 
+PUNCTUATION = frozenset(string.punctuation)
 logger = logging.getLogger(__name__)
 
 Texts = Sequence[Sequence[str]]
@@ -31,7 +32,7 @@ class Diversity(Settings):
 
     def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
         plain = [[word.lower() for word in words(sample.text)] for sample in samples]
-        bare = [[word for word in text if word not in set(string.punctuation)] for text in plain]
+        bare = [[word for word in text if word not in PUNCTUATION] for text in plain]
         found: dict[str, float] = {}
         for texts, suffix in ((plain, ""), (bare, "nopunct")):
             if (value := msttr(texts, self.window_size)) is not None:

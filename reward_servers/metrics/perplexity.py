@@ -9,10 +9,8 @@ from contracts.errors import InputError
 from contracts.scores import MetricValue, Sample
 from contracts.settings import Settings
 from reward_servers.models.checkpoint import read_config
-from reward_servers.models.perplexity import perplexity
+from reward_servers.models.perplexity import JOINT, perplexity
 from reward_servers.text.whole_text import whole_text
-
-JOINT = "\n\n"
 
 
 class Perplexity(Settings):

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from contracts.errors import InputError
 from contracts.scores import MetricValue
 
+JOINT = "\n\n"  # between the texts of a corpus that is read as one
+
 
 @dataclass(frozen=True, slots=True)
 class Window:

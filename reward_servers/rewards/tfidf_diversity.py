@@ -42,6 +42,11 @@ class TfidfDiversity(Settings):
             )
         return self
 
+    def check(self) -> None:
+        """Read the corpus, to refuse one that can't be."""
+        if self.corpus is not None:
+            inverse_frequencies(self.corpus, self.field)
+
     def score(self, samples: Sequence[Sample]) -> list[float]:
         weights = None if self.corpus is None else inverse_frequencies(self.corpus, self.field)
         return [self.of_text(sample.text, weights) for sample in samples]
@@ -68,7 +73,10 @@ def inverse_frequencies(corpus: str, field: str) -> dict[str, float]:
 
 
 def _texts(corpus: str, field: str) -> list[str]:
-    lines = Path(corpus).read_text(encoding="utf-8").splitlines()
+    try:
+        lines = Path(corpus).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"tfidf_diversity.corpus={corpus}: can't be read as UTF-8 text: {error}") from None
     if not corpus.endswith(".jsonl"):
         return lines
     try:

@@ -88,3 +88,10 @@ def test_needs_are_read_from_the_class() -> None:
 @given(st.lists(st.text(alphabet=" \n\ta")))
 def test_a_reference_is_more_than_blanks(references: list[str]) -> None:
     assert has_reference(references) == ("a" in "".join(references))
+
+
+def test_a_metric_names_the_sample_that_it_can_not_use() -> None:
+    good = Sample(text="a cat", references=("a cat",), meta={"concepts": ["cat"]})
+    bad = Sample(text="a dog", references=("a dog",), meta={"concepts": "dog"})
+    with pytest.raises(RewardError, match=r"\(sample 2 of 3\); the sample: 'a dog'"):
+        MetricServer(Part(name="coverage")).compute([good, bad, good])
