@@ -4,6 +4,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 from contracts.errors import InputError, did_you_mean
@@ -28,14 +29,7 @@ def find(kind: str, name: str, built_in: Mapping[str, str]) -> type:
             f"\nA class of your own is written package.module:Class."
         )
     module_name, _, class_name = address.partition(":")
-    if os.getcwd() not in sys.path:  # a user's module usually lies beside the command
-        sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # a user's module may raise anything while it is imported
-        raise InputError(
-            f"{kind}={name}: importing {module_name} failed: {type(error).__name__}: {error}"
-        ) from error
+    module = import_module(module_name, where=f"{kind}={name}")
     found = getattr(module, class_name, None)
     if not isinstance(found, type):
         classes = [key for key, value in vars(module).items() if isinstance(value, type)]
@@ -43,6 +37,22 @@ def find(kind: str, name: str, built_in: Mapping[str, str]) -> type:
             f"{kind}={name}: {module_name} has no class {class_name}{did_you_mean(class_name, classes)}"
         )
     return found
+
+
+def import_module(module_name: str, where: str) -> ModuleType:
+    """A module of the user's own, which usually lies beside the command, or a built-in one.
+
+    Raises:
+        InputError: it does not import; begins with `where`.
+    """
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(module_name)
+    except Exception as error:  # a user's module may raise anything while it is imported
+        raise InputError(
+            f"{where}: importing {module_name} failed: {type(error).__name__}: {error}"
+        ) from error
 
 
 def create(

@@ -12,12 +12,9 @@ import torch
 from torch import Tensor
 
 from contracts.errors import InputError
+from contracts.windows import window_of
 from learner.reward_batches import Example, micro_batches
 from learner.reward_settings import RewardTraining
-
-NO_LIMIT = 1_000_000  # tokenizers without a limit of their own say 10^30
-FALLBACK_WINDOW = 4096  # of models whose positions have no end
-ROBERTA_LIKE = ("roberta", "xlm-roberta", "camembert")  # their positions begin behind the padding's
 
 
 class RewardModel:
@@ -115,7 +112,7 @@ class RewardModel:
         self.tokenizer.save_pretrained(folder)
 
     def _length(self, path: str) -> int:
-        window = _window(self.tokenizer, self.lm.config)
+        window = window_of(self.tokenizer, self.lm.config)
         asked = self.settings.max_length
         if asked is not None and asked > window:
             raise InputError(f"max_length={asked}, but model={path} takes {window} tokens; lower it")
@@ -158,14 +155,3 @@ def _load(path: str, label_names: Sequence[str]) -> tuple[Any, Any, list[str]]:
         ) from error
     fresh = [*report["missing_keys"], *(entry[0] for entry in report["mismatched_keys"])]
     return tokenizer, lm, sorted(fresh)
-
-
-def _window(tokenizer: Any, config: Any) -> int:
-    """The tokens that the model takes at once, by its tokenizer or, if that says nothing, its positions."""
-    if tokenizer.model_max_length < NO_LIMIT:
-        return int(tokenizer.model_max_length)
-    positions = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
-    if positions is None:
-        return FALLBACK_WINDOW
-    taken = (config.pad_token_id or 0) + 1 if config.model_type in ROBERTA_LIKE else 0
-    return int(positions) - taken

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from contracts.errors import InputError
+from contracts.hub import use_cache_if_unreachable
 from learner.settings import ModelSettings
-from services.hub import use_cache_if_unreachable
 
 TOKENIZER_FILES = (
     ("tokenizer.json",),

@@ -3,14 +3,12 @@
 Training never sees it: its rewards are those of the texts as they were written.
 """
 
-import importlib
-import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from contracts.clients import PublishedWeights, RolloutClient
+from contracts.components import import_module
 from contracts.errors import InputError, did_you_mean
 from contracts.rollout import Lease, Rollout, Turn
 from reward_servers.text.sentences import sentences
@@ -47,14 +45,7 @@ def find_post_processor(name: str | None) -> PostProcess | None:
             "\nA function of your own is written package.module:function."
         )
     module_name, _, function_name = name.partition(":")
-    if os.getcwd() not in sys.path:  # a user's module usually lies beside the command
-        sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # a user's module may raise anything while it is imported
-        raise InputError(
-            f"{where}: importing {module_name} failed: {type(error).__name__}: {error}"
-        ) from error
+    module = import_module(module_name, where)
     function = getattr(module, function_name, None)
     if not callable(function):
         known = [key for key, value in vars(module).items() if callable(value)]

@@ -66,8 +66,8 @@ def run(argv: Sequence[str]) -> int:
 
 def _check_model(model: str) -> None:
     """Refuse one that is not there; whether it loads as a classifier shows when it does."""
+    from contracts.hub import use_cache_if_unreachable
     from reward_servers.models.checkpoint import read_config
-    from services.hub import use_cache_if_unreachable
 
     use_cache_if_unreachable()
     read_config(model)

@@ -65,7 +65,7 @@ class BertScore:
     def __init__(self, model: str, num_layers: int | None, tokens_per_batch: int) -> None:
         from bert_score import BERTScorer  # imports torch, transformers, pandas: seconds
 
-        from reward_servers.models.transformer import window_of
+        from contracts.windows import window_of
 
         try:
             self._scorer: Any = BERTScorer(model_type=model, num_layers=num_layers)

@@ -1,14 +1,12 @@
 """A grader's model, looked at before the run without loading it: is it there, and is it of the right kind?"""
 
 import json
-import os
 import re
-import socket
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from contracts.errors import InputError
+from contracts.hub import is_reachable
 
 HUB_NAME = re.compile(r"^[\w.-]+(/[\w.-]+)?$")
 TOKENIZER_FILES = (
@@ -117,7 +115,7 @@ def _from_hub(model: str) -> Path:
     cached = try_to_load_from_cache(model, "config.json")
     if isinstance(cached, str):
         return Path(cached)
-    if not _hub_is_reachable():
+    if not is_reachable():
         raise InputError(
             f"model={model}: there is no such folder, the hub can't be reached, and its cache on this "
             f"machine has no such model. Give a folder: model=FOLDER"
@@ -127,17 +125,3 @@ def _from_hub(model: str) -> Path:
     except Exception as error:  # the hub's client raises some twenty kinds, each of them the same to a user
         told = str(error).strip().split("\n")[0]
         raise InputError(f"model={model}: the hub does not give it: {type(error).__name__}: {told}") from None
-
-
-def _hub_is_reachable() -> bool:
-    """Asked cheaply: the hub's client itself tries for half a minute."""
-    if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
-        return False
-    if os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy"):
-        return True
-    address = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
-    try:
-        socket.getaddrinfo(address.hostname, address.port or 443)
-    except OSError:
-        return False
-    return True

@@ -7,11 +7,8 @@ import torch
 import transformers
 
 from contracts.errors import InputError
+from contracts.windows import window_of
 from reward_servers.models.token_batches import batches_by_length
-
-NO_LIMIT = 1_000_000  # tokenizers without a limit of their own say 10^30
-FALLBACK_WINDOW = 4096
-ROBERTA_LIKE = ("roberta", "xlm-roberta", "camembert")  # their positions begin behind the padding's
 
 
 class Transformer:
@@ -119,14 +116,3 @@ def encodable(text: str) -> str:
 
 def _padded(rows: Sequence[list[int]], width: int, filler: int) -> torch.Tensor:
     return torch.tensor([row + [filler] * (width - len(row)) for row in rows], dtype=torch.long)
-
-
-def window_of(tokenizer: Any, config: Any) -> int:
-    """The tokens that the model takes at once, by its tokenizer or, if that says nothing, its positions."""
-    if tokenizer.model_max_length < NO_LIMIT:
-        return int(tokenizer.model_max_length)
-    positions = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
-    if positions is None:
-        return FALLBACK_WINDOW
-    taken = (config.pad_token_id or 0) + 1 if config.model_type in ROBERTA_LIKE else 0
-    return int(positions) - taken

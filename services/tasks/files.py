@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.errors import InputError, did_you_mean
-from services.hub import use_cache_if_unreachable
+from contracts.hub import use_cache_if_unreachable
 from services.tasks.base import SPLITS, Split
 from services.tasks.rows import FORMATS, Check, check_columns, read_checked
 

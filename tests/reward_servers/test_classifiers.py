@@ -82,12 +82,14 @@ def test_the_prompt_counts_unless_left_out_and_the_end_of_a_long_text_is_kept(mo
     )
     assert abs(with_prompt - other_prompt) > 1e-4
     without = LearnedReward(model=models["roberta"], label_ix=1, include_prompt=False)
-    assert len(set(without.score([Sample("good", prompt="bad film"), Sample("good", prompt="cat")]))) == 1
+    alike = without.score([Sample("good", prompt="bad film"), Sample("good", prompt="cat")])
+    assert alike[0] == pytest.approx(alike[1], abs=1e-6)
     # 32 tokens are kept, two of them special: the same last thirty words score the same
     tail = " ".join(["the cat sat ."] * 8)
     beginnings = reward.score([Sample(tail, prompt="dog " * 100), Sample(tail, prompt="film " * 50)])
     assert beginnings[0] == pytest.approx(beginnings[1], abs=1e-6)
-    assert reward.score([Sample("dog", prompt=tail)]) != reward.score([Sample("film", prompt=tail)])
+    (dog,), (film,) = (reward.score([Sample(word, prompt=tail)]) for word in ("dog", "film"))
+    assert abs(dog - film) > 1e-4
 
 
 def test_one_label_gives_its_sigmoid_or_itself(models: dict[str, str]) -> None:
