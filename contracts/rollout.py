@@ -7,7 +7,7 @@ Token sequences are tuples of ints; a learner lays them into tensors.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 
 class FinishReason(StrEnum):
@@ -50,6 +50,8 @@ class Sampling:
     stop: tuple[str, ...] = ()
     masked: bool = False  # only tokens that the mask model allows (NLPO)
     num_beams: int = 1  # more than one: beam search; the best finished beam is the response
+    player: Literal["model", "expert", "random"] = "model"  # who acts in an environment
+    example_rate: float = 0.0  # share of an environment's turns that a random valid action takes, untrained
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,8 @@ class Turn:
 
     `behavior_logprobs[t]` is the log-probability of `tokens[t]` under the distribution that it was
     sampled from; `weight_versions[t]` the version of the weights behind it. `reward` is the turn's
-    own, given at its last token; None until it is known.
+    own, given at its last token; None until it is known. A `fresh` turn's observation is all that the model
+    saw, the turns that it still remembers among it; else the model saw the turns before in front of it.
     """
 
     observation: tuple[int, ...]
@@ -114,6 +117,8 @@ class Turn:
     behavior_logprobs: tuple[float, ...]
     weight_versions: tuple[int, ...]
     reward: float | None = None
+    fresh: bool = False
+    observation_text: str = ""  # what the world said, for people to read; "" where it is the prompt
 
     def __post_init__(self) -> None:
         if not len(self.tokens) == len(self.behavior_logprobs) == len(self.weight_versions):
@@ -135,6 +140,8 @@ class Rollout:
         rollout.behavior_logprobs == (0., 0., -.7, -1.2, -.1)
         rollout.weight_versions   == (-1, -1,  4,  4, 5)     # -1: the world's token has no version
         rollout.token_rewards     == (0., 0., 0., 0., .5)    # a turn's reward stands at its last token
+
+    An episode that was cut off has a `pending` context: all that the model would have seen at its next turn.
     """
 
     lease_id: int
@@ -143,11 +150,28 @@ class Rollout:
     turns: tuple[Turn, ...]
     finish_reason: FinishReason
     reward_parts: Mapping[str, float] = field(default_factory=dict)  # each reward by name, unweighted
+    info: Mapping[str, float] = field(default_factory=dict)  # what its environment measured, last values
+    pending: tuple[int, ...] = ()
+    error: str | None = None  # why it failed
 
     @property
     def text(self) -> str:
         """What the model wrote, turns joined by newlines."""
         return "\n".join(turn.text for turn in self.turns)
+
+    @property
+    def segments(self) -> tuple[tuple[Turn, ...], ...]:
+        """Turns that share one sequence: a fresh turn begins a new one."""
+        starts = [i for i, turn in enumerate(self.turns) if i == 0 or turn.fresh]
+        ends = [*starts[1:], len(self.turns)]
+        return tuple(self.turns[start:end] for start, end in zip(starts, ends, strict=True))
+
+    def context(self, index: int) -> tuple[int, ...]:
+        """All that the model saw when it answered turn `index`."""
+        start = max((i for i in range(index + 1) if self.turns[i].fresh), default=0)
+        before = self.turns[start:index]
+        seen = tuple(token for turn in before for token in (*turn.observation, *turn.tokens))
+        return seen + self.turns[index].observation
 
     @property
     def tokens(self) -> tuple[int, ...]:

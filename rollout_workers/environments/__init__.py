@@ -1,0 +1,8 @@
+"""The environments that come with Whetstone; one of your own is `package.module:Class`."""
+
+ENVIRONMENTS = {
+    "single_turn": "rollout_workers.environments.single_turn:SingleTurn",
+    "dialogue": "rollout_workers.environments.dialogue:Dialogue",
+    "textworld": "rollout_workers.environments.textworld:TextWorld",
+    "gymnasium_text": "rollout_workers.environments.gymnasium_text:GymnasiumText",
+}
