@@ -46,7 +46,7 @@ def measure(name: str) -> dict[str, float]:
         iterations=1,
     )
     metrics = {} if name == "nothing" else learner.update(_rollouts())
-    return {"peak_gib": _high_water_mark_gib(), **metrics}
+    return {"peak_gib": high_water_mark_gib(), **metrics}
 
 
 def _rollouts() -> list[Any]:
@@ -69,7 +69,7 @@ def _rollouts() -> list[Any]:
     ]
 
 
-def _high_water_mark_gib() -> float:
+def high_water_mark_gib() -> float:
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024 / GIB
 
 

@@ -26,8 +26,8 @@ from learner.algorithms import ALGORITHMS
 from learner.algorithms.base import METHODS, Algorithm, Masks
 from reward_servers.rewards.increasing_numbers import IncreasingNumbers as Reward
 from rollout_workers.settings import RolloutSettings
-from services.collecting import with_score
 from services.demo import WARM_UP_ROWS, as_rollout, number_rows, number_tokenizer, save_untrained
+from services.judging import with_score
 from services.leasing import EVALUATION, LeaseSource, PromptTokens, evaluation_leases
 from services.tasks.increasing_numbers import IncreasingNumbers as Task
 

@@ -53,7 +53,11 @@ class Step:
 
 
 class Environment(Protocol):
-    """One game, one talk. Used for one episode after another; may raise, hang or die at any time."""
+    """One game, one talk. Used for one episode after another; may raise, hang or die at any time.
+
+    Where it leaves observations to the model's own copy, it may have `overhear(text: str) -> bool`, which is
+    told what the copy said; True ends the episode.
+    """
 
     def reset(self, prompt: Prompt, seed: int) -> Observation:
         """Begin an episode: the same prompt and seed begin the same one."""

@@ -163,7 +163,7 @@ class Rollout:
     def segments(self) -> tuple[tuple[Turn, ...], ...]:
         """Turns that share one sequence: a fresh turn begins a new one."""
         starts = [i for i, turn in enumerate(self.turns) if i == 0 or turn.fresh]
-        ends = [*starts[1:], len(self.turns)]
+        ends = [*starts[1:], len(self.turns)][: len(starts)]  # of no turns there is none
         return tuple(self.turns[start:end] for start, end in zip(starts, ends, strict=True))
 
     def context(self, index: int) -> tuple[int, ...]:

@@ -1,6 +1,5 @@
 """The trained pair: a policy and its critic; and how they, the reference and NLPO's mask model are loaded."""
 
-import copy
 import inspect
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from learner.critic import CRITICS, RunningNorm
 from learner.functional.logprobs import WHOLE, Restriction
 from learner.policy import Policy, check_head, family
 from learner.settings import ModelSettings
+from learner.shared_trunk import SharedTrunk, copy_sharing_frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,18 @@ class PolicyOutput:
 
 
 class ActorCritic(nn.Module):
-    """A policy with a value for each state."""
+    """A policy with a value for each state; `shared_trunk` is what of them is frozen, if anything."""
 
-    def __init__(self, policy: Policy, critic: nn.Module, value_norm: RunningNorm | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        critic: nn.Module,
+        value_norm: RunningNorm | None = None,
+        shared_trunk: SharedTrunk | None = None,
+    ) -> None:
         super().__init__()
         self.policy, self.critic, self.value_norm = policy, critic, value_norm
+        self.shared_trunk = shared_trunk
 
     def forward(
         self,
@@ -67,22 +74,18 @@ def load_actor_critic(
         # before the copy, so that the critic's trunk recomputes too
         lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     policy = make_policy(settings, lm, logits_budget)
+    # before the critic, so that a trunk of its own has the same frozen layers
+    trunk = SharedTrunk(policy, settings) if settings.trainable_layers else None
     critic = make_critic(settings, policy)
     norm = RunningNorm() if normalize_values else None
-    pair = ActorCritic(policy, critic, norm).to(device)
+    pair = ActorCritic(policy, critic, norm, trunk).to(device)
     check_head(pair.policy)
     return pair
 
 
-def load_reference(settings: ModelSettings, logits_budget: int, device: torch.device) -> Policy:
-    """The initial model, frozen."""
-    policy = make_policy(settings, load_language_model(settings), logits_budget)
-    return policy.to(device).requires_grad_(False)
-
-
 def frozen_copy(policy: Policy) -> Policy:
-    """The policy as it is now, frozen: what NLPO masks with."""
-    return copy.deepcopy(policy).requires_grad_(False)
+    """The policy as it is now, frozen: the reference, and what NLPO masks with."""
+    return copy_sharing_frozen(policy).requires_grad_(False)
 
 
 def make_policy(settings: ModelSettings, lm: Any, logits_budget: int) -> Policy:

@@ -1,33 +1,78 @@
 """Rollouts laid into tensors, and split into micro-batches by a budget of tokens.
 
-Rows are padded on the right only: behind a causal mask no real token can see the padding, so no
+Credit is given to rollouts: one row of the model's tokens each, all turns in one. Models read sequences, of
+which a rollout has one, or several where some of its turns begin a fresh context.
+
+Sequences are padded on the right only: behind a causal mask no real token can see the padding, so no
 attention mask is needed and the fast attention kernels apply.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from contracts.errors import LearnerError
-from contracts.rollout import Rollout
+from contracts.rollout import Rollout, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """Some sequences of a batch, cut to the longest of them; _N the model's tokens in them, flat.
+
+    Example: the second sequence of the example of `Batch`.
+
+        tokens_SL [[12, 9, 2]]   loss_mask_SL [[0, 0, 1]]   rows_N [0]   columns_N [2]
+    """
+
+    tokens_SL: Tensor
+    loss_mask_SL: Tensor
+    rows_N: Tensor  # the rollout that each of the model's tokens belongs to
+    columns_N: Tensor  # and its place in there
+
+    @property
+    def num_sequences(self) -> int:
+        return self.tokens_SL.shape[0]
+
+    @property
+    def targets_N(self) -> Tensor:
+        """The model's tokens."""
+        return self.tokens_SL[:, 1:][self.loss_mask_SL[:, 1:]]
+
+    @property
+    def responses_N(self) -> Tensor:
+        """The rollouts of this micro-batch, counted 0, 0, 1 … in their order."""
+        return self.rows_N.unique_consecutive(return_inverse=True)[1]
+
+    def pick(self, values_BT: Tensor) -> Tensor:
+        """Of numbers for all tokens of the batch those of this micro-batch, (N,) or (N, …)."""
+        return values_BT[self.rows_N, self.columns_N]
+
+    def place(self, target_BT: Tensor, values_N: Tensor) -> None:
+        """Put this micro-batch's numbers among those of the batch."""
+        target_BT[self.rows_N, self.columns_N] = values_N
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """All rollouts of one update. _L all tokens of a rollout, _T only the model's, both left-aligned.
+    """All rollouts of one update. _S sequences, _L all tokens of one; _B rollouts, _T the model's tokens of
+    one; tokens are left-aligned.
 
-    Example: prompt (12, 14), answer (15, 2), reward 0.5.
+    Example: to (12, 14) the answer is (15, 2), which earns 0.5; then (12, 9) is all that the model sees, it
+    answers (2,), and that earns 1.
 
-        tokens_BL [[12, 14, 15, 2]]   loss_mask_BL [[0, 0, 1, 1]]
-        mask_BT [[1, 1]]   rewards_BT [[0, .5]]   behavior_logprobs_BT [[-.7, -.1]]   versions_BT [[4, 4]]
-        positions_BT [[0, 1]] (in its own turn)   groups_B [4]
+        tokens_SL [[12, 14, 15, 2], [12, 9, 2, 0]]   loss_mask_SL [[0, 0, 1, 1], [0, 0, 1, 0]]
+        lengths_S [4, 3]   rows_S [0, 0]   columns_S [0, 2] (of its first token in _T)
+        mask_BT [[1, 1, 1]]   rewards_BT [[0, .5, 1]]   behavior_logprobs_BT [[-.7, -.1, -.4]]
+        versions_BT [[4, 4, 4]]   positions_BT [[0, 1, 0]] (in its own turn)   groups_B [4]
     """
 
-    tokens_BL: Tensor
-    loss_mask_BL: Tensor
-    lengths_B: Tensor
+    tokens_SL: Tensor
+    loss_mask_SL: Tensor
+    lengths_S: Tensor
+    rows_S: Tensor
+    columns_S: Tensor
     mask_BT: Tensor
     rewards_BT: Tensor
     behavior_logprobs_BT: Tensor
@@ -37,63 +82,97 @@ class Batch:
 
     @property
     def num_rollouts(self) -> int:
-        return self.tokens_BL.shape[0]
+        return self.mask_BT.shape[0]
+
+    @property
+    def num_sequences(self) -> int:
+        return self.tokens_SL.shape[0]
 
     @property
     def num_tokens(self) -> int:
         """How many tokens train: the model's own."""
         return int(self.mask_BT.sum())
 
-
-@dataclass(frozen=True, slots=True)
-class MicroBatch:
-    """Some rows of a batch, cut to the longest of them."""
-
-    rows_B: Tensor
-    tokens_BL: Tensor
-    loss_mask_BL: Tensor
-
-    @property
-    def targets_N(self) -> Tensor:
-        """The model's tokens, flat."""
-        return self.tokens_BL[:, 1:][self.loss_mask_BL[:, 1:]]
+    def part(self, sequences: Sequence[int]) -> MicroBatch:
+        """These sequences, those of one rollout beside each other."""
+        rows, place = self.rows_S.tolist(), dict[int, int]()
+        for sequence in sequences:
+            place.setdefault(rows[sequence], len(place))
+        chosen_S = torch.tensor(sorted(sequences, key=lambda sequence: place[rows[sequence]]))
+        device, width = self.tokens_SL.device, int(self.lengths_S[chosen_S].max())
+        rows_S1, first_S1 = (each[chosen_S, None].to(device) for each in (self.rows_S, self.columns_S))
+        chosen_S = chosen_S.to(device)
+        mask_SL = self.loss_mask_SL[chosen_S, :width]
+        return MicroBatch(
+            tokens_SL=self.tokens_SL[chosen_S, :width],
+            loss_mask_SL=mask_SL,
+            rows_N=rows_S1.expand_as(mask_SL)[mask_SL],
+            columns_N=(first_S1 + mask_SL.cumsum(-1) - 1)[mask_SL],
+        )
 
 
 def collate(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") -> Batch:
     """Lay rollouts into one padded batch.
 
     Raises:
-        LearnerError: a rollout has no token to train on, or begins with one of the model's.
+        LearnerError: a rollout has no token to train on, or a sequence that begins with one of the model's.
     """
     for rollout in rollouts:
-        num_prompt = len(rollout.turns[0].observation) if rollout.turns else 0
+        num_prompt = min((len(segment[0].observation) for segment in rollout.segments), default=0)
         if num_prompt == 0 or rollout.num_generated == 0:
             raise LearnerError(
                 f"rollout of lease {rollout.lease_id} (prompt {rollout.prompt.id}) has "
                 f"{num_prompt} prompt tokens and {rollout.num_generated} generated; "
                 "both must be at least 1"
             )
-    masks = [rollout.loss_mask for rollout in rollouts]
 
-    def of_model(values: Sequence[float], mask: Sequence[int]) -> list[float]:
-        return [value for value, mine in zip(values, mask, strict=True) if mine]
+    def rows(of_turn: Callable[[Turn], Sequence[float]]) -> list[list[float]]:
+        return [[value for turn in rollout.turns for value in of_turn(turn)] for rollout in rollouts]
 
-    model_only = list(zip(rollouts, masks, strict=True))
+    sequences = [each for row, rollout in enumerate(rollouts) for each in _sequences(row, rollout)]
+    masks = [each.mask for each in sequences]
     return Batch(
-        tokens_BL=_pad([r.tokens for r in rollouts], torch.long, device),
-        loss_mask_BL=_pad(masks, torch.bool, device),
-        lengths_B=torch.tensor([len(mask) for mask in masks]),
-        mask_BT=_pad([[1] * sum(mask) for mask in masks], torch.bool, device),
-        rewards_BT=_pad([of_model(r.token_rewards, m) for r, m in model_only], torch.float32, device),
-        behavior_logprobs_BT=_pad(
-            [of_model(r.behavior_logprobs, m) for r, m in model_only], torch.float32, device
-        ),
-        versions_BT=_pad([of_model(r.weight_versions, m) for r, m in model_only], torch.long, device),
-        positions_BT=_pad(
-            [[i for turn in r.turns for i in range(len(turn.tokens))] for r in rollouts], torch.long, device
-        ),
+        tokens_SL=_pad([each.tokens for each in sequences], torch.long, device),
+        loss_mask_SL=_pad(masks, torch.bool, device),
+        lengths_S=torch.tensor([len(mask) for mask in masks]),
+        rows_S=torch.tensor([each.row for each in sequences]),
+        columns_S=torch.tensor([each.column for each in sequences]),
+        mask_BT=_pad(rows(lambda turn: [1] * len(turn.tokens)), torch.bool, device),
+        rewards_BT=_pad([_rewards(rollout) for rollout in rollouts], torch.float32, device),
+        behavior_logprobs_BT=_pad(rows(lambda turn: turn.behavior_logprobs), torch.float32, device),
+        versions_BT=_pad(rows(lambda turn: turn.weight_versions), torch.long, device),
+        positions_BT=_pad(rows(lambda turn: range(len(turn.tokens))), torch.long, device),
         groups_B=torch.tensor([r.group for r in rollouts], device=device),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sequence:
+    row: int
+    column: int
+    tokens: list[int]
+    mask: list[int]
+
+
+def _sequences(row: int, rollout: Rollout) -> Iterator[_Sequence]:
+    """What a model has to read of a rollout: segments in which it said nothing are left out."""
+    column = 0
+    for segment in rollout.segments:
+        tokens = [token for turn in segment for token in (*turn.observation, *turn.tokens)]
+        mask = [mine for turn in segment for mine in [0] * len(turn.observation) + [1] * len(turn.tokens)]
+        if any(mask):
+            yield _Sequence(row, column, tokens, mask)
+            column += sum(mask)
+
+
+def _rewards(rollout: Rollout) -> list[float]:
+    """Each turn's reward at its last token; one that came without a token belongs to the token before."""
+    rewards: list[float] = []
+    for turn in rollout.turns:
+        rewards += [0.0] * len(turn.tokens)
+        if rewards and turn.reward is not None:
+            rewards[-1] += turn.reward
+    return rewards
 
 
 def _pad(rows: Sequence[Sequence[float]], dtype: torch.dtype, device: torch.device | str) -> Tensor:
@@ -101,21 +180,32 @@ def _pad(rows: Sequence[Sequence[float]], dtype: torch.dtype, device: torch.devi
     return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], dtype=dtype, device=device)
 
 
-def micro_batches(batch: Batch, rows_B: Tensor, token_budget: int) -> Iterator[MicroBatch]:
-    """Split `rows_B` so that no part holds more than `token_budget` tokens, padding included.
+def micro_batches(
+    batch: Batch, rows_B: Tensor, token_budget: int, *, whole_rollouts: bool = False
+) -> Iterator[MicroBatch]:
+    """Split the sequences of `rows_B` so that no part holds more tokens than the budget, padding included.
 
-    Rows are taken longest first, so that rows of like length share a micro-batch and padding is
-    rare. A row longer than the budget makes a micro-batch of its own.
+    They are taken longest first, so that sequences of like length share a micro-batch and padding is
+    rare. One longer than the budget makes a micro-batch of its own.
+
+    Args:
+        whole_rollouts: a rollout's sequences stay in one part, for a loss that takes a response as one; a
+            rollout that exceeds the budget makes a part of its own.
     """
-    by_length = rows_B[batch.lengths_B[rows_B].argsort(descending=True, stable=True)]
-    start = 0
-    while start < len(by_length):
-        longest = int(batch.lengths_B[by_length[start]])
-        chosen = by_length[start : start + max(1, token_budget // longest)]
-        on_device = chosen.to(batch.tokens_BL.device)
-        yield MicroBatch(
-            rows_B=on_device,
-            tokens_BL=batch.tokens_BL[on_device, :longest],
-            loss_mask_BL=batch.loss_mask_BL[on_device, :longest],
-        )
-        start += len(chosen)
+    lengths = batch.lengths_S.tolist()
+    of_row: dict[int, list[int]] = {}
+    for sequence, row in enumerate(batch.rows_S.tolist()):
+        of_row.setdefault(row, []).append(sequence)
+    units = [of_row[row] for row in rows_B.tolist()]
+    if not whole_rollouts:
+        units = [[sequence] for unit in units for sequence in unit]
+    units.sort(key=lambda unit: -max(lengths[sequence] for sequence in unit))
+    chosen: list[int] = []
+    longest = 0
+    for unit in units:
+        if chosen and (len(chosen) + len(unit)) * longest > token_budget:
+            yield batch.part(chosen)
+            chosen = []
+        longest = longest if chosen else max(lengths[sequence] for sequence in unit)
+        chosen += unit
+    yield batch.part(chosen)

@@ -1,4 +1,7 @@
-"""The learner's whole state on disk: safetensors for tensors, JSON for the rest; no pickles."""
+"""The learner's whole state on disk: safetensors for tensors, JSON for the rest; no pickles.
+
+Of a trunk that does not train there is only a fingerprint: its weights are those of `model.path`.
+"""
 
 import json
 from collections.abc import Sequence
@@ -16,6 +19,7 @@ from contracts.rollout import Rollout
 from learner.actor_critic import ActorCritic
 from learner.policy import Policy
 from learner.settings import ModelSettings
+from learner.shared_trunk import SharedTrunk, fingerprint
 
 # A part of a reward may be infinite or NaN, which plain JSON can't say.
 ROLLOUTS = TypeAdapter(list[Rollout], config=ConfigDict(ser_json_inf_nan="constants"))
@@ -24,6 +28,7 @@ POLICY, MASK, OPTIMIZER, RANDOM = (
     f"{name}.safetensors" for name in ("policy", "mask", "optimizer", "random")
 )
 STATE, ELITE = "learner.json", "elite.json"
+FROZEN = "frozen"  # the fingerprint's name among the policy's tensors
 
 
 def save(
@@ -35,9 +40,9 @@ def save(
     elite: Sequence[Rollout],
 ) -> None:
     """Write into an existing folder. Making the whole checkpoint appear at once is the caller's part."""
-    _save_tensors(pair, folder / POLICY)
+    _save_tensors(_state(pair, pair.shared_trunk), folder / POLICY)
     if mask is not None:
-        _save_tensors(mask, folder / MASK)
+        _save_tensors(_state(mask, pair.shared_trunk), folder / MASK)
     moments = {
         f"{index}.{key}": value.detach().cpu().contiguous()
         for index, entry in optimizer.state_dict()["state"].items()
@@ -60,16 +65,17 @@ def load(
     """Put a saved state back in place; returns what was saved as `state` and `elite`.
 
     Raises:
-        LearnerError: the checkpoint is of another model, or of an algorithm without a mask.
+        LearnerError: the checkpoint is of another model, of other trained layers, or of an algorithm
+            without a mask.
     """
     if mask is not None and not (folder / MASK).exists():
         raise LearnerError(
             f"{folder}: it holds no mask model ({MASK}), so it is another algorithm's; "
             "resume with the algorithm that wrote it"
         )
-    _restore(pair, folder / POLICY)
+    _restore(_state(pair, pair.shared_trunk), folder / POLICY)
     if mask is not None:
-        _restore(mask, folder / MASK)
+        _restore(_state(mask, pair.shared_trunk), folder / MASK)
     moments: dict[int, dict[str, torch.Tensor]] = {}
     for key, value in load_file(folder / OPTIMIZER).items():
         index, _, name = key.partition(".")
@@ -83,25 +89,35 @@ def load(
     return state, ROLLOUTS.validate_json((folder / ELITE).read_bytes())
 
 
-def _state(module: nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters, tied ones once, and what the value normaliser has seen."""
+def _state(module: nn.Module, trunk: SharedTrunk | None) -> dict[str, torch.Tensor]:
+    """Parameters, tied ones once, and what the value normaliser has seen; the trunk's fingerprint."""
     norm = {name: b for name, b in module.named_buffers() if name.startswith("value_norm.")}
-    return dict(module.named_parameters()) | norm
+    state = dict(module.named_parameters()) | norm
+    if trunk is None:
+        return state
+    frozen = {id(parameter) for parameter in trunk.parameters}
+    own = {name: tensor for name, tensor in state.items() if id(tensor) not in frozen}
+    return own | {FROZEN: fingerprint(trunk.parameters)}
 
 
-def _save_tensors(module: nn.Module, file: Path) -> None:
-    save_file({name: t.detach().cpu().contiguous() for name, t in _state(module).items()}, file)
+def _save_tensors(state: dict[str, torch.Tensor], file: Path) -> None:
+    save_file({name: t.detach().cpu().contiguous() for name, t in state.items()}, file)
 
 
-def _restore(module: nn.Module, file: Path) -> None:
+def _restore(own: dict[str, torch.Tensor], file: Path) -> None:
     saved = load_file(file)
-    own = _state(module)
     shapes, own_shapes = ({name: p.shape for name, p in each.items()} for each in (saved, own))
     if shapes != own_shapes:
         differing = sorted({name for name, _ in shapes.items() ^ own_shapes.items()})
         raise LearnerError(
             f"{file.parent}: a checkpoint of another model; "
-            f"{len(differing)} parameters differ, such as {differing[0]}"
+            f"{len(differing)} parameters differ, such as {differing[0]} (what model.trainable_layers= "
+            "freezes is not in it)"
+        )
+    if FROZEN in own and not torch.allclose(saved[FROZEN], own[FROZEN], rtol=1e-9, atol=0):
+        raise LearnerError(
+            f"{file.parent}: a checkpoint of another model; its frozen layers are not those of model.path, "
+            "and only trained ones are in it. Resume with the model that it was begun with"
         )
     with torch.no_grad():
         for name, tensor in own.items():

@@ -1,6 +1,5 @@
 """The value of each state in which the model chose a token; a user's own critic is `package.module:Class`."""
 
-import copy
 from typing import Protocol
 
 import torch
@@ -8,6 +7,7 @@ from torch import Tensor, nn
 
 from learner.batching import MicroBatch
 from learner.policy import Policy
+from learner.shared_trunk import copy_sharing_frozen
 
 
 class Critic(Protocol):
@@ -23,7 +23,7 @@ class LinearCritic(nn.Module):
 
     def __init__(self, policy: Policy, separate_trunk: bool) -> None:
         super().__init__()
-        self.trunk = copy.deepcopy(policy.trunk) if separate_trunk else None
+        self.trunk = copy_sharing_frozen(policy.trunk) if separate_trunk else None
         self.head = self._make_head(policy.lm.get_output_embeddings().weight.shape[1])
         last = self.head if isinstance(self.head, nn.Linear) else self.head[-1]
         # Every state begins with value 0, so the first advantages are the rewards themselves.

@@ -19,10 +19,11 @@ from contracts.errors import LearnerError
 from contracts.rollout import Rollout, Sampling
 from contracts.weights import WeightManifest
 from learner import checkpoint
-from learner.actor_critic import frozen_copy, load_actor_critic, load_reference
+from learner.actor_critic import frozen_copy, load_actor_critic
 from learner.algorithms.base import Algorithm, CreditInputs, Masks, Selects
 from learner.batching import Batch, collate
 from learner.behavior import behavior_for
+from learner.bootstrap import bootstrap_values
 from learner.functional.advantages import require_finite
 from learner.functional.kl import k1, k2, k3
 from learner.functional.ratios import explained_variance
@@ -49,18 +50,18 @@ class Learner:
         seed: int,
         iterations: int,
         sampling: Sampling = ANY_LENGTH,
+        max_turns: int = 1,
     ) -> None:
         if settings.num_threads:
             torch.set_num_threads(settings.num_threads)
         torch.manual_seed(seed)
         self.model_settings, self.algorithm, self.settings = model, algorithm, settings
         self.seed, self.iterations = seed, iterations
+        self.max_tokens = sampling.max_tokens * max_turns  # that a response may have, all of its turns
         self.device = pick_device(settings)
         normalize = getattr(algorithm, "normalize_values", False)
         self.pair = load_actor_critic(model, settings.logits_budget, self.device, normalize_values=normalize)
-        self.reference = (
-            load_reference(model, settings.logits_budget, self.device) if algorithm.online else None
-        )
+        self.reference = frozen_copy(self.pair.policy) if algorithm.online else None
         self.mask = frozen_copy(self.pair.policy) if isinstance(algorithm, Masks) else None
         self.mask_version = 0
         self.behavior = behavior_for(algorithm, sampling, settings, self.pair.lm, model)
@@ -91,9 +92,9 @@ class Learner:
                 f"the algorithm chose none of {len(rollouts)} rollouts to train on; expected at least one"
             )
         batch = collate(chosen, self.device)
-        scored = self._score(batch)
+        scored, bootstrap_B = self._score(batch), self._bootstrap(chosen)
         scored_at = time.perf_counter()
-        metrics = self._train(batch, scored)
+        metrics = self._train(batch, scored, bootstrap_B)
         metrics |= self._adapt_kl(batch, scored) | self._behavior_metrics(batch, scored)
         self.version += 1
         self._sync_mask()
@@ -111,7 +112,7 @@ class Learner:
             return ScoredBatch.unscored(batch)
 
         def advance(done: int) -> None:
-            self._progress = ("score", done, batch.num_rollouts)
+            self._progress = ("score", done, batch.num_sequences)
 
         self.pair.eval()
         kl = self.algorithm.kl
@@ -126,7 +127,15 @@ class Learner:
                 with_full_kl=kl.placement == "reward" and kl.sums_vocabulary,
             )
 
-    def _train(self, batch: Batch, scored: ScoredBatch) -> dict[str, float]:
+    def _bootstrap(self, rollouts: Sequence[Rollout]) -> torch.Tensor:
+        """The value of what would have come next, (B,), where a rollout was cut off and that counts."""
+        if not getattr(self.algorithm, "bootstrap_truncated", False):
+            return torch.zeros(len(rollouts), device=self.device)
+        self.pair.eval()
+        with self._autocast():
+            return bootstrap_values(rollouts, self.pair, self.settings.token_budget, self.device)
+
+    def _train(self, batch: Batch, scored: ScoredBatch, bootstrap_B: torch.Tensor) -> dict[str, float]:
         algorithm = self.algorithm
         credit = algorithm.credit(
             CreditInputs(
@@ -134,15 +143,18 @@ class Learner:
                 kl_BT=self._penalty(scored),
                 values_BT=scored.values_BT,
                 mask_BT=batch.mask_BT,
+                positions_BT=batch.positions_BT,
                 groups_B=batch.groups_B,
+                bootstrap_B=bootstrap_B,
                 kl_coefficient=self.kl_coefficient,
             )
         )
         require_finite(credit.advantages_BT, batch.mask_BT, "advantages")
         metrics = {}
-        returns_N = credit.returns_BT[batch.mask_BT]
+        trained_BT = credit.trains_critic(batch.mask_BT)
+        returns_N = credit.returns_BT[trained_BT]
         if algorithm.uses_critic:
-            metrics["explained_variance"] = explained_variance(scored.values_BT[batch.mask_BT], returns_N)
+            metrics["explained_variance"] = explained_variance(scored.values_BT[trained_BT], returns_N)
         if self.pair.value_norm is not None:
             self.pair.value_norm.update(returns_N)
         factor = schedule_factor(
@@ -166,7 +178,7 @@ class Learner:
             batch=batch,
             scored=scored,
             kl_coefficient=self.kl_coefficient,
-            max_tokens=self.behavior.sampling.max_tokens,
+            max_tokens=self.max_tokens,
             autocast=self._autocast,
             advance=advance,
             order=self._shuffled,

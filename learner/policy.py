@@ -104,8 +104,8 @@ class CausalPolicy(Policy):
     """GPT, Llama and their kind: prompt and response are one sequence."""
 
     def states(self, micro: MicroBatch, trunk: nn.Module | None = None) -> Tensor:
-        hidden_BLH = (trunk or self.trunk)(input_ids=micro.tokens_BL, use_cache=False).last_hidden_state
-        return hidden_BLH[:, :-1][micro.loss_mask_BL[:, 1:]]
+        hidden_BLH = (trunk or self.trunk)(input_ids=micro.tokens_SL, use_cache=False).last_hidden_state
+        return hidden_BLH[:, :-1][micro.loss_mask_SL[:, 1:]]
 
     def probe_inputs(self, tokens_L: Tensor) -> dict[str, Any]:
         return {"input_ids": tokens_L[None, :-1], "use_cache": False}
@@ -186,20 +186,20 @@ def split_turns(micro: MicroBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(source, which of it is real, response, which of it is real): one turn cut where the response begins.
 
     Raises:
-        LearnerError: a rollout has several turns, which an encoder-decoder can't read.
+        LearnerError: a sequence has several turns, which an encoder-decoder can't read.
     """
-    mask_BL = micro.loss_mask_BL
+    mask_BL = micro.loss_mask_SL
     if (mask_BL[:, 1:].int() - mask_BL[:, :-1].int() == 1).sum(-1).max() > 1:
         raise LearnerError(
-            "a rollout has several turns; an encoder-decoder reads one prompt and writes one response: "
-            "rollouts of one turn are expected"
+            "a sequence has several turns; an encoder-decoder reads one prompt and writes one response: "
+            "turns that begin afresh are expected, as with environment.memory=0"
         )
     num_source_B, num_response_B = mask_BL.int().argmax(-1), mask_BL.sum(-1)
     seen_BS = _first(num_source_B)
     written_BT = _first(num_response_B)
     response_BT = torch.zeros_like(written_BT, dtype=torch.long)
-    response_BT = response_BT.masked_scatter(written_BT, micro.tokens_BL[mask_BL])
-    source_BS = micro.tokens_BL[:, : seen_BS.shape[1]] * seen_BS
+    response_BT = response_BT.masked_scatter(written_BT, micro.tokens_SL[mask_BL])
+    source_BS = micro.tokens_SL[:, : seen_BS.shape[1]] * seen_BS
     return source_BS, seen_BS, response_BT, written_BT
 
 

@@ -72,9 +72,9 @@ class ScoredBatch:
         zeros_BT = torch.zeros_like(batch.rewards_BT)
         return cls(zeros_BT, zeros_BT, zeros_BT, None)
 
-    def restriction(self, micro: MicroBatch, mask_BT: Tensor) -> Restriction:
+    def restriction(self, micro: MicroBatch) -> Restriction:
         """Of a micro-batch's tokens; the same for the policy, its old self and the reference."""
-        bits = None if self.bits_BTW is None else self.bits_BTW[micro.rows_B][mask_BT]
+        bits = None if self.bits_BTW is None else micro.pick(self.bits_BTW)
         return Restriction(self.temperature, bits)
 
 
@@ -89,19 +89,18 @@ def score(
     with_values: bool = True,
     with_full_kl: bool = False,
 ) -> ScoredBatch:
-    """Score every rollout of the batch; `advance(rows done)` is called after each micro-batch."""
+    """Score every rollout of the batch; `advance(sequences done)` is called after each micro-batch."""
     policy, reference = models.pair.policy, models.reference
     found = {name: torch.zeros_like(batch.rewards_BT) for name in ("old", "entropy", "value", "ref", "kl")}
     bits_BTW, statistics = _no_bits(batch, policy.vocab_size, behavior), MaskStatistics()
     done = 0
     for micro in micro_batches(batch, torch.arange(batch.num_rollouts), token_budget):
-        mask_BT = batch.mask_BT[micro.rows_B]
         hidden_NH = policy.states(micro)
         bits_NW = None
         if bits_BTW is not None:
-            positions_N = batch.positions_BT[micro.rows_B][mask_BT]
+            positions_N = micro.pick(batch.positions_BT)
             bits_NW = support_bits(models, micro, hidden_NH, positions_N, behavior, statistics)
-            _place(bits_BTW, micro.rows_B, mask_BT, bits_NW)
+            micro.place(bits_BTW, bits_NW)
         elif behavior.ignored_mask is not None:
             count_masked(models, micro, hidden_NH, behavior.ignored_mask, statistics)
         restriction = Restriction(behavior.sampling.temperature, bits_NW)
@@ -116,8 +115,8 @@ def score(
                 scores["kl"] = policy.kl_to(reference, hidden_NH, ref_hidden_NH, restriction)
         for name, values_N in scores.items():
             assert values_N is not None
-            _place(found[name], micro.rows_B, mask_BT, values_N.float())
-        done += len(micro.rows_B)
+            micro.place(found[name], values_N.float())
+        done += micro.num_sequences
         advance(done)
     return ScoredBatch(
         found["old"],
@@ -186,12 +185,6 @@ def _no_bits(batch: Batch, vocab_size: int, behavior: Behavior) -> Tensor | None
         return None
     shape = (*batch.mask_BT.shape, -(-vocab_size // 8))
     return torch.zeros(shape, dtype=torch.uint8, device=batch.mask_BT.device)
-
-
-def _place(target_BT: Tensor, rows_B: Tensor, mask_BT: Tensor, values_N: Tensor) -> None:
-    """Put flat values where the mask has their tokens."""
-    rows, columns = mask_BT.nonzero(as_tuple=True)
-    target_BT[rows_B[rows], columns] = values_N
 
 
 def _in_reward_units(pair: ActorCritic, found: dict[str, Tensor], batch: Batch) -> Tensor:

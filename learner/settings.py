@@ -1,9 +1,10 @@
 """What can be set about the model and about how the learner computes (not what it optimises)."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from contracts.errors import InputError
 from contracts.settings import Settings
 
 
@@ -18,6 +19,43 @@ class ModelSettings(Settings):
     value_trunk: Literal["shared", "separate"] = "shared"  # the critic's: the policy's own, or a copy
     dropout: bool = False  # True: in updates, as the model's own configuration says
     gradient_checkpointing: bool = False  # recompute activations: less memory, a third more compute
+    # The last layers alone, as a number or a share (0.33: the last third), with the norm behind them and an
+    # untied head; the rest is frozen and shared with the reference. None: all of the model trains
+    trainable_layers: int | float | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _trunk_is_one(self) -> Self:
+        if isinstance(self.trainable_layers, float) and self.trainable_layers >= 1:
+            raise ValueError(
+                f"trainable_layers={self.trainable_layers}: expected a share below 1, such as 0.33, or a "
+                "whole number of layers"
+            )
+        if self.trainable_layers is not None and self.dropout:
+            raise ValueError(
+                "dropout=true makes activations that a reference can't share; leave out dropout or "
+                "trainable_layers"
+            )
+        return self
+
+    def num_trained(self, num_layers: int) -> int:
+        """How many of a model's layers train.
+
+        >>> ModelSettings(path="gpt2", trainable_layers=0.33).num_trained(12)
+        4
+
+        Raises:
+            InputError: none would be frozen.
+        """
+        wanted = self.trainable_layers
+        if wanted is None:
+            return num_layers
+        count = max(1, round(wanted * num_layers)) if isinstance(wanted, float) else wanted
+        if count >= num_layers:
+            raise InputError(
+                f"model.trainable_layers={wanted}: the model has {num_layers} layers, and at least one of "
+                "them is to be frozen; expected fewer, or leave it out to train all"
+            )
+        return count
 
 
 class LearnerSettings(Settings):

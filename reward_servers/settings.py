@@ -246,7 +246,7 @@ class RewardServersSettings(Settings):
 
     def patience_s(self, labels: Iterable[str]) -> float:
         """How long a batch's scores are waited for: longer than all of the client's own deadlines."""
-        slowest = max(self.for_label(label).timeout_s for label in labels)
+        slowest = max((self.for_label(label).timeout_s for label in labels), default=0.0)
         return (self.retries + 2) * slowest + 60.0
 
     def for_label(self, label: str) -> ServerSettings:

@@ -39,7 +39,8 @@ class _Slot:
     name: str
     pid: int
     leases: dict[int, Lease] = field(default_factory=dict)
-    num_generated: int = 0
+    progress: int = 0  # tokens written and steps of environments
+    num_restarts: int = 0  # of its environments
     alive_at: float = field(default_factory=time.monotonic)  # when it last showed progress, or was idle
 
 
@@ -63,6 +64,7 @@ class Fleet:
         self._weights: PublishedWeights | None = None
         self._num_started = self._num_lost = 0
         self.num_leased_again = 0
+        self.environment_restarts = 0
         for _ in range(settings.num_workers):
             self._start_worker()
 
@@ -167,8 +169,11 @@ class Fleet:
         return rollouts
 
     def _take(self, slot: _Slot, report: WorkerReport) -> list[Rollout]:
-        if report.num_generated != slot.num_generated or not slot.leases:
-            slot.num_generated, slot.alive_at = report.num_generated, time.monotonic()
+        progress = report.num_generated + report.num_steps
+        if progress != slot.progress or not slot.leases:
+            slot.progress, slot.alive_at = progress, time.monotonic()
+        self.environment_restarts += report.num_restarts - slot.num_restarts
+        slot.num_restarts = report.num_restarts
         # What a worker was told to forget, or has lost the lease of, no longer counts.
         return [rollout for rollout in report.rollouts if slot.leases.pop(rollout.lease_id, None)]
 

@@ -3,6 +3,9 @@
     submit ──▶ mailbox ──▶ [ admit · step · ship ]* ──▶ outbox ──▶ poll
     load_weights ──▶ mailbox ──▶ load between two steps · probe ──▶ answer
 
+What is admitted is played by `SingleTurns`, or with environments by `Episodes`: they say what the engine
+is to write, and what has become of it.
+
 Only the thread touches the engine, so weights can never change in the middle of a step. Calls stay
 answerable while the engine computes: whoever watches can tell a slow worker from a hung one.
 A plain class: `rollout_workers/fleet.py` puts it into Ray actors.
@@ -20,11 +23,16 @@ from typing import Any, TypeVar
 
 from contracts.components import find
 from contracts.errors import WeightsError, WorkerError
-from contracts.rollout import FinishReason, Lease, MaskRule, Rollout, Turn
+from contracts.rollout import Lease, MaskRule, Rollout
 from contracts.weights import WeightManifest
 from rollout_workers.engines import ENGINES
-from rollout_workers.engines.base import Arrays, Engine, Generation, Request
+from rollout_workers.engines.base import Arrays, Engine
+from rollout_workers.environments.base import EnvironmentSettings
+from rollout_workers.environments.pool import LocalEnvironments, MakeEnvironments
+from rollout_workers.environments.single_turn import SingleTurn
+from rollout_workers.episodes import Episodes
 from rollout_workers.settings import RolloutSettings
+from rollout_workers.single_turns import SingleTurns
 
 Result = TypeVar("Result")
 
@@ -41,6 +49,8 @@ class WorkerReport:
     num_active: int
     num_generated: int
     weight_version: int
+    num_steps: int = 0  # of environments
+    num_restarts: int = 0  # of environments that died, hung or raised
 
 
 class RolloutWorker:
@@ -55,10 +65,14 @@ class RolloutWorker:
         settings: RolloutSettings,
         mask_rule: MaskRule | None = None,
         revision: str | None = None,
+        environment: EnvironmentSettings | None = None,
+        start_environments: MakeEnvironments = LocalEnvironments,
     ) -> None:
         self._make_engine: Callable[[], Engine] = lambda: find(
             "engine", engine_for(model, engine, revision), ENGINES
         )(model, tokenizer, max_length, settings, mask_rule, revision)
+        self._settings, self._environment = settings, environment
+        self._start_environments = start_environments
         self._mailbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._outbox: list[Rollout] = []
         self._shipped = threading.Condition()
@@ -84,7 +98,12 @@ class RolloutWorker:
                 raise WorkerError(f"the engine's thread ended:\n{self._failure}")
             rollouts, self._outbox = tuple(self._outbox), []
         return WorkerReport(
-            rollouts, len(self._leases), self._engine.num_generated, self._engine.weight_version
+            rollouts,
+            len(self._leases),
+            self._engine.num_generated,
+            self._engine.weight_version,
+            self._play.num_steps,
+            self._play.num_restarts,
         )
 
     def load_weights(
@@ -119,17 +138,33 @@ class RolloutWorker:
     def _run(self) -> None:
         try:
             self._engine = self._make_engine()
+            self._play = self._player()
             self._ready.set_result(os.getpid())
             while True:
-                self._take_mail(block=not self._engine.num_unfinished)
-                if self._engine.num_unfinished:
-                    self._ship(self._engine.step())
+                self._take_mail(block=not self._leases and not self._engine.num_unfinished)
+                self._advance()
         except Exception as error:  # a thread's exception would vanish: hand it to whoever polls
             if not self._ready.done():
                 self._ready.set_exception(WorkerError(f"the engine did not start: {error}"))
             with self._shipped:
                 self._failure = traceback.format_exc()
                 self._shipped.notify_all()
+
+    def _player(self) -> Episodes | SingleTurns:
+        environment = self._environment
+        if environment is None or isinstance(environment, SingleTurn):
+            return SingleTurns()
+        environments = self._start_environments(environment)
+        return Episodes(environment, environments, self._engine, self._settings)
+
+    def _advance(self) -> None:
+        """Environments' answers to the engine, the engine's to them; what is finished goes out."""
+        requests, rollouts = self._play.advance(engine_is_idle=not self._engine.num_unfinished)
+        for request in requests:
+            self._engine.add(request)
+        self._ship(rollouts)
+        if self._engine.num_unfinished:
+            self._play.wrote(self._engine.step())
 
     def _take_mail(self, block: bool) -> None:
         while True:
@@ -141,14 +176,14 @@ class RolloutWorker:
             block = False
 
     def _admit(self, leases: Sequence[Lease]) -> None:
-        for lease in leases:
-            self._leases[lease.id] = lease
-            self._engine.add(Request(lease.id, lease.tokens, lease.sampling, lease.seed))
+        self._leases |= {lease.id: lease for lease in leases}
+        self._play.admit(leases)
 
-    def _ship(self, finished: Sequence[Generation]) -> None:
-        if not finished:
+    def _ship(self, rollouts: Sequence[Rollout]) -> None:
+        if not rollouts:
             return
-        rollouts = [_single_turn(self._leases.pop(g.request_id), g) for g in finished]
+        for rollout in rollouts:
+            del self._leases[rollout.lease_id]
         with self._shipped:
             self._outbox += rollouts
             self._shipped.notify_all()
@@ -170,6 +205,7 @@ class RolloutWorker:
 
     def _cancel(self) -> None:
         self._engine.abort_all()
+        self._play.give_up()
         self._leases.clear()
         with self._shipped:
             self._outbox.clear()
@@ -191,17 +227,6 @@ class RolloutWorker:
 
         self._post(answer)
         return future.result()
-
-
-def _single_turn(lease: Lease, generation: Generation) -> Rollout:
-    turn = Turn(
-        observation=lease.tokens,
-        tokens=generation.tokens,
-        text=generation.text,
-        behavior_logprobs=generation.logprobs,
-        weight_versions=generation.versions,
-    )
-    return Rollout(lease.id, lease.group, lease.prompt, (turn,), FinishReason(generation.finish_reason))
 
 
 def engine_for(model: str, asked: str, revision: str | None = None) -> str:

@@ -1,197 +1,135 @@
-"""`whetstone chat`: talk to a trained model, and see its answer while it is written.
+"""`whetstone chat`: talk to a trained model, and see its answer while it is written; here or in a browser.
 
-line ─▶ Conversation (what the model is to read, cut to its window) ─▶ Speaker ─▶ letters ─▶ Conversation
+line ─▶ Reader (what the model is to read, cut to its window) ─▶ Speaker ─▶ letters ─▶ the conversation
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from contracts.errors import InputError
 from contracts.rollout import Sampling
+from services.chat_prompts import Message, Reader, layout_of
+from services.run_folder import RunFolder
 from services.run_model import (
     ARGUMENT,
     RunModel,
     add_sampling_options,
+    at_least,
     chosen_sampling,
     find_model,
-    quiet_transformers,
     room_for_prompt,
 )
 
 MAX_TOKENS = 256  # of an answer by a model that is no run's
 WELCOME = "Ctrl-C stops an answer; reset forgets the conversation; quit or Ctrl-D leaves."
+LEAVE = ("quit", "exit")
 
 
 def run(argv: Sequence[str]) -> int:
-    """Converse until `quit` or the input's end; the exit code.
+    """Converse until `quit` or the input's end, or serve the page until Ctrl-C; the exit code.
 
     Raises:
-        InputError: no model there, an option out of range, or a system message where none is possible.
+        InputError: no model there, an option out of range, a system message where none is possible, or an
+            address that can't or must not be listened on.
     """
     arguments = _parser().parse_args(argv)
     model = _with_longer_answers(find_model(arguments.model))
-    sampling = chosen_sampling(model, arguments)
+    sampling = _sampling(model, arguments)
     room = room_for_prompt(model, sampling.max_tokens)
-    speaker = Speaker(model, sampling, arguments.seed)
-    conversation = Conversation(speaker.tokenizer, arguments.system, room)
-    converse(conversation, speaker, _lines(), _say)
+    if not arguments.web:
+        _refuse_web_options(arguments)
+        reader, speaker = _ready(model, sampling, room, arguments)
+        if speaker.never_ends:
+            print(_endless(sampling), file=sys.stderr)
+        converse(reader, speaker, _lines(), _say)
+        return 0
+    from services.web_chat import Facts, listen, serve
+
+    token = arguments.token or os.environ.get("WHETSTONE_TOKEN")
+    door = listen(arguments.host or "127.0.0.1", 8010 if arguments.port is None else arguments.port, token)
+    with door:
+        reader, speaker = _ready(model, sampling, room, arguments)
+        note = _endless(sampling) if speaker.never_ends else ""
+        name = Path(arguments.model).resolve().name if model.of_run else arguments.model
+        serve(door, Facts(name, sampling, arguments.system, note), reader, speaker)
     return 0
 
 
-@dataclass(slots=True)
-class Conversation:
-    """Who said what, and how the model reads it: by its chat template, or as one text of all that was said.
-
-    Example: after a user's "3 5" and the model's "7", the user's "9" makes a model without a template
-    read "3 5\\n7\\n9".
-    """
-
-    tokenizer: Any
-    system: str | None = None
-    room: int | None = None  # the most tokens the model may be shown; None: no limit
-    turns: list[dict[str, str]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._read([{"role": "user", "content": "…"}])  # a template without system messages says so now
-
-    def add(self, role: str, content: str) -> None:
-        self.turns.append({"role": role, "content": content})
-
-    def reset(self) -> None:
-        self.turns.clear()
-
-    def tokens(self) -> list[int]:
-        """What the model reads to answer next; the oldest questions, with their answers, go if it must be.
-
-        Raises:
-            InputError: the last question does not fit even alone; nothing is forgotten then.
-        """
-        found: list[int] = []
-        for start, turn in enumerate(self.turns):
-            if turn["role"] != "user":
-                continue
-            found = self._read(self.turns[start:])
-            if self.room is None or len(found) <= self.room:
-                del self.turns[:start]
-                return found
-        raise InputError(f"that makes {len(found)} tokens, and the model can read {self.room}")
-
-    def _read(self, turns: Sequence[dict[str, str]]) -> list[int]:
-        opening = [] if self.system is None else [{"role": "system", "content": self.system}]
-        messages = [*opening, *turns]
-        if not self.tokenizer.chat_template:
-            return list(self.tokenizer("\n".join(message["content"] for message in messages))["input_ids"])
-        from jinja2 import TemplateError
-
-        try:
-            text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        except TemplateError as error:
-            raise InputError(f"the model's chat template refuses the conversation: {error}") from None
-        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])  # the template wrote them
-
-
-class Speaker:
-    """A model that answers token by token."""
-
-    def __init__(self, model: RunModel, sampling: Sampling, seed: int | None) -> None:
-        import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-
-        from rollout_workers.engines.dtypes import engine_dtype
-
-        quiet_transformers()
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(model.path)
-        dtype = getattr(torch, engine_dtype(model.rollout))
-        self._lm: Any = AutoModelForCausalLM.from_pretrained(model.path, dtype=dtype)
-        self._lm.to("cuda" if torch.cuda.is_available() else "cpu").eval()
-        self._lm.generation_config = _generation_config(self._lm, self.tokenizer, sampling)
-        if seed is None:
-            torch.seed()
-        else:
-            torch.manual_seed(seed)
-
-    def answer(self, tokens: Sequence[int], say: Callable[[str], None]) -> str:
-        """The answer, also said piece by piece while it comes; Ctrl-C ends it where it is."""
-        import torch
-
-        read = torch.tensor([list(tokens)], device=self._lm.device)
-        letters = _Letters(self.tokenizer, say)
-        try:
-            self._lm.generate(
-                read, attention_mask=torch.ones_like(read), streamer=letters, tokenizer=self.tokenizer
-            )
-        except KeyboardInterrupt:
-            letters.end()
-        return letters.said
-
-
-class _Letters:
-    """Tokens in, as transformers streams them (the prompt first); letters out, as soon as they are final."""
-
-    def __init__(self, tokenizer: Any, say: Callable[[str], None]) -> None:
-        self._tokenizer, self._say = tokenizer, say
-        self._tokens: list[int] = []
-        self._has_prompt = False
-        self.said = ""
-
-    def put(self, tokens: Any) -> None:
-        if not self._has_prompt:
-            self._has_prompt = True
-            return
-        self._tokens += tokens.flatten().tolist()
-        # A token may end within a letter, which is decoded as � until the rest of it is there.
-        if not (text := self._text()).endswith("\ufffd"):
-            self._say_rest_of(text)
-
-    def end(self) -> None:
-        self._say_rest_of(self._text())
-
-    def _text(self) -> str:
-        return str(self._tokenizer.decode(self._tokens, skip_special_tokens=True))
-
-    def _say_rest_of(self, text: str) -> None:
-        rest, self.said = text[len(self.said) :], text
-        if rest:
-            self._say(rest)
-
-
-def converse(
-    conversation: Conversation, speaker: Speaker, lines: Iterator[str], say: Callable[[str], None]
-) -> None:
+def converse(reader: Reader, speaker: Any, lines: Iterator[str], say: Callable[[str], None]) -> None:
     """Answer each line until there are no more, or one is `quit`."""
+    messages: list[Message] = []
     for line in lines:
-        match line.strip():
-            case "":
-                continue
-            case "quit":
-                return
-            case "reset":
-                conversation.reset()
-                continue
-        conversation.add("user", line)
-        try:
-            tokens = conversation.tokens()
-        except InputError as error:
-            print(f"{error}. Say it in fewer words.", file=sys.stderr)
-            conversation.turns.pop()
+        if not (command := line.strip()):
             continue
-        conversation.add("assistant", speaker.answer(tokens, say))
+        if command in LEAVE:
+            return
+        if command == "reset":
+            messages.clear()
+            continue
+        asked = [*messages, {"role": "user", "content": line}]
+        try:
+            tokens, num_forgotten = reader.read(asked)
+        except InputError as error:
+            print(error, file=sys.stderr)
+            continue
+        answer = speaker.answer(tokens, say)
+        messages = [*asked[num_forgotten:], {"role": "assistant", "content": answer.text}]
         say("\n")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="whetstone chat",
-        description="Talk to a trained model.",
+        description="Talk to a trained model, in the terminal or in a browser.",
         epilog=f"{WELCOME} Lines may be piped in as well.",
     )
     parser.add_argument("model", **ARGUMENT)  # type: ignore[arg-type]
     parser.add_argument("--system", metavar="TEXT", help="what the model is told before everything else")
     add_sampling_options(parser, seed=None)
+    parser.add_argument("--greedy", action="store_true", help="as --temperature 0")
+    web = parser.add_argument_group("in a browser")
+    web.add_argument("--web", action="store_true", help="serve a page instead, until Ctrl-C")
+    web.add_argument("--port", type=at_least(0), metavar="N", help="(default: 8010; 0: any that is free)")
+    web.add_argument("--host", help="the address to listen on (default: 127.0.0.1, this machine only)")
+    web.add_argument(
+        "--token", metavar="TEXT", help="who does not know it gets no answer; better in WHETSTONE_TOKEN"
+    )
     return parser
+
+
+def _sampling(model: RunModel, arguments: argparse.Namespace) -> Sampling:
+    if arguments.greedy:
+        if arguments.temperature:
+            raise InputError(
+                f"--greedy is --temperature 0, got --temperature {arguments.temperature:g} too: "
+                "give one of them"
+            )
+        arguments.temperature = 0.0
+    return chosen_sampling(model, arguments)
+
+
+def _refuse_web_options(arguments: argparse.Namespace) -> None:
+    given = [name for name in ("port", "host", "token") if getattr(arguments, name) is not None]
+    if given:
+        raise InputError(f"--{given[0]} is for the page in a browser: give --web with it")
+
+
+def _ready(model: RunModel, sampling: Sampling, room: int | None, arguments: argparse.Namespace) -> Any:
+    """The Reader and the Speaker, loaded."""
+    from services.chat_speaker import Speaker, load_tokenizer
+
+    config = RunFolder(Path(arguments.model)).config() if model.of_run else {}
+    tokenizer = load_tokenizer(model)
+    layout = layout_of(config, tokenizer, arguments.system)
+    if layout.most is not None:  # as the run's own prompts were cut
+        room = min((limit for limit in (room, model.rollout.max_prompt_tokens) if limit), default=None)
+    sampling = replace(sampling, stop=(*sampling.stop, *layout.stop))
+    return Reader(layout, room), Speaker(model, tokenizer, sampling, arguments.seed)
 
 
 def _with_longer_answers(model: RunModel) -> RunModel:
@@ -202,25 +140,8 @@ def _with_longer_answers(model: RunModel) -> RunModel:
     return replace(model, sampling=replace(model.sampling, max_tokens=most))
 
 
-def _generation_config(lm: Any, tokenizer: Any, sampling: Sampling) -> Any:
-    """`sampling` in transformers' words, and nothing else: what a model's own file says of it is left out."""
-    from transformers import GenerationConfig
-
-    ends = lm.generation_config.eos_token_id
-    ends = tokenizer.eos_token_id if ends is None else ends
-    padding = tokenizer.pad_token_id
-    if padding is None:
-        padding = ends[0] if isinstance(ends, list) else ends
-    drawn = {"temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p}
-    return GenerationConfig(
-        max_new_tokens=sampling.max_tokens,
-        min_new_tokens=sampling.min_tokens,
-        stop_strings=list(sampling.stop) or None,
-        eos_token_id=ends,
-        pad_token_id=padding,
-        do_sample=sampling.temperature > 0,
-        **(drawn if sampling.temperature > 0 else {}),
-    )
+def _endless(sampling: Sampling) -> str:
+    return f"This model has no end token: every answer goes on for {sampling.max_tokens} tokens."
 
 
 def _lines() -> Iterator[str]:

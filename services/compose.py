@@ -2,7 +2,7 @@
 
     experiment=NAME, model=NAME, cluster=NAME    choose a file of that group
     experiment=FILE.yaml                         an experiment of one's own, wherever it lies
-    algorithm=NAME, task=NAME                    likewise; NAME may be package.module:Class
+    algorithm=NAME, task=NAME, environment=NAME  likewise; NAME may be package.module:Class
     reward=NAME, reward=[{name: NAME, …}, …]     replace what was there; metrics likewise
     a.b=VALUE                                    sets an option, in Hydra's grammar of values
 
@@ -31,7 +31,8 @@ from contracts.settings import build
 from services.settings import RunSettings
 
 CONF = Path(conf.__file__).parent
-COMPONENTS = ("algorithm", "task")  # a choice from the command line brings no option of another along
+# A choice of these from the command line brings no option of another along.
+COMPONENTS = ("algorithm", "task", "environment")
 GROUPS = (*COMPONENTS, "model", "cluster", "experiment")
 SUFFIX, OWN = ".yaml", "of_ones_own"  # an experiment's file, and its name for Hydra
 REPLACED = ("reward", "metrics")  # a new value is laid over nothing: options of another reward are not kept
@@ -43,10 +44,10 @@ HELP = """whetstone train [KEY=VALUE …]: train a model by reinforcement learni
 
 Choices:
 {groups}
-  algorithm, task, reward and metrics also take package.module:Class of your own.
+  algorithm, task, environment, reward and metrics also take package.module:Class of your own.
 Keys, as KEY=VALUE or KEY.OPTION=VALUE (docs/configuration.md has them all):
 {keys}
-whetstone list tasks|rewards|metrics|algorithms shows what these parts are and their options."""
+whetstone list tasks|environments|rewards|metrics|algorithms shows what these parts are and their options."""
 
 
 def run_settings(overrides: list[str]) -> RunSettings:
@@ -161,16 +162,16 @@ def _check_choice(group: str, name: str) -> None:
         return
     if group in COMPONENTS and ":" in name:
         return
-    hint = {
-        "algorithm": "\nA class of your own is written package.module:Class.",
-        "task": "\nA class of your own is written package.module:Class.",
-        "model": f"\nA model is given by its folder or hub name: model.path={name}",
-    }.get(group, "")
+    hint = ""
+    if group in COMPONENTS:
+        hint = "\nA class of your own is written package.module:Class."
+    elif group == "model":
+        hint = f"\nA model is given by its folder or hub name: model.path={name}"
     raise InputError(f"{group}={name}: no such {group}{did_you_mean(name, known)}{hint}")
 
 
 def _choose(tree: DictConfig, group: str, name: str) -> None:
-    """Put another algorithm or task in; the same one keeps what an experiment says about it."""
+    """Put another algorithm, task or environment in; the same one keeps what an experiment says about it."""
     file = CONF / group / f"{name}.yaml"
     chosen = OmegaConf.load(file) if file.exists() else OmegaConf.create({"name": name})
     if tree[group].name != chosen.name:

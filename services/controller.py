@@ -10,7 +10,7 @@ neither Ray nor torch; it speaks to `contracts.clients`.
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from contracts.clients import LearnerClient, RewardClient, RolloutClient
@@ -18,10 +18,11 @@ from contracts.errors import RunError
 from contracts.rollout import Lease
 from reward_servers.shaping import shares
 from services import checkpoints
+from services.baselines import baselines, played_by, summary
 from services.collecting import Collected, Collector, FailureBudget
 from services.console import Console
 from services.demonstrations import Demonstrate
-from services.evaluation import Evaluation, evaluate, reward_statistics
+from services.evaluation import Evaluation, evaluate, play_statistics, reward_statistics
 from services.interrupts import Interrupted, StopRequest
 from services.leasing import LeaseSource
 from services.policy_perplexity import PolicyPerplexity
@@ -96,20 +97,31 @@ class Controller:
         leases = self._source.lease(rollout.prompts_per_iteration)
         found = self._collect(leases)
         if not found.rollouts:
-            raise RunError(f"iteration {self._iteration + 1}: none of {len(leases)} rollouts could be scored")
+            what = "played to an end" if found.num_environment_failed else "scored"
+            raise RunError(f"iteration {self._iteration + 1}: none of {len(leases)} rollouts could be {what}")
         trained = self._clients.learner.update(found.rollouts, _UpdateBar(self._console))
         weights_s = self._push_weights()
         self._iteration += 1
         self._remember()
         info = rollout_info(found, trained, weights_s, time.perf_counter() - started)
+        if self._settings.plays:
+            info |= play_statistics(found.rollouts, found.num_environment_failed)
+            info["environment/restarts"] = float(found.num_environment_restarts)
+        if self._settings.plays_experts:
+            info["throughput/generated_tokens_per_s"] = 0.0  # nothing was
         info |= shares(self._settings.reward, [rollout.reward_parts for rollout in found.rollouts])
         cached = self._clients.rewards.cached()
         info |= {f"throughput/cached/{label}": share for label, share in cached.items()}
-        self._log(info, training_info(trained))
+        training = training_info(trained)
+        info |= self._settings.measures(found.rollouts, taken={**info, **training})
+        self._log(info, training)
 
     def _collect(self, leases: Sequence[Lease]) -> Collected:
         if self._demonstrate is not None:
             return self._demonstrate(leases)
+        if self._settings.plays_experts:
+            judging = replace(self._settings.judging, at="never")
+            return replace(self._collector, judging=judging)(played_by("expert", leases))
         return self._collector(leases)
 
     @property
@@ -117,7 +129,13 @@ class Controller:
         settings, clients = self._settings, self._clients
         patience_s = settings.reward_servers.patience_s(part.label for part in settings.reward)
         return Collector(
-            clients.workers, clients.rewards, self._failures, self._console, self._stop.check, patience_s
+            clients.workers,
+            clients.rewards,
+            self._failures,
+            self._console,
+            self._stop.check,
+            patience_s,
+            settings.judging,
         )
 
     def _push_weights(self) -> float:
@@ -144,6 +162,9 @@ class Controller:
         post_process = find_post_processor(self._settings.evaluation.post_processor)
         leases = self._evaluation_leases[split]
         found = evaluate(split, leases, self._collector, post_process, self._perplexity)
+        if self._iteration == 0 and self._settings.environment.has_baselines:
+            found.metrics.update(baselines(split, leases, self._collector))
+            self._console.note(f"{split} played by others: {summary(found.metrics)}")
         short = {"validation": "val"}.get(split, split)
         self._folder.append_evaluation(self._iteration, split, found.metrics)
         self._folder.write_predictions(self._iteration, split, found.rows)

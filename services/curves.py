@@ -45,6 +45,14 @@ class Chart:
 
 # Title, how to read it, and the keys with their labels. The reward's own chart is made apart: it has parts.
 PANELS = (
+    (
+        "Episodes",
+        "share of an iteration's",
+        (("environment/won/mean", "won"), ("environment/lost/mean", "lost"), ("finish/cut", "cut")),
+    ),
+    ("Score", "of the most there is to get", (("environment/score/mean", "score"),)),
+    ("Turns", "of an episode", (("turns/mean", "turns"),)),
+    ("Invalid answers", "share of the turns", (("environment/invalid/mean", "invalid"),)),
     ("KL to the reference", "nats a token", (("kl/mean", "KL"),)),
     ("KL coefficient", "weight of the KL penalty", (("kl/coefficient", "coefficient"),)),
     ("Entropy", "nats a token; near 0: always the same text", (("entropy", "entropy"),)),

@@ -96,6 +96,7 @@ def evaluate_model(settings: RunSettings, split: Split, console: Console) -> tup
     The same prompts and seeds as the evaluations in training.
     """
     from services import launch
+    from services.baselines import baselines
     from services.collecting import Collector, FailureBudget
     from services.evaluation import evaluate
     from services.held_out import held_out_leases, policy_perplexity
@@ -113,8 +114,11 @@ def evaluate_model(settings: RunSettings, split: Split, console: Console) -> tup
             patience_s = settings.reward_servers.patience_s(part.label for part in settings.reward)
             with contextlib.closing(launch.start_rewards(settings)) as rewards:
                 fleet.wait_until_ready()
-                collector = Collector(fleet, rewards, failures, console, stop.check, patience_s)
+                judging = settings.judging
+                collector = Collector(fleet, rewards, failures, console, stop.check, patience_s, judging)
                 found = evaluate(split, leases, collector, post_process, policy_perplexity(settings))
+                if settings.environment.has_baselines:
+                    found.metrics.update(baselines(split, leases, collector))
         finally:
             stop.restore()
             fleet.stop()
@@ -236,17 +240,22 @@ def output_file(asked: str | None, folder: RunFolder | None, split: str) -> Path
 def print_table(result: dict[str, Any], output: Path | None) -> None:
     from rich.table import Table
 
-    metrics = dict(result["metrics"])
+    from services.baselines import BASELINE, PLAYERS, of_player
+
+    played = {player: own for player in PLAYERS if (own := of_player(player, result["metrics"]))}
+    metrics = {key: value for key, value in result["metrics"].items() if not key.startswith(f"{BASELINE}/")}
     error = metrics.pop("reward/standard_error")
     unscored = f", {result['num_unscored']} could not be scored" if result["num_unscored"] else ""
     terminal = Terminal(highlight=False)
     terminal.print(
         f"{result['model']}, {result['split']}: {result['num_texts']} texts{unscored}", markup=False
     )
-    table = Table("metric", "value", "± standard error")
-    table.columns[1].justify = "right"
+    table = Table("metric", "value", "± standard error", *played)
+    for column in (table.columns[1], *table.columns[3:]):
+        column.justify = "right"
     for key, value in metrics.items():
-        table.add_row(key, number(value), number(error) if key == "reward/mean" else "")
+        others = [number(own[key]) if key in own else "" for own in played.values()]
+        table.add_row(key, number(value), number(error) if key == "reward/mean" else "", *others)
     terminal.print(table)
     if output is not None:
         terminal.print(f"every text with its scores: {output}", markup=False, soft_wrap=True)

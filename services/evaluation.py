@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from contracts.rollout import Lease, Rollout
-from services.collecting import Collector, as_sample
+from services.collecting import Collector
+from services.judging import as_sample
 from services.policy_perplexity import PERPLEXITY, PolicyPerplexity
 from services.post_processing import PostProcess, PostProcessed
 from services.run_folder import SHORT_SPLITS
@@ -38,14 +39,17 @@ def evaluate(
     found = collect(leases)
     rollouts = sorted(found.rollouts, key=lambda rollout: rollout.lease_id)
     values = rewards.compute_metrics([as_sample(rollout) for rollout in rollouts]) if rollouts else {}
-    metrics = reward_statistics(rollouts) | {key: value.corpus for key, value in values.items()}
+    plays = collect.judging.environment is not None
+    metrics = reward_statistics(rollouts)
+    metrics |= play_statistics(rollouts, found.num_environment_failed) if plays else {}
+    metrics |= {key: value.corpus for key, value in values.items()}
     if perplexity is not None:
         prompts = {lease.prompt.id: lease.prompt for lease in leases}.values()
         references = [text for prompt in prompts for text in prompt.references]
         metrics[PERPLEXITY] = perplexity(references, workers)
     rows = []
     for index, rollout in enumerate(rollouts):
-        row = prediction_row(split, rollout)
+        row = prediction_row(split, rollout) | (transcript(rollout) if plays else {})
         for key, value in values.items():
             row[key] = "n/a" if value.rows is None else value.rows[index]
         rows.append(row)
@@ -69,6 +73,23 @@ def reward_statistics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     return found
 
 
+def play_statistics(rollouts: Sequence[Rollout], num_failed: int) -> dict[str, float]:
+    """What the environment measured, over the episodes in which it did, and how long they were.
+
+    Example: of two games, one won after 4 turns and one cut off after 8, `environment/won/mean` is 0.5,
+    `turns/mean` 6 and `finish/cut` 0.5.
+    """
+    found = {"environment/failed": float(num_failed)}
+    if not rollouts:
+        return found
+    for name in dict.fromkeys(name for rollout in rollouts for name in rollout.info):
+        values = [rollout.info[name] for rollout in rollouts if name in rollout.info]
+        found[f"environment/{name}/mean"] = statistics.fmean(values)
+    found["turns/mean"] = statistics.fmean(len(rollout.turns) for rollout in rollouts)
+    found["finish/cut"] = statistics.fmean(bool(rollout.pending) for rollout in rollouts)
+    return found
+
+
 def prediction_row(split: str, rollout: Rollout) -> dict[str, Any]:
     """RL4LMs' keys, so that its users' scripts go on working."""
     references = "".join(f"<START-{i}>{text}<END-{i}>" for i, text in enumerate(rollout.prompt.references, 1))
@@ -81,3 +102,27 @@ def prediction_row(split: str, rollout: Rollout) -> dict[str, Any]:
         "reward": rollout.total_reward,
         **{f"reward/{name}": value for name, value in rollout.reward_parts.items()},
     }
+
+
+def transcript(rollout: Rollout) -> dict[str, Any]:
+    """What a row has more where an episode was played: every turn, how it ended, and what was measured.
+
+    Example: `{"turns": [{"observation": "You are in a kitchen.", "answer": "go east", "reward": 0.0}, …],
+    "end": "won", "environment/won": 1.0, "environment/steps": 5.0}`
+    """
+    turns = [
+        {"observation": turn.observation_text, "answer": turn.text, "reward": turn.reward}
+        for turn in rollout.turns
+    ]
+    if turns and not turns[0]["observation"]:
+        turns[0]["observation"] = rollout.prompt.text
+    measured = {f"environment/{name}": value for name, value in rollout.info.items()}
+    return {"turns": turns, "end": how_it_ended(rollout), **measured}
+
+
+def how_it_ended(rollout: Rollout) -> str:
+    """won and lost where the environment says so; cut where it would have gone on; else ended."""
+    for end in ("won", "lost"):
+        if rollout.info.get(end):
+            return end
+    return "cut" if rollout.pending else "ended"

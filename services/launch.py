@@ -22,6 +22,7 @@ from reward_servers.app import deploy
 from reward_servers.client import RewardClient, compute_metrics
 from reward_servers.settings import Part, RewardServersSettings
 from rollout_workers.engines.dtypes import engine_dtype
+from rollout_workers.environment_actors import start_environments
 from rollout_workers.fleet import Fleet
 from rollout_workers.worker import RolloutWorker
 from services.controller import Clients
@@ -74,6 +75,8 @@ def cluster() -> Iterator[None]:
     else:
         # Threads, not Ray's processor counts, share a single machine's cores: actors ask for none.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        # A game each has a process: more than Ray expects of two cores, which it would warn of.
+        os.environ.setdefault("RAY_worker_maximum_startup_concurrency", "32")
         ray.init(address="local", include_dashboard=False, **quiet)
     try:
         yield
@@ -106,7 +109,17 @@ def start_fleet(settings: RunSettings, model: str, note: Callable[[str], None]) 
 
     def make_worker() -> object:
         actor = ray.remote(RolloutWorker).options(max_concurrency=ACTOR_THREADS, **options)
-        return actor.remote(model, tokenizer, None, rollout.engine, rollout, mask, revision)
+        return actor.remote(
+            model,
+            tokenizer,
+            None,
+            rollout.engine,
+            rollout,
+            mask,
+            revision,
+            settings.environment,
+            start_environments,
+        )
 
     return Fleet(make_worker, rollout, note)
 
@@ -122,13 +135,15 @@ def start_learner(settings: RunSettings) -> LearnerGroup:
         seed=settings.seed,
         iterations=settings.iterations,
         sampling=settings.sampling(),
+        max_turns=settings.environment.max_turns if settings.plays else 1,
     )
     return LearnerGroup(learner, engine_dtype(settings.rollout), settings.learner.update_timeout_s)
 
 
 def start_rewards(settings: RunSettings) -> RewardServers:
     """Every reward and metric of the run, deployed and answering."""
-    deploy(settings.reward, settings.metrics, settings.reward_servers, http=False)
+    if settings.reward or settings.metrics:
+        deploy(settings.reward, settings.metrics, settings.reward_servers, http=False)
     client = RewardClient(settings.reward, settings.reward_servers)
     return RewardServers(client, settings.metrics, settings.reward_servers)
 

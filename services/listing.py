@@ -16,6 +16,7 @@ from learner.algorithms import ALGORITHMS
 from reward_servers.metrics import METRICS
 from reward_servers.requirements import missing, requires
 from reward_servers.rewards import REWARDS
+from rollout_workers.environments import ENVIRONMENTS
 from services.tasks import TASKS
 
 TABLES: dict[str, tuple[str, Mapping[str, str]]] = {
@@ -23,9 +24,9 @@ TABLES: dict[str, tuple[str, Mapping[str, str]]] = {
     "rewards": ("reward", REWARDS),
     "metrics": ("metrics", METRICS),
     "algorithms": ("algorithm", ALGORITHMS),
+    "environments": ("environment", ENVIRONMENTS),
 }
-ENVIRONMENTS = {"single_turn": "One prompt, one answer: plain text generation."}
-KINDS = (*TABLES, "environments")
+KINDS = tuple(TABLES)
 BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 
@@ -42,10 +43,9 @@ def run(argv: list[str]) -> int:
         print(json.dumps(found if kind is None else found[kind], indent=2))
     elif kind is None:
         for each in KINDS:
-            names = TABLES[each][1] if each in TABLES else ENVIRONMENTS
-            print(f"{each:<14}{', '.join(names)}")
+            print(f"{each:<14}{', '.join(TABLES[each][1])}")
     else:
-        _print_blocks(blocks(kind), key=TABLES.get(kind, ("",))[0])
+        _print_blocks(blocks(kind), key=TABLES[kind][0])
     return 0
 
 
@@ -57,8 +57,6 @@ def blocks(kind: str) -> list[dict[str, Any]]:
     What needs more than Whetstone brings has `requires`, a list of names, and `missing`, those of them that
     are not there with the command that mends each.
     """
-    if kind == "environments":
-        return [{"name": name, "description": what, "options": {}} for name, what in ENVIRONMENTS.items()]
     key, table = TABLES[kind]
     return [_block(name, find(key, name, table)) for name in table]
 

@@ -20,15 +20,20 @@ CGROUPS = (  # limit, usage, statistics with what can be given up; version 2, th
 )
 
 
-def check_memory(settings: RunSettings, num_parameters: int, *, training: bool = True) -> None:
+def check_memory(
+    settings: RunSettings, num_parameters: int, *, training: bool = True, trained_share: float = 1.0
+) -> None:
     """Refuse what can't fit. With GPUs, or on a cluster that runs elsewhere, this machine says nothing.
+
+    Args:
+        trained_share: of the model's layers, and roughly of its parameters (model.trainable_layers).
 
     Raises:
         InputError: with what is needed, part by part, and what there is.
     """
     if _has_gpu(settings) or os.environ.get("RAY_ADDRESS"):
         return
-    needed = needed_bytes(settings, num_parameters, training=training)
+    needed = needed_bytes(settings, num_parameters, training=training, trained_share=trained_share)
     total, available = sum(needed.values()), available_bytes()
     if total > available:
         listed = ", ".join(f"{what} {amount / GIB:.1f}" for what, amount in needed.items())
@@ -40,20 +45,23 @@ def check_memory(settings: RunSettings, num_parameters: int, *, training: bool =
     _check_object_store(2 * FROZEN_BYTES * num_parameters)
 
 
-def needed_bytes(settings: RunSettings, num_parameters: int, *, training: bool = True) -> dict[str, float]:
-    """What each part takes at least, in bytes; activations come on top."""
+def needed_bytes(
+    settings: RunSettings, num_parameters: int, *, training: bool = True, trained_share: float = 1.0
+) -> dict[str, float]:
+    """What each part takes at least, in bytes; activations come on top. A frozen trunk is there once."""
     trunks = 2 if settings.model.value_trunk == "separate" else 1
     workers = settings.rollout.num_workers
     copies = 2 if isinstance(settings.algorithm, Masks) else 1  # the mask model is the second
     each = WORKER_PROCESS + copies * FROZEN_BYTES * num_parameters + settings.rollout.kv_cache_gib * GIB
     needed: dict[str, float] = {}
     if training:
-        trained = TRAINED_BYTES * num_parameters * trunks
-        needed["learner with gradients and Adam"] = LEARNER_PROCESS + trained
-    if training and settings.algorithm.online:
-        needed["reference model"] = FROZEN_BYTES * num_parameters
-    if training and isinstance(settings.algorithm, Masks):
-        needed["mask model"] = FROZEN_BYTES * num_parameters
+        top = trained_share * num_parameters
+        trunk = FROZEN_BYTES * (num_parameters - top)
+        needed["learner with gradients and Adam"] = LEARNER_PROCESS + trunk + TRAINED_BYTES * top * trunks
+        if settings.algorithm.online:
+            needed["reference model"] = FROZEN_BYTES * top
+        if isinstance(settings.algorithm, Masks):
+            needed["mask model"] = FROZEN_BYTES * top
     needed[f"{workers} rollout worker{'s' * (workers > 1)}"] = workers * each
     return needed
 

@@ -5,7 +5,7 @@ import importlib.util
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +24,8 @@ TOKENIZER_FILES = (
 )
 SMALL_FILES = [
     "config.json",
+    "generation_config.json",
+    "chat_template*",
     "tokenizer*",
     "special_tokens_map.json",
     "spiece.model",
@@ -32,6 +34,7 @@ SMALL_FILES = [
 ]
 RELATIVE_POSITIONS = ("t5", "mt5", "umt5", "longt5", "switch_transformers")  # no end to them
 WINDOW_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
+LAYER_KEYS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 WRITERS = ("CausalLM", "LMHead", "ForConditionalGeneration")
 HUB_NAME = re.compile(r"^[\w-][\w.-]*(/[\w-][\w.-]*)?$")
 
@@ -57,8 +60,16 @@ class ModelFiles:
         """The most tokens the model can read; None when its positions have no end."""
         if self.config.get("model_type") in RELATIVE_POSITIONS:
             return None
+        return self._first_integer(WINDOW_KEYS)
+
+    @property
+    def num_layers(self) -> int | None:
+        """None where its configuration has no name for them that is known here."""
+        return self._first_integer(LAYER_KEYS)
+
+    def _first_integer(self, keys: Sequence[str]) -> int | None:
         inner = self.config.get("text_config", {})
-        for key in WINDOW_KEYS:
+        for key in keys:
             if isinstance(found := self.config.get(key, inner.get(key)), int):
                 return found
         return None

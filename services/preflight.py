@@ -9,6 +9,7 @@ from contracts.rollout import Prompt
 from learner.algorithms.base import Algorithm
 from reward_servers.server import check_at_hand, has_reference, needs_meta, needs_references, shown_keys
 from reward_servers.settings import Part
+from services.environment_checks import check_environment, check_environment_prompts
 from services.memory import check_memory
 from services.model_files import ModelFiles, read_model
 from services.settings import RunSettings
@@ -37,9 +38,11 @@ def check(settings: RunSettings, *, training: bool = True) -> None:
     check_at_hand("metric", settings.metrics)
     model = read_model(settings.model)
     _check_family(settings, model)
+    check_environment(settings, model)
     room = _room_for_prompts(settings, model)
+    trained = _trained_share(settings, model)
     if model.num_parameters is not None:
-        check_memory(settings, model.num_parameters, training=training)
+        check_memory(settings, model.num_parameters, training=training, trained_share=trained)
     count = _token_counter(model)
     splits = SPLITS if training else SPLITS[1:]
     if isinstance(settings.task, ReadsAhead):
@@ -127,6 +130,18 @@ def _check_behavior(settings: RunSettings) -> None:
         )
 
 
+def _trained_share(settings: RunSettings, model: ModelFiles) -> float:
+    """The share of the model's layers that train.
+
+    Raises:
+        InputError: model.trainable_layers leaves none to freeze. Whether the architecture can be split, the
+            learner says, when it has loaded the model.
+    """
+    if not model.num_layers:
+        return 1.0
+    return settings.model.num_trained(model.num_layers) / model.num_layers
+
+
 def _check_family(settings: RunSettings, model: ModelFiles) -> None:
     """What only some kinds of model can do."""
     beams, engine = settings.evaluation.num_beams, settings.rollout.engine
@@ -148,6 +163,8 @@ def _check_family(settings: RunSettings, model: ModelFiles) -> None:
             "evaluation.perplexity_stride: an encoder-decoder has no likelihood of a text alone; leave it out"
         )
     where = f"model.path={settings.model.path} is an encoder-decoder ({model.config.get('model_type')})"
+    if settings.model.trainable_layers is not None:
+        raise InputError(f"{where}, and model.trainable_layers is for causal models alone; leave it out")
     if settings.rollout.engine == "vllm":
         raise InputError(f"{where}, which vLLM can't run; expected rollout.engine=auto or transformers")
     if getattr(settings.algorithm, "loss_on", "response") == "text":
@@ -161,6 +178,9 @@ def _check_prompts(
 ) -> None:
     _check_references(settings, prompts)
     _check_meta(settings, prompts)
+    check_environment_prompts(settings, prompts)
+    if settings.plays:  # its first words are the environment's, and cut where they are too long
+        return
     cut_to = settings.rollout.max_prompt_tokens
     for prompt, length in _with_lengths(prompts, count):
         if room is not None and min(length, cut_to or length) > room:
@@ -187,7 +207,7 @@ def _check_references(settings: RunSettings, prompts: Sequence[Prompt]) -> None:
             f"evaluation.perplexity_stride asks for the references' perplexity, and prompt {lacking.id} has "
             f"{given}. {remedy}"
         )
-    if getattr(settings.algorithm, "needs_references", False):
+    if getattr(settings.algorithm, "needs_references", False) and not settings.plays_experts:
         raise InputError(
             f"algorithm={settings.algorithm_name} learns to write references, and prompt {lacking.id} has "
             f"{given}. {remedy}"

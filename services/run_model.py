@@ -114,7 +114,9 @@ def room_for_prompt(model: RunModel, max_tokens: int) -> int | None:
             f"max_tokens={max_tokens} leaves no room for a prompt: the model reads {window} tokens in all. "
             f"Give --max-tokens {window // 2}, say"
         )
-    return None if window is None else window - max_tokens
+    if window is None or model.files.is_encoder_decoder:  # which reads prompt and answer by a window each
+        return window
+    return window - max_tokens
 
 
 def check_lengths(model: RunModel, texts: Sequence[str], max_tokens: int) -> None:

@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from services.baselines import BASELINE, PLAYERS, of_player
 from services.curves import Chart, Panel, lay_out, panels, reward_panel
 from services.readable import duration
 from services.run_claim import flatten
 from services.run_folder import RunFolder
+from services.transcripts import Transcript, transcripts
 
-REWARD = "reward/mean"
+REWARD, WON = "reward/mean", "environment/won/mean"
 PHASES = ("rollout", "reward", "score", "update", "weights")
 SPLIT_TITLES = {"val": "Validation", "test": "Test"}
 NUM_SAMPLES = 8
@@ -20,13 +22,14 @@ PREDICTION_TEXTS = ("split_name", "sample_id", "prompt_text", "generated_text", 
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """One number before and after training."""
+    """One number before and after training, and what others reach, where somebody else played, too."""
 
     split: str
     metric: str
     before: float
     after: float
     epochs: tuple[int, int]
+    baselines: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class EvaluationTable:
     split: str
     metrics: tuple[str, ...]
     rows: tuple[tuple[int, tuple[float | None, ...]], ...]  # epoch, a value a metric
+    baselines: tuple[tuple[str, tuple[float | None, ...]], ...] = ()  # player, a value a metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,7 @@ class Page:
     charts: tuple[Chart, ...]
     samples: tuple[SamplePair, ...]
     sample_epochs: tuple[int, int]
+    transcripts: tuple[Transcript, ...]  # of episodes, in place of samples
     timings: tuple[PhaseTime, ...]
     tables: tuple[EvaluationTable, ...]
     config_text: str
@@ -82,6 +87,8 @@ def gather(folder: RunFolder) -> tuple[Page, list[Panel]]:
     others = panels(rows)
     epochs = folder.prediction_epochs("val")
     shown_epochs = (epochs[0], epochs[-1]) if epochs else (0, 0)
+    before, after = (folder.predictions(epoch, "val") if epochs else [] for epoch in shown_epochs)
+    played = transcripts(before, after, shown_epochs)
     page = Page(
         title=folder.path.absolute().name,
         facts=_facts(config, rows),
@@ -92,8 +99,9 @@ def gather(folder: RunFolder) -> tuple[Page, list[Panel]]:
         if reward.curves
         else (),
         charts=tuple(lay_out(panel, *SMALL) for panel in others),
-        samples=sample_pairs(*(folder.predictions(epoch, "val") for epoch in shown_epochs)) if epochs else (),
+        samples=() if played else sample_pairs(before, after),
         sample_epochs=shown_epochs,
+        transcripts=played,
         timings=timings(rows),
         tables=tuple(
             evaluation_table(split, folder.evaluations(split))
@@ -119,15 +127,23 @@ def merged(*files: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def headline(split: str, evaluations: Sequence[Mapping[str, Any]]) -> Headline | None:
-    """The mean reward at the first and the last evaluation; without one, the first metric there is."""
+    """What counts, at the first and the last evaluation: games won, else the mean reward; without either,
+    the first metric there is.
+    """
     known = [
         {key: value for key, value in row["metrics"].items() if value is not None} for row in evaluations
     ]
-    metric = REWARD if all(REWARD in metrics for metrics in known) else next(iter(known[0]), None)
-    if not known or metric is None or metric not in known[-1]:
+    if not known:
+        return None
+    everywhere = (name for name in (WON, REWARD) if all(name in metrics for metrics in known))
+    metric = next(everywhere, next(iter(known[0]), None))
+    if metric is None or metric not in known[-1]:
         return None
     epochs = (evaluations[0]["epoch"], evaluations[-1]["epoch"])
-    return Headline(SPLIT_TITLES[split], metric, known[0][metric], known[-1][metric], epochs)
+    others = tuple(
+        (player, own[metric]) for player in PLAYERS if metric in (own := of_player(player, known[0]))
+    )
+    return Headline(SPLIT_TITLES[split], metric, known[0][metric], known[-1][metric], epochs, others)
 
 
 def sample_pairs(
@@ -166,12 +182,15 @@ def timings(rows: Sequence[Mapping[str, Any]]) -> tuple[PhaseTime, ...]:
 
 
 def evaluation_table(split: str, evaluations: Sequence[Mapping[str, Any]]) -> EvaluationTable:
-    """A row an epoch, a column a metric that any of them has."""
-    metrics = tuple(dict.fromkeys(key for row in evaluations for key in row["metrics"]))
+    """A row an epoch, a column a metric that any of them has; and a row for each baseline, if there are."""
+    keys = dict.fromkeys(key for row in evaluations for key in row["metrics"])
+    metrics = tuple(key for key in keys if not key.startswith(f"{BASELINE}/"))
     rows = tuple(
         (row["epoch"], tuple(row["metrics"].get(metric) for metric in metrics)) for row in evaluations
     )
-    return EvaluationTable(SPLIT_TITLES[split], metrics, rows)
+    played = {player: of_player(player, evaluations[0]["metrics"]) for player in PLAYERS}
+    others = tuple((player, tuple(own.get(key) for key in metrics)) for player, own in played.items() if own)
+    return EvaluationTable(SPLIT_TITLES[split], metrics, rows, others)
 
 
 def _facts(config: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:

@@ -19,7 +19,13 @@ from learner.settings import LearnerSettings, ModelSettings
 from reward_servers.rewards import REWARDS
 from reward_servers.server import check_parts
 from reward_servers.settings import Part, RewardServersSettings, ServerSettings, parts
+from rollout_workers.environments import ENVIRONMENTS
+from rollout_workers.environments.base import METHODS as ENVIRONMENT_METHODS
+from rollout_workers.environments.base import EnvironmentSettings
+from rollout_workers.environments.single_turn import SingleTurn
 from rollout_workers.settings import RolloutSettings
+from services.judging import ENVIRONMENT, Judging
+from services.measures import Measures
 from services.post_processing import find_post_processor
 from services.tasks import TASKS
 from services.tasks.base import METHODS as TASK_METHODS
@@ -27,7 +33,11 @@ from services.tasks.base import Task
 from services.tracking import TrackingSettings
 
 DRAWN_AS = ("max_tokens", "min_tokens", "temperature", "top_k", "top_p", "stop")
-TABLES = {"algorithm": (ALGORITHMS, ALGORITHM_METHODS), "task": (TASKS, TASK_METHODS)}
+TABLES = {
+    "algorithm": (ALGORITHMS, ALGORITHM_METHODS),
+    "task": (TASKS, TASK_METHODS),
+    "environment": (ENVIRONMENTS, ENVIRONMENT_METHODS),
+}
 
 
 class EvaluationSettings(Settings):
@@ -54,11 +64,17 @@ class EvaluationSettings(Settings):
 
 
 def _component(value: Any, info: ValidationInfo) -> Any:
-    """The algorithm or task that `{"name": …, **options}` or a bare name asks for."""
+    """The algorithm, task or environment that `{"name": …, **options}` or a bare name asks for."""
     kind = str(info.field_name)
     table, methods = TABLES[kind]
     name, options = _name_and_options(value, kind)
-    return create(kind, name, options, table, methods)
+    found = create(kind, name, options, table, methods)
+    if kind == "environment" and not isinstance(found, EnvironmentSettings):
+        raise InputError(
+            f"environment={name}: {type(found).__name__} is no environment: expected a class that extends "
+            f"rollout_workers.environments.base.EnvironmentSettings"
+        )
+    return found
 
 
 def _name_and_options(value: Any, kind: str) -> tuple[str, dict[str, Any]]:
@@ -71,16 +87,22 @@ def _name_and_options(value: Any, kind: str) -> tuple[str, dict[str, Any]]:
 
 
 class RunSettings(Settings):
-    """One run. `algorithm` and `task` are given as names with options, and are the finished components here.
+    """One run. `algorithm`, `task` and `environment` are given as names with options, and are the finished
+    components here.
 
-    Rewards and metrics that are not given are the task's own.
+    Rewards and metrics that are not given are the task's own. A reward may be left out, or be `[]`, where the
+    environment rewards by itself; with both, they are added.
     """
 
     algorithm: Annotated[Algorithm, PlainValidator(_component)]
     task: Annotated[Task, PlainValidator(_component)]
+    environment: Annotated[EnvironmentSettings, PlainValidator(_component)] = Field(
+        default="single_turn", validate_default=True
+    )
     model: ModelSettings
     reward: tuple[Part, ...] = Field(default=(), validate_default=True)
     metrics: tuple[Part, ...] = Field(default=(), validate_default=True)
+    measures: Annotated[Measures, PlainValidator(Measures)] = Measures()  # of each iteration's rollouts
 
     iterations: int = Field(default=100, ge=1)
     seed: int = Field(default=0, ge=0)
@@ -97,16 +119,17 @@ class RunSettings(Settings):
     evaluation: EvaluationSettings = EvaluationSettings()
     tracking: TrackingSettings = TrackingSettings()
 
-    _given: dict[str, Any] = PrivateAttr(default_factory=dict)  # names and options of algorithm and task
+    _given: dict[str, Any] = PrivateAttr(default_factory=dict)  # names and options of the components
 
     @model_validator(mode="wrap")
     @classmethod
     def _name_the_run(cls, given: Any, validate: Any) -> "RunSettings":
         if not isinstance(given, Mapping):
             return validate(given)  # type: ignore[no-any-return]
+        given = {"environment": "single_turn", **given}
         named = {kind: _name_and_options(given[kind], kind) for kind in TABLES if kind in given}
         if given.get("run_name") is None:
-            labels = [name.rpartition(":")[2] for name, _ in reversed(named.values())]
+            labels = [named[kind][0].rpartition(":")[2] for kind in ("task", "algorithm") if kind in named]
             given = {**given, "run_name": "-".join([*labels, f"seed{given.get('seed', 0)}"])}
         settings: RunSettings = validate(given)
         settings._given = {kind: {"name": name, **options} for kind, (name, options) in named.items()}
@@ -119,10 +142,13 @@ class RunSettings(Settings):
         default = getattr(task, "default_reward", None)
         if isinstance(value, Mapping) and "name" not in value and default:
             value = {"name": default, **value}
-        found = parts(value, "reward") or parts(default, "reward")
-        if not found and task:
+        environment = info.data.get("environment")
+        asked_for_none = environment and environment.rewards_itself and value == []
+        found = parts(value, "reward") or (() if asked_for_none else parts(default, "reward"))
+        if not found and task and environment and not environment.rewards_itself:
             raise InputError(
-                f"reward: this task has none of its own, so one is needed. {_choices('reward', REWARDS)}"
+                "reward: this task has none of its own, so one is needed, or an environment that rewards by "
+                f"itself. {_choices('reward', REWARDS)}"
             )
         check_parts("reward", found)
         return found
@@ -146,7 +172,50 @@ class RunSettings(Settings):
                 f"what evaluation leaves open is taken from rollout"
             )
         self._check_algorithm()
+        self._check_environment()
         return self
+
+    def _check_environment(self) -> None:
+        """What an environment of several turns asks of the rest."""
+        self._check_target_return()
+        if not self.plays:
+            return
+        where = f"environment={self.environment_name}"
+        if (beams := self.evaluation.num_beams) > 1:
+            raise ValueError(f"{where}: answers are drawn, got evaluation.num_beams={beams}; expected 1")
+        if self.environment.example_rate and not self.environment.has_baselines:
+            raise ValueError(
+                f"{where}: got example_rate={self.environment.example_rate:g}, and this environment does not "
+                f"say which answers are valid; expected 0"
+            )
+        if self.environment.rewards_itself and any(part.label == ENVIRONMENT for part in self.reward):
+            raise ValueError(f"{where}: label '{ENVIRONMENT}' is its own reward's; give yours another label")
+        if self.plays_experts and not self.environment.has_baselines:
+            raise ValueError(
+                f"algorithm={self.algorithm_name} with {where} learns from an expert's play, and this "
+                f"environment knows no expert; leave environment out to learn from the task's references"
+            )
+        if self.plays_experts and getattr(self.algorithm, "loss_on", "response") == "text":
+            raise ValueError(
+                f"algorithm.loss_on=text with {where}: an expert's answers are learned, not what the world "
+                f"says; expected algorithm.loss_on=response"
+            )
+
+    def _check_target_return(self) -> None:
+        """Contexts that tell the return to come, and an algorithm that learns from them, need each other."""
+        target = self.environment.target_return
+        learns = bool(getattr(self.algorithm, "needs_target_return", False))
+        if learns and (target is None or not self.plays):
+            raise ValueError(
+                f"algorithm={self.algorithm_name} learns to reach the return that its contexts name: "
+                f"expected environment.target_return=NUMBER, the one to ask for at play, with an environment "
+                f"of several turns; got environment={self.environment_name}, target_return={target}"
+            )
+        if target is not None and not learns:
+            raise ValueError(
+                f"environment.target_return={target:g} is told to models that learned what it means: "
+                f"expected algorithm=return_conditioned with it, got algorithm={self.algorithm_name}"
+            )
 
     def _check_algorithm(self) -> None:
         """What an algorithm asks of the rest."""
@@ -182,12 +251,39 @@ class RunSettings(Settings):
     def task_name(self) -> str:
         return str(self._given["task"]["name"])
 
+    @property
+    def environment_name(self) -> str:
+        return str(self._given["environment"]["name"])
+
+    @property
+    def plays(self) -> bool:
+        """Whether there is an environment to speak of: more than one prompt, one answer."""
+        return not isinstance(self.environment, SingleTurn)
+
+    @property
+    def plays_experts(self) -> bool:
+        """Whether training learns from an expert's play: imitation of references, in an environment."""
+        return self.plays and bool(getattr(self.algorithm, "needs_references", False))
+
+    @property
+    def judging(self) -> Judging:
+        """What reward servers see of a rollout, in training and in evaluation."""
+        return Judging(
+            at=self.environment.reward_at if self.reward else "never",
+            environment=self.environment_name if self.plays else None,
+            rewards_itself=self.environment.rewards_itself,
+        )
+
     def sampling(self, evaluating: bool = False) -> Sampling:
-        """How tokens are drawn: as `rollout` says, or with what `evaluation` puts in its place."""
+        """How the model draws tokens: as `rollout` says, or with what `evaluation` puts in its place.
+
+        Examples by chance are for training alone. That somebody else plays, services/baselines.py says.
+        """
         chosen: dict[str, Any] = {name: getattr(self.rollout, name) for name in DRAWN_AS}
         chosen["masked"] = isinstance(self.algorithm, Masks)
+        chosen["example_rate"] = self.environment.example_rate
         if evaluating:
-            chosen |= {"num_beams": 1, "masked": False}
+            chosen |= {"num_beams": 1, "masked": False, "example_rate": 0.0}
             own = self.evaluation.model_dump(include=set(chosen), exclude_none=True)
             chosen |= own
         return Sampling(**chosen)
@@ -201,6 +297,7 @@ class RunSettings(Settings):
             plain[kind] = {"name": self._given[kind]["name"], **options}
         for kind in ("reward", "metrics"):
             plain[kind] = [_flat(part) for part in getattr(self, kind)]
+        plain["measures"] = list(self.measures.entries)
         return plain
 
 

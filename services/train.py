@@ -129,14 +129,17 @@ def controller(
         tracker=tracker,
         console=console,
         stop=stop,
-        demonstrate=None if settings.algorithm.online else _demonstrations(settings, tokenizer),
+        demonstrate=_demonstrations(settings, tokenizer),
         perplexity=policy_perplexity(settings),
     )
 
 
-def _demonstrations(settings: RunSettings, tokenizer: object) -> "Demonstrate":
+def _demonstrations(settings: RunSettings, tokenizer: object) -> "Demonstrate | None":
+    """What to learn from where nothing is generated: references, unless an expert plays."""
     from services.demonstrations import Demonstrations
 
+    if settings.algorithm.online or settings.plays:
+        return None
     loss_on = getattr(settings.algorithm, "loss_on", "response")
     return Demonstrations(tokenizer, settings.rollout.max_tokens, loss_on)
 

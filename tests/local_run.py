@@ -44,7 +44,9 @@ class LocalWorkers:
         mask = settings.algorithm.mask_rule() if isinstance(settings.algorithm, Masks) else None
         path = settings.model.path
         tokenizer = settings.model.tokenizer or path
-        self._worker = RolloutWorker(path, tokenizer, None, "transformers", settings.rollout, mask)
+        self._worker = RolloutWorker(
+            path, tokenizer, None, "transformers", settings.rollout, mask, None, settings.environment
+        )
         self._worker.ready()
 
     def generate(self, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:

@@ -5,14 +5,24 @@ from pathlib import Path
 
 import pytest
 
+from contracts.components import find
 from contracts.errors import InputError
 from contracts.settings import Settings
 from learner.algorithms import ALGORITHMS
+from rollout_workers.environments import ENVIRONMENTS
 from services.compose import CONF, choices_of, compose, run_settings
 from services.settings import RunSettings
 from services.tasks import TASKS
 
 MODEL = "model.path=some/model"
+# What some components ask for besides their name.
+NEEDED = {
+    "prompts": ["task.data_files=x", "reward=length"],
+    "episodes": ["reward=length"],
+    "textworld": ["environment=textworld"],
+    "gymnasium_text": ["environment.id=FrozenLake-v1"],
+    "return_conditioned": ["environment=textworld", "environment.target_return=1.0"],
+}
 
 
 def refusal(*overrides: str) -> str:
@@ -28,9 +38,18 @@ def refusal(*overrides: str) -> str:
 def test_each_component_has_its_file_and_each_file_its_component(group: str, table: dict[str, str]) -> None:
     assert set(choices_of(group)) == set(table)
     for name in choices_of(group):
-        extra = ["task.data_files=x", "reward=length"] if name == "prompts" else []
+        has_reward = getattr(find(group, name, table), "default_reward", "") is not None
+        extra = NEEDED.get(name, [] if has_reward else ["reward=length"])
         assert compose([f"{group}={name}", MODEL])[group]["name"] == name
         assert isinstance(run_settings([f"{group}={name}", MODEL, *extra]), RunSettings)
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_each_environment_has_its_file_and_its_options_are_set_beside_it(name: str) -> None:
+    assert set(choices_of("environment")) == set(ENVIRONMENTS)
+    asked = [f"environment={name}", "environment.max_turns=30", "environment.memory=2"]
+    run = run_settings([MODEL, *asked, *NEEDED.get(name, [])])
+    assert (run.environment_name, run.environment.max_turns, run.environment.memory) == (name, 30, 2)
 
 
 @pytest.mark.parametrize("name", choices_of("cluster"))
@@ -39,7 +58,7 @@ def test_every_cluster_is_a_valid_run(name: str) -> None:
 
 
 def test_a_component_file_says_nothing_that_is_the_default_anyway() -> None:
-    for group in ("algorithm", "task"):
+    for group in ("algorithm", "task", "environment"):
         for name in choices_of(group):
             lines = (CONF / group / f"{name}.yaml").read_text().splitlines()
             assert [line for line in lines if not line.startswith("#")] == [f"name: {name}"]
@@ -133,6 +152,8 @@ def test_interpolation_and_quotes_are_hydras() -> None:
     [
         ([], "model.path is required"),
         ([MODEL, "algorithm=pppo"], "algorithm=pppo: no such algorithm; did you mean 'ppo'?"),
+        ([MODEL, "environment=textword"], "no such environment; did you mean 'textworld'?"),
+        ([MODEL, "environment.max_turn=3"], "environment.max_turn: there is no such option; did you mean"),
         ([MODEL, "task=imdbb"], "no such task; did you mean 'imdb'?"),
         ([MODEL, "experiment=dem"], "no such experiment; did you mean 'demo'?"),
         ([MODEL, "reward=rogue"], "no such reward; did you mean 'rouge'?"),

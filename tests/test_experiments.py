@@ -18,7 +18,8 @@ from tests.services.rl4lms_files import CONFIGURATIONS, text_of
 GIVEN = {"model.path": "some/model", "reward.model": "some/judge"}  # where an experiment says ???
 OURS = ("demo", "imdb_gpt2", "stories_sentiment")  # and nothing of RL4LMs' shipped configurations
 KINDS = ("supervised", "ppo", "nlpo", "ppo_on_supervised", "nlpo_on_supervised")
-OF_ONES_OWN = ("prompts", "dummy", "increasing_numbers", "dates")  # tasks that RL4LMs has no data for
+# Tasks that RL4LMs has no data for.
+OF_ONES_OWN = ("prompts", "dummy", "increasing_numbers", "dates", "episodes", "textworld")
 FOLDERS = {
     "imdb": "imdb/gpt2",
     "commongen": "common_gen/t5",

@@ -90,6 +90,6 @@ def test_too_many_failing_samples_end_the_run_and_show_the_sample(runs: dict[str
     run = runs["failing"]
 
     assert run.finish() == 1
-    assert "1 samples could not be scored, more than reward_servers.max_failures=0" in run.output
+    assert "1 rollouts were lost, more than reward_servers.max_failures=0" in run.output
     assert "I never score 7" in run.output and "prompt: '7 " in run.output and "text: '" in run.output
     assert "Traceback" not in run.output

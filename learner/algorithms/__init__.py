@@ -7,6 +7,7 @@ ALGORITHMS: dict[str, str] = {
     "ppo": "learner.algorithms.ppo:PPO",
     "reinforce_pp": "learner.algorithms.reinforce_pp:ReinforcePP",
     "rejection": "learner.algorithms.rejection:RejectionSampling",
+    "return_conditioned": "learner.algorithms.return_conditioned:ReturnConditioned",
     "rloo": "learner.algorithms.rloo:RLOO",
     "supervised": "learner.algorithms.supervised:Supervised",
     "trpo": "learner.algorithms.trpo:TRPO",

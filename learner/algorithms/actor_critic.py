@@ -12,6 +12,7 @@ from learner.algorithms.base import Credit, CreditInputs, LossInputs, LossOutput
 from learner.functional.advantages import generalized_advantages, whiten
 from learner.functional.ratios import value_loss
 from learner.functional.rewards import spread_over_tokens, whitened
+from learner.functional.turns import turn_advantages, turn_ends
 from learner.kl_control import KLSettings
 
 if TYPE_CHECKING:
@@ -27,6 +28,11 @@ class ActorCriticAlgorithm(Settings):
     minibatch_size: int | None
     gamma: float = Field(default=0.99, ge=0, le=1)
     gae_lambda: float = Field(default=0.95, ge=0, le=1)
+    turn_gamma: float = Field(default=1.0, ge=0, le=1)  # besides gamma, from a turn to the next
+    turn_lambda: float | None = Field(default=None, ge=0, le=1)  # from a turn to the next; None: gae_lambda
+    # action_first, action_mean: one advantage a turn, by its first token's value or by their mean
+    value_level: Literal["token", "action_first", "action_mean"] = "token"
+    bootstrap_truncated: bool = True  # a rollout that was cut off ends in the critic's value; False: in 0
     advantage_whitening: Literal["none", "minibatch", "batch"] = "minibatch"
     entropy_coef: float = Field(default=0.0, ge=0)
     value_coef: float = Field(default=0.5, ge=0)
@@ -38,7 +44,7 @@ class ActorCriticAlgorithm(Settings):
     target_kl: float | None = None
     reward_scale: float = Field(default=1.0, gt=0)
     normalize_rewards: bool = False  # RL4LMs' norm_reward: whiten token rewards, zeros included
-    spread_rewards: bool = False  # in equal parts on a response's tokens, instead of at its last one
+    spread_rewards: bool = False  # in equal parts on a turn's tokens, instead of at its last one
     optimizer: OptimizerSettings = OptimizerSettings()
     kl: KLSettings = KLSettings()
 
@@ -64,20 +70,45 @@ class ActorCriticAlgorithm(Settings):
         return self.entropy_coef > 0
 
     def credit(self, inputs: CreditInputs) -> Credit:
-        """Token rewards less β·KL, then GAE."""
+        """Token rewards less β·KL, then GAE over tokens, or over turns."""
         mask_BT = inputs.mask_BT.bool()
         rewards_BT = self.reward_scale * inputs.rewards_BT
         if self.spread_rewards:
-            rewards_BT = spread_over_tokens(rewards_BT, mask_BT)
+            rewards_BT = spread_over_tokens(rewards_BT, mask_BT, inputs.positions_BT)
         rewards_BT = rewards_BT - inputs.kl_coefficient * inputs.kl_BT
         if self.normalize_rewards:
             rewards_BT = whitened(rewards_BT, mask_BT)
-        advantages_BT, returns_BT = generalized_advantages(
-            rewards_BT, inputs.values_BT, mask_BT, gamma=self.gamma, gae_lambda=self.gae_lambda
-        )
+        advantages_BT, returns_BT = self._advantages(rewards_BT, inputs, mask_BT)
         if self.advantage_whitening == "batch":
             advantages_BT = advantages_BT.masked_scatter(mask_BT, whiten(advantages_BT[mask_BT]))
-        return Credit(advantages_BT, returns_BT)
+        # A value that no advantage is made of has nothing to learn.
+        first_only = self.value_level == "action_first"
+        return Credit(advantages_BT, returns_BT, mask_BT & (inputs.positions_BT == 0) if first_only else None)
+
+    def _advantages(self, rewards_BT: Tensor, inputs: CreditInputs, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
+        if self.value_level == "token":
+            return generalized_advantages(
+                rewards_BT,
+                inputs.values_BT,
+                mask_BT,
+                gamma=self.gamma,
+                gae_lambda=self.gae_lambda,
+                ends_BT=turn_ends(inputs.positions_BT, mask_BT),
+                turn_gamma=self.turn_gamma,
+                turn_lambda=self.turn_lambda,
+                bootstrap_B=inputs.bootstrap_B,
+            )
+        return turn_advantages(
+            rewards_BT,
+            inputs.values_BT,
+            mask_BT,
+            inputs.positions_BT,
+            value="first" if self.value_level == "action_first" else "mean",
+            gamma=self.gamma,
+            turn_gamma=self.turn_gamma,
+            turn_lambda=self.gae_lambda if self.turn_lambda is None else self.turn_lambda,
+            bootstrap_B=inputs.bootstrap_B,
+        )
 
     def prepare_minibatch(self, advantages_N: Tensor) -> Tensor:
         return whiten(advantages_N) if self.advantage_whitening == "minibatch" else advantages_N
@@ -85,10 +116,12 @@ class ActorCriticAlgorithm(Settings):
     def with_critic(
         self, inputs: LossInputs, surrogate_N: Tensor, metrics: Mapping[str, Tensor]
     ) -> LossOutput:
-        """(Σ surrogate + c_v Σ value loss - c_e Σ H + β Σ KL) / num_tokens."""
+        """(Σ surrogate - c_e Σ H + β Σ KL) / num_tokens + c_v Σ value loss / num_values."""
         policy = self.without_critic(inputs, surrogate_N, metrics)
         errors_N = self.value_error(inputs.values_N, inputs.old_values_N, inputs.returns_N)
-        value = errors_N.sum() / inputs.num_tokens
+        if inputs.value_mask_N is not None:
+            errors_N = errors_N * inputs.value_mask_N
+        value = errors_N.sum() / (inputs.num_values or inputs.num_tokens)
         return LossOutput(
             policy.loss + self.value_coef * value, {**policy.metrics, "loss/value": value.detach()}
         )

@@ -40,7 +40,9 @@ class CreditInputs:
     kl_BT: Tensor  # the estimate of KL(π_old‖π_ref) that the settings ask for; 0 where KL is in the loss
     values_BT: Tensor
     mask_BT: Tensor
+    positions_BT: Tensor  # of each token in its own turn: 0 begins one
     groups_B: Tensor  # rollouts of one prompt share a number
+    bootstrap_B: Tensor  # the value of what would have come next; 0 where a rollout came to its end
     kl_coefficient: float
 
 
@@ -48,6 +50,11 @@ class CreditInputs:
 class Credit:
     advantages_BT: Tensor
     returns_BT: Tensor
+    value_mask_BT: Tensor | None = None  # the tokens whose return trains the critic; None: all
+
+    def trains_critic(self, mask_BT: Tensor) -> Tensor:
+        """Boolean (B, T), of the tokens that `mask_BT` has."""
+        return mask_BT if self.value_mask_BT is None else self.value_mask_BT
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +69,10 @@ class LossInputs:
     old_values_N: Tensor
     entropies_N: Tensor | None
     kl_N: Tensor | None  # the KL term of the loss, with its gradient; None: no such term
-    rows_N: Tensor  # which of the micro-batch's responses each token belongs to: 0, 0, 0, 1, 1 …
-    lengths_N: Tensor  # tokens of that response
+    # Which of the micro-batch's responses each token belongs to: 0, 0, 0, 1, 1 … A response is all that the
+    # model said in a rollout; all of it is here where the algorithm has `whole_responses`, else maybe a part
+    rows_N: Tensor
+    lengths_N: Tensor  # tokens of that response, all of them
     num_tokens: int  # of the whole minibatch: the denominator, so that splitting changes nothing
     num_rollouts: int  # of the whole minibatch
     max_tokens: int  # that a response may have
@@ -72,6 +81,8 @@ class LossInputs:
     # π_old, see `learner.behavior=importance`
     importance_N: Tensor | None = None
     importance_B: Tensor | None = None
+    value_mask_N: Tensor | None = None  # the tokens whose return trains the critic; None: all
+    num_values: int | None = None  # of the whole minibatch, how many those are; None: num_tokens
 
 
 @dataclass(frozen=True, slots=True)

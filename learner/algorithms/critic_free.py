@@ -11,6 +11,7 @@ from learner.algorithms.base import Credit, CreditInputs, LossInputs, LossOutput
 from learner.functional.aggregation import Aggregation, token_weights
 from learner.functional.kl import k3
 from learner.functional.ratios import clipped_surrogate
+from learner.functional.turns import turn_numbers
 from learner.kl_control import KLSettings
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class CriticFree(Settings):
     clip_range: float = Field(default=0.2, gt=0)
     clip_range_high: float | None = Field(default=None, gt=0)  # None: as clip_range; DAPO: 0.28
     aggregation: Aggregation = "token_mean"
+    turn_gamma: float = Field(default=1.0, ge=0, le=1)  # what a turn earns counts so much less a turn later
     max_grad_norm: float | None = Field(default=1.0, gt=0)
     target_kl: float | None = Field(default=None, gt=0)
     optimizer: OptimizerSettings = OptimizerSettings(weight_decay=0.0)
@@ -47,6 +49,12 @@ class CriticFree(Settings):
     def advantages(self, inputs: CreditInputs) -> Tensor:
         """One a response (B,), or one a token (B, T)."""
         raise NotImplementedError
+
+    def scores(self, inputs: CreditInputs) -> Tensor:
+        """What each rollout earned, Σ γ_turn^(turns before) (r - β·KL) over its tokens, (B,)."""
+        rewards_BT = inputs.rewards_BT - inputs.kl_coefficient * inputs.kl_BT
+        turns_BT = turn_numbers(inputs.positions_BT, inputs.mask_BT)
+        return (rewards_BT * self.turn_gamma ** turns_BT.to(rewards_BT.dtype)).sum(-1)
 
     def credit(self, inputs: CreditInputs) -> Credit:
         advantages = self.advantages(inputs)

@@ -32,8 +32,7 @@ class GRPO(CriticFree):
     kl: KLSettings = KLSettings(placement="loss", estimator="k3", coefficient=0.04)
 
     def advantages(self, inputs: CreditInputs) -> Tensor:
-        scores_B = (inputs.rewards_BT - inputs.kl_coefficient * inputs.kl_BT).sum(-1)
-        return group_advantages(scores_B, inputs.groups_B, scale=self.scale_by_deviation)
+        return group_advantages(self.scores(inputs), inputs.groups_B, scale=self.scale_by_deviation)
 
     def select(
         self, rollouts: Sequence[Rollout], elite: Sequence[Rollout]
@@ -43,6 +42,9 @@ class GRPO(CriticFree):
             return list(rollouts), []
         rewards: dict[int, set[float]] = {}
         for rollout in rollouts:
-            rewards.setdefault(rollout.group, set()).add(rollout.total_reward)
+            rewards.setdefault(rollout.group, set()).add(self._earned(rollout))
         kept = [rollout for rollout in rollouts if len(rewards[rollout.group]) > 1]
         return kept or list(rollouts), []
+
+    def _earned(self, rollout: Rollout) -> float:
+        return sum(self.turn_gamma**k * (turn.reward or 0.0) for k, turn in enumerate(rollout.turns))

@@ -60,16 +60,16 @@ class RejectionSampling(Imitation):
         return lasting, lasting
 
     def _turns(self, rollouts: Iterable[Rollout]) -> Iterable[Rollout]:
-        """Each turn as a rollout of its own: what came before is its prompt, its return-to-go its reward."""
+        """Each turn as a rollout: what the model saw is its prompt, its return-to-go its reward."""
         for rollout in rollouts:
             to_go, found = 0.0, []
             for index in reversed(range(len(rollout.turns))):
                 turn = rollout.turns[index]
                 to_go = (turn.reward or 0.0) + self.gamma * to_go
-                before = rollout.turns[:index]
-                seen = tuple(token for each in before for token in (*each.observation, *each.tokens))
-                found.append(replace(turn, observation=seen + turn.observation, reward=to_go))
-            yield from (replace(rollout, turns=(turn,)) for turn in reversed(found) if turn.tokens)
+                found.append(replace(turn, observation=rollout.context(index), reward=to_go, fresh=True))
+            yield from (
+                replace(rollout, turns=(turn,), pending=()) for turn in reversed(found) if turn.tokens
+            )
 
 
 def _best(rollouts: Sequence[Rollout], count: int) -> list[Rollout]:

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 class RLOO(CriticFree):
     default_group_size: ClassVar[int] = 8  # responses of each prompt
+    whole_responses: ClassVar[bool] = True  # the ratio is one product over all of a rollout's tokens
 
     aggregation: Aggregation = "sequence_mean"  # of the KL in the loss, where it is there
     kl: KLSettings = KLSettings(coefficient=0.05)
 
     def advantages(self, inputs: CreditInputs) -> Tensor:
-        scores_B = (inputs.rewards_BT - inputs.kl_coefficient * inputs.kl_BT).sum(-1)
-        return leave_one_out(scores_B, inputs.groups_B)
+        return leave_one_out(self.scores(inputs), inputs.groups_B)
 
     def surrogate(self, inputs: LossInputs, weights_N: Tensor) -> Tensor:
         """Mean over responses of -min(ρA, clip(ρ)A) with ρ the ratio of the whole response."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from contracts.errors import LearnerError
 
 if TYPE_CHECKING:
@@ -11,32 +13,77 @@ if TYPE_CHECKING:
 
 
 def generalized_advantages(
-    rewards_BT: Tensor, values_BT: Tensor, mask_BT: Tensor, *, gamma: float, gae_lambda: float
+    rewards_BT: Tensor,
+    values_BT: Tensor,
+    mask_BT: Tensor,
+    *,
+    gamma: float,
+    gae_lambda: float,
+    ends_BT: Tensor | None = None,
+    turn_gamma: float = 1.0,
+    turn_lambda: float | None = None,
+    bootstrap_B: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Advantages and returns of GAE(γ, λ), Schulman et al. 2016 (arXiv 1506.02438), eq. 16.
 
         δ_t = r_t + γ V_{t+1} - V_t        A_t = δ_t + γ λ A_{t+1}        R_t = A_t + V_t
 
-    The value after a rollout's last token is 0: its end is a true end.
+    From a turn's last token to the next turn's first it is γ·γ_turn in place of γ, and λ_turn in place of
+    λ. What follows a rollout's last token has the value `bootstrap_B`, and no advantage. trl-textworld's
+    two discounts are γ, γ_turn with λ_turn = 0.
 
     Args:
         rewards_BT: reward of each model token.
         values_BT: value before each model token was chosen.
         mask_BT: 1 where there is a token; tokens are left-aligned.
+        ends_BT: the last tokens of turns, see `turns.turn_ends`; None: γ and λ everywhere.
+        turn_lambda: λ_turn; None: λ.
+        bootstrap_B: the value of what a rollout that was cut off would have come to; 0 after a true end.
+            None: all ends are true ones.
 
     Returns:
         (advantages_BT, returns_BT), zero outside the mask.
     """
-    mask = mask_BT.to(values_BT.dtype)
+    turn_lambda = gae_lambda if turn_lambda is None else turn_lambda
+    discounts_BT = torch.full_like(values_BT, gamma)
+    decays_BT = torch.full_like(values_BT, gamma * gae_lambda)
+    if ends_BT is not None:
+        discounts_BT.masked_fill_(ends_BT, gamma * turn_gamma)
+        decays_BT.masked_fill_(ends_BT, gamma * turn_gamma * turn_lambda)
+    if bootstrap_B is None:
+        bootstrap_B = values_BT.new_zeros(values_BT.shape[0])
+    return discounted_advantages(rewards_BT, values_BT, mask_BT, discounts_BT, decays_BT, bootstrap_B)
+
+
+def discounted_advantages(
+    rewards_BT: Tensor,
+    values_BT: Tensor,
+    mask_BT: Tensor,
+    discounts_BT: Tensor,
+    decays_BT: Tensor,
+    bootstrap_B: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """GAE in which every step has a discount d and a decay c of its own, both counted from it to the next.
+
+        δ_t = r_t + d_t V_{t+1} - V_t        A_t = δ_t + c_t A_{t+1}        R_t = A_t + V_t
+
+    Args:
+        bootstrap_B: V behind the last step.
+
+    Returns:
+        (advantages_BT, returns_BT), zero outside the mask.
+    """
+    mask_BT = mask_BT.bool()
     advantages_BT = values_BT.new_zeros(values_BT.shape)
-    following_value = values_BT.new_zeros(values_BT.shape[0])
-    following_advantage = following_value
+    following_value = bootstrap_B.to(values_BT.dtype)
+    following_advantage = torch.zeros_like(following_value)
     for t in reversed(range(values_BT.shape[1])):
-        delta = rewards_BT[:, t] + gamma * following_value - values_BT[:, t]
-        following_advantage = (delta + gamma * gae_lambda * following_advantage) * mask[:, t]
-        following_value = values_BT[:, t] * mask[:, t]
+        delta = rewards_BT[:, t] + discounts_BT[:, t] * following_value - values_BT[:, t]
+        advantage = delta + decays_BT[:, t] * following_advantage
+        following_advantage = advantage.where(mask_BT[:, t], 0.0)
+        following_value = values_BT[:, t].where(mask_BT[:, t], following_value)
         advantages_BT[:, t] = following_advantage
-    return advantages_BT, (advantages_BT + values_BT) * mask
+    return advantages_BT, (advantages_BT + values_BT).where(mask_BT, 0.0)
 
 
 def whiten(values_N: Tensor, eps: float = 1e-8) -> Tensor:

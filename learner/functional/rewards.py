@@ -5,20 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from learner.functional.advantages import whiten
+from learner.functional.turns import turn_numbers, turn_sums
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-def spread_over_tokens(rewards_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """A response's reward in equal parts on its tokens, instead of all of it at the last.
+def spread_over_tokens(rewards_BT: Tensor, mask_BT: Tensor, positions_BT: Tensor) -> Tensor:
+    """A turn's reward in equal parts on its tokens, instead of all of it at the last.
 
     >>> import torch
-    >>> spread_over_tokens(torch.tensor([[0.0, 0.6, 0.0]]), torch.tensor([[1, 1, 0]])).tolist()
-    [[0.30000001192092896, 0.30000001192092896, 0.0]]
+    >>> mask, positions = torch.tensor([[1, 1, 1, 0]]), torch.tensor([[0, 1, 0, 0]])
+    >>> spread_over_tokens(torch.tensor([[0.0, 0.5, 2.0, 0.0]]), mask, positions).tolist()
+    [[0.25, 0.25, 2.0, 0.0]]
     """
-    lengths_B1 = mask_BT.sum(-1, keepdim=True).clamp(min=1)
-    return rewards_BT.sum(-1, keepdim=True) / lengths_B1 * mask_BT
+    turns_BT = turn_numbers(positions_BT, mask_BT)
+    lengths_BK = turn_sums(mask_BT.to(rewards_BT.dtype), turns_BT, mask_BT).clamp(min=1)
+    shares_BK = turn_sums(rewards_BT, turns_BT, mask_BT) / lengths_BK
+    return shares_BK.gather(1, turns_BT) * mask_BT
 
 
 def whitened(rewards_BT: Tensor, mask_BT: Tensor) -> Tensor:

@@ -25,9 +25,10 @@ def fit_critic(
     for epoch in range(algorithm.num_epochs):
         for rows_B in context.order(batch.num_rollouts, epoch).split(size):
             context.optimizer.zero_grad(set_to_none=True)  # what has no gradient is not stepped
-            num_tokens = int(batch.mask_BT[rows_B.to(batch.mask_BT.device)].sum())
+            trains_BT = credit.trains_critic(batch.mask_BT)
+            num_values = int(trains_BT[rows_B.to(trains_BT.device)].sum())
             for micro in micro_batches(rows_B):
-                value = _value_errors(context, algorithm, micro, credit).sum() / num_tokens
+                value = _value_errors(context, algorithm, micro, credit).sum() / num_values
                 (algorithm.value_coef * value).backward()
                 loss += float(value.detach())
             norms += clip_gradients(context.models.pair, algorithm.max_grad_norm).critic
@@ -51,4 +52,6 @@ def _value_errors(
         with torch.no_grad():  # so that not even a shared trunk gets a gradient
             hidden_NH = policy.states(micro)
         values_N = context.models.pair.critic(policy, micro, hidden_NH)
-    return algorithm.value_error(values_N, old_values_N, returns_N)
+    errors_N = algorithm.value_error(values_N, old_values_N, returns_N)
+    trains_N = context.value_mask(micro, credit)
+    return errors_N if trains_N is None else errors_N * trains_N

@@ -56,7 +56,7 @@ class FisherProduct:
     def _accumulate(self, micro: MicroBatch, tangents: dict[str, Tensor]) -> None:
         """Add a micro-batch's Jᵀ(diag(p) - ppᵀ)Jv to the parameters' gradients."""
         context, policy = self._context, self._policy
-        restriction = context.scored.restriction(micro, context.batch.mask_BT[micro.rows_B])
+        restriction = context.scored.restriction(micro)
         hidden_NH, tangent_NH = self._moving_states(micro, tangents)
         hidden_NH.requires_grad_()
         budget = policy.logits_budget // CHUNK_ARRAYS

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from learner.algorithms.base import Credit
-from learner.batching import micro_batches
 from learner.optimizer import clip_gradients
 from learner.updates.context import UpdateContext
 
@@ -48,16 +47,19 @@ class MinibatchUpdate:
         on_device = rows_B.to(batch.mask_BT.device)
         credit = self._prepared(credit, on_device)
         num_tokens = int(batch.mask_BT[on_device].sum())
+        num_values = int(credit.trains_critic(batch.mask_BT)[on_device].sum())
         context.optimizer.zero_grad(set_to_none=True)
         sums: dict[str, Tensor] = {}
-        for micro in micro_batches(batch, rows_B, context.settings.token_budget):
-            inputs = context.loss_inputs(micro, credit, num_tokens=num_tokens, num_rollouts=len(rows_B))
+        for micro in context.micro_batches(rows_B):
+            inputs = context.loss_inputs(
+                micro, credit, num_tokens=num_tokens, num_rollouts=len(rows_B), num_values=num_values
+            )
             output = context.algorithm.loss(inputs)
             output.loss.backward()
             for name, share in output.metrics.items():
                 sums[name] = sums[name] + share if name in sums else share
-            self._done += len(micro.rows_B)
-            context.advance(self._done, context.algorithm.num_epochs * batch.num_rollouts)
+            self._done += micro.num_sequences
+            context.advance(self._done, context.algorithm.num_epochs * batch.num_sequences)
         return {name: float(total) for name, total in sums.items()}
 
     def _prepared(self, credit: Credit, rows_B: Tensor) -> Credit:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from contracts.errors import LearnerError
 from learner.algorithms.base import Credit, LossInputs
 from learner.algorithms.trpo import TRPO
-from learner.batching import MicroBatch, micro_batches
+from learner.batching import MicroBatch
 from learner.functional.distribution_kl import distribution_kl
 from learner.functional.trust_region import conjugate_gradients
 from learner.policy import Policy
@@ -59,10 +59,10 @@ class TrustRegionUpdate:
         self._context, self._algorithm = context, cast(TRPO, context.algorithm)
         self._policy = context.models.pair.policy
         self._parameters = ParameterVector(self._policy)
-        # Rows, for the progress; conjugate gradients and line search may need fewer passes.
+        # Sequences, for the progress; conjugate gradients and line search may need fewer passes.
         passes = 1 + self._algorithm.cg_max_steps + self._algorithm.line_search_max_iter
-        self._policys_share = passes * context.batch.num_rollouts
-        self._total = self._policys_share + self._algorithm.num_epochs * context.batch.num_rollouts
+        self._policys_share = passes * context.batch.num_sequences
+        self._total = self._policys_share + self._algorithm.num_epochs * context.batch.num_sequences
         self._done = 0
 
     def run(self, credit: Credit) -> dict[str, float]:
@@ -171,16 +171,16 @@ class TrustRegionUpdate:
                 lambda hidden_NH: self._parameters.call_with(old, policy.logits, hidden_NH),
                 vocab_size=policy.vocab_size,
                 logits_budget=policy.logits_budget,
-                restriction=context.scored.restriction(micro, context.batch.mask_BT[micro.rows_B]),
+                restriction=context.scored.restriction(micro),
             )
 
     def _micro_batches(self, rows_B: Tensor | None = None) -> Iterator[MicroBatch]:
-        """Of these rows, or of all of them; each is counted when it is done with."""
+        """Of these rollouts, or of all of them; each is counted when it is done with."""
         context = self._context
         rows_B = torch.arange(context.batch.num_rollouts) if rows_B is None else rows_B
-        for micro in micro_batches(context.batch, rows_B, context.settings.token_budget):
+        for micro in context.micro_batches(rows_B):
             yield micro
-            self._done += len(micro.rows_B)
+            self._done += micro.num_sequences
             context.advance(self._done, self._total)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -47,6 +47,8 @@ class Engine(Protocol):
     weight_version: int
     mask_version: int | None  # of the weights that the mask model holds; None: there is no mask model
     num_generated: int  # tokens since the start: a worker that hangs stops counting
+    tokenizer: Any
+    window: int | None  # the most tokens that a context and its answer may have; None: no limit
 
     def add(self, request: Request) -> None: ...
 

@@ -45,12 +45,12 @@ class TransformersEngine:
 
         self._lm = _load(model, revision, getattr(torch, engine_dtype(settings)))
         self._mask_lm = None if mask_rule is None else copy.deepcopy(self._lm)
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(
             tokenizer, revision=revision if tokenizer == model else None
         )
-        self._mask_rule = mask_rule and with_special_tokens(mask_rule, self._tokenizer)
-        self._end_tokens = end_tokens(self._lm.generation_config.eos_token_id, self._tokenizer.eos_token_id)
-        self._max_length = max_length or getattr(self._lm.config, "max_position_embeddings", None)
+        self._mask_rule = mask_rule and with_special_tokens(mask_rule, self.tokenizer)
+        self._end_tokens = end_tokens(self._lm.generation_config.eos_token_id, self.tokenizer.eos_token_id)
+        self.window = max_length or getattr(self._lm.config, "max_position_embeddings", None)
         self._max_concurrent = settings.max_concurrent
         self._waiting: list[Request] = []
         self._batch: SampledBatch | BeamBatch | None = None
@@ -66,7 +66,7 @@ class TransformersEngine:
         if self._room(request) < 1:
             raise InputError(
                 f"a prompt of {len(request.tokens)} tokens does not fit the model's window of "
-                f"{self._max_length}: set rollout.max_prompt_tokens to cut prompts"
+                f"{self.window}: set rollout.max_prompt_tokens to cut prompts"
             )
         self._waiting.append(request)
 
@@ -140,14 +140,14 @@ class TransformersEngine:
 
     def _room(self, request: Request) -> int:
         """How many tokens the model can write for it."""
-        if self._max_length is None:
+        if self.window is None:
             return request.sampling.max_tokens
         if self._lm.config.is_encoder_decoder:  # prompt and response have a window each
-            return self._max_length if len(request.tokens) <= self._max_length else 0
-        return self._max_length - len(request.tokens)
+            return self.window if len(request.tokens) <= self.window else 0
+        return self.window - len(request.tokens)
 
     def _text(self, tokens: Sequence[int]) -> str:
-        return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
+        return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
 
 
 def _load(path: str, revision: str | None, dtype: torch.dtype) -> Any:

@@ -78,7 +78,8 @@ class VLLMEngine:
         if mask_rule:
             install_mask(runner, with_special_tokens(mask_rule, self._engine.get_tokenizer()))
         self._model: torch.nn.Module = runner.get_model()
-        self._tokenizer = self._engine.get_tokenizer()
+        self.tokenizer = self._engine.get_tokenizer()
+        self.window: int | None = self._engine.vllm_config.model_config.max_model_len
         self._active: dict[str, _Active] = {}
         self._stashed: list[Generation] = []
         self.weight_version = 0
@@ -169,7 +170,7 @@ class VLLMEngine:
             tokens=tokens,
             text=completion.text
             if stopped_by_string
-            else self._tokenizer.decode(tokens, skip_special_tokens=True),
+            else self.tokenizer.decode(tokens, skip_special_tokens=True),
             logprobs=tuple(
                 entry[token].logprob for entry, token in zip(completion.logprobs, tokens, strict=True)
             ),

@@ -1,6 +1,6 @@
 """What every environment can be told: how many at once, how long, what the model remembers."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -21,6 +21,10 @@ class EnvironmentSettings(Settings):
             def make(self) -> Environment:
                 return CountdownGame(self.start)
     """
+
+    rewards_itself: ClassVar[bool] = False  # its steps are worth something: no reward needs to be given
+    has_baselines: ClassVar[bool] = False  # it says which actions are valid, and what an expert would do
+    needs_meta: ClassVar[tuple[str, ...]] = ()  # what it reads of a prompt's meta data
 
     num_parallel: int = Field(default=16, ge=1)  # episodes at once in a worker, each in its own process
     max_turns: int = Field(default=20, ge=1)  # of the model; then the episode is cut off

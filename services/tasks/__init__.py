@@ -17,5 +17,7 @@ TASKS: dict[str, str] = {
     "iwslt2017_en_de": "services.tasks.iwslt2017_en_de:Iwslt2017EnDe",
     "crd3": "services.tasks.crd3:Crd3",
     "daily_dialog": "services.tasks.daily_dialog:DailyDialog",
+    "episodes": "services.tasks.episodes:Episodes",
     "prompts": "services.tasks.prompts:Prompts",
+    "textworld": "services.tasks.textworld:TextWorld",
 }

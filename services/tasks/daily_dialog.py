@@ -1,6 +1,6 @@
 """Give the next utterance of an everyday conversation (DailyDialog, Li et al. 2017)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -36,11 +36,15 @@ class DailyDialog(DataSetTask):
         acts, emotions = (_labels(fields, column, len(utterances), where) for column in ("act", "emotion"))
         mark, prompts = f" {self.eou_token}", []
         for number in range(self.context_size, len(utterances)):
-            heard = utterances[number - self.context_size : number]
+            heard = self.prompt_of(utterances[number - self.context_size : number])
             reference = f" {utterances[number]}" + (mark if self.end_references else "")
             meta = {"intent": acts[number], "emotion": emotions[number]}
-            prompts.append(Prompt(str(number), f"{mark} ".join(heard) + mark, (reference,), meta))
+            prompts.append(Prompt(str(number), heard, (reference,), meta))
         return prompts
+
+    def prompt_of(self, utterances: Sequence[str]) -> str:
+        """These, each with the mark behind it: also what `whetstone chat` lets a model read."""
+        return " ".join(f"{utterance} {self.eou_token}" for utterance in utterances)
 
 
 def _labels(fields: Mapping[str, Any], column: str, count: int, where: str) -> list[int]:

@@ -37,9 +37,16 @@ def credit_inputs(
     kl: Sequence[Sequence[float]] = (),
     values: Sequence[Sequence[float]] = (),
     kl_coefficient: float = 0.0,
+    turns: Sequence[Sequence[int]] = (),
+    bootstrap: Sequence[float] = (),
 ) -> CreditInputs:
-    """Rows of any length, a number for each token: `credit_inputs([[0, 1], [3]])` has two rollouts."""
+    """Rows of any length, a number for each token: `credit_inputs([[0, 1], [3]])` has two rollouts.
+
+    Args:
+        turns: how many tokens each turn has: `[[1, 1], [1]]`; by default each rollout is one turn.
+    """
     width = max(map(len, rewards))
+    lengths = turns or [[len(row)] for row in rewards]
 
     def padded(rows: Sequence[Sequence[float]]) -> torch.Tensor:
         return torch.tensor([[*map(float, row), *[0.0] * (width - len(row))] for row in rows])
@@ -51,6 +58,8 @@ def credit_inputs(
         kl_BT=padded(kl) if kl else zeros_BT,
         values_BT=padded(values) if values else zeros_BT,
         mask_BT=padded([[1.0] * len(row) for row in rewards]).bool(),
+        positions_BT=padded([[i for n in row for i in range(n)] for row in lengths]).long(),
         groups_B=torch.tensor(groups or range(len(rewards))),
+        bootstrap_B=torch.tensor([float(value) for value in bootstrap or [0.0] * len(rewards)]),
         kl_coefficient=kl_coefficient,
     )

@@ -185,10 +185,13 @@ def test_rewards_are_scaled_before_the_penalty() -> None:
 
 
 def test_spread_rewards_by_hand() -> None:
+    # a turn of three tokens; one of one; turns of two and one
     spread_BT = spread_over_tokens(
-        torch.tensor([[0.0, 0, 3], [2, 0, 0]]), torch.tensor([[1, 1, 1], [1, 0, 0]])
+        torch.tensor([[0.0, 0, 3], [2, 0, 0], [0, 1, 4]]),
+        torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 1]]),
+        torch.tensor([[0, 1, 2], [0, 0, 0], [0, 1, 0]]),
     )
-    assert spread_BT.tolist() == [[1.0, 1.0, 1.0], [2.0, 0.0, 0.0]]
+    assert spread_BT.tolist() == [[1.0, 1.0, 1.0], [2.0, 0.0, 0.0], [0.5, 0.5, 4.0]]
 
 
 def test_spread_rewards_reach_the_first_token_undiscounted_by_gae() -> None:

@@ -106,7 +106,7 @@ def watched(algorithm: Algorithm, seen: list[LossInputs]) -> Algorithm:
 
 
 @pytest.mark.parametrize("family", ["llama", "t5"])
-@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "supervised"])
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if algorithm_of(name).online])
 def test_on_the_first_pass_the_ratio_is_one(
     models: dict[str, Path], seq2seq: dict[str, Path], name: str, family: str
 ) -> None:

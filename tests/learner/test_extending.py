@@ -50,10 +50,10 @@ def learner_of(path: Path, made: Algorithm, **model: str) -> Learner:
 
 def test_the_page_has_what_is_run_here() -> None:
     assert set(MODULES) == {
-        *("my_task", "my_reward", "my_metric"),
+        *("my_task", "my_reward", "my_metric", "my_measure"),
         *("my_gspo", "my_reinforce", "my_policy", "my_critic"),
     }
-    assert len(COMMANDS) == 7
+    assert len(COMMANDS) == 8
 
 
 @pytest.mark.parametrize("command", COMMANDS)

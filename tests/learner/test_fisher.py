@@ -19,7 +19,7 @@ from learner.updates.parameter_vector import ParameterVector
 from tests.learner import seq2seq as encoder_decoders
 from tests.learner import tiny
 from tests.learner.contexts import UNCUT, make_context
-from tests.learner.tiny import CONFIGS, VOCAB, make_pair, random_rollouts
+from tests.learner.tiny import CONFIGS, VOCAB, make_pair, random_rollouts, whole
 
 CUT = Sampling(max_tokens=20, temperature=0.7, top_k=9, min_tokens=3)
 
@@ -107,8 +107,7 @@ def test_it_is_the_second_derivative_of_the_kl(
     product_P = product_of(context)(vector_P)
     with sdpa_kernel(SDPBackend.MATH):
         logits_NV = torch.cat([plain_logits(pair.lm, one) for one in rollouts])
-    everything = MicroBatch(torch.arange(len(rollouts)), context.batch.tokens_BL, context.batch.loss_mask_BL)
-    restriction = context.scored.restriction(everything, context.batch.mask_BT)
+    restriction = context.scored.restriction(whole(context.batch))
     expected_P = by_two_backward_passes(pair, restriction(logits_NV), vector_P)
     assert error(product_P, expected_P) < 1e-4
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from contracts.errors import InputError
-from learner.actor_critic import ActorCritic, load_actor_critic, load_reference
-from learner.batching import MicroBatch, collate
+from learner.actor_critic import ActorCritic, frozen_copy, load_actor_critic
+from learner.batching import collate
 from learner.policy import check_head
 from learner.settings import ModelSettings
 from tests.learner.tiny import (
@@ -63,7 +64,7 @@ def test_log_probabilities_and_entropies_in_a_padded_batch_are_those_of_each_row
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_the_reference_is_the_model_of_the_files_and_frozen(models: dict[str, Path], name: str) -> None:
-    reference = load_reference(ModelSettings(path=str(models[name])), 2**26, torch.device("cpu"))
+    reference = frozen_copy(make_pair(models[name]).policy)
     assert not any(parameter.requires_grad for parameter in reference.parameters())
     lm = plain(models[name])
     with torch.no_grad():
@@ -79,7 +80,7 @@ def test_logits_are_made_for_the_models_own_tokens_only(models: dict[str, Path],
         lambda _head, inputs, _logits: rows.append(inputs[0].numel() // inputs[0].shape[-1])
     )
     policy(whole(BATCH))
-    assert sum(rows) == BATCH.num_tokens < BATCH.tokens_BL.numel()
+    assert sum(rows) == BATCH.num_tokens < BATCH.tokens_SL.numel()
 
 
 def test_values_begin_at_zero_and_can_be_left_out(models: dict[str, Path]) -> None:
@@ -174,11 +175,11 @@ def test_chunks_of_logits_change_no_gradient_of_the_model(models: dict[str, Path
 
 
 def test_what_stands_in_the_padding_is_seen_by_nobody(models: dict[str, Path]) -> None:
-    tokens = BATCH.tokens_BL.clone()
-    for row, length in enumerate(BATCH.lengths_B.tolist()):
+    tokens = BATCH.tokens_SL.clone()
+    for row, length in enumerate(BATCH.lengths_S.tolist()):
         tokens[row, length:] = 5
-    assert not torch.equal(tokens, BATCH.tokens_BL)
-    rubbish = MicroBatch(torch.arange(len(ROLLOUTS)), tokens, BATCH.loss_mask_BL)
+    assert not torch.equal(tokens, BATCH.tokens_SL)
+    rubbish = replace(whole(BATCH), tokens_SL=tokens)
     for name in ("gpt2", "llama"):
         policy = make_pair(models[name])
         assert torch.equal(policy(rubbish).logprobs_N, policy(whole(BATCH)).logprobs_N)

@@ -83,7 +83,9 @@ def credit_inputs(kl_coefficient: float = 0.2) -> CreditInputs:
         kl_BT=torch.tensor([[0.5, -0.5], [1.0, 0.0]]),
         values_BT=torch.tensor([[0.4, 0.6], [0.8, 0.0]]),
         mask_BT=torch.tensor([[True, True], [True, False]]),
+        positions_BT=torch.tensor([[0, 1], [0, 0]]),
         groups_B=torch.tensor([0, 1]),
+        bootstrap_B=torch.zeros(2),
         kl_coefficient=kl_coefficient,
     )
 
@@ -117,7 +119,14 @@ def test_advantages_of_a_minibatch_are_whitened_unless_asked_otherwise() -> None
 def test_equal_rewards_for_single_tokens_give_exactly_no_credit(reward: float, value: float) -> None:
     column = torch.ones(100, 1)
     inputs = CreditInputs(
-        column * reward, column * 0, column * value, column.bool(), torch.zeros(len(column)), 0.1
+        rewards_BT=column * reward,
+        kl_BT=column * 0,
+        values_BT=column * value,
+        mask_BT=column.bool(),
+        positions_BT=column.long() * 0,
+        groups_B=torch.zeros(len(column)),
+        bootstrap_B=torch.zeros(len(column)),
+        kl_coefficient=0.1,
     )
     for algorithm in (PPO(), PPO(normalize_rewards=True)):
         advantages = algorithm.credit(inputs).advantages_BT[column.bool()]

@@ -4,15 +4,17 @@ Real engines generate with the weights that a real learner publishes, mask model
 updates; the learner's log-probability of every token is the one that the worker drew it with.
 """
 
+import random
 from collections.abc import Callable
-from itertools import count
+from dataclasses import replace
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from contracts.components import find
-from contracts.rollout import MaskRule, Rollout, Sampling
+from contracts.rollout import MaskRule, Rollout, Sampling, Turn
 from learner.algorithms.base import Algorithm
 from learner.algorithms.grpo import GRPO
 from learner.algorithms.nlpo import NLPO
@@ -44,6 +46,8 @@ PAIRS = [
     pytest.param("vllm", "llama", marks=vllm),
     pytest.param("vllm", "gpt2", marks=vllm),
 ]
+CAUSAL = [("transformers", "llama"), ("transformers", "gpt2")]
+T5 = ("transformers", "t5", True)
 runs = count(1)
 
 
@@ -129,6 +133,74 @@ def test_the_ratio_is_one_on_the_first_pass(
             assert metrics["mask/forced_tokens"] == 0
             assert metrics["mask/share_of_tokens"] > 0.05
     assert ages == ([0, 1, 0] if masked else [])
+
+
+NUM_GAMES, NUM_TURNS = 12, 3
+
+
+def play(engine: Engine, *, fresh: bool, **sampling: Any) -> list[Rollout]:
+    """Games of up to three turns, answered by the engine; between them the world says one to four words.
+
+    Fresh: each context forgets all but the game's first words and the last answer; else it grows.
+    """
+    draw = random.Random(7)
+
+    def says() -> tuple[int, ...]:
+        return tuple(draw.choices(range(3, 23), k=draw.randint(1, 4)))
+
+    begun = [says() for _ in range(NUM_GAMES)]
+    turns: list[list[Turn]] = [[] for _ in range(NUM_GAMES)]
+    pending = list(begun)
+    for number in range(NUM_TURNS):
+        asked = {game * NUM_TURNS + number: game for game in range(NUM_GAMES) if draw.random() > 0.2 * number}
+        requests = [
+            Request(id=id, tokens=pending[game], sampling=Sampling(**sampling), seed=id)
+            for id, game in asked.items()
+        ]
+        for id, found in finish(engine, requests).items():
+            game = asked[id]
+            seen = pending[game] if fresh else pending[game][sum(map(_length, turns[game])) :]
+            versions = (engine.weight_version,) * len(found.tokens)
+            reward = 0.1 * (sum(found.tokens) % 11)
+            turns[game].append(Turn(seen, found.tokens, "", found.logprobs, versions, reward, fresh))
+            before = (*begun[game], *found.tokens) if fresh else (*pending[game], *found.tokens)
+            pending[game] = (*before, *says())
+    return [
+        replace(rollout(game, (1,), (1,)), turns=tuple(played), pending=pending[game] if game % 2 else ())
+        for game, played in enumerate(turns)
+    ]
+
+
+def _length(turn: Turn) -> int:
+    return len(turn.observation) + len(turn.tokens)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize(
+    ("kind", "model", "fresh"), [(*pair, fresh) for pair, fresh in product(CAUSAL, (False, True))] + [T5]
+)
+def test_the_ratio_is_one_in_games_of_several_turns(
+    folders: Callable[[Name], Path],
+    engines: Callable[..., Engine],
+    kind: str,
+    model: Name,
+    fresh: bool,
+    sampling: str,
+) -> None:
+    chosen: dict[str, Any] = {"max_tokens": 6, **SAMPLINGS[sampling]}
+    learner = make_learner(folders(model), ALGORITHMS["ppo"], sampling=Sampling(**chosen), token_budget=60)
+    learner.version = learner.mask_version = 100 * next(runs)
+    engine = engines(kind, model, None)
+    for _ in range(2):
+        push(learner, engine)
+        games = play(engine, fresh=fresh, **chosen)
+        assert sum(len(game.turns) for game in games) > NUM_GAMES
+        assert (len(games[0].segments) == len(games[0].turns)) is (fresh or len(games[0].turns) == 1)
+        metrics = learner.update(games)
+        assert metrics["mismatch/max"] < 1e-5  # |log μ - log π_old|, of every token
+        assert metrics["ratio/mean"] == pytest.approx(1, abs=1e-5)
+        assert metrics["approx_kl"] == pytest.approx(0, abs=1e-8)
+        assert metrics["gradient_norm/policy"] > 0.01  # the next round has other weights
 
 
 def test_scoring_another_distribution_would_be_noticed(

@@ -1,6 +1,7 @@
 """Encoder-decoders as policies: T5, T5 1.1, mT5 and BART give what a plain forward of each row gives."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from learner.algorithms.base import Algorithm, OptimizerSettings
 from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
 from learner.algorithms.supervised import Supervised
-from learner.batching import MicroBatch, collate
+from learner.batching import collate
 from learner.policy import Seq2SeqPolicy, check_head, split_turns
 from tests.learner.seq2seq import NAMES, Name, load, plain_logits, plain_logprobs, plain_states, single_turns
 from tests.learner.tiny import (
@@ -108,10 +109,10 @@ def test_a_value_is_the_head_on_the_decoders_state_before_the_token(
 @everywhere
 @torch.no_grad()
 def test_what_stands_in_the_padding_is_seen_by_nobody(seq2seq: dict[Name, Path], name: Name) -> None:
-    tokens = BATCH.tokens_BL.clone()
-    for row, length in enumerate(BATCH.lengths_B.tolist()):
+    tokens = BATCH.tokens_SL.clone()
+    for row, length in enumerate(BATCH.lengths_S.tolist()):
         tokens[row, length:] = 5
-    rubbish = MicroBatch(torch.arange(len(ROLLOUTS)), tokens, BATCH.loss_mask_BL)
+    rubbish = replace(whole(BATCH), tokens_SL=tokens)
     pair = make_pair(seq2seq[name])
     assert torch.equal(pair(rubbish).logprobs_N, pair(whole(BATCH)).logprobs_N)
 
@@ -123,8 +124,9 @@ def test_micro_batches_and_the_order_of_rows_change_nothing(seq2seq: dict[Name, 
     expected = dict(enumerate(pair(whole(BATCH)).logprobs_N.split(BATCH.mask_BT.sum(-1).tolist())))
     for budget in (1, 40):
         for micro in parts(BATCH, budget):
-            found = pair(micro).logprobs_N.split(BATCH.mask_BT[micro.rows_B].sum(-1).tolist())
-            for row, logprobs in zip(micro.rows_B.tolist(), found, strict=True):
+            rows, counts = micro.rows_N.unique_consecutive(return_counts=True)
+            found = pair(micro).logprobs_N.split(counts.tolist())
+            for row, logprobs in zip(rows.tolist(), found, strict=True):
                 torch.testing.assert_close(logprobs, expected[row], atol=1e-5, rtol=1e-5)
 
 

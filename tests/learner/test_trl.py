@@ -117,7 +117,9 @@ def compare(path: Path, trainer: Any, algorithm: CriticFree) -> None:
             kl_BT=k1(scored.logprobs_BT, scored.ref_logprobs_BT) * in_reward,
             values_BT=scored.values_BT,
             mask_BT=laid_out.mask_BT,
+            positions_BT=laid_out.positions_BT,
             groups_B=laid_out.groups_B,
+            bootstrap_B=torch.zeros(laid_out.num_rollouts),
             kl_coefficient=algorithm.kl.coefficient,
         )
     )

@@ -1,6 +1,7 @@
 """Language models of a few thousand weights, rollouts for them, and learners on them."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -126,6 +127,35 @@ def random_rollouts(num: int, seed: int = 0) -> list[Rollout]:
     return made
 
 
+def played(*turns: tuple[Sequence[int], Sequence[int], float | None, bool], lease_id: int = 0) -> Rollout:
+    """Turns of (observation, answer, reward, whether it begins afresh)."""
+    made = [
+        replace(rollout(lease_id, seen, said).turns[0], reward=reward, fresh=fresh)
+        for seen, said, reward, fresh in turns
+    ]
+    return replace(rollout(lease_id, (1,), (1,)), turns=tuple(made))
+
+
+def games(num: int, seed: int = 0, *, always_fresh: bool = False) -> list[Rollout]:
+    """One to four turns, growing and fresh ones mixed, of 1 … 7 tokens seen and 1 … 5 said; every third is
+    cut off.
+    """
+    rng = np.random.default_rng([seed, 1])
+
+    def draw(longest: int) -> list[int]:
+        return rng.integers(0, VOCAB, rng.integers(1, longest + 1)).tolist()
+
+    made = []
+    for i in range(num):
+        turns = [
+            (draw(7), draw(5), float(rng.normal()), always_fresh or k == 0 or bool(rng.integers(2)))
+            for k in range(rng.integers(1, 5))
+        ]
+        one = played(*turns, lease_id=i)
+        made.append(replace(one, pending=tuple(draw(9))) if i % 3 == 0 else one)
+    return made
+
+
 def make_pair(path: Path, logits_budget: int = 2**26, **model: Any) -> ActorCritic:
     return load_actor_critic(ModelSettings(path=str(path), **model), logits_budget, torch.device("cpu"))
 
@@ -158,8 +188,8 @@ def make_learner(
 
 
 def whole(batch: Batch) -> MicroBatch:
-    """All rows of a batch as one micro-batch, in their own order."""
-    return MicroBatch(torch.arange(batch.num_rollouts), batch.tokens_BL, batch.loss_mask_BL)
+    """All sequences of a batch as one micro-batch, in their own order."""
+    return batch.part(range(batch.num_sequences))
 
 
 def parts(batch: Batch, token_budget: int) -> Iterator[MicroBatch]:

@@ -2,18 +2,19 @@
 
 import io
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 
 import pytest
 from rich.console import Console as Terminal
 
 from contracts.errors import DeadlineExceeded, RewardError
-from contracts.rollout import Lease, Sampling
+from contracts.rollout import FinishReason, Lease, Rollout, Sampling, Turn
 from contracts.scores import Sample, Score
 from services.collecting import Collected, Collector, FailureBudget
 from services.console import Console
 from services.interrupts import Interrupted
+from services.judging import Judging
 from tests.fakes import FakeRewards, FakeWorkers, prompts
 
 
@@ -65,8 +66,8 @@ def test_over_the_limit_the_run_stops_and_shows_the_sample() -> None:
         collected(FakeRewards(fails=lambda text: text in ("text 1", "text 2")), failures=1)
 
     assert str(stop.value) == (
-        "2 samples could not be scored, more than reward_servers.max_failures=1. "
-        "The last one, prompt p/0: no number to my liking\nprompt: 'a'\ntext: 'text 1'"
+        "2 rollouts were lost, more than reward_servers.max_failures=1. "
+        "The last one, prompt p/0, was not scored: no number to my liking\nprompt: 'a'\ntext: 'text 1'"
     )
 
 
@@ -114,3 +115,90 @@ def test_a_stop_is_noticed_while_texts_are_written() -> None:
 
     with pytest.raises(Interrupted):
         collected(FakeRewards(), check_stop=stop)
+
+
+# Environments
+
+
+GAME = Judging(at="never", environment="game", rewards_itself=True)
+
+
+def game(lease: Lease) -> Rollout:
+    """Two turns, rewarded with 1 and 2; of every third lease it fails."""
+    if lease.id % 3 == 2:
+        return Rollout(lease.id, lease.group, lease.prompt, (), FinishReason.FAILED, error="its process died")
+    turns = tuple(Turn((5,), (7, 1), "go", (-0.5, -1.0), (0, 0), reward) for reward in (1.0, 2.0))
+    return Rollout(lease.id, lease.group, lease.prompt, turns, FinishReason.STOP)
+
+
+class Games(FakeWorkers):
+    """All at once; an environment is replaced twice meanwhile."""
+
+    environment_restarts = 3
+
+    def generate(self, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
+        yield [game(lease) for lease in leases]
+        self.environment_restarts += 2
+
+
+class Unasked(FakeRewards):
+    def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]:
+        raise AssertionError("nobody judges here")
+
+
+def played(judging: Judging, rewards: FakeRewards, failures: int = 10) -> tuple[Collected, str, int]:
+    screen = io.StringIO()
+    console, budget = Console(Terminal(file=screen, width=200)), FailureBudget(failures)
+    collect = Collector(Games([]), rewards, budget, console, lambda: None, 1.0, judging)
+    return collect(leases(6)), screen.getvalue(), budget.count
+
+
+def test_failed_episodes_are_counted_and_named_but_never_scored_or_trained_on() -> None:
+    found, screen, spent = played(GAME, Unasked())
+
+    assert [rollout.lease_id for rollout in found.rollouts] == [0, 1, 3, 4]
+    assert (found.num_failed, found.num_environment_failed, spent) == (0, 2, 2)
+    assert screen.count("warning: prompt p/0 failed in environment=game: its process died") == 2
+    assert found.num_environment_restarts == 2
+    assert [rollout.reward_parts for rollout in found.rollouts] == [{"environment": 3.0}] * 4
+
+
+def test_too_many_failed_episodes_end_the_run() -> None:
+    with pytest.raises(RewardError) as stop:
+        played(GAME, Unasked(), failures=1)
+
+    assert str(stop.value).startswith(
+        "2 rollouts were lost, more than reward_servers.max_failures=1. "
+        "The last one, prompt p/0, failed in environment=game: its process died"
+    )
+
+
+def test_each_rollout_gets_back_the_scores_of_its_own_turns() -> None:
+    """A sample is worth its place in the call: of four rollouts with two turns each, 0 to 7."""
+
+    class Counting(FakeRewards):
+        def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]:
+            future: Future[list[Score]] = Future()
+            future.set_result([Score(float(n), {"place": float(n)}) for n in range(len(samples))])
+            return future
+
+    found, _, _ = played(Judging(at="turn", environment="game", rewards_itself=True), Counting())
+
+    rewards = {rollout.lease_id: [turn.reward for turn in rollout.turns] for rollout in found.rollouts}
+    assert rewards == {0: [1 + 0, 2 + 1], 1: [1 + 2, 2 + 3], 3: [1 + 4, 2 + 5], 4: [1 + 6, 2 + 7]}
+    assert found.rollouts[1].reward_parts == {"environment": 3.0, "place": 5.0}
+
+
+def test_one_unscored_turn_leaves_the_whole_rollout_out() -> None:
+    class SecondFails(FakeRewards):
+        def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]:
+            future: Future[list[Score]] = Future()
+            scores = [Score(1.0) for _ in samples]
+            scores[1] = Score(None, error="no")
+            future.set_result(scores)
+            return future
+
+    found, _, _ = played(Judging(at="turn", environment="game"), SecondFails())
+
+    assert [rollout.lease_id for rollout in found.rollouts] == [1, 3, 4]
+    assert (found.num_failed, found.num_environment_failed) == (1, 2)

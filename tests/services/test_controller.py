@@ -12,10 +12,11 @@ from rich.console import Console as Terminal
 from contracts.errors import RewardError, RunError
 from contracts.rollout import Lease, Sampling
 from contracts.settings import build
-from services.collecting import Collected, with_score
+from services.collecting import Collected
 from services.console import Console
 from services.controller import Clients, Controller, rollout_info, training_info
 from services.interrupts import Interrupted, StopRequest
+from services.judging import with_score
 from services.leasing import EVALUATION, LeaseSource, PromptTokens, evaluation_leases
 from services.run_folder import RunFolder
 from services.settings import RunSettings
@@ -223,7 +224,7 @@ def test_failed_samples_are_left_out_counted_and_remembered_by_a_resume(tmp_path
     assert [row["rollouts/trained"] for row in first.folder.rollout_info()] == [1, 2]
 
     second = Loop(tmp_path, fails=odd, iterations=3, reward_servers={"max_failures": 1})
-    with pytest.raises(RewardError, match=r"2 samples could not be scored.*max_failures=1"):
+    with pytest.raises(RewardError, match=r"2 rollouts were lost.*max_failures=1"):
         second.run()
 
 

@@ -13,10 +13,10 @@ from contracts.errors import InputError
 from contracts.rollout import Rollout
 from contracts.settings import build
 from reward_servers.local import LocalRewardClient
-from services.collecting import as_sample
 from services.evaluate import output_file, print_table, settings_for
 from services.generate import write
 from services.held_out import held_out_leases
+from services.judging import as_sample
 from services.run_folder import RunFolder
 from services.run_model import find_model
 from services.settings import RunSettings
@@ -138,6 +138,20 @@ def test_a_plain_model_s_result_is_printed_and_written_only_where_asked(
     assert [cells for line in printed if "│" in line for cells in [line.replace("│", " ").split()]] == [
         ["reward/mean", "0.75", "0.0125"],
         ["length/mean_words", "4"],
+    ]
+
+
+def test_other_players_stand_beside_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+    metrics = {"reward/mean": 0.75, "reward/standard_error": 0.0125, "length/mean_words": 4.0}
+    metrics |= {"baseline/random/reward/mean": 0.1, "baseline/expert/reward/mean": 1.0}
+    metrics |= {"baseline/random/length/mean_words": 2.0}
+    whole = {"model": "gpt2", "split": "test", "num_texts": 9, "num_unscored": 0, "metrics": metrics}
+    print_table(whole, None)
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split("┃")[4:6] for line in printed if "metric" in line] == [[" random ", " expert "]]
+    assert [cells for line in printed if "│" in line for cells in [line.replace("│", " ").split()]] == [
+        ["reward/mean", "0.75", "0.0125", "0.1", "1"],
+        ["length/mean_words", "4", "2"],
     ]
 
 

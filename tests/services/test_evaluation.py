@@ -8,9 +8,10 @@ from rich.console import Console as Terminal
 
 from contracts.rollout import Prompt, Sampling
 from contracts.scores import Score
-from services.collecting import Collector, FailureBudget, with_score
+from services.collecting import Collector, FailureBudget
 from services.console import Console
 from services.evaluation import Evaluation, evaluate, prediction_row, reward_statistics
+from services.judging import with_score
 from services.leasing import EVALUATION, PromptTokens, evaluation_leases
 from tests.fakes import FakeRewards, FakeWorkers, WordTokens, prompts, rollout_of
 

@@ -25,6 +25,7 @@ from services.model_files import read_model
 from services.preflight import check
 from services.settings import RunSettings
 from services.tasks.base import Split
+from tests.services.countdown import COUNTDOWN, Countdown
 
 CONFIG = {
     "model_type": "gpt2",
@@ -280,7 +281,10 @@ def test_a_users_algorithm_without_the_fields_of_one(model: Path) -> None:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_built_in_algorithm_has_the_fields_of_one(model: Path, name: str) -> None:
     references = {**words(3), "name": f"{__name__}:WithReferences"}
-    check(settings(model, algorithm=name, task=references))
+    needs_target = name == "return_conditioned"
+    check(
+        settings(model, algorithm=name, task=references, **playing(target_return=3.0) if needs_target else {})
+    )
 
 
 def test_bad_data_is_refused_without_importing_datasets(model: Path, tmp_path: Path) -> None:
@@ -304,6 +308,22 @@ def test_what_a_run_needs_by_hand(model: Path) -> None:
     assert workers - 2 * memory.WORKER_PROCESS == pytest.approx(2 * (4e6 + 10 * 2**20))
     separate = needed_bytes(settings(model, model={"path": "m", "value_trunk": "separate"}), 10**6)
     assert next(iter(separate.values())) - learner == pytest.approx(16e6)
+
+
+def test_a_frozen_trunk_is_counted_once_and_without_gradients(model: Path) -> None:
+    # a quarter of a million parameters train, 16 bytes each and 4 in the reference; the rest take 4 once
+    needed = needed_bytes(settings(model), 10**6, trained_share=0.25)
+    learner, reference, _ = needed.values()
+    assert learner - memory.LEARNER_PROCESS == pytest.approx(0.25 * 16e6 + 0.75 * 4e6)
+    assert reference == pytest.approx(1e6)
+
+
+@pytest.mark.parametrize("key", ["n_layer", "num_hidden_layers", "num_layers"])
+def test_trained_layers_are_fewer_than_the_model_has(model: Path, key: str) -> None:
+    change(model, **{key: 4})
+    check(settings(model, model={"path": str(model), "trainable_layers": 0.33}))
+    with pytest.raises(InputError, match=r"^model\.trainable_layers=4: the model has 4 layers"):
+        check(settings(model, model={"path": str(model), "trainable_layers": 4}))
 
 
 def test_too_little_memory_says_how_much_is_needed_and_there(
@@ -450,3 +470,70 @@ def test_empty_references_teach_nothing(model: Path) -> None:
     task = {**words(3, 3, kind=Labelled), "lacks": "references"}
     message = refusal(model, algorithm="supervised", task=task, reward="length")
     assert "algorithm=supervised learns to write references, and prompt words/train/1 has only" in message
+
+
+# Environments
+
+
+class Maze(Countdown):
+    """A game that lies in a file."""
+
+    needs_meta: ClassVar[tuple[str, ...]] = ("game",)
+
+
+def playing(**options: Any) -> dict[str, Any]:
+    return {"environment": {"name": COUNTDOWN, "reply_end": "!", **options}}
+
+
+def test_an_answer_needs_an_end(model: Path) -> None:
+    message = refusal(model, environment=COUNTDOWN)
+    assert "has an end token, so every answer would go on for rollout.max_tokens=8 tokens" in message
+    check(settings(model, **playing()))
+    stop = {"max_tokens": 8, "kv_cache_gib": 0.01, "stop": ["!"]}
+    check(settings(model, environment=COUNTDOWN, rollout=stop))
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("generation_config.json", {"eos_token_id": 1}),
+        ("tokenizer_config.json", {"eos_token": "<eos>"}),
+        ("special_tokens_map.json", {"eos_token": {"content": "<eos>"}}),
+        ("config.json", {**CONFIG, "eos_token_id": 1}),
+    ],
+)
+def test_an_end_token_is_enough_wherever_it_is_named(model: Path, file: str, content: Any) -> None:
+    (model / file).write_text(json.dumps(content))
+    check(settings(model, environment=COUNTDOWN))
+
+
+def test_a_chat_template_has_to_be_there(model: Path) -> None:
+    assert "has no chat template" in refusal(model, **playing(template="chat"))
+    (model / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
+    check(settings(model, **playing(template="chat")))
+    (model / "tokenizer_config.json").unlink()
+    (model / "chat_template.jinja").write_text("{{ messages }}")
+    check(settings(model, **playing(template="chat")))
+
+
+def test_an_encoder_decoder_begins_each_turn_afresh(model: Path) -> None:
+    change(model, **BART)
+    assert "expected environment.memory=N" in refusal(model, **playing())
+    check(settings(model, **playing(memory=0)))
+
+
+def test_a_task_that_does_not_belong_to_the_environment(model: Path) -> None:
+    maze = {"environment": {"name": f"{__name__}:Maze", "reply_end": "!"}}
+    message = refusal(model, task=words(3), **maze)
+    assert "needs prompts with meta data game, and task=" in message and "(prompt words/train/0)" in message
+
+
+def test_an_environments_first_words_may_be_longer_than_the_window(model: Path) -> None:
+    check(settings(model, task=words(30), **playing()))
+
+
+def test_experts_need_no_references(model: Path) -> None:
+    check(settings(model, task=words(3), algorithm="supervised", **playing()))
+    assert "algorithm=supervised learns to write references" in refusal(
+        model, task=words(3), algorithm="supervised"
+    )

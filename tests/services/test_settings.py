@@ -11,8 +11,10 @@ from contracts.errors import InputError
 from contracts.rollout import Prompt, Sampling
 from contracts.settings import build
 from learner.algorithms.ppo import PPO
+from services.judging import Judging
 from services.settings import RunSettings
 from services.tasks.base import Split
+from tests.services.countdown import COUNTDOWN, Countdown
 
 
 class Echo:
@@ -65,6 +67,8 @@ def test_a_task_without_a_reward_of_its_own_asks_for_one() -> None:
         {"reward": [{"name": "rouge", "weight": 0.5, "rouge_type": "rouge1"}, "length"], "metrics": []},
         {"reward_servers": {"default": {"timeout_s": 5.0}, "length": {"replicas": 2}}},
         {"task": ECHO, "reward": "length"},
+        {"environment": {"name": COUNTDOWN, "start": 5, "memory": 2}, "reward": []},
+        {"environment": COUNTDOWN, "reward": "length"},
     ],
 )
 def test_written_down_and_read_back_they_are_the_same(given: dict[str, Any]) -> None:
@@ -159,6 +163,90 @@ def test_only_nlpo_samples_within_a_mask_and_only_in_training() -> None:
     ],
 )
 def test_combinations_that_make_no_sense_are_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        settings(**given)
+    assert said in str(caught.value)
+
+
+# Environments
+
+
+def test_an_environment_is_a_component_and_one_turn_is_the_default() -> None:
+    plain = settings()
+    assert (plain.environment_name, plain.plays, plain.judging) == ("single_turn", False, Judging())
+    assert plain.resolved()["environment"]["name"] == "single_turn"
+    run = settings(environment={"name": COUNTDOWN, "max_turns": 30, "memory": 2})
+    assert run.environment == Countdown(max_turns=30, memory=2)
+    assert (run.environment_name, run.plays) == (COUNTDOWN, True)
+    assert run.run_name == "increasing_numbers-ppo-seed0"
+
+
+def test_an_environment_that_rewards_by_itself_needs_no_other_reward() -> None:
+    assert settings(task=ECHO, environment=COUNTDOWN).reward == ()
+    assert settings(environment=COUNTDOWN, reward=[]).reward == ()
+    alone = settings(task=ECHO, environment=COUNTDOWN).judging
+    assert alone == Judging(at="never", environment=COUNTDOWN, rewards_itself=True)
+    both = settings(reward="length", environment={"name": COUNTDOWN, "reward_at": "turn"})
+    assert both.judging == Judging(at="turn", environment=COUNTDOWN, rewards_itself=True)
+    with pytest.raises(InputError, match="reward: this task has none of its own"):
+        settings(task=ECHO, reward=[])
+
+
+def test_examples_by_chance_are_for_training_and_only_the_model_plays() -> None:
+    run = settings(environment={"name": COUNTDOWN, "example_rate": 0.25})
+    assert (run.sampling().example_rate, run.sampling(evaluating=True).example_rate) == (0.25, 0.0)
+    for each in (run, settings(algorithm="supervised", environment=COUNTDOWN)):
+        assert {each.sampling().player, each.sampling(evaluating=True).player} == {"model"}
+
+
+def test_imitation_in_an_environment_learns_from_experts() -> None:
+    assert settings(algorithm="supervised", environment=COUNTDOWN).plays_experts
+    assert not settings(algorithm="supervised").plays_experts
+    assert not settings(environment=COUNTDOWN).plays_experts
+
+
+class Dumb(Countdown):
+    """An environment that knows neither valid actions nor an expert."""
+
+    has_baselines: ClassVar[bool] = False
+
+
+DUMB = f"{__name__}:Dumb"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"environment": "textwordl"}, "no such environment; did you mean 'textworld'?"),
+        ({"environment": {"name": COUNTDOWN, "memry": 2}}, "environment.memry: there is no such option"),
+        ({"environment": {"name": "json:JSONDecoder"}}, "JSONDecoder is no environment: it lacks make()"),
+        ({"environment": {"name": COUNTDOWN, "memory": -1}}, "environment.memory: got -1"),
+        (
+            {"environment": COUNTDOWN, "evaluation": {"num_beams": 4, "temperature": 0.0}},
+            "got evaluation.num_beams=4; expected 1",
+        ),
+        ({"environment": {"name": DUMB, "example_rate": 0.5}}, "does not say which answers are valid"),
+        ({"environment": DUMB, "algorithm": "supervised"}, "this environment knows no expert"),
+        (
+            {"environment": COUNTDOWN, "algorithm": {"name": "supervised", "loss_on": "text"}},
+            "expected algorithm.loss_on=response",
+        ),
+        (
+            {"environment": {"name": COUNTDOWN, "target_return": 3.0}},
+            "expected algorithm=return_conditioned with it, got algorithm=ppo",
+        ),
+        ({"algorithm": "return_conditioned"}, "expected environment.target_return=NUMBER"),
+        (
+            {"environment": COUNTDOWN, "algorithm": "return_conditioned"},
+            "expected environment.target_return=NUMBER",
+        ),
+        (
+            {"environment": COUNTDOWN, "reward": {"name": "length", "label": "environment"}},
+            "label 'environment' is its own reward's",
+        ),
+    ],
+)
+def test_an_environment_that_does_not_fit_is_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError) as caught:
         settings(**given)
     assert said in str(caught.value)

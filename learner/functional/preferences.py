@@ -1,0 +1,125 @@
+"""Losses that learn from responses which were ranked: DPO, IPO and PRO.
+
+Shapes: _B prompts, _K responses of a prompt, the best first; of a pair (chosen, rejected). Log-probabilities
+are a response's: sums over its tokens, or means where it is said. Losses are one a prompt; who sums them
+divides by the number of prompts of the whole minibatch, so that splitting it changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import functional
+
+from contracts.errors import LearnerError
+from learner.functional.aggregation import sum_by_response
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def by_prompt(logprobs_N: Tensor, rows_N: Tensor, num_responses: int, *, mean: bool = False) -> Tensor:
+    """Sums, or means, over the tokens of each response, (B, K); the K of a prompt are neighbouring rows.
+
+    >>> by_prompt(torch.tensor([-1.0, -2.0, -4.0]), torch.tensor([0, 0, 1]), 2).tolist()
+    [[-3.0, -4.0]]
+    """
+    sums_R = sum_by_response(logprobs_N, rows_N)
+    if mean:
+        sums_R = sums_R / rows_N.bincount().clamp(min=1)
+    return sums_R.reshape(-1, num_responses)
+
+
+def dpo(
+    logprobs_B2: Tensor,
+    ref_logprobs_B2: Tensor | None,
+    *,
+    beta: float = 0.1,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """-(1 - ε) log σ(z) - ε log σ(-z), z = β ((log π/π_ref)(chosen) - (log π/π_ref)(rejected)).
+
+    Rafailov et al. 2023 (arXiv 2305.18290), eq. 7; smoothing, for preferences that are wrong with
+    probability ε: Mitchell 2023, "A note on DPO with noisy preferences".
+
+    Args:
+        ref_logprobs_B2: None: reference-free, as if the reference gave both the same.
+    """
+    margins_B = beta * _margins(logprobs_B2, ref_logprobs_B2)
+    right_B, wrong_B = functional.softplus(-margins_B), functional.softplus(margins_B)
+    return right_B if not label_smoothing else (1 - label_smoothing) * right_B + label_smoothing * wrong_B
+
+
+def ipo(mean_logprobs_B2: Tensor, mean_ref_logprobs_B2: Tensor | None, *, beta: float = 0.1) -> Tensor:
+    """(h - 1 / (2β))², h the difference of log π/π_ref of chosen and rejected: a margin that is enough.
+
+    Azar et al. 2024 (arXiv 2310.12036), eq. 17, where β is τ. With means over tokens, as its authors and trl
+    have it, and β is a margin a token; sums give the paper's letter.
+    """
+    return (_margins(mean_logprobs_B2, mean_ref_logprobs_B2) - 1 / (2 * beta)).square()
+
+
+def implicit_rewards(logprobs_BK: Tensor, ref_logprobs_BK: Tensor | None, *, beta: float = 0.1) -> Tensor:
+    """β log π/π_ref: the reward that the policy is the best one for; accuracy and margin are told by it."""
+    return beta * _log_ratios(logprobs_BK, ref_logprobs_BK).detach()
+
+
+def pro(
+    logprobs_BK: Tensor,
+    lengths_BK: Tensor,
+    rewards_BK: Tensor,
+    *,
+    sft_weight: float = 0.05,
+    eps: float = 0.0,
+) -> Tensor:
+    """Preference ranking optimisation and supervised learning of the best response.
+
+        Σ_{k < K} -log softmax_{j ≥ k}(s_j τ_j)[k]  +  sft_weight (K - 1)² · -log π(y_1)
+
+    with s the mean log-probability of a token, τ_j = r_k - r_j for j > k, and τ_k the largest of them. Of a
+    pair: -log σ((r_1 - r_2)(s_1 - s_2)). Song et al. 2024 (arXiv 2306.17492).
+
+    Args:
+        logprobs_BK: sums; the supervised part is not divided by the length.
+        rewards_BK: of the best first, see `require_ranked`.
+        eps: added within the logarithm. 1e-10 is the source's; it matters where all s τ are below -20.
+    """
+    means_BK = logprobs_BK / lengths_BK
+    num_responses = logprobs_BK.shape[1]
+    losses_B = -sft_weight * (num_responses - 1) ** 2 * logprobs_BK[:, 0]
+    for k in range(num_responses - 1):
+        gaps_BJ = rewards_BK[:, k : k + 1] - rewards_BK[:, k + 1 :]
+        temperatures_BJ = torch.cat([gaps_BJ.amax(-1, keepdim=True), gaps_BJ], dim=-1)
+        logits_BJ = means_BK[:, k:] * temperatures_BJ
+        norms_B = logits_BJ.logsumexp(-1)
+        if eps:
+            norms_B = norms_B.logaddexp(norms_B.new_tensor(eps).log())
+        losses_B = losses_B + norms_B - logits_BJ[:, 0]
+    return losses_B
+
+
+def require_ranked(rewards_BK: Tensor) -> None:
+    """The rewards of each prompt are finite and fall from response to response.
+
+    Raises:
+        LearnerError: how many prompts have others, and the first of them.
+    """
+    falls_B = rewards_BK.isfinite().all(-1) & (rewards_BK.diff(dim=-1) < 0).all(-1)
+    if not bool(falls_B.all()):
+        first = int((~falls_B).nonzero()[0])
+        raise LearnerError(
+            f"{int((~falls_B).sum())} of {len(falls_B)} prompts have rewards that are no ranking, the first "
+            f"is prompt {first} with {[round(value, 6) for value in rewards_BK[first].tolist()]}; "
+            "expected finite rewards, the highest first, no two the same"
+        )
+
+
+def _margins(logprobs_B2: Tensor, ref_logprobs_B2: Tensor | None) -> Tensor:
+    """Of the chosen over the rejected response."""
+    ratios_B2 = _log_ratios(logprobs_B2, ref_logprobs_B2)
+    return ratios_B2[:, 0] - ratios_B2[:, 1]
+
+
+def _log_ratios(logprobs_BK: Tensor, ref_logprobs_BK: Tensor | None) -> Tensor:
+    return logprobs_BK if ref_logprobs_BK is None else logprobs_BK - ref_logprobs_BK

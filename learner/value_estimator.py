@@ -1,0 +1,178 @@
+"""The reference's value: a head on its hidden states learns the reward that it earns with a prompt.
+
+    prompts ─▶ frozen reference ─▶ hidden states ─┐
+                     └─▶ its responses ─▶ rewards ┴─▶ train_value ─▶ head ─▶ A = reward - value of the data
+
+The hidden states are computed once. What is kept is the epoch that did best on prompts which were held out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from contracts.errors import LearnerError
+from contracts.settings import Settings
+from learner.value_heads import VALUE_HEADS, ValueHead
+
+
+class ValueSettings(Settings):
+    """The defaults are A-LoL's for Helpful-Harmless (arXiv 2305.14718), but for the prompts held out."""
+
+    head: Literal["attention", "mean", "mlp"] = "attention"
+    max_value: float | None = Field(default=1.0, gt=0)  # the highest reward there is; None: any number
+    learning_rate: float = Field(default=1e-5, gt=0)
+    num_epochs: int = Field(default=10, ge=1)
+    batch_size: int = Field(default=16, ge=1)  # prompts
+    held_out_share: float = Field(default=0.2, gt=0, lt=1)  # of the prompts: they choose the epoch
+    dropout: float = Field(default=0.1, ge=0, lt=1)  # in training; advantages are made without
+    seed: int = Field(default=0, ge=0)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochError:
+    """Mean squared errors after an epoch; the training one is a running mean, with dropout.
+
+    Example: `EpochError(epoch=3, train=0.041, held_out=0.048)`
+    """
+
+    epoch: int
+    train: float
+    held_out: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedValue:
+    """The head as it was after its best epoch, in evaluation mode, and how it came to it.
+
+    Example: where `best.held_out` is not below `constant_error`, the error of always saying the training
+    rewards' mean, the head has learned nothing about prompts.
+    """
+
+    head: ValueHead
+    epochs: tuple[EpochError, ...]
+    best: EpochError
+    constant_error: float
+    held_out: tuple[int, ...]  # which prompts
+
+
+def train_value(states: Sequence[Tensor], rewards_P: Tensor, settings: ValueSettings) -> TrainedValue:
+    """Regress rewards on hidden states; the same for the same seed.
+
+    Args:
+        states: of each prompt (L, H), the last layer's after its norm, without padding.
+        rewards_P: of the reference's response to each prompt; of several responses their mean.
+
+    Raises:
+        LearnerError: fewer than two prompts, a prompt without tokens, rewards that are NaN or out of range,
+            or an error that is no number.
+    """
+    _check(states, rewards_P, settings)
+    train, held_out = _split(len(states), settings)
+    targets_P = rewards_P.float().to(device := states[0].device)
+    epochs: list[EpochError] = []
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(settings.seed)  # of the head's weights and its dropout
+        head = make_head(states[0].shape[-1], settings).to(device)
+        optimizer = torch.optim.AdamW(head.parameters(), lr=settings.learning_rate, weight_decay=0.0)
+        for epoch in range(1, settings.num_epochs + 1):
+            order = np.random.default_rng([settings.seed, epoch]).permutation(train)
+            train_error = _epoch(head, optimizer, states, targets_P, order, settings.batch_size)
+            values_H = predict(head, [states[place] for place in held_out], settings.batch_size)
+            held_out_error = float((values_H - targets_P[held_out]).square().mean())
+            epochs.append(_finite(EpochError(epoch, train_error, held_out_error)))
+            best = min(epochs, key=lambda found: found.held_out)
+            if best is epochs[-1]:
+                kept = {name: weight.clone() for name, weight in head.state_dict().items()}
+    head.load_state_dict(kept)
+    constant_error = float((targets_P[held_out] - targets_P[train].mean()).square().mean())
+    places = tuple(sorted(map(int, held_out)))
+    return TrainedValue(head.eval(), tuple(epochs), best, constant_error, places)
+
+
+def make_head(width: int, settings: ValueSettings) -> ValueHead:
+    """A fresh head for hidden states of that width."""
+    return VALUE_HEADS[settings.head](width, max_value=settings.max_value, dropout=settings.dropout)
+
+
+@torch.no_grad()
+def predict(head: ValueHead, states: Sequence[Tensor], batch_size: int = 16) -> Tensor:
+    """Values of prompts (P,), without dropout."""
+    was_training = head.training
+    head.eval()
+    parts = [head(*pad(states[at : at + batch_size])) for at in range(0, len(states), batch_size)]
+    head.train(was_training)
+    return torch.cat(parts)
+
+
+def pad(states: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """States of several prompts as (hidden_BLH, mask_BL), padded on the right."""
+    hidden_BLH = torch.nn.utils.rnn.pad_sequence(list(states), batch_first=True)
+    lengths_B1 = torch.tensor([[len(rows)] for rows in states], device=hidden_BLH.device)
+    return hidden_BLH, torch.arange(hidden_BLH.shape[1], device=hidden_BLH.device) < lengths_B1
+
+
+def _split(num_prompts: int, settings: ValueSettings) -> tuple[np.ndarray, np.ndarray]:
+    """(training prompts, held-out prompts), at least one of each."""
+    order = np.random.default_rng([settings.seed, 0]).permutation(num_prompts)
+    num_held_out = min(max(1, round(settings.held_out_share * num_prompts)), num_prompts - 1)
+    return order[num_held_out:], order[:num_held_out]
+
+
+def _finite(error: EpochError) -> EpochError:
+    if not math.isfinite(error.train + error.held_out):
+        raise LearnerError(
+            f"epoch {error.epoch}: the value's error is {error.train} in training and {error.held_out} held "
+            "out; are the hidden states finite? If so, a lower learning_rate= helps"
+        )
+    return error
+
+
+def _epoch(
+    head: ValueHead,
+    optimizer: torch.optim.Optimizer,
+    states: Sequence[Tensor],
+    targets_P: Tensor,
+    order: np.ndarray,
+    batch_size: int,
+) -> float:
+    """One pass over the training prompts; the mean squared error that was met on the way."""
+    head.train()
+    total = 0.0
+    for at in range(0, len(order), batch_size):
+        places = order[at : at + batch_size]
+        values_B = head(*pad([states[place] for place in places]))
+        squares_B = (values_B - targets_P[places]).square()
+        optimizer.zero_grad(set_to_none=True)
+        squares_B.mean().backward()
+        optimizer.step()
+        total += float(squares_B.detach().sum())
+    return total / len(order)
+
+
+def _check(states: Sequence[Tensor], rewards_P: Tensor, settings: ValueSettings) -> None:
+    if len(states) != len(rewards_P):
+        raise LearnerError(f"got {len(states)} prompts and {len(rewards_P)} rewards; expected one for each")
+    if len(states) < 2:
+        raise LearnerError(
+            f"got {len(states)} prompts with rewards to learn their value from; expected at least 2, "
+            "as some of them are held out"
+        )
+    if empty := [place for place, rows in enumerate(states) if not len(rows)]:
+        raise LearnerError(f"{len(empty)} of {len(states)} prompts have no tokens, the first is {empty[0]}")
+    if num_wrong := int((~rewards_P.isfinite()).sum()):
+        raise LearnerError(f"{num_wrong} of {len(rewards_P)} rewards are NaN or infinite; expected numbers")
+    highest = settings.max_value
+    if highest is not None and (num_out := int(((rewards_P < 0) | (rewards_P > highest)).sum())):
+        raise LearnerError(
+            f"{num_out} of {len(rewards_P)} rewards are outside of 0 … max_value={highest:g}: they go from "
+            f"{float(rewards_P.min()):.4g} to {float(rewards_P.max()):.4g}. Give the highest possible reward "
+            "(a sum of four parts in 0 … 1: max_value=4), or max_value=null for any number"
+        )

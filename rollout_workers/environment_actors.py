@@ -1,0 +1,131 @@
+"""Environments as Ray actors, each in a process of its own: it may hang or die without harm to the worker."""
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from contracts.rollout import Prompt
+from rollout_workers.environments.base import EnvironmentSettings
+from rollout_workers.environments.host import EnvironmentHost
+from rollout_workers.environments.pool import Environments, Failure, LocalEnvironments, Reply, raised
+
+
+@dataclass(slots=True)
+class _Seat:
+    actor: Any
+    process: Any  # answers its id as soon as it is up
+    asked: Any = None  # the answer that is waited for
+    what: str = ""
+    since: float = 0.0
+    limit_s: float = 0.0
+
+
+class RayEnvironments:
+    """`rollout_workers.environments.pool.Environments`, started one by one as they are needed.
+
+    They live on the worker's own node, and end with the worker.
+    """
+
+    def __init__(self, settings: EnvironmentSettings) -> None:
+        self._settings = settings
+        self._seats: dict[int, _Seat] = {}
+        self._free = list(range(settings.num_parallel))
+        self._node = ray.get_runtime_context().get_node_id()
+        self.num_restarts = 0
+
+    def take(self) -> int | None:
+        if not self._free:
+            return None
+        seat = self._free.pop(0)
+        if seat not in self._seats:
+            self._seats[seat] = self._start()
+        return seat
+
+    def reset(self, seat: int, prompt: Prompt, seed: int) -> None:
+        self._ask(seat, "reset", self._settings.start_timeout_s, prompt, seed)
+
+    def step(self, seat: int, text: str) -> None:
+        self._ask(seat, "step", self._settings.step_timeout_s, text)
+
+    def overhear(self, seat: int, text: str) -> None:
+        self._ask(seat, "overhear", self._settings.step_timeout_s, text)
+
+    def receive(self, wait_s: float) -> list[tuple[int, Reply]]:
+        asked = {seat.asked: number for number, seat in self._seats.items() if seat.asked is not None}
+        if not asked:
+            return []
+        ray.wait(list(asked), num_returns=1, timeout=wait_s, fetch_local=True)
+        ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=0)
+        answers = [(asked[reference], self._answer(asked[reference])) for reference in ready]
+        now = time.monotonic()
+        for number, seat in self._seats.items():
+            if seat.asked is not None and now - seat.since > seat.limit_s:
+                reason = f"{seat.what}() did not answer for {seat.limit_s:g} s"
+                self._replace(number)
+                answers.append((number, Failure(reason, worth_another_try=True)))
+        return answers
+
+    @property
+    def num_asked(self) -> int:
+        return sum(seat.asked is not None for seat in self._seats.values())
+
+    def give_back(self, seat: int) -> None:
+        self._free.append(seat)
+
+    def close(self) -> None:
+        for seat in self._seats.values():
+            self._end(seat)
+        self._seats.clear()
+
+    def _start(self) -> _Seat:
+        near = NodeAffinitySchedulingStrategy(self._node, soft=False)  # its process must be in reach
+        environment = {"env_vars": {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}}
+        actor = (
+            ray.remote(EnvironmentHost)
+            .options(num_cpus=0, scheduling_strategy=near, runtime_env=environment)
+            .remote(self._settings)
+        )
+        return _Seat(actor, actor.process.remote())
+
+    def _ask(self, number: int, method: str, limit_s: float, *arguments: Any) -> None:
+        seat = self._seats[number]
+        seat.asked = getattr(seat.actor, method).remote(*arguments)
+        seat.what, seat.since, seat.limit_s = method, time.monotonic(), limit_s
+
+    def _answer(self, number: int) -> Reply:
+        seat = self._seats[number]
+        reference, seat.asked = seat.asked, None
+        try:
+            reply: Reply = ray.get(reference)
+            return reply
+        except ray.exceptions.RayTaskError as error:
+            self._replace(number)
+            return raised(error.cause)
+        except ray.exceptions.RayError as error:
+            self._replace(number, is_dead=True)
+            return Failure(f"its process died ({type(error).__name__})", worth_another_try=True)
+
+    def _replace(self, number: int, is_dead: bool = False) -> None:
+        self.num_restarts += 1
+        self._end(self._seats[number], is_dead)
+        self._seats[number] = self._start()
+
+    def _end(self, seat: _Seat, is_dead: bool = False) -> None:
+        ray.kill(seat.actor)
+        if is_dead:  # its process id may be another's by now
+            return
+        ready, _ = ray.wait([seat.process], timeout=0)
+        with contextlib.suppress(ray.exceptions.RayError, OSError):
+            if ready:  # a stopped process does not heed Ray
+                os.kill(ray.get(seat.process), signal.SIGKILL)
+
+
+def start_environments(settings: EnvironmentSettings) -> Environments:
+    """Actors, or this process for `environment.isolated=false`."""
+    return RayEnvironments(settings) if settings.isolated else LocalEnvironments(settings)

@@ -1,0 +1,125 @@
+"""A talk of several turns with a partner: the model's own copy, a frozen model, or one of your own."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from contracts.environments import Environment, Observation, Step
+from contracts.rollout import Prompt
+from contracts.settings import Strings
+from rollout_workers.environments.base import EnvironmentSettings
+from rollout_workers.environments.partners import Partner, check_partner, heard_from, make_partner
+
+
+class Dialogue(EnvironmentSettings):
+    """The prompt is what was said before; model and partner take turns, and the model begins.
+
+    Rewards are the reward servers': for the whole talk, or with `reward_at=turn` for each answer.
+
+    Example: `environment=dialogue environment.partner=frozen environment.partner_options={model: gpt2}`
+    """
+
+    max_turns: int = Field(default=4, ge=1)
+    reply_end: str = " <EOU>"  # the separator, unless given
+    separator: str = "<EOU>"  # ends an utterance; "": nothing does, an answer is an utterance
+    partner: str = "self"  # or frozen, or package.module:Class of your own with reply(history, seed)
+    partner_options: dict[str, Any] = Field(default_factory=dict)
+    end_phrases: Strings = ()  # the partner ends the talk by saying one of them, or nothing
+
+    @model_validator(mode="before")
+    @classmethod
+    def _close_answers_as_the_prompt_does(cls, given: Any) -> Any:
+        """An answer that hit its token limit gets the mark that the prompt's utterances have."""
+        if not isinstance(given, Mapping):
+            return given
+        separator = given.get("separator", cls.model_fields["separator"].default)
+        return {"reply_end": f" {separator}" if separator else "", **given}
+
+    @model_validator(mode="after")
+    def _can_talk(self) -> "Dialogue":
+        if self.separator != self.separator.strip():
+            raise ValueError(f"separator={self.separator!r}: expected a mark without blanks around it")
+        if not all(phrase.strip() for phrase in self.end_phrases):
+            raise ValueError(f"end_phrases={list(self.end_phrases)}: one is empty, and would end every talk")
+        check_partner(self.partner, self.partner_options)
+        return self
+
+    def make(self) -> Environment:
+        return _Talk(self, make_partner(self.partner, self.partner_options, self.separator))
+
+
+class _Talk:
+    """The talk as a list of utterances. Its own copy's are not told to it but for `overhear`."""
+
+    def __init__(self, settings: Dialogue, partner: Partner | None) -> None:
+        self._settings, self._partner = settings, partner
+
+    def reset(self, prompt: Prompt, seed: int) -> Observation:
+        separator = self._settings.separator
+        said = prompt.text.split(separator) if separator else [prompt.text]
+        self._history = [utterance.strip() for utterance in said if utterance.strip()]
+        self._seed = seed
+        self._lengths: list[int] = []  # of the model's answers, in words
+        self._num_cut = 0
+        return Observation(prompt.text)
+
+    def step(self, text: str) -> Step:
+        answer, rest = self._first_utterance(text)
+        self._history.append(answer)
+        self._lengths.append(len(answer.split()))
+        self._num_cut += bool(rest)
+        if self._partner is None:
+            return Step(Observation("", by_model=True), info=self._info())
+        seed = utterance_seed(self._seed, len(self._lengths))
+        said = heard_from(self._partner, self._settings.partner, self._history, seed)
+        heard, _ = self._first_utterance(said)
+        self._history.append(heard)
+        mark = f" {self._settings.separator}" if self._settings.separator else ""
+        observation = Observation(f" {heard}{mark}" if heard else "")
+        return Step(observation, terminated=self._ends(heard), info=self._info())
+
+    def overhear(self, text: str) -> bool:
+        """What the model's copy said, where it is the partner; whether that ends the talk."""
+        heard, _ = self._first_utterance(text)
+        self._history.append(heard)
+        return self._ends(heard)
+
+    def close(self) -> None:
+        self._partner = None
+
+    def _first_utterance(self, text: str) -> tuple[str, str]:
+        """What was said, and what stands behind the separator: the other's words, which nobody said."""
+        separator = self._settings.separator
+        said, _, rest = text.partition(separator) if separator else (text, "", "")
+        return said.strip(), rest.strip()
+
+    def _ends(self, heard: str) -> bool:
+        return not heard or any(_says(heard, phrase) for phrase in self._settings.end_phrases)
+
+    def _info(self) -> dict[str, float]:
+        return {
+            "turns": len(self._lengths),
+            "reply_words": sum(self._lengths) / len(self._lengths),
+            "cut": self._num_cut,
+            "empty": self._lengths.count(0),
+        }
+
+
+def _says(utterance: str, phrase: str) -> bool:
+    """
+    >>> _says("See you later !", "see you"), _says("I know .", "no")
+    (True, False)
+    """
+    return bool(re.search(rf"(?<!\w){re.escape(phrase.strip())}(?!\w)", utterance, re.IGNORECASE))
+
+
+def utterance_seed(seed: int, number: int) -> int:
+    """Of the partner's utterance `number`, from 1 on.
+
+    >>> utterance_seed(7, 1) == utterance_seed(7, 1) != utterance_seed(7, 2)
+    True
+    """
+    return int(np.random.SeedSequence((seed, number)).generate_state(1, np.uint64)[0] >> np.uint64(1))

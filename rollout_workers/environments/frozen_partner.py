@@ -1,0 +1,103 @@
+"""A partner that never learns: a causal model with weights of its own, in the environment's own process."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pydantic import Field
+
+from contracts.errors import InputError
+from contracts.hub import use_cache_if_unreachable
+from contracts.rollout import Sampling
+from contracts.settings import Settings
+from contracts.windows import window_of
+from rollout_workers.engines.base import Engine, Request
+from rollout_workers.settings import RolloutSettings
+
+MODEL = "environment.partner_options.model"
+
+
+class FrozenPartner(Settings):
+    """Reads the talk as the model does: `u1 <EOU> u2 <EOU>`. Its window loses the talk's beginning.
+
+    Example: `environment.partner=frozen environment.partner_options={model: gpt2, temperature: 0}`
+    """
+
+    model: str = Field(min_length=1)  # a folder in Hugging Face format, or a hub name
+    revision: str | None = None
+    max_tokens: int = Field(default=20, ge=1)  # of an utterance
+    temperature: float = Field(default=1.0, ge=0)  # 0: greedy
+    top_k: int = Field(default=0, ge=0)  # 0: no limit
+
+    def load(self, separator: str) -> "_Speaker":
+        """Raises:
+        InputError: the model does not load, is no causal one, or leaves no room for a prompt.
+        """
+        from transformers import AutoConfig, AutoTokenizer
+        from transformers.utils.logging import disable_progress_bar
+
+        from rollout_workers.engines.transformers_engine import TransformersEngine
+
+        disable_progress_bar()  # there are as many partners as environments
+        use_cache_if_unreachable()
+        where = f"{MODEL}={self.model}"
+        with _refusing(where):
+            config = AutoConfig.from_pretrained(self.model, revision=self.revision)
+            tokenizer = AutoTokenizer.from_pretrained(self.model, revision=self.revision)
+        if config.is_encoder_decoder:
+            raise InputError(f"{where} is an encoder-decoder ({config.model_type}); expected a causal model")
+        window = window_of(tokenizer, config)
+        if self.max_tokens >= window:
+            raise InputError(
+                f"environment.partner_options.max_tokens={self.max_tokens} leaves no room for what was said: "
+                f"the window of {self.model} is {window} tokens"
+            )
+        settings = RolloutSettings(engine="transformers", dtype="float32", max_concurrent=1)
+        with _refusing(where):
+            engine = TransformersEngine(self.model, self.model, window, settings, revision=self.revision)
+        sampling = Sampling(
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            top_k=self.top_k,
+            stop=(separator,) if separator else (),
+        )
+        return _Speaker(engine, tokenizer, sampling, window - self.max_tokens, separator)
+
+
+class _Speaker:
+    """`rollout_workers.environments.partners.Partner` with an engine."""
+
+    def __init__(self, engine: Engine, tokenizer: Any, sampling: Sampling, room: int, separator: str) -> None:
+        self._engine, self._tokenizer, self._sampling = engine, tokenizer, sampling
+        self._room, self._separator = room, separator
+
+    def reply(self, history: Sequence[str], seed: int) -> str:
+        tokens = self._tokenizer(joined(history, self._separator))["input_ids"]
+        if not tokens:  # nothing to answer
+            return ""
+        self._engine.abort_all()  # of an utterance that was given up halfway
+        self._engine.add(Request(0, tuple(tokens[-self._room :]), self._sampling, seed))
+        while True:
+            for generation in self._engine.step():
+                return generation.text
+
+
+@contextmanager
+def _refusing(where: str) -> Iterator[None]:
+    """transformers raises whatever it meets."""
+    try:
+        yield
+    except Exception as error:
+        raise InputError(f"{where} does not load: {type(error).__name__}: {error}") from error
+
+
+def joined(utterances: Sequence[str], separator: str) -> str:
+    """A talk as DailyDialog's prompts write it.
+
+    >>> joined(["How are you ?", "Fine ."], "<EOU>")
+    'How are you ? <EOU> Fine . <EOU>'
+    >>> joined(["How are you ?", "Fine ."], "")
+    'How are you ? Fine .'
+    """
+    words = (word for utterance in utterances for word in (utterance, separator))
+    return " ".join(word for word in words if word)

@@ -1,0 +1,194 @@
+"""Any Gymnasium environment that speaks in texts, or that can be told in texts."""
+
+import math
+from collections.abc import Callable, Mapping
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from contracts.components import find, import_module
+from contracts.environments import Environment, Observation, Step
+from contracts.errors import InputError
+from contracts.rollout import Prompt
+from contracts.settings import Strings
+from rollout_workers.environments.base import EnvironmentSettings
+from rollout_workers.environments.gymnasium_actions import Actions, read_actions
+
+
+class GymnasiumText(EnvironmentSettings):
+    """Observations and actions are texts (`gymnasium.spaces.Text`). Numbered actions get names by `actions`,
+    other observations a text by `observation_text`.
+
+    Example: `environment=gymnasium_text environment.id=my_games:Maze-v0`, which imports `my_games` first.
+    """
+
+    rewards_itself: ClassVar[bool] = True
+
+    reply_end: str = "\n"
+    id: str | None = None  # as registered with Gymnasium, with the module that registers it in front
+    class_path: str | None = None  # or package.module:Class of a gymnasium.Env
+    options: dict[str, Any] = Field(default_factory=dict)  # of its constructor
+    actions: Strings = ()  # of a Discrete action space: the names of its actions, in order
+    observation_text: str | None = None  # package.module:function, from an observation to its text
+    hint: bool = True  # say which actions are possible, where that is known
+    invalid_reward: float = 0.0  # of an answer that is no action
+
+    @model_validator(mode="after")
+    def _can_be_found(self) -> "GymnasiumText":
+        if (self.id is None) == (self.class_path is None):
+            raise ValueError(
+                f"got id={self.id!r} and class_path={self.class_path!r}; expected one of them: "
+                "a registered id, or package.module:Class"
+            )
+        self._find()
+        if self.observation_text is not None:
+            _function(self.observation_text)
+        return self
+
+    def make(self) -> Environment:
+        world = self._open()
+        try:
+            _check_observations(world, self)
+            return _Played(self, world, read_actions(world.action_space, self.actions))
+        except InputError:
+            world.close()
+            raise
+
+    @property
+    def where(self) -> str:
+        return f"environment.id={self.id}" if self.id else f"environment.class_path={self.class_path}"
+
+    def _find(self) -> Any:
+        """The class, or what Gymnasium knows of the id.
+
+        Raises:
+            InputError: there is none.
+        """
+        import gymnasium
+
+        if self.class_path is not None:
+            if ":" not in self.class_path:
+                raise InputError(f"{self.where}: a class is written package.module:Class")
+            found = find("environment.class_path", self.class_path, {})
+            if not issubclass(found, gymnasium.Env):
+                raise InputError(f"{self.where}: {found.__name__} is no gymnasium.Env; derive it from that")
+            return found
+        module, _, name = str(self.id).rpartition(":")
+        if module:
+            import_module(module, where=self.where)
+        try:
+            return gymnasium.spec(name)
+        except gymnasium.error.Error as error:
+            raise InputError(
+                f"{self.where}: {error} The module that registers it stands in front: my_games:Maze-v0"
+            ) from None
+
+    def _open(self) -> Any:
+        import gymnasium
+
+        found = self._find()
+        try:
+            if isinstance(found, type):
+                return found(**self.options)
+            return gymnasium.make(found, disable_env_checker=True, **self.options)
+        except Exception as error:  # a constructor may raise anything
+            raise InputError(
+                f"{self.where}: making it with {self.options} raised {type(error).__name__}: {error}"
+            ) from error
+
+
+class _Played:
+    """A Gymnasium environment as ours: texts in, texts out, numbers only in `info`."""
+
+    def __init__(self, settings: GymnasiumText, world: Any, actions: Actions) -> None:
+        self._settings, self._world, self._actions = settings, world, actions
+        self._tell = _function(settings.observation_text) if settings.observation_text else None
+
+    def reset(self, prompt: Prompt, seed: int) -> Observation:
+        """The seed is the prompt's own, where its meta data has one: held-out games are held out."""
+        self._num_steps = self._num_invalid = 0
+        given = self._world.reset(seed=_seed(prompt, seed), options=prompt.meta.get("options"))
+        if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping)):
+            raise self._wrong("reset()", given, "(observation, info)")
+        self._now = self._said(*given)
+        header = f"{prompt.text}\n" if prompt.text else ""
+        return Observation(self._now.text, header, self._now.hint, self._now.actions)
+
+    def step(self, text: str) -> Step:
+        self._num_steps += 1
+        action = self._actions.read(text)
+        if action is None:
+            return self._refused(text)
+        given = self._world.step(action)
+        if not (isinstance(given, tuple) and len(given) == 5 and isinstance(given[4], Mapping)):
+            raise self._wrong("step()", given, "(observation, reward, terminated, truncated, info)")
+        observation, reward, terminated, truncated, info = given
+        if not _is_number(reward):
+            raise self._wrong("step()'s reward", reward, "a finite number")
+        self._now = self._said(observation, info)
+        numbers = {name: float(value) for name, value in info.items() if _is_number(value)}
+        return Step(self._now, float(reward), bool(terminated), bool(truncated), numbers | self._counts())
+
+    def close(self) -> None:
+        self._world.close()
+
+    def _said(self, observation: Any, info: Mapping[str, Any]) -> Observation:
+        text = self._tell(observation) if self._tell else observation
+        if not isinstance(text, str):
+            raise self._wrong("an observation", text, "a text")
+        possible = self._actions.possible(info)
+        hint = f"You can: {', '.join(possible)}.\n" if possible and self._settings.hint else ""
+        return Observation(f"{text}\n", hint=hint, actions=possible)
+
+    def _refused(self, text: str) -> Step:
+        """The world is not told; it stands as it stood, and says so again to who remembers nothing."""
+        self._num_invalid += 1
+        said = f"'{' '.join(text.split())[:80]}' is no action here.\n{self._now.text}"
+        observation = Observation(said, hint=self._now.hint, actions=self._now.actions)
+        return Step(observation, self._settings.invalid_reward, info=self._counts())
+
+    def _counts(self) -> dict[str, float]:
+        return {"steps": self._num_steps, "invalid": self._num_invalid / self._num_steps}
+
+    def _wrong(self, what: str, got: Any, expected: str) -> InputError:
+        return InputError(
+            f"{self._settings.where}: {what} gave {got!r:.200} ({type(got).__name__}); expected {expected}, "
+            "as Gymnasium has it since 0.26"
+        )
+
+
+def _check_observations(world: Any, settings: GymnasiumText) -> None:
+    from gymnasium.spaces import Text
+
+    if settings.observation_text is None and not isinstance(world.observation_space, Text):
+        raise InputError(
+            f"{settings.where}: its observations are {world.observation_space}; expected "
+            "gymnasium.spaces.Text, or environment.observation_text=package.module:function that tells them"
+        )
+
+
+def _function(address: str) -> Callable[[Any], Any]:
+    """A function of the user's own."""
+    module_name, _, name = address.partition(":")
+    where = f"environment.observation_text={address}"
+    if not name:
+        raise InputError(f"{where}: a function is written package.module:function")
+    found = getattr(import_module(module_name, where=where), name, None)
+    if not callable(found):
+        raise InputError(f"{where}: {module_name} has no function {name}")
+    function: Callable[[Any], Any] = found
+    return function
+
+
+def _seed(prompt: Prompt, seed: int) -> int:
+    own = prompt.meta.get("seed", seed)
+    if not isinstance(own, int) or isinstance(own, bool) or own < 0:
+        raise InputError(f"prompt {prompt.id}: its seed is {own!r}; expected a whole number from 0 on")
+    return own
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it can be logged or summed: Python's and NumPy's finite numbers, true and false."""
+    return isinstance(value, Real | np.bool_) and math.isfinite(value)

@@ -1,0 +1,43 @@
+"""What lives in an environment's process: one environment, made when it is first needed."""
+
+import os
+
+from contracts.environments import Environment, Observation, Step
+from contracts.rollout import Prompt
+from rollout_workers.environments.base import EnvironmentSettings
+
+
+class EnvironmentHost:
+    """Answers the worker that owns it, one call after the other."""
+
+    def __init__(self, settings: EnvironmentSettings) -> None:
+        self._settings = settings
+        self._environment: Environment | None = None
+
+    def process(self) -> int:
+        return os.getpid()
+
+    def reset(self, prompt: Prompt, seed: int) -> Observation:
+        if self._environment is None:
+            self._environment = self._settings.make()
+        observation = self._environment.reset(prompt, seed)
+        if not isinstance(observation, Observation):
+            raise TypeError(f"reset() returned {observation!r}; expected contracts.environments.Observation")
+        return observation
+
+    def step(self, text: str) -> Step:
+        assert self._environment is not None, "an episode begins with a reset"
+        step = self._environment.step(text)
+        if not isinstance(step, Step):
+            raise TypeError(f"step() returned {step!r}; expected contracts.environments.Step")
+        return step
+
+    def overhear(self, text: str) -> bool:
+        """What the model's own copy said to it; True: that ends the talk."""
+        listen = getattr(self._environment, "overhear", None)
+        return bool(listen(text)) if listen else False
+
+    def close(self) -> None:
+        if self._environment is not None:
+            self._environment.close()
+            self._environment = None

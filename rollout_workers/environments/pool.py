@@ -1,0 +1,115 @@
+"""The environments of one worker, seen as seats: take one, ask it, receive answers as they come."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from contracts.environments import Observation, Step
+from contracts.errors import InputError
+from contracts.rollout import Prompt
+from rollout_workers.environments.base import EnvironmentSettings
+from rollout_workers.environments.host import EnvironmentHost
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An environment died, hung or raised; its seat has a new one already.
+
+    Example: `Failure("step() did not answer for 30 s", worth_another_try=True)`
+    """
+
+    reason: str
+    worth_another_try: bool
+
+
+Reply = Observation | Step | bool | Failure
+
+
+class Environments(Protocol):
+    """Every `ask` is answered exactly once by `receive`, by a `Failure` if need be."""
+
+    num_restarts: int
+
+    def take(self) -> int | None:
+        """A free seat's number; None: all are taken."""
+        ...
+
+    def reset(self, seat: int, prompt: Prompt, seed: int) -> None: ...
+
+    def step(self, seat: int, text: str) -> None: ...
+
+    def overhear(self, seat: int, text: str) -> None: ...
+
+    def receive(self, wait_s: float) -> list[tuple[int, Reply]]:
+        """What has come in, by seat; waits so long for the first."""
+        ...
+
+    @property
+    def num_asked(self) -> int:
+        """Seats whose answer is still to come."""
+        ...
+
+    def give_back(self, seat: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+MakeEnvironments = Callable[[EnvironmentSettings], Environments]
+
+
+class LocalEnvironments:
+    """In this very process: what hangs or dies takes the worker along. To look into an environment."""
+
+    def __init__(self, settings: EnvironmentSettings) -> None:
+        self._settings = settings
+        self._hosts: dict[int, EnvironmentHost] = {}
+        self._free = list(range(settings.num_parallel))
+        self._answers: list[tuple[int, Reply]] = []
+        self.num_restarts = 0
+
+    def take(self) -> int | None:
+        if not self._free:
+            return None
+        seat = self._free.pop(0)
+        self._hosts.setdefault(seat, EnvironmentHost(self._settings))
+        return seat
+
+    def reset(self, seat: int, prompt: Prompt, seed: int) -> None:
+        self._ask(seat, lambda host: host.reset(prompt, seed))
+
+    def step(self, seat: int, text: str) -> None:
+        self._ask(seat, lambda host: host.step(text))
+
+    def overhear(self, seat: int, text: str) -> None:
+        self._ask(seat, lambda host: host.overhear(text))
+
+    def _ask(self, seat: int, call: Callable[[EnvironmentHost], Reply]) -> None:
+        try:
+            reply = call(self._hosts[seat])
+        except Exception as error:  # an environment may raise anything
+            self.num_restarts += 1
+            self._hosts[seat] = EnvironmentHost(self._settings)
+            reply = raised(error)
+        self._answers.append((seat, reply))
+
+    def receive(self, wait_s: float) -> list[tuple[int, Reply]]:
+        answers, self._answers = self._answers, []
+        return answers
+
+    @property
+    def num_asked(self) -> int:
+        return len(self._answers)
+
+    def give_back(self, seat: int) -> None:
+        self._free.append(seat)
+
+    def close(self) -> None:
+        for host in self._hosts.values():
+            host.close()
+
+
+def raised(error: Exception) -> Failure:
+    """Wrong input stays wrong; anything else is tried again."""
+    if isinstance(error, InputError):
+        return Failure(str(error), worth_another_try=False)
+    return Failure(f"{type(error).__name__}: {error}", worth_another_try=True)

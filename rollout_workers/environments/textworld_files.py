@@ -1,0 +1,48 @@
+"""A TextWorld game's files, looked at before the interpreter sees them: damage would end its process."""
+
+import json
+from pathlib import Path
+
+from contracts.errors import InputError
+from contracts.rollout import Prompt
+
+
+def game_of(prompt: Prompt) -> Path:
+    """The prompt's game.
+
+    Raises:
+        InputError: there is none, it is no game, or its JSON is missing.
+    """
+    where = f"environment=textworld, prompt {prompt.id}"
+    if "game" not in prompt.meta:
+        raise InputError(
+            f"{where}: its meta names no game; expected meta={{'game': path of a .z8 file}}, as "
+            "task=textworld makes it"
+        )
+    path = Path(str(prompt.meta["game"])).expanduser()
+    if path.suffix != ".z8":
+        raise InputError(f"{where}: {path} is no game; expected a .z8 file made by TextWorld")
+    for each in (path, path.with_suffix(".json")):
+        if not each.is_file():
+            raise InputError(
+                f"{where}: there is no file {each} on this machine. A game is two files, NAME.z8 and "
+                "NAME.json: without the second there are no scores and no possible actions. Put them where "
+                "every worker sees them, or make the game again"
+            )
+    if not _is_whole(path.read_bytes()):
+        raise InputError(f"{where}: {path} is damaged, or no Z-machine game of version 8; make it again")
+    try:
+        known = json.loads(path.with_suffix(".json").read_text())
+    except ValueError as error:
+        raise InputError(f"{where}: {path.with_suffix('.json')} is no JSON: {error}") from None
+    if not isinstance(known, dict) or not {"KB", "quests", "world"} <= known.keys():
+        raise InputError(f"{where}: {path.with_suffix('.json')} is not what TextWorld writes about a game")
+    return path
+
+
+def _is_whole(story: bytes) -> bool:
+    """Whether length and checksum are those of its header (Z-Machine Standards 1.1, 11.1.6)."""
+    if len(story) < 64 or story[0] != 8:
+        return False
+    length = int.from_bytes(story[0x1A:0x1C]) * 8
+    return 64 < length <= len(story) and sum(story[0x40:length]) % 65536 == int.from_bytes(story[0x1C:0x1E])

@@ -1,0 +1,90 @@
+"""TextWorld's texts, both ways: what a game prints made readable, what a model writes made one safe command.
+
+The rules were found by playing TextWorld 1.7.0, whose state tracker follows one action of one command only.
+"""
+
+import re
+from collections.abc import Collection, Sequence
+
+# A title in letters of dollar signs opens every game.
+TITLE_LINE = "$$$$"
+# Behind everything stands a prompt with the room, and with the score and the turns that the game counts.
+PROMPT_LINE = re.compile(r"\s*>\s*(?:-= .*? =-\s*-?\d*/?\d*)?\s*$", re.DOTALL)
+MENU = re.compile(r"Would you like to RESTART,.*$", re.DOTALL)
+HEADING = re.compile(r"-= (.*?) =-")
+
+MAX_COMMAND = 80  # characters
+PUNCTUATION = re.compile(r"[.,;:!?]")  # the game's parser would begin another command behind it
+NEXT_COMMAND = ("then", "and")  # "take knife and go east" takes, and the tracker does not see it
+MANY_THINGS = ("all", "each", "every", "everything", "both")  # a command for several things is several
+# The interpreter's own commands: they end or restart a game under the tracker, or write files.
+META_VERB = re.compile(
+    "again|g|oops|o|quit|q|restart|restore|save|script|transcript|unscript|noscript|undo|score|notify|pronouns|"
+    "nouns|verbose|brief|superbrief|verify|version"
+)
+
+
+def cleaned(feedback: str) -> str:
+    """What a game printed, without title, prompt line and blank lines; a room's heading in brackets.
+
+    >>> cleaned("\\n\\n-= Attic =-\\nA dusty  one.\\n\\n\\n\\nThere is an exit.\\n\\n>     -= Attic =-0/2")
+    '[Attic]\\nA dusty one.\\nThere is an exit.'
+    """
+    text = MENU.sub("", PROMPT_LINE.sub("", feedback))
+    lines = text.split("\n")
+    title = max((row for row, line in enumerate(lines) if TITLE_LINE in line), default=-1)
+    words = (" ".join(line.split()) for line in lines[title + 1 :])
+    return HEADING.sub(r"[\1]", "\n".join(line for line in words if line))
+
+
+def first_room(feedback: str) -> str:
+    """A game's first words, cleaned, from the first room's heading on: before it stands the objective.
+
+    >>> first_room("$$$$$$$$\\n\\nFind the coin!\\n\\n-= Attic =-\\nDusty.")
+    '[Attic]\\nDusty.'
+    """
+    said = PROMPT_LINE.sub("", feedback)
+    heading = HEADING.search(said)
+    return cleaned(said[heading.start() :] if heading else said)
+
+
+def command_of(text: str, verbs: Collection[str]) -> str | None:
+    """The one command in a model's answer; None where there is none that a game may be given.
+
+    Of the first line that is not blank, up to punctuation or the word "then" or "and", the letters, digits,
+    blanks, apostrophes and hyphens, in lower case. Its first word must be one of the game's `verbs`, which
+    keeps out all that steers the interpreter.
+
+    >>> command_of(" Go east, then take the lamp.\\nYou are", {"go", "take"})
+    'go east'
+    >>> command_of("quit", {"go", "take"}) is None
+    True
+    """
+    line = next(iter(text.strip().splitlines()), "").lower()
+    line = re.sub(r"^[^a-z0-9]+", "", line)
+    line = " ".join(PUNCTUATION.split(line)[0].split())
+    words = re.sub(r"[^a-z0-9 '\-]", "", line).split()
+    end = next((place for place, word in enumerate(words) if word in NEXT_COMMAND), len(words))
+    words = words[:end]
+    command = " ".join(words)
+    is_safe = (
+        bool(words)
+        and words[0] in verbs
+        and not META_VERB.fullmatch(words[0])
+        and not any(word.startswith("everythin") or word in MANY_THINGS for word in words)  # 9 letters count
+        and len(command) <= MAX_COMMAND
+    )
+    return command if is_safe else None
+
+
+def listed(items: Sequence[str]) -> str:
+    """A list in a sentence.
+
+    >>> listed(["look", "go east", "take key"])
+    'look, go east, or take key'
+    >>> listed(["look", "go east"])
+    'look or go east'
+    """
+    if len(items) < 3:
+        return " or ".join(items)
+    return f"{', '.join(items[:-1])}, or {items[-1]}"

@@ -1,0 +1,189 @@
+"""One lease played in an environment: whose turn it is, what the model sees, what becomes a rollout.
+
+    reset ─▶ observation ─▶ request ─▶ generation ─▶ step ─▶ observation ─▶ … ─▶ rollout
+                  │                                    ▲
+                  └── expert, random, an example ──────┘   who knows what to say asks no engine
+
+Knows neither engine nor environment: `rollout_workers/episodes.py` carries messages between them.
+"""
+
+import random
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from contracts.environments import Observation, Step
+from contracts.errors import InputError
+from contracts.rollout import FinishReason, Lease, Rollout, Turn
+from rollout_workers.contexts import Contexts, Seen
+from rollout_workers.engines.base import Generation, Request
+from rollout_workers.environments.base import EnvironmentSettings
+from rollout_workers.turn_texts import TurnTexts
+
+Tokens = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """To the environment: an answer, or where `overheard` what its partner, the model's own copy, said."""
+
+    text: str
+    overheard: bool = False
+
+
+class Episode:
+    """Plays one lease from its first observation to its rollout; `begin` again starts it over."""
+
+    def __init__(self, lease: Lease, settings: EnvironmentSettings, texts: TurnTexts, room: int) -> None:
+        self.lease, self._settings, self._texts, self._room = lease, settings, texts, room
+        self.num_attempts = 0  # that failed
+
+    def hear(self, said: Observation | Step | bool) -> Request | Say | None:
+        """What the environment answers: its first words, a step, or whether its partner's words end it.
+
+        Returns:
+            Who is asked what; None: the episode is over, and `rollout` has it.
+        """
+        if isinstance(said, Observation):
+            return self.begin(said)
+        return self.stepped(said) if isinstance(said, Step) else self.overheard(said)
+
+    def begin(self, observation: Observation) -> Request | Say:
+        """The world's first words; returns who is asked what."""
+        self._turns: list[Turn] = []
+        self._begins: list[int] = []  # of each turn: tokens of its context that tell the return to come
+        self._info: dict[str, float] = {}
+        self._random = random.Random(self.lease.seed)
+        self._header = observation.header
+        self._contexts = Contexts(
+            self._texts, self._room, self._settings.memory, self._beginning(self._settings.target_return)
+        )
+        self._seen = Seen((), fresh=False)
+        self._heard = ""  # the same as text
+        self._finish_reason = FinishReason.STOP
+        self._pending: Tokens = ()
+        return self._ask(observation)
+
+    def wrote(self, generation: Generation) -> Say:
+        """The engine's answer to the last request: the model's own, or its copy's."""
+        if self._observation.by_model:
+            self._note(self._contexts.said(generation.tokens))
+            self._heard += generation.text
+            return Say(generation.text, overheard=True)
+        self._add_turn(generation.tokens, generation.text, generation.logprobs, generation.versions)
+        return Say(generation.text)
+
+    def overheard(self, ends: bool) -> Request | Say | None:
+        """The environment has heard the model's copy. None: that was the end."""
+        if ends:
+            return None
+        return self._ask(Observation(""))
+
+    def stepped(self, step: Step) -> Request | Say | None:
+        """What an answer led to. None: the episode is over, `rollout` has it."""
+        self._info |= step.info
+        if self._turns:  # an example's reward goes to the answer before it: the world did the rest
+            last = self._turns[-1]
+            self._turns[-1] = replace(last, reward=(last.reward or 0.0) + step.reward)
+        if step.terminated:
+            return None
+        if step.truncated or len(self._turns) >= self._settings.max_turns:
+            self._contexts.observe(step.observation)
+            self._pending = self._contexts.tokens
+            self._finish_reason = FinishReason.LENGTH
+            return None
+        return self._ask(step.observation)
+
+    def rollout(self) -> Rollout:
+        turns = tuple(self._turns) if self._settings.target_return is None else self._relabelled()
+        lease = self.lease
+        return Rollout(
+            lease.id,
+            lease.group,
+            lease.prompt,
+            turns,
+            self._finish_reason,
+            info=self._info,
+            pending=self._pending,
+        )
+
+    def failed(self, error: str) -> Rollout:
+        """What is shipped in place of an episode that could not be played."""
+        lease = self.lease
+        return Rollout(lease.id, lease.group, lease.prompt, (), FinishReason.FAILED, error=error)
+
+    # ---- whose turn it is ----
+
+    def _ask(self, observation: Observation) -> Request | Say:
+        self._observation = observation
+        self._heard += f"{observation.text}{observation.hint}"
+        self._note(self._contexts.observe(observation))
+        if observation.by_model:
+            return self._request()
+        if (text := self._scripted(observation)) is not None:
+            tokens = self._texts.answer(text)[: self.lease.sampling.max_tokens]
+            self._add_turn(tokens, text, (0.0,) * len(tokens), (0,) * len(tokens))
+            return Say(text)
+        if self._is_example(observation):
+            text = self._random.choice(observation.actions)
+            tokens = self._texts.answer(text)
+            self._contexts.answered(tokens)
+            self._note(Seen(tokens, fresh=False))
+            self._heard += f" [{text}] "
+            return Say(text)
+        return self._request()
+
+    def _scripted(self, observation: Observation) -> str | None:
+        player = self.lease.sampling.player
+        if player == "model":
+            return None
+        if player == "random" and observation.actions:
+            return self._random.choice(observation.actions)
+        if player == "expert" and observation.expert is not None:
+            return observation.expert
+        raise InputError(
+            f"player={player}: the environment of prompt {self.lease.prompt.id} names no "
+            f"{'expert action' if player == 'expert' else 'valid actions'}; only the model can play it"
+        )
+
+    def _is_example(self, observation: Observation) -> bool:
+        rate = self.lease.sampling.example_rate
+        return bool(rate and self._turns and observation.actions and self._random.random() < rate)
+
+    def _request(self) -> Request:
+        index = len(self._turns) * 2 + self._observation.by_model
+        (seed,) = np.random.SeedSequence((self.lease.seed, index)).generate_state(1, np.uint64)
+        return Request(self.lease.id, self._contexts.tokens, self.lease.sampling, int(seed >> np.uint64(1)))
+
+    # ---- tokens ----
+
+    def _note(self, seen: Seen) -> None:
+        """What the turn to come has seen so far: several things may be said before it."""
+        tokens = seen.tokens if seen.fresh else self._seen.tokens + seen.tokens
+        self._seen = Seen(tokens, seen.fresh or self._seen.fresh, seen.cut or self._seen.cut)
+        if seen.cut:
+            self._info["observations_cut"] = self._info.get("observations_cut", 0.0) + 1
+
+    def _add_turn(self, tokens: Tokens, text: str, logprobs: tuple[float, ...], versions: Tokens) -> None:
+        seen = self._seen
+        turn = Turn(seen.tokens, tokens, text, logprobs, versions, None, seen.fresh, self._heard)
+        self._turns.append(turn)
+        self._begins.append(self._contexts.begin_length if self._seen.fresh else 0)
+        self._contexts.answered(tokens)
+        self._seen, self._heard = Seen((), fresh=False), ""
+
+    def _beginning(self, target: float | None) -> str:
+        """The header; return-conditioned: with the return to come in front."""
+        return self._header if target is None else f"A play with a return of {target:g}.\n{self._header}"
+
+    def _relabelled(self) -> tuple[Turn, ...]:
+        """Turns whose contexts begin with the return that did come, from there on."""
+        to_go = sum(turn.reward or 0.0 for turn in self._turns)
+        found = []
+        for turn, begin_length in zip(self._turns, self._begins, strict=True):
+            if turn.fresh:
+                begin = self._texts.beginning(self._beginning(round(to_go, 2)))
+                turn = replace(turn, observation=begin + turn.observation[begin_length:])
+            to_go -= turn.reward or 0.0
+            found.append(turn)
+        return tuple(found)

@@ -1,0 +1,143 @@
+"""The episodes that a worker plays side by side: messages between one engine and many environments.
+
+An environment that takes its time holds up nobody: the engine writes for the others meanwhile.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+
+from contracts.errors import InputError
+from contracts.rollout import Lease, Rollout
+from rollout_workers.engines.base import Engine, Generation, Request
+from rollout_workers.environments.base import EnvironmentSettings
+from rollout_workers.environments.pool import Environments, Failure, Reply
+from rollout_workers.episode import Episode, Say
+from rollout_workers.settings import RolloutSettings
+from rollout_workers.turn_texts import TurnTexts, turn_texts
+
+LOOK_S = 0.05  # how long an idle engine waits for environments before mail is looked at
+
+
+class Episodes:
+    """Leases in, requests to the engine and rollouts out."""
+
+    def __init__(
+        self,
+        settings: EnvironmentSettings,
+        environments: Environments,
+        engine: Engine,
+        rollout: RolloutSettings,
+    ) -> None:
+        self._settings, self._environments = settings, environments
+        self._texts: TurnTexts = turn_texts(engine.tokenizer, settings.template, settings.reply_end)
+        self._window, self._longest = engine.window, rollout.max_prompt_tokens
+        self._deterministic = rollout.deterministic
+        self._waiting: deque[Lease] = deque()
+        self._playing: dict[int, Episode] = {}  # by seat
+        self._seats: dict[int, int] = {}  # of those that the engine writes for: lease to seat
+        self._finished: list[Rollout] = []
+        self.num_steps = 0
+
+    def admit(self, leases: Sequence[Lease]) -> None:
+        # without the blank that may stand before it: an answer can begin with its end
+        stop = self._settings.reply_end.strip() or self._settings.reply_end
+        for lease in leases:
+            sampling = lease.sampling
+            if stop and stop not in sampling.stop:
+                sampling = replace(sampling, stop=(*sampling.stop, stop))
+            self._waiting.append(replace(lease, sampling=sampling))
+
+    @property
+    def num_unfinished(self) -> int:
+        return len(self._waiting) + len(self._playing)
+
+    @property
+    def num_restarts(self) -> int:
+        return self._environments.num_restarts
+
+    def advance(self, engine_is_idle: bool) -> tuple[list[Request], list[Rollout]]:
+        """What the environments have answered since: requests for the engine, and what is finished."""
+        self._seat_waiting()
+        requests = []
+        for seat, reply in self._received(LOOK_S if engine_is_idle else 0.0):
+            episode = self._playing.get(seat)
+            if episode is None:  # given up meanwhile
+                self._environments.give_back(seat)
+                continue
+            self.num_steps += 1
+            request = self._answer(seat, episode, reply)
+            if request is not None:
+                self._seats[request.id] = seat
+                requests.append(request)
+        finished, self._finished = self._finished, []
+        return requests, finished
+
+    def wrote(self, generations: Sequence[Generation]) -> None:
+        """The engine's answers go to the environments."""
+        for generation in generations:
+            seat = self._seats.pop(generation.request_id)
+            self._send(seat, self._playing[seat].wrote(generation))
+
+    def give_up(self) -> None:
+        """Forget every lease; environments that still owe an answer are free once it has come."""
+        self._waiting.clear()
+        for seat in self._seats.values():
+            self._environments.give_back(seat)
+        self._seats.clear()
+        self._playing.clear()
+        self._finished.clear()
+
+    def _seat_waiting(self) -> None:
+        while self._waiting:
+            seat = self._environments.take()
+            if seat is None:
+                return
+            lease = self._waiting.popleft()
+            self._playing[seat] = Episode(lease, self._settings, self._texts, self._room(lease))
+            self._environments.reset(seat, lease.prompt, lease.seed)
+
+    def _received(self, wait_s: float) -> list[tuple[int, Reply]]:
+        replies = self._environments.receive(wait_s)
+        while self._deterministic and self._environments.num_asked:  # who is fast must not decide anything
+            replies += self._environments.receive(LOOK_S)
+        return sorted(replies, key=lambda reply: reply[0]) if self._deterministic else replies
+
+    def _answer(self, seat: int, episode: Episode, reply: Reply) -> Request | None:
+        """Who is asked next; None: an environment is, or the episode is over."""
+        if isinstance(reply, Failure):
+            self._play_again(seat, episode, reply)
+            return None
+        try:
+            then = episode.hear(reply)
+        except InputError as error:  # nobody can act in it: an expert who doesn't know, say
+            self._finish(seat, episode.failed(str(error)))
+            return None
+        if isinstance(then, Request):
+            return then
+        if isinstance(then, Say):
+            self._send(seat, then)
+        else:
+            self._finish(seat, episode.rollout())
+        return None
+
+    def _play_again(self, seat: int, episode: Episode, failure: Failure) -> None:
+        episode.num_attempts += 1
+        if failure.worth_another_try and episode.num_attempts < self._settings.max_attempts:
+            self._environments.reset(seat, episode.lease.prompt, episode.lease.seed)
+            return
+        self._finish(seat, episode.failed(failure.reason))
+
+    def _send(self, seat: int, say: Say) -> None:
+        ask = self._environments.overhear if say.overheard else self._environments.step
+        ask(seat, say.text)
+
+    def _finish(self, seat: int, rollout: Rollout) -> None:
+        del self._playing[seat]
+        self._environments.give_back(seat)
+        self._finished.append(rollout)
+
+    def _room(self, lease: Lease) -> int:
+        """Tokens that a context may have, so that an answer fits behind it."""
+        room = self._longest or 2**31
+        return room if self._window is None else min(room, self._window - lease.sampling.max_tokens)

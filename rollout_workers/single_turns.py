@@ -1,0 +1,47 @@
+"""Plain text generation: a lease is one request, its generation one rollout. No environment, no detour."""
+
+from collections.abc import Sequence
+
+from contracts.rollout import FinishReason, Lease, Rollout, Turn
+from rollout_workers.engines.base import Generation, Request
+
+
+class SingleTurns:
+    """`rollout_workers.episodes.Episodes` for prompts that are answered once."""
+
+    num_steps = 0
+    num_restarts = 0
+
+    def __init__(self) -> None:
+        self._leases: dict[int, Lease] = {}
+        self._requests: list[Request] = []
+        self._finished: list[Rollout] = []
+
+    def admit(self, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            self._leases[lease.id] = lease
+            self._requests.append(Request(lease.id, lease.tokens, lease.sampling, lease.seed))
+
+    def advance(self, engine_is_idle: bool) -> tuple[list[Request], list[Rollout]]:
+        requests, self._requests = self._requests, []
+        finished, self._finished = self._finished, []
+        return requests, finished
+
+    def wrote(self, generations: Sequence[Generation]) -> None:
+        self._finished += [_rollout(self._leases.pop(each.request_id), each) for each in generations]
+
+    def give_up(self) -> None:
+        self._leases.clear()
+        self._requests.clear()
+        self._finished.clear()
+
+
+def _rollout(lease: Lease, generation: Generation) -> Rollout:
+    turn = Turn(
+        observation=lease.tokens,
+        tokens=generation.tokens,
+        text=generation.text,
+        behavior_logprobs=generation.logprobs,
+        weight_versions=generation.versions,
+    )
+    return Rollout(lease.id, lease.group, lease.prompt, (turn,), FinishReason(generation.finish_reason))

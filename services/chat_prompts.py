@@ -1,0 +1,173 @@
+"""What a model reads of a conversation: laid out as its training laid it out, and cut to its window.
+
+a dialogue task's run     the utterances as the task writes them, as many as its prompts have
+a chat template           the template, with the system message
+neither                   one text, a line for each turn
+"""
+
+import sys
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from contracts.components import create
+from contracts.errors import InputError
+from services.leasing import PromptTokens
+from services.tasks import TASKS
+from services.tasks.base import METHODS, Task
+
+Message = Mapping[str, str]  # {"role": "user" or "assistant", "content": …}
+
+
+class Layout(Protocol):
+    """How a conversation is written down for a model."""
+
+    stop: tuple[str, ...]  # what ends an answer, beside the model's own end token
+    most: int | None  # messages it may have; None: any number
+    by_pairs: bool  # whether a question is forgotten with its answer, or each message by itself
+
+    def tokens(self, messages: Sequence[Message]) -> list[int]: ...
+
+
+@runtime_checkable
+class Dialogue(Protocol):
+    """A task whose prompts are what was said last, as DailyDialog's are."""
+
+    context_size: int  # utterances in a prompt
+    eou_token: str  # what stands behind each
+
+    def prompt_of(self, utterances: Sequence[str]) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Messages to tokens, at most `room` of them; None: no limit.
+
+    Example: with Lines and a room of 3, "3 5", its answer "7" and "9 11" are read as "9 11".
+    """
+
+    layout: Layout
+    room: int | None
+
+    def read(self, messages: Sequence[Message]) -> tuple[list[int], int]:
+        """What the model reads to answer the last message, and how many of the first ones it does not see.
+
+        Raises:
+            InputError: the last message does not fit even alone, or the layout has no place for something.
+        """
+        starts = [
+            index
+            for index, message in enumerate(messages)
+            if message["role"] == "user" or not self.layout.by_pairs
+        ]
+        starts = starts[-self.layout.most :] if self.layout.most else starts
+        found = self.layout.tokens(messages[starts[0] :])
+        if self._fits(found):
+            return found, starts[0]
+        # Halving, for a conversation of many messages; a later start never makes it longer.
+        place = bisect_left(starts, True, key=lambda start: self._fits(self.layout.tokens(messages[start:])))
+        if place == len(starts):
+            alone = len(self.layout.tokens(messages[starts[-1] :]))
+            raise InputError(
+                f"that makes {alone} tokens, and the model can read {self.room}: say it in fewer words"
+            )
+        return self.layout.tokens(messages[starts[place] :]), starts[place]
+
+    def _fits(self, tokens: Sequence[int]) -> bool:
+        return self.room is None or len(tokens) <= self.room
+
+
+class Utterances:
+    """The prompts of a dialogue task. Any speaker may be the first one remembered.
+
+    Example: after "Hello!", "Hi." and "How are you?" DailyDialog's model reads
+    "Hello! <EOU> Hi. <EOU> How are you? <EOU>", and its answer ends at the next <EOU>.
+    """
+
+    by_pairs = False
+
+    def __init__(self, tokenizer: Any, task: Dialogue, most: int | None) -> None:
+        self._task, self.most, self.stop = task, most, (task.eou_token,)
+        self._to_tokens = PromptTokens(tokenizer, None)
+
+    def tokens(self, messages: Sequence[Message]) -> list[int]:
+        if self._task.eou_token in messages[-1]["content"]:
+            raise InputError(f"{self._task.eou_token} is what this model's utterances end with: leave it out")
+        utterances = [message["content"].strip() for message in messages]
+        return list(self._to_tokens(self._task.prompt_of(utterances)))
+
+
+class Template:
+    """A tokenizer's chat template."""
+
+    stop: tuple[str, ...] = ()
+    most: int | None = None
+    by_pairs = True
+
+    def __init__(self, tokenizer: Any, system: str | None) -> None:
+        self._tokenizer, self._opening = tokenizer, _opening(system)
+        self.tokens([{"role": "user", "content": "…"}])  # one without system messages says so now
+
+    def tokens(self, messages: Sequence[Message]) -> list[int]:
+        from jinja2 import TemplateError
+
+        said = [dict(message) for message in (*self._opening, *messages)]
+        try:
+            text = self._tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+        except TemplateError as error:
+            raise InputError(f"the model's chat template refuses the conversation: {error}") from None
+        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])  # the template wrote them
+
+
+class Lines:
+    """One text of all that was said, for a model that continues texts.
+
+    Example: after a user's "3 5" and the model's "7", the user's "9" makes it read "3 5\\n7\\n9".
+    """
+
+    stop: tuple[str, ...] = ()
+    most: int | None = None
+    by_pairs = True
+
+    def __init__(self, tokenizer: Any, system: str | None) -> None:
+        self._to_tokens, self._opening = PromptTokens(tokenizer, None), _opening(system)
+
+    def tokens(self, messages: Sequence[Message]) -> list[int]:
+        return list(self._to_tokens("\n".join(said["content"] for said in (*self._opening, *messages))))
+
+
+def layout_of(config: Mapping[str, Any], tokenizer: Any, system: str | None) -> Layout:
+    """The layout for a run of that configuration; {} for a model that is no run's.
+
+    Raises:
+        InputError: there is no place for a system message.
+    """
+    environment = config.get("environment") or {}
+    plays = environment.get("name", "single_turn") != "single_turn"
+    by_template = environment.get("template") == "chat" if plays else bool(tokenizer.chat_template)
+    task = None if plays and by_template else _task(config)
+    if isinstance(task, Dialogue):
+        if system is not None:
+            raise InputError("--system: this run's model was trained on utterances alone; leave it out")
+        # In an environment a talk grows; else every prompt had so many utterances.
+        return Utterances(tokenizer, task, most=None if plays else task.context_size)
+    return Template(tokenizer, system) if by_template else Lines(tokenizer, system)
+
+
+def _task(config: Mapping[str, Any]) -> Task | None:
+    if not isinstance(section := config.get("task"), Mapping):
+        return None
+    options = {key: value for key, value in section.items() if key != "name"}
+    try:
+        task: Task = create("task", str(section.get("name")), options, TASKS, METHODS)
+    except InputError as error:  # a class of the user's own need not be at hand to use the model
+        print(
+            f"The run's task can't be made here, so its prompts' form is not known: {error}", file=sys.stderr
+        )
+        return None
+    return task
+
+
+def _opening(system: str | None) -> list[Message]:
+    return [] if system is None else [{"role": "system", "content": system}]

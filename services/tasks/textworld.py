@@ -1,0 +1,214 @@
+"""Win text games: a pool of TextWorld games, made offline by seed and level, or your own."""
+
+import glob
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from contracts.errors import InputError
+from contracts.rollout import Prompt
+from contracts.settings import Settings
+from services.tasks.base import SPLITS, Split
+from services.tasks.textworld_games import Game, Recipe, Shelf, fill
+
+Challenge = Literal["simple", "coin_collector", "treasure_hunter", "cooking", "custom"]
+LEVELS = {"coin_collector": 300, "treasure_hunter": 30}
+MAX_ROOMS = 100  # of a game that TextWorld 1.7 can compile
+SEEDS_OF_A_SPLIT = 1_000_000
+
+
+class Simple(Settings):
+    """A house of six rooms: find a key and a piece of food, and put it on the stove."""
+
+    rewards: Literal["dense", "balanced", "sparse"] = "dense"  # points on the way, a few, or at the end
+
+
+class Cooking(Settings):
+    """Find the kitchen, read the recipe, gather the ingredients, prepare and eat the meal."""
+
+    recipe: int = Field(default=1, ge=1)  # ingredients
+    take: int = Field(default=1, ge=0)  # of them to be found
+    go: Literal[1, 6, 9, 12] = 6  # rooms
+    open: bool = False  # doors and containers are closed
+    cook: bool = False  # ingredients have to be cooked, in the right way
+    cut: bool = False
+    drop: bool = False  # one can only carry so much
+
+    @model_validator(mode="after")
+    def _check(self) -> "Cooking":
+        if self.take > self.recipe:
+            raise ValueError(f"take={self.take} ingredients of a recipe with recipe={self.recipe}")
+        return self
+
+
+class Custom(Settings):
+    """A house drawn at random with a quest drawn at random."""
+
+    nb_rooms: int = Field(default=5, ge=1, le=MAX_ROOMS)
+    nb_objects: int = Field(default=10, ge=1)
+    quest_length: int = Field(default=5, ge=1)  # commands
+    nb_parallel_quests: int = Field(default=1, ge=1)
+
+
+class TextWorld(Settings):
+    """No game is in two splits; training on more games leaves those for validation and test as they are."""
+
+    default_reward: ClassVar[str | None] = None  # the game's own: environment.rewards
+    default_metrics: ClassVar[tuple[str, ...]] = ()
+
+    challenge: Challenge = "simple"
+    level: int = 1  # of coin_collector (1 to 300) and treasure_hunter (1 to 30)
+    max_level: int | None = None  # games of level, level + 1 … max_level, as many of each
+    # What the objective tells: every step on the way, the last one alone, nothing
+    goal: Literal["detailed", "brief", "none"] = "brief"
+    held_out_foods: bool = True  # of simple, for test; of cooking, for validation and test
+    simple: Simple = Simple()
+    cooking: Cooking = Cooking()
+    custom: Custom = Custom()
+    num_train: int = Field(default=100, ge=1)
+    num_validation: int = Field(default=20, ge=1)
+    num_test: int = Field(default=50, ge=1)
+    seed: int = Field(default=0, ge=0, le=1000)  # other games; the run's own seed leaves them alone
+    games_dir: str = "~/.cache/whetstone/textworld"  # where every worker can read it
+    games: str | None = None  # a folder or glob of your own .z8 files instead
+
+    @model_validator(mode="after")
+    def _check_levels(self) -> "TextWorld":
+        highest = LEVELS.get(self.challenge)
+        given = {"level", "max_level"} & self.model_fields_set
+        if highest is None:
+            if given and self.games is None:
+                raise ValueError(
+                    f"{' and '.join(sorted(given))} {'was' if len(given) == 1 else 'were'} given, and "
+                    f"challenge={self.challenge} has no levels; coin_collector and treasure_hunter have"
+                )
+            return self
+        last = self.level if self.max_level is None else self.max_level
+        if not 1 <= self.level <= last <= highest:
+            raise ValueError(
+                f"got level={self.level} to max_level={last}; {self.challenge} has levels 1 to {highest}, "
+                "and the first must not be above the last"
+            )
+        if self.challenge == "coin_collector":
+            for level in range(self.level, last + 1):
+                if (rooms := (1 + (level - 1) // 100) * (1 + (level - 1) % 100)) > MAX_ROOMS:
+                    raise ValueError(
+                        f"level {level} of coin_collector has {rooms} rooms, and TextWorld 1.7 makes at most "
+                        f"{MAX_ROOMS}: levels 1 to 100, 101 to 150 and 201 to 233 are left"
+                    )
+        return self
+
+    def prompts(self, split: Split) -> list[Prompt]:
+        """One for each game; makes missing games, which takes seconds for each, the first time."""
+        if self.games is not None:
+            return own_games(self.games, split, self.seed)
+        return [
+            Prompt(f"textworld/{split}/{row}", _name_of(game), meta=_meta_of(game))
+            for row, game in enumerate(self._games(split))
+        ]
+
+    def _games(self, split: Split) -> list[Game]:
+        """The split's games, a level after the other in turn."""
+        levels = self._levels()
+        order: tuple[Split, ...] = ("test", "validation", "train")  # whoever comes first chooses first
+        counts = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}
+        shelves = [
+            Shelf(len(range(place, counts[each], len(levels))), partial(self._recipe, each, level))
+            for each in order
+            for place, level in enumerate(levels)
+        ]
+        filled = fill(Path(self.games_dir).expanduser().absolute(), shelves)
+        start = order.index(split) * len(levels)
+        by_level = filled[start : start + len(levels)]
+        return [by_level[row % len(levels)][row // len(levels)] for row in range(counts[split])]
+
+    def _levels(self) -> list[int | None]:
+        if self.challenge not in LEVELS:
+            return [None]
+        return list(range(self.level, (self.max_level or self.level) + 1))
+
+    def _recipe(self, split: Split, level: int | None, place: int) -> Recipe:
+        seed = (3 * self.seed + SPLITS.index(split)) * SEEDS_OF_A_SPLIT + place
+        return Recipe(self.challenge, seed, self.goal, self._settings_of(split, level))
+
+    def _settings_of(self, split: Split, level: int | None) -> dict[str, Any]:
+        """As TextWorld's generator calls them."""
+        if self.challenge == "simple":
+            test = self.held_out_foods and split == "test"
+            return {"rewards": self.simple.rewards, "goal": self.goal, "test": test}
+        if self.challenge == "cooking":
+            foods = {"train": "train", "validation": "valid", "test": "test"}[split]
+            return {
+                **self.cooking.model_dump(),
+                "recipe_seed": 0,
+                "split": foods if self.held_out_foods else None,
+            }
+        if self.challenge == "custom":
+            return self.custom.model_dump()
+        return {"level": level}
+
+
+def _name_of(game: Game) -> str:
+    level = game.recipe.settings.get("level")
+    where = "" if level is None else f", level {level}"
+    return f"{game.recipe.challenge}{where}, seed {game.recipe.seed}"
+
+
+def _meta_of(game: Game) -> dict[str, Any]:
+    meta = {"game": str(game.story), "walkthrough": game.walkthrough}
+    if "level" in game.recipe.settings:
+        meta["level"] = game.recipe.settings["level"]
+    return meta
+
+
+def own_games(where: str, split: Split, seed: int) -> list[Prompt]:
+    """Games of the user's own: of the folders train, validation and test where there are such, else dealt.
+
+    Eight tenths are trained on, a tenth each is for validation and test. A game's place in the deal depends
+    on its name and the seed.
+
+    Raises:
+        InputError: there are no games, or too few to be dealt.
+    """
+    path = Path(where).expanduser().absolute()
+    if path.is_dir() and all((path / each).is_dir() for each in SPLITS):
+        chosen = sorted((path / split).glob("**/*.z8"))
+    else:
+        files = [Path(each) for each in glob.glob(str(path), recursive=True)]
+        found = sorted({f for each in files for f in ([each] if each.is_file() else each.glob("**/*.z8"))})
+        chosen = _dealt([each for each in found if each.suffix == ".z8"], split, seed, where)
+    if not chosen:
+        raise InputError(f"task.games={where}: there are no .z8 files for {split}")
+    return [
+        Prompt(f"textworld/{split}/{row}", each.stem, meta={"game": str(each), **_known_of(each)})
+        for row, each in enumerate(chosen)
+    ]
+
+
+def _dealt(games: Sequence[Path], split: Split, seed: int, where: str) -> list[Path]:
+    if len(games) < 3:
+        raise InputError(
+            f"task.games={where}: found {len(games)} .z8 files; expected three at least, one for each of "
+            "train, validation and test, or folders with these names"
+        )
+    order = sorted(games, key=lambda each: hashlib.sha256(f"{seed}/{each.name}/{each}".encode()).hexdigest())
+    tenth = max(1, len(order) // 10)
+    start, stop = {
+        "test": (0, tenth),
+        "validation": (tenth, 2 * tenth),
+        "train": (2 * tenth, len(order)),
+    }[split]
+    return order[start:stop]
+
+
+def _known_of(game: Path) -> dict[str, int]:
+    try:
+        metadata = json.loads(game.with_suffix(".json").read_text())["metadata"]
+        return {"walkthrough": len(metadata["walkthrough"])}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}  # the environment says what is wrong with it

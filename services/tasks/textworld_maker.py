@@ -1,0 +1,123 @@
+"""A process that makes TextWorld games: recipes in, a line each, and a folder for each game.
+
+    {"folder": "/games/coin_collector/17-5f3a…", "recipe": {"challenge": "coin_collector", "seed": 17, …}}
+
+It is a process because the order in which Python goes through a set decides what a game is like, and
+PYTHONHASHSEED is read when an interpreter starts. A game's folder is made beside its place and then renamed:
+it is there whole or not at all.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from contracts.rollout import Prompt
+from rollout_workers.environments.textworld import TextWorld
+
+STORY, FACTS, SOURCE, MANIFEST = "game.z8", "game.json", "game.ni", "manifest.json"
+MAX_COMMANDS = 1000  # of a walkthrough: the longest have a few hundred
+SERIAL_NUMBER = slice(0x12, 0x18)  # in a story's header: the day on which it was compiled
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # the generator and its compilers print to standard output
+    for line in sys.stdin:
+        job = json.loads(line)
+        answer = {"folder": job["folder"], "error": None}
+        try:
+            make(job["recipe"], Path(job["folder"]))
+        except Exception as error:  # the generator raises anything; who asked for the game shall read it
+            answer["error"] = f"{type(error).__name__}: {error}"[:2000]
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def make(recipe: Mapping[str, Any], folder: Path) -> None:
+    """One game in its folder: story, facts and manifest; or a manifest that says why the seed makes none."""
+    from textworld.generator import compile_game
+    from textworld.generator.chaining import QuestGenerationError
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    making = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
+    try:
+        try:
+            game, options = _designed(recipe, making)
+        except QuestGenerationError as error:
+            known: dict[str, Any] = {"error": str(error)}
+        else:
+            compile_game(game, options)
+            known = _finished(making, game)
+            if not _can_be_won(making / STORY):
+                known = {"error": "its walkthrough does not win it"}
+                (making / STORY).unlink()
+                (making / FACTS).unlink()
+        (making / MANIFEST).write_text(json.dumps({"recipe": dict(recipe), **known}, indent=1))
+        making.chmod(0o755)
+        if not folder.exists():
+            making.rename(folder)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+
+
+def _designed(recipe: Mapping[str, Any], folder: Path) -> tuple[Any, Any]:
+    import textworld
+    from textworld.challenges import CHALLENGES
+
+    options = textworld.GameOptions()
+    options.seeds = recipe["seed"]
+    options.path = str(folder / STORY)
+    options.force_recompile = True
+    options.grammar.only_last_action = recipe["goal"] != "detailed"
+    textworld.g_rng.set_seed(recipe["seed"])  # a game must not depend on those made before it
+    settings = dict(recipe["settings"])
+    if recipe["challenge"] == "custom":
+        options.nb_rooms = settings["nb_rooms"]
+        options.nb_objects = settings["nb_objects"]
+        options.nb_parallel_quests = settings["nb_parallel_quests"]
+        options.quest_length = settings["quest_length"]
+        game = textworld.generator.make_game(options)
+    else:
+        _, design, _ = CHALLENGES[f"tw-{recipe['challenge']}"]
+        game = design(settings, options)
+    if recipe["goal"] == "none":
+        game.objective = ""
+    return game, options
+
+
+def _finished(folder: Path, game: Any) -> dict[str, Any]:
+    """Make the files what the recipe alone decides, and describe them."""
+    story = bytearray((folder / STORY).read_bytes())
+    story[SERIAL_NUMBER] = b"000000"
+    (folder / STORY).write_bytes(story)
+    source = (folder / SOURCE).read_bytes()
+    (folder / SOURCE).unlink()
+    return {
+        "content": hashlib.sha256(source).hexdigest(),  # what the game is: its whole world and its words
+        "walkthrough": len(game.metadata.get("walkthrough") or ()),
+        "sha256": {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in (STORY, FACTS)},
+    }
+
+
+def _can_be_won(story: Path) -> bool:
+    """Played by its walkthrough. Some custom games have two things that the game itself can't tell apart."""
+    environment = TextWorld().make()
+    observation = environment.reset(Prompt("", "", meta={"game": str(story)}), 0)
+    won = 0.0
+    for _ in range(MAX_COMMANDS):
+        if observation.expert is None:
+            break
+        step = environment.step(observation.expert)
+        observation, won = step.observation, step.info["won"]
+    environment.close()
+    return won == 1.0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Texts as pieces of tokens: joined, they are what the tokenizer would have made of the whole."""
+
+from typing import Any
+
+import pytest
+
+from contracts.errors import InputError
+from rollout_workers.turn_texts import ChatTexts, PlainTexts, special_tokens
+from tests.rollout_workers.test_episodes import KINDS, tokenizer
+
+CHATML = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<end>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+LOOKS_AHEAD = "{% for m in messages %}{{ loop.revindex }}{{ m.content }}{% endfor %}"
+
+
+def chatting(template: str | None) -> Any:
+    import copy
+
+    its = copy.deepcopy(tokenizer("bytes"))
+    its.chat_template = template
+    return its
+
+
+def test_a_chat_in_pieces_reads_as_the_template_writes_it() -> None:
+    its = chatting(CHATML)
+    texts = ChatTexts(its)
+    answer = texts.answer("go east")
+    pieces = [
+        texts.beginning("be brave"),
+        texts.observation("a door"),
+        answer,
+        texts.closing(answer),
+        texts.observation("a hall"),
+    ]
+
+    messages = [
+        {"role": "system", "content": "be brave"},
+        {"role": "user", "content": "a door"},
+        {"role": "assistant", "content": "go east"},
+        {"role": "user", "content": "a hall"},
+    ]
+    whole = its.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert its.decode([token for piece in pieces for token in piece]) == whole
+
+
+def test_an_answer_that_was_cut_off_is_closed_whole() -> None:
+    texts = ChatTexts(chatting(CHATML))
+    closing = texts.closing((30, 40))
+    assert len(closing) > 2
+    assert texts.closing((30, *closing[:2])) == closing[2:]
+    assert texts.closing((30, *closing)) == ()
+
+
+def test_templates_that_cannot_be_cut_into_turns_are_refused() -> None:
+    with pytest.raises(InputError, match="lays out a message differently"):
+        ChatTexts(chatting(LOOKS_AHEAD)).observation("a door")
+    with pytest.raises(InputError, match="has no chat template"):
+        ChatTexts(chatting(None))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_plain_pieces_keep_the_special_tokens_at_the_ends_of_a_text(kind: str) -> None:
+    its = tokenizer(kind)
+    before, behind = special_tokens(its)
+    texts = PlainTexts(its, "")
+    assert list(texts.beginning("go east") + texts.ending) == its("go east")["input_ids"]
+    assert (before, behind) == (((2,), ()) if kind == "pieces" else ((), ()))
+
+
+def test_a_scripted_answer_ends_as_the_models_would() -> None:
+    its = tokenizer("words")
+    assert its.decode(PlainTexts(its, "<EOU>").answer("go")) == "go <EOU>"
+    assert its.decode(PlainTexts(its, "").answer("go")) == "go <eos>"
+    assert its.decode(PlainTexts(its, "\n").answer("go")) == "go <eos>"  # it has no token for a line break

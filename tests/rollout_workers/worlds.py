@@ -1,0 +1,58 @@
+"""Environments that misbehave: each does what its prompt says."""
+
+import os
+import signal
+import time
+
+from contracts.environments import Environment, Observation, Step
+from contracts.errors import InputError
+from contracts.rollout import Prompt
+from rollout_workers.environments.base import EnvironmentSettings
+
+
+class Moody(EnvironmentSettings):
+    """Two turns; `meta["mood"]` says what happens at the second, until the file `meta["once"]` is there.
+
+    Example: `Prompt("p/0", "", meta={"mood": "dies", "once": "/…/it_happened"})` dies, and behaves when
+    played again.
+    """
+
+    sleep_s: float = 0.0  # a step
+
+    def make(self) -> Environment:
+        return _Mood(self.sleep_s)
+
+
+class _Mood:
+    def __init__(self, sleep_s: float) -> None:
+        self._sleep_s, self._mood, self._turn = sleep_s, "", 0
+
+    def reset(self, prompt: Prompt, seed: int) -> Observation:
+        once = prompt.meta.get("once")
+        happens = once is None or not os.path.exists(once)
+        self._mood, self._turn, self._once = (prompt.meta.get("mood", "") if happens else ""), 0, once
+        if self._mood == "wrong input":
+            raise InputError(f"prompt {prompt.id}: no such game")
+        return Observation("one")
+
+    def step(self, text: str) -> Step:
+        time.sleep(self._sleep_s)
+        self._turn += 1
+        if self._turn == 2:
+            self._act_up()
+        return Step(
+            Observation("two"), reward=0.5, terminated=self._turn == 2, info={"pid": float(os.getpid())}
+        )
+
+    def close(self) -> None:
+        pass
+
+    def _act_up(self) -> None:
+        if self._mood and self._once:
+            open(self._once, "w").close()
+        if self._mood == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self._mood == "hangs":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if self._mood == "raises":
+            raise RuntimeError("the dice rolled off the table")
