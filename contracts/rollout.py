@@ -153,6 +153,7 @@ class Rollout:
     info: Mapping[str, float] = field(default_factory=dict)  # what its environment measured, last values
     pending: tuple[int, ...] = ()
     error: str | None = None  # why it failed
+    value: float | None = None  # what the reference is expected to earn on this prompt, in a data set
 
     @property
     def text(self) -> str:

@@ -7,6 +7,7 @@ Sequences are padded on the right only: behind a causal mask no real token can s
 attention mask is needed and the fast attention kernels apply.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -66,6 +67,7 @@ class Batch:
         lengths_S [4, 3]   rows_S [0, 0]   columns_S [0, 2] (of its first token in _T)
         mask_BT [[1, 1, 1]]   rewards_BT [[0, .5, 1]]   behavior_logprobs_BT [[-.7, -.1, -.4]]
         versions_BT [[4, 4, 4]]   positions_BT [[0, 1, 0]] (in its own turn)   groups_B [4]
+        baseline_B [0] (the rollout's `value`; 0 where it has none)
     """
 
     tokens_SL: Tensor
@@ -79,6 +81,7 @@ class Batch:
     versions_BT: Tensor
     positions_BT: Tensor
     groups_B: Tensor
+    baseline_B: Tensor
 
     @property
     def num_rollouts(self) -> int:
@@ -92,6 +95,23 @@ class Batch:
     def num_tokens(self) -> int:
         """How many tokens train: the model's own."""
         return int(self.mask_BT.sum())
+
+    def whole_groups(self) -> Tensor:
+        """The rows of each group, (groups, K), groups in the order of their first row.
+
+        Raises:
+            LearnerError: groups differ in size.
+        """
+        rows: dict[int, list[int]] = {}
+        for row, group in enumerate(self.groups_B.tolist()):
+            rows.setdefault(group, []).append(row)
+        sizes = Counter(map(len, rows.values()))
+        if len(sizes) > 1:
+            counts = ", ".join(f"{count} of {size}" for size, count in sorted(sizes.items()))
+            raise LearnerError(
+                f"got prompts with different numbers of responses: {counts}; expected the same number each"
+            )
+        return torch.tensor(list(rows.values()))
 
     def part(self, sequences: Sequence[int]) -> MicroBatch:
         """These sequences, those of one rollout beside each other."""
@@ -143,6 +163,7 @@ def collate(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") -> 
         versions_BT=_pad(rows(lambda turn: turn.weight_versions), torch.long, device),
         positions_BT=_pad(rows(lambda turn: range(len(turn.tokens))), torch.long, device),
         groups_B=torch.tensor([r.group for r in rollouts], device=device),
+        baseline_B=torch.tensor([r.value or 0.0 for r in rollouts], dtype=torch.float32, device=device),
     )
 
 
@@ -181,7 +202,12 @@ def _pad(rows: Sequence[Sequence[float]], dtype: torch.dtype, device: torch.devi
 
 
 def micro_batches(
-    batch: Batch, rows_B: Tensor, token_budget: int, *, whole_rollouts: bool = False
+    batch: Batch,
+    rows_B: Tensor,
+    token_budget: int,
+    *,
+    whole_rollouts: bool = False,
+    whole_groups: bool = False,
 ) -> Iterator[MicroBatch]:
     """Split the sequences of `rows_B` so that no part holds more tokens than the budget, padding included.
 
@@ -191,13 +217,19 @@ def micro_batches(
     Args:
         whole_rollouts: a rollout's sequences stay in one part, for a loss that takes a response as one; a
             rollout that exceeds the budget makes a part of its own.
+        whole_groups: so do all rollouts of a group, in the order of `rows_B`.
     """
     lengths = batch.lengths_S.tolist()
     of_row: dict[int, list[int]] = {}
     for sequence, row in enumerate(batch.rows_S.tolist()):
         of_row.setdefault(row, []).append(sequence)
     units = [of_row[row] for row in rows_B.tolist()]
-    if not whole_rollouts:
+    if whole_groups:
+        of_group: dict[int, list[int]] = {}
+        for group, unit in zip(batch.groups_B[rows_B.to(batch.groups_B.device)].tolist(), units, strict=True):
+            of_group.setdefault(group, []).extend(unit)
+        units = list(of_group.values())
+    elif not whole_rollouts:
         units = [[sequence] for unit in units for sequence in unit]
     units.sort(key=lambda unit: -max(lengths[sequence] for sequence in unit))
     chosen: list[int] = []

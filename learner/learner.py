@@ -20,7 +20,7 @@ from contracts.rollout import Rollout, Sampling
 from contracts.weights import WeightManifest
 from learner import checkpoint
 from learner.actor_critic import frozen_copy, load_actor_critic
-from learner.algorithms.base import Algorithm, CreditInputs, Masks, Selects
+from learner.algorithms.base import Algorithm, Checks, CreditInputs, Masks, Selects, learns_from
 from learner.batching import Batch, collate
 from learner.behavior import behavior_for
 from learner.bootstrap import bootstrap_values
@@ -91,6 +91,8 @@ class Learner:
             raise LearnerError(
                 f"the algorithm chose none of {len(rollouts)} rollouts to train on; expected at least one"
             )
+        if isinstance(self.algorithm, Checks):
+            self.algorithm.check(chosen)
         batch = collate(chosen, self.device)
         scored, bootstrap_B = self._score(batch), self._bootstrap(chosen)
         scored_at = time.perf_counter()
@@ -108,6 +110,8 @@ class Learner:
         }
 
     def _score(self, batch: Batch) -> ScoredBatch:
+        if learns_from(self.algorithm) == "data":
+            return ScoredBatch.of_data(batch)
         if self.reference is None:
             return ScoredBatch.unscored(batch)
 
@@ -146,6 +150,7 @@ class Learner:
                 positions_BT=batch.positions_BT,
                 groups_B=batch.groups_B,
                 bootstrap_B=bootstrap_B,
+                baseline_B=batch.baseline_B,
                 kl_coefficient=self.kl_coefficient,
             )
         )

@@ -65,12 +65,21 @@ class ScoredBatch:
     bits_BTW: Tensor | None = None  # which tokens could be drawn; None: all
     temperature: float = 1.0
     mask: MaskStatistics = field(default_factory=MaskStatistics)
+    has_reference: bool = True  # whether `ref_logprobs_BT` are a reference's
 
     @classmethod
     def unscored(cls, batch: Batch) -> ScoredBatch:
-        """For algorithms that learn from data and need no score."""
+        """For algorithms that imitate, and need no score."""
         zeros_BT = torch.zeros_like(batch.rewards_BT)
-        return cls(zeros_BT, zeros_BT, zeros_BT, None)
+        return cls(zeros_BT, zeros_BT, zeros_BT, None, has_reference=False)
+
+    @classmethod
+    def of_data(cls, batch: Batch) -> ScoredBatch:
+        """For a data set that was scored before: its responses are taken to be drawn from the reference, so
+        that its log-probabilities are those that they came with.
+        """
+        cached_BT = batch.behavior_logprobs_BT
+        return cls(cached_BT, cached_BT, torch.zeros_like(cached_BT), None)
 
     def restriction(self, micro: MicroBatch) -> Restriction:
         """Of a micro-batch's tokens; the same for the policy, its old self and the reference."""

@@ -11,29 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from contracts.errors import LearnerError
-from contracts.settings import Settings
 from learner.value_heads import VALUE_HEADS, ValueHead
-
-
-class ValueSettings(Settings):
-    """The defaults are A-LoL's for Helpful-Harmless (arXiv 2305.14718), but for the prompts held out."""
-
-    head: Literal["attention", "mean", "mlp"] = "attention"
-    max_value: float | None = Field(default=1.0, gt=0)  # the highest reward there is; None: any number
-    learning_rate: float = Field(default=1e-5, gt=0)
-    num_epochs: int = Field(default=10, ge=1)
-    batch_size: int = Field(default=16, ge=1)  # prompts
-    held_out_share: float = Field(default=0.2, gt=0, lt=1)  # of the prompts: they choose the epoch
-    dropout: float = Field(default=0.1, ge=0, lt=1)  # in training; advantages are made without
-    seed: int = Field(default=0, ge=0)
+from learner.value_settings import ValueSettings
 
 
 @dataclass(frozen=True, slots=True)

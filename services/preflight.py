@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from contracts.errors import InputError
 from contracts.rollout import Prompt
-from learner.algorithms.base import Algorithm
+from learner.algorithms.base import Algorithm, learns_from
 from reward_servers.server import check_at_hand, has_reference, needs_meta, needs_references, shown_keys
 from reward_servers.settings import Part
 from services.environment_checks import check_environment, check_environment_prompts
@@ -60,6 +60,11 @@ def _check_algorithm(settings: RunSettings) -> None:
         raise InputError(
             f"algorithm={settings.algorithm_name} is no algorithm: it lacks {', '.join(missing)}. The fields "
             f"and their meaning are those of learner.algorithms.base.Algorithm"
+        )
+    if learns_from(settings.algorithm) == "data":
+        raise InputError(
+            f"algorithm={settings.algorithm_name} learns from an annotated data set, which `whetstone train` "
+            "can't read yet; expected an algorithm that generates, or algorithm=supervised for references"
         )
 
 
@@ -207,7 +212,7 @@ def _check_references(settings: RunSettings, prompts: Sequence[Prompt]) -> None:
             f"evaluation.perplexity_stride asks for the references' perplexity, and prompt {lacking.id} has "
             f"{given}. {remedy}"
         )
-    if getattr(settings.algorithm, "needs_references", False) and not settings.plays_experts:
+    if learns_from(settings.algorithm) == "references" and not settings.plays_experts:
         raise InputError(
             f"algorithm={settings.algorithm_name} learns to write references, and prompt {lacking.id} has "
             f"{given}. {remedy}"

@@ -14,7 +14,7 @@ from contracts.rollout import Sampling
 from contracts.settings import Settings
 from learner.algorithms import ALGORITHMS
 from learner.algorithms.base import METHODS as ALGORITHM_METHODS
-from learner.algorithms.base import Algorithm, Masks
+from learner.algorithms.base import Algorithm, Masks, learns_from
 from learner.settings import LearnerSettings, ModelSettings
 from reward_servers.rewards import REWARDS
 from reward_servers.server import check_parts
@@ -263,7 +263,7 @@ class RunSettings(Settings):
     @property
     def plays_experts(self) -> bool:
         """Whether training learns from an expert's play: imitation of references, in an environment."""
-        return self.plays and bool(getattr(self.algorithm, "needs_references", False))
+        return self.plays and learns_from(self.algorithm) == "references"
 
     @property
     def judging(self) -> Judging:

@@ -156,7 +156,8 @@ def tables_of_defaults(text: str) -> Iterator[tuple[str, str, str]]:
 def test_the_tables_of_defaults_are_the_classes() -> None:
     written = {
         (name, option): yaml.safe_load(re.sub(r"^(\d)e", r"\1.0e", default))
-        for name, option, default in tables_of_defaults((ROOT / "docs/learner.md").read_text())
+        for page in ("learner.md", "learning-from-data.md")
+        for name, option, default in tables_of_defaults((ROOT / "docs" / page).read_text())
     }
     expected = {
         (name, option): said["default"]

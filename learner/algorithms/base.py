@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from pydantic import Field
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from contracts.rollout import MaskRule, Rollout
+
+
+LearnsFrom = Literal["rollouts", "references", "data"]
 
 
 class OptimizerSettings(Settings):
@@ -43,6 +46,7 @@ class CreditInputs:
     positions_BT: Tensor  # of each token in its own turn: 0 begins one
     groups_B: Tensor  # rollouts of one prompt share a number
     bootstrap_B: Tensor  # the value of what would have come next; 0 where a rollout came to its end
+    baseline_B: Tensor  # what the reference is expected to earn on the prompt; 0 where nobody said
     kl_coefficient: float
 
 
@@ -83,11 +87,17 @@ class LossInputs:
     importance_B: Tensor | None = None
     value_mask_N: Tensor | None = None  # the tokens whose return trains the critic; None: all
     num_values: int | None = None  # of the whole minibatch, how many those are; None: num_tokens
+    ref_logprobs_N: Tensor | None = None  # None: no reference was asked
+    # Responses of a prompt, which are neighbouring rows, where the algorithm has `whole_groups`; else 1
+    group_size: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class LossOutput:
-    """`loss` and every metric are shares: summed over a minibatch's micro-batches they give its value."""
+    """`loss` and every metric are shares: summed over a minibatch's micro-batches they give its value.
+
+    Of a metric whose name ends in `/max` the largest counts instead.
+    """
 
     loss: Tensor
     metrics: Mapping[str, Tensor]
@@ -137,6 +147,25 @@ class Algorithm(Protocol):
     def prepare_minibatch(self, advantages_N: Tensor) -> Tensor: ...  # over the whole minibatch
 
     def loss(self, inputs: LossInputs) -> LossOutput: ...
+
+
+def learns_from(algorithm: Any) -> LearnsFrom:
+    """Where what an algorithm trains on comes from; it says so itself, as a class variable of that name.
+
+    - rollouts    the model's own, generated and scored
+    - references  the prompts' references, or an expert's play
+    - data        responses of a data set, with rewards, the reference's log-probabilities and its values
+                  known before: nothing is generated, no reference is loaded
+    """
+    found: LearnsFrom = getattr(algorithm, "learns_from", "rollouts")
+    return found
+
+
+@runtime_checkable
+class Checks(Protocol):
+    """What an algorithm has besides that can't work with every batch."""
+
+    def check(self, rollouts: Sequence[Rollout]) -> None: ...  # LearnerError: what is missing, and how often
 
 
 @runtime_checkable

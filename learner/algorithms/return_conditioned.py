@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 from contracts.rollout import Rollout, Turn
+from learner.algorithms.base import LearnsFrom
 from learner.algorithms.supervised import Supervised
 
 
 class ReturnConditioned(Supervised):
-    needs_references: ClassVar[bool] = False
+    learns_from: ClassVar[LearnsFrom] = "rollouts"
     needs_target_return: ClassVar[bool] = True
 
     # text: what the world said counts, too, and the return in front of it, as trl-textworld has it

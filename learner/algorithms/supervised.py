@@ -6,11 +6,12 @@ from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
+from learner.algorithms.base import LearnsFrom
 from learner.algorithms.imitation import Imitation
 
 
 class Supervised(Imitation):
-    needs_references: ClassVar[bool] = True
+    learns_from: ClassVar[LearnsFrom] = "references"
 
     # text: prompt tokens count, too, and no end is taught, as RL4LMs has it for causal models
     loss_on: Literal["response", "text"] = "response"

@@ -34,7 +34,24 @@ class UpdateContext:
         """The sequences of these rollouts, within the budget of tokens."""
         # A product over a whole response needs all of it at once.
         whole = getattr(self.algorithm, "whole_responses", False) or self.settings.behavior == "importance"
-        return micro_batches(self.batch, rows_B, self.settings.token_budget, whole_rollouts=whole)
+        budget, groups = self.settings.token_budget, self.whole_groups
+        return micro_batches(self.batch, rows_B, budget, whole_rollouts=whole, whole_groups=groups)
+
+    @property
+    def whole_groups(self) -> bool:
+        """Whether the loss compares the responses of a prompt, so that it needs all of them at once."""
+        return bool(getattr(self.algorithm, "whole_groups", False))
+
+    def minibatches(self, epoch: int) -> Iterator[Tensor]:
+        """The rows of one epoch's minibatches; groups that belong together stay so, in their own order."""
+        batch, size = self.batch, self.algorithm.minibatch_size or self.batch.num_rollouts
+        if not self.whole_groups:
+            yield from self.order(batch.num_rollouts, epoch).split(size)
+            return
+        rows_GK = batch.whole_groups()
+        num_groups, group_size = rows_GK.shape
+        for groups_G in self.order(num_groups, epoch).split(max(1, size // group_size)):
+            yield rows_GK[groups_G].flatten()
 
     def loss_inputs(
         self,
@@ -85,6 +102,8 @@ class UpdateContext:
             kl_coefficient=self.kl_coefficient,
             importance_N=importance_N,
             importance_B=importance_B,
+            ref_logprobs_N=micro.pick(scored.ref_logprobs_BT) if scored.has_reference else None,
+            group_size=self.batch.whole_groups().shape[1] if self.whole_groups else 1,
         )
 
     def value_targets(self, micro: MicroBatch, credit: Credit) -> tuple[Tensor, Tensor]:

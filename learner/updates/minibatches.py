@@ -1,7 +1,8 @@
 """Epochs of minibatches, each a gradient step: what most algorithms do with a batch."""
 
-from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,11 +21,10 @@ class MinibatchUpdate:
 
     def run(self, credit: Credit) -> dict[str, float]:
         context, algorithm, batch = self._context, self._context.algorithm, self._context.batch
-        size = algorithm.minibatch_size or batch.num_rollouts
-        sums: dict[str, float] = defaultdict(float)
+        sums: dict[str, float] = {}
         steps, epochs = 0, 0.0
         for epoch in range(algorithm.num_epochs):
-            for rows_B in context.order(batch.num_rollouts, epoch).split(size):
+            for rows_B in context.minibatches(epoch):
                 shares = self._accumulate(credit, rows_B)
                 if algorithm.target_kl and shares["approx_kl"] > 1.5 * algorithm.target_kl:
                     context.optimizer.zero_grad(set_to_none=True)
@@ -37,8 +37,7 @@ class MinibatchUpdate:
                 steps += 1
                 epochs += len(rows_B) / batch.num_rollouts
                 shares |= {"gradient_norm/policy": norms.policy, "gradient_norm/critic": norms.critic}
-                for name, share in shares.items():
-                    sums[name] += share
+                _add(sums, shares)
         return _metrics(sums, steps, epochs, stopped=False)
 
     def _accumulate(self, credit: Credit, rows_B: Tensor) -> dict[str, float]:
@@ -56,8 +55,7 @@ class MinibatchUpdate:
             )
             output = context.algorithm.loss(inputs)
             output.loss.backward()
-            for name, share in output.metrics.items():
-                sums[name] = sums[name] + share if name in sums else share
+            _add(sums, output.metrics)
             self._done += micro.num_sequences
             context.advance(self._done, context.algorithm.num_epochs * batch.num_sequences)
         return {name: float(total) for name, total in sums.items()}
@@ -72,8 +70,16 @@ class MinibatchUpdate:
         return replace(credit, advantages_BT=whole_BT)
 
 
+def _add(sums: dict[str, Any], shares: Mapping[str, Any]) -> None:
+    """Shares are summed; of what ends in /max the largest stays."""
+    for name, share in shares.items():
+        if name in sums:
+            share = max(sums[name], share) if name.endswith("/max") else sums[name] + share
+        sums[name] = share
+
+
 def _metrics(sums: dict[str, float], steps: int, epochs: float, *, stopped: bool) -> dict[str, float]:
-    means = {name: total / steps for name, total in sums.items()} if steps else {}
+    means = {name: each if name.endswith("/max") else each / steps for name, each in sums.items()}
     return means | {
         "update/steps": float(steps),
         "update/epochs": epochs,

@@ -1,13 +1,14 @@
 """What a sequence classifier says of prompt and text: a label's probability, or a reward model's value."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from contracts.scores import Sample
-from contracts.settings import Settings
+from contracts.settings import Settings, Strings
 from reward_servers.models.checkpoint import check_label
+from reward_servers.text.templates import TEXT_PLACES, filled, places_of
 from reward_servers.text.whole_text import whole_text
 
 
@@ -16,14 +17,35 @@ class LearnedReward(Settings):
 
     Of a text that is too long the end is kept. With a single label, as reward models have it, the
     probability is the sigmoid of its value; `output=logit` gives the value itself.
+
+    Example: a critic of pairs, and a reward model that marks each turn of a conversation.
+
+        LearnedReward(model="critic", label_ix=0, template="{knowledge}", second="{text}")
+        LearnedReward(model="judge", template="{turns}A: {text}", turn_templates=("Q: {turn} ", "A: {turn} "))
     """
 
     model: str = Field(min_length=1)
     label_ix: int | None = Field(default=None, ge=0)  # not needed where the model has one label alone
     include_prompt: bool = True
+    template: str | None = None  # what the model reads, see `reward_servers/text/templates.py`, not the above
+    second: str | None = None  # template of a second text, for classifiers of pairs
+    turn_templates: Strings = ()  # what {turns} is made of, with {turn} in each
     output: Literal["probability", "logit"] = "probability"
     max_length: int | None = Field(default=None, ge=1)  # tokens; None: as many as the model takes
     tokens_per_batch: int = Field(default=16_384, ge=1)  # lower it where the GPU's memory runs out
+
+    @model_validator(mode="after")
+    def _templates_fit(self) -> Self:
+        used = set().union(*(places_of(each) for each in (self.template, self.second) if each))
+        if self.template is None and (self.second is not None or self.turn_templates):
+            raise ValueError("second and turn_templates are beside a template; got no template")
+        if self.template is not None and not used & TEXT_PLACES:
+            raise ValueError("expected {text} in template or in second, such as '{prompt} {text}'")
+        if ("turns" in used) != bool(self.turn_templates):
+            raise ValueError("{turns} in a template and turn_templates need each other")
+        if not all("{turn}" in each for each in self.turn_templates):
+            raise ValueError("expected {turn} in each of turn_templates")
+        return self
 
     def check(self) -> None:
         check_label(self.model, self.label_ix)
@@ -32,10 +54,19 @@ class LearnedReward(Settings):
         self._classifier()
 
     def score(self, samples: Sequence[Sample]) -> list[float]:
-        texts = [whole_text(sample, self.include_prompt) for sample in samples]
-        judge = self._classifier()
-        values_NL = judge.logits(texts) if self.output == "logit" else judge.probabilities(texts)
+        judge, (texts, seconds) = self._classifier(), self._read(samples)
+        judged = judge.logits if self.output == "logit" else judge.probabilities
+        values_NL = judged(texts, seconds)
         return [float(value) for value in values_NL[:, self.label_ix or 0]]
+
+    def _read(self, samples: Sequence[Sample]) -> tuple[list[str], list[str] | None]:
+        if self.template is None:
+            return [whole_text(sample, self.include_prompt) for sample in samples], None
+        texts, seconds = (
+            None if each is None else [filled(each, sample, self.turn_templates) for sample in samples]
+            for each in (self.template, self.second)
+        )
+        return texts or [], seconds
 
     def _classifier(self) -> Any:
         from reward_servers.models.classifier import classifier  # imports torch and transformers: seconds

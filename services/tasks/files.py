@@ -77,8 +77,10 @@ def from_hub(
     return rows.select(kept_rows(len(rows), split, parts, f"task.path={name}"))
 
 
-def hub_splits(name: str, subset: str | None = None, revision: str | None = None) -> Mapping[str, Any]:
-    """All splits of a data set on the hub, or in its cache on this machine."""
+def hub_splits(
+    name: str, subset: str | None = None, revision: str | None = None, data_dir: str | None = None
+) -> Mapping[str, Any]:
+    """All splits of a data set on the hub, or in its cache on this machine; of one of its folders alone."""
     remedy = "Files of your own go without the hub: task.data_files=FOLDER."
     if not Path(name).is_dir() and not use_cache_if_unreachable() and not _may_be_cached(name):
         raise InputError(
@@ -89,7 +91,7 @@ def hub_splits(name: str, subset: str | None = None, revision: str | None = None
 
     datasets.disable_progress_bars()
     try:
-        loaded: Mapping[str, Any] = datasets.load_dataset(name, subset, revision=revision)
+        loaded: Mapping[str, Any] = datasets.load_dataset(name, subset, revision=revision, data_dir=data_dir)
     except Exception as error:  # the hub's client raises some twenty kinds, each of them the same to a user
         reason = str(error).strip().split("\n")[0]
         if "scripts are no longer supported" in reason:

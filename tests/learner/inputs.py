@@ -39,6 +39,7 @@ def credit_inputs(
     kl_coefficient: float = 0.0,
     turns: Sequence[Sequence[int]] = (),
     bootstrap: Sequence[float] = (),
+    baseline: Sequence[float] = (),
 ) -> CreditInputs:
     """Rows of any length, a number for each token: `credit_inputs([[0, 1], [3]])` has two rollouts.
 
@@ -61,5 +62,6 @@ def credit_inputs(
         positions_BT=padded([[i for n in row for i in range(n)] for row in lengths]).long(),
         groups_B=torch.tensor(groups or range(len(rewards))),
         bootstrap_B=torch.tensor([float(value) for value in bootstrap or [0.0] * len(rewards)]),
+        baseline_B=torch.tensor([float(value) for value in baseline or [0.0] * len(rewards)]),
         kl_coefficient=kl_coefficient,
     )

@@ -46,6 +46,22 @@ def test_the_defaults_are_an_algorithm(name: str) -> None:
         ("rejection", {"target_kl": 0.1}, "algorithm.target_kl: got 0.1; Input should be None"),
         ("supervised", {"kl": {"coefficient": 0.1}}, "supervised fine-tuning has no reference to stay near"),
         ("supervised", {"loss_on": "prompt"}, "algorithm.loss_on: got 'prompt'"),
+        # from data
+        ("a_lol", {"ppo_clip": 0.0}, "algorithm.ppo_clip: got 0.0; Input should be greater than 0"),
+        ("a_lol_kl", {"kl_beta": 0.0}, "algorithm.kl_beta: got 0.0"),
+        ("a_lol_kl", {"kl_form": "k3"}, "Input should be 'log_ratio' or 'unbiased'"),
+        ("wbc", {"sampling_strategy": "priority"}, "Input should be 'good_priority', 'good_random' or"),
+        ("nll", {"reduction": "max"}, "algorithm.reduction: got 'max'; Input should be 'sum' or 'mean'"),
+        ("r_gold", {"floor": 1.5}, "algorithm.floor: got 1.5"),
+        ("r_lol", {"kl": {"coefficient": 0.1}}, "algorithm.kl: there is no such option"),
+        ("dpo", {"loss_type": "ipo", "label_smoothing": 0.1}, "got label_smoothing=0.1 with loss_type=ipo"),
+        (
+            "dpo",
+            {"label_smoothing": 0.5},
+            "algorithm.label_smoothing: got 0.5; Input should be less than 0.5",
+        ),
+        ("dpo", {"sampling_strategy": "good_random"}, "algorithm.sampling_strategy: there is no such option"),
+        ("pro", {"sft_weight": -1.0}, "algorithm.sft_weight: got -1.0"),
         # without a critic
         ("grpo", {"critic_learning_rate": 1e-3}, "algorithm.critic_learning_rate: got 0.001"),
         ("grpo", {"value_coef": 0.5}, "algorithm.value_coef: there is no such option"),
@@ -126,3 +142,20 @@ def test_rl4lms_nlpo_never_renews_never_renormalises_and_keeps_a_hundred() -> No
     assert not nlpo.renormalizes()
     assert nlpo.mask_rule().min_tokens_to_keep == 100
     assert algorithm("nlpo", compatibility="rl4lms", min_tokens_to_keep=7).mask_rule().min_tokens_to_keep == 7
+
+
+# From data
+
+
+def test_what_learns_from_data_is_as_published() -> None:
+    for name in ("nll", "wbc", "r_gold", "r_lol", "a_lol", "a_lol_ref_free", "a_lol_seq", "a_lol_kl"):
+        made = algorithm(name)
+        assert (made.learning_rate, made.minibatch_size, made.max_grad_norm) == (2e-4, 16, 0.3)
+        assert (made.reduction, made.sampling_strategy) == ("sum", None)
+        optimizer = made.optimizer
+        assert (optimizer.beta1, optimizer.beta2, optimizer.eps) == (0.9, 0.999, 1e-6)
+        assert optimizer.weight_decay == 0.01  # which LoL-RL's flag says is 0, and its optimiser overrules
+    assert [algorithm(name).ppo_clip for name in ("r_lol", "a_lol", "a_lol_seq")] == [0.9, 0.9, 0.9]
+    assert (algorithm("r_gold").floor, algorithm("a_lol_kl").kl_beta) == (0.1, 0.2)
+    assert (algorithm("dpo").beta, algorithm("pro").sft_weight) == (0.1, 0.05)
+    assert [algorithm(name).minibatch_size for name in ("dpo", "pro")] == [32, 32]  # 16 pairs

@@ -14,7 +14,14 @@ from contracts.components import find
 from contracts.errors import LearnerError
 from contracts.rollout import Rollout
 from learner.algorithms import ALGORITHMS
-from learner.algorithms.base import Algorithm, LossInputs, LossOutput, Masks, OptimizerSettings
+from learner.algorithms.base import (
+    Algorithm,
+    LossInputs,
+    LossOutput,
+    Masks,
+    OptimizerSettings,
+    learns_from,
+)
 from learner.functional.support import mask_set
 from learner.kl_control import KLSettings
 from learner.learner import Learner
@@ -24,7 +31,11 @@ from tests.learner.tiny import make_learner, perturb, random_rollouts, rollout, 
 PROMPT = (3, 4)
 GROUP = 4
 
-every = pytest.mark.parametrize("name", ALGORITHMS)
+# Those that learn from data are in test_learning_from_data.py, on data as they need it.
+NOT_FROM_DATA = [
+    name for name, address in ALGORITHMS.items() if learns_from(find("algorithm", address, {})) != "data"
+]
+every = pytest.mark.parametrize("name", NOT_FROM_DATA)
 
 # TRPO's policy has no learning rate; a wide region lets it go far in few steps.
 OWN_QUICK: dict[str, dict[str, Any]] = {
@@ -106,7 +117,7 @@ def watched(algorithm: Algorithm, seen: list[LossInputs]) -> Algorithm:
 
 
 @pytest.mark.parametrize("family", ["llama", "t5"])
-@pytest.mark.parametrize("name", [name for name in ALGORITHMS if algorithm_of(name).online])
+@pytest.mark.parametrize("name", [name for name in NOT_FROM_DATA if algorithm_of(name).online])
 def test_on_the_first_pass_the_ratio_is_one(
     models: dict[str, Path], seq2seq: dict[str, Path], name: str, family: str
 ) -> None:

@@ -86,6 +86,7 @@ def credit_inputs(kl_coefficient: float = 0.2) -> CreditInputs:
         positions_BT=torch.tensor([[0, 1], [0, 0]]),
         groups_B=torch.tensor([0, 1]),
         bootstrap_B=torch.zeros(2),
+        baseline_B=torch.zeros(2),
         kl_coefficient=kl_coefficient,
     )
 
@@ -126,6 +127,7 @@ def test_equal_rewards_for_single_tokens_give_exactly_no_credit(reward: float, v
         positions_BT=column.long() * 0,
         groups_B=torch.zeros(len(column)),
         bootstrap_B=torch.zeros(len(column)),
+        baseline_B=torch.zeros(len(column)),
         kl_coefficient=0.1,
     )
     for algorithm in (PPO(), PPO(normalize_rewards=True)):

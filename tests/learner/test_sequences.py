@@ -10,8 +10,7 @@ import torch
 
 from contracts.rollout import Rollout, Sampling
 from learner.actor_critic import ActorCritic
-from learner.algorithms import ALGORITHMS
-from learner.algorithms.base import Algorithm, OptimizerSettings
+from learner.algorithms.base import Algorithm, OptimizerSettings, learns_from
 from learner.algorithms.grpo import GRPO
 from learner.algorithms.ppo import PPO
 from learner.algorithms.rejection import RejectionSampling
@@ -28,7 +27,7 @@ from learner.updates.context import UpdateContext
 from learner.updates.minibatches import MinibatchUpdate
 from tests.learner.contexts import make_context, random_credit
 from tests.learner.seq2seq import plain_logprobs as plain_seq2seq_logprobs
-from tests.learner.test_every_algorithm import in_groups, smooth
+from tests.learner.test_every_algorithm import every, in_groups, smooth
 from tests.learner.tiny import (
     games,
     make_learner,
@@ -44,7 +43,6 @@ from tests.learner.tiny import (
 
 SMOOTH = OptimizerSettings(eps=1e-3)
 FEW: dict[str, Any] = {"num_epochs": 2, "optimizer": SMOOTH}
-every = pytest.mark.parametrize("name", ALGORITHMS)
 
 
 def read_anew(one: Rollout) -> Rollout:
@@ -303,7 +301,7 @@ def test_return_conditioned_training_is_the_likelihood_behind_the_return(
 ) -> None:
     """Of rollouts whose probabilities at play mean nothing."""
     algorithm = ReturnConditioned(num_epochs=1, minibatch_size=None, loss_on=loss_on)
-    assert not algorithm.online and not algorithm.needs_references and algorithm.needs_target_return
+    assert not algorithm.online and learns_from(algorithm) == "rollouts" and algorithm.needs_target_return
     learner = make_learner(models["llama"], algorithm)
     rollouts = games(8)
     of = [whole_text(one) for one in rollouts] if loss_on == "text" else rollouts

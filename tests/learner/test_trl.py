@@ -120,6 +120,7 @@ def compare(path: Path, trainer: Any, algorithm: CriticFree) -> None:
             positions_BT=laid_out.positions_BT,
             groups_B=laid_out.groups_B,
             bootstrap_B=torch.zeros(laid_out.num_rollouts),
+            baseline_B=torch.zeros(laid_out.num_rollouts),
             kl_coefficient=algorithm.kl.coefficient,
         )
     )

@@ -177,6 +177,7 @@ def test_neither_padding_nor_order_changes_credit(
             positions_BT=padded(inputs.positions_BT, 0),
             groups_B=inputs.groups_B,
             bootstrap_B=inputs.bootstrap_B.flip(0),
+            baseline_B=inputs.baseline_B.flip(0),
             kl_coefficient=0.0,
         ),
         **options,

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from contracts.errors import InputError
 from contracts.scores import Sample
+from contracts.settings import build
 from reward_servers.metrics.intent_accuracy import IntentAccuracy as IntentMetric
 from reward_servers.metrics.learned_reward import LearnedReward as LearnedMetric
 from reward_servers.models.checkpoint import read_config
@@ -90,6 +92,52 @@ def test_the_prompt_counts_unless_left_out_and_the_end_of_a_long_text_is_kept(mo
     assert beginnings[0] == pytest.approx(beginnings[1], abs=1e-6)
     (dog,), (film,) = (reward.score([Sample(word, prompt=tail)]) for word in ("dog", "film"))
     assert abs(dog - film) > 1e-4
+
+
+def test_a_template_says_what_the_model_reads(models: dict[str, str]) -> None:
+    meta = {"turns": ["the cat", "a dog", "good"], "topic": "film"}
+    sample = Sample("the dog", prompt="bad", meta=meta)
+    reward = LearnedReward(
+        model=models["gpt2"],
+        label_ix=1,
+        template="{topic} {turns}{text} {unknown",
+        turn_templates=("ran {turn} . ", "{turn} sat "),
+    )
+    read = "film ran the cat . a dog sat ran good . the dog {unknown"
+    expected = classifier(models["gpt2"]).probabilities([read])[0, 1].item()
+    assert reward.score([sample]) == [pytest.approx(expected, abs=1e-6)]
+
+
+def test_a_pair_is_read_as_a_pair(models: dict[str, str]) -> None:
+    sample = Sample("PersonX ran", meta={"knowledge": "the cat sat", "names": {"PersonX": "dog"}})
+    reward = LearnedReward(model=models["bert"], label_ix=0, template="{knowledge}", second="a {named_text}")
+    pair = classifier(models["bert"]).probabilities(["the cat sat"], ["a dog ran"])[0, 0].item()
+    assert reward.score([sample]) == [pytest.approx(pair, abs=1e-6)]
+    swapped = classifier(models["bert"]).probabilities(["a dog ran"], ["the cat sat"])[0, 0].item()
+    assert abs(pair - swapped) > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"template": "{prompt}"}, "expected {text} in template or in second"),
+        ({"second": "{text}"}, "got no template"),
+        ({"template": "{turns}{text}"}, "need each other"),
+        ({"template": "{text}", "turn_templates": ["{turn}"]}, "need each other"),
+        ({"template": "{turns}{text}", "turn_templates": ["a"]}, "expected {turn} in each"),
+    ],
+)
+def test_templates_that_can_not_be_meant_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        build(LearnedReward, {"model": "x", **options}, "reward")
+
+
+def test_a_sample_that_lacks_what_the_template_needs_says_so(models: dict[str, str]) -> None:
+    reward = LearnedReward(model=models["bert"], label_ix=0, template="{knowledge}", second="{text}")
+    with pytest.raises(
+        InputError, match=r"{knowledge} needs meta data 'knowledge', and this sample has: intent"
+    ):
+        reward.score([Sample("the dog", meta={"intent": 1})])
 
 
 def test_one_label_gives_its_sigmoid_or_itself(models: dict[str, str]) -> None:

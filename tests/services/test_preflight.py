@@ -14,10 +14,12 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
+from contracts.components import find
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 from contracts.settings import Integers, Settings, build
 from learner.algorithms import ALGORITHMS
+from learner.algorithms.base import learns_from
 from learner.settings import ModelSettings
 from services import memory
 from services.memory import GIB, available_bytes, needed_bytes
@@ -278,7 +280,16 @@ def test_a_users_algorithm_without_the_fields_of_one(model: Path) -> None:
     assert "OnlyMethods is no algorithm: it lacks learning_rate, critic_learning_rate, num_epochs" in message
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+FROM_DATA = [name for name, each in ALGORITHMS.items() if learns_from(find("algorithm", each, {})) == "data"]
+
+
+@pytest.mark.parametrize("name", FROM_DATA)
+def test_an_algorithm_that_learns_from_data_has_none_yet(model: Path, name: str) -> None:
+    message = refusal(model, algorithm=name)
+    assert f"algorithm={name} learns from an annotated data set, which `whetstone train` can't" in message
+
+
+@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - set(FROM_DATA)))
 def test_every_built_in_algorithm_has_the_fields_of_one(model: Path, name: str) -> None:
     references = {**words(3), "name": f"{__name__}:WithReferences"}
     needs_target = name == "return_conditioned"

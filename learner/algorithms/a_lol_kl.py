@@ -1,0 +1,55 @@
+"""A-LoL with a KL to the reference in place of weights: the published form, or one whose pull ends there.
+
+Baheti et al. 2024 (arXiv 2305.14718).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from learner.algorithms.base import LossInputs
+from learner.algorithms.from_data import reference_of, require_reference
+from learner.algorithms.offline import Offline, Worth
+from learner.functional import offline
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from contracts.rollout import Rollout
+
+
+class ALoLKL(Offline):
+    kl_beta: float = Field(default=0.2, gt=0)
+    # log_ratio, as published: on given responses its gradient knows no reference, it lowers every advantage
+    # by kl_beta. unbiased: a true regulariser
+    kl_form: offline.KLForm = "log_ratio"
+
+    @property
+    def worth(self) -> Worth:
+        return "advantage"
+
+    @property
+    def only_positive(self) -> bool:
+        return True
+
+    def check(self, rollouts: Sequence[Rollout]) -> None:
+        super().check(rollouts)
+        require_reference(rollouts)
+
+    def token_losses(self, inputs: LossInputs) -> Tensor:
+        return offline.a_lol_kl(
+            inputs.logprobs_N,
+            reference_of(inputs),
+            inputs.advantages_N,
+            kl_beta=self.kl_beta,
+            form=self.kl_form,
+        )
+
+    def metrics(self, inputs: LossInputs) -> dict[str, Tensor]:
+        logprobs_N, ref_logprobs_N = inputs.logprobs_N.detach(), reference_of(inputs)
+        unbiased = self.kl_form == "unbiased"
+        kl_N = offline.reference_kl(logprobs_N, ref_logprobs_N) if unbiased else logprobs_N - ref_logprobs_N
+        return super().metrics(inputs) | {"loss/kl": self.over_responses(kl_N, inputs)}

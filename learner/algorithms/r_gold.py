@@ -1,0 +1,24 @@
+"""Reward-GOLD: weighted behaviour cloning in which a token counts as much as the policy finds it likely.
+
+Pang & He 2021 (arXiv 2009.07839), with a response's reward in place of returns, as LoL-RL has it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from learner.algorithms.base import LossInputs
+from learner.algorithms.offline import Offline
+from learner.functional import offline
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class RGold(Offline):
+    floor: float = Field(default=0.1, ge=0, le=1)  # the least that a token counts
+
+    def token_losses(self, inputs: LossInputs) -> Tensor:
+        return offline.r_gold(inputs.logprobs_N, inputs.advantages_N, floor=self.floor)

@@ -1,0 +1,257 @@
+"""`whetstone annotate`: rewards, a reference's log-probabilities and its values for a data set's responses.
+
+responses ─▶ rewards (services/annotation_rewards.py) ─▶ reference (services/annotation_reference.py) ─▶
+value (services/annotation_value.py) ─▶ OUTPUT/annotated.parquet (services/annotated_rows.py)
+
+Each stage keeps what it made, so that the same command goes on where it was killed.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console as Terminal
+
+from contracts.errors import InputError
+from reward_servers.server import check_at_hand
+from services.annotated_rows import merge, weights_of
+from services.annotation import TOLD, Parts, claimed, files_fingerprint, fingerprint, settle_manifest
+from services.annotation_report import report
+from services.annotation_rewards import Execute, failed_parts, score_here, score_missing
+from services.annotation_settings import AnnotateSettings, print_help, settings_from
+from services.annotation_value import (
+    ValueFiles,
+    Write,
+    distinct_prompts,
+    generate,
+    leases_for,
+    read_values,
+    train,
+    value_all,
+)
+from services.response_data import Responses, read_responses
+from services.response_tokens import ResponseTokens, vocabulary_fingerprint
+from services.reward_results import Progress
+from services.run_model import RunModel, find_model, quiet_transformers, room_for_prompt
+from services.tasks.responses import ResponseRow
+
+if TYPE_CHECKING:
+    from services.annotation_reference import Reference
+
+
+def run(argv: Sequence[str]) -> int:
+    """Annotate what is not annotated yet, and say what was found; the exit code.
+
+    Raises:
+        InputError: a wrong option, no model there, rows that can't be used, or a folder that holds something
+            else; before anything is scored.
+        RunError: a reward server can't be reached, or scores nothing.
+    """
+    if {"-h", "--help"} & set(argv):
+        return print_help()
+    settings = settings_from(argv)
+    check_at_hand("reward", settings.reward)
+    model = _model(settings)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    progress = Progress(Terminal())
+    try:
+        annotation = Annotation(settings, model, progress)
+        with claimed(annotation.folder):
+            annotation.run()
+    finally:
+        progress.stop()
+    return 0
+
+
+class Annotation:
+    """One data set on its way through the stages."""
+
+    def __init__(self, settings: AnnotateSettings, model: RunModel | None, progress: Progress) -> None:
+        self.settings, self.model, self.progress = settings, model, progress
+        self.folder = Path(settings.output)
+        self.found = read_responses(settings.data, settings.task, settings.split)
+        self.rows = self.found.rows
+        self.validation = self._validation()
+        self.tokens = None if model is None else _tokens(model)
+        self.num_cut = 0
+        if self.tokens is not None:
+            self.num_cut = self.tokens.check(self.rows)
+            self.tokens.check_prompts(self.validation)
+        self.rewards = Parts(self.folder / "rewards", len(self.rows), settings.rows_per_part)
+        self.reference = replace(self.rewards, folder=self.folder / "reference")
+        self.values = ValueFiles(self.folder / "value")
+
+    def run(self) -> None:
+        """
+        Raises:
+            InputError: the folder holds what was made with something else.
+        """
+        settle_manifest(self.folder, self._manifest(), overwrite=self.settings.overwrite)
+        self._say_what_was_left_out(self.found)
+        self._score_and_generate()
+        self._ask_reference()
+        # What an earlier run added stays in, whether or not it is asked for now.
+        reference = None if self.reference.missing() else self.reference
+        values = read_values(self.values) if self.values.values.exists() else None
+        merge(self.folder, self.rewards, reference, values)
+        report(self.folder, self.settings, self.progress, num_cut=self.num_cut)
+
+    def _score_and_generate(self) -> None:
+        """All that the reward servers are needed for."""
+        settings = self.settings
+        if settings.retry_failed:
+            for start in failed_parts(self.rewards):
+                self.rewards.file(start).unlink()
+        generates = settings.value is not None and not self.values.generations.exists()
+        if not self.rewards.missing() and not generates:
+            return
+        with _services(settings) as execute:
+            self._begin("rewards", self.rewards)
+            score_missing(self.rows, settings.reward, self.rewards, execute, self._advance("rewards"))
+            if generates:
+                assert self.model is not None and self.tokens is not None and settings.value is not None
+                leases = leases_for(self.validation, self.tokens.of_prompt, settings.rollout, settings.value)
+                self.progress.note(f"the reference writes {len(leases)} responses to validation prompts")
+                with _writer(settings, self.model, self.progress) as write:
+                    generate(leases, write, settings.reward, execute, self.values)
+
+    def _ask_reference(self) -> None:
+        """All that the reference's weights are needed for in this process."""
+        values = self.settings.value is not None and not self.values.values.exists()
+        if self.model is None or self.tokens is None or not (self.reference.missing() or values):
+            return
+        from services.annotation_reference import Reference, score_missing
+
+        reference = Reference(self.model.path, self.settings.learner)
+        self._begin("reference", self.reference)
+        score_missing(self.rows, self.tokens, reference, self.reference, self._advance("reference"))
+        if values:
+            self._learn_values(reference, self.tokens)
+
+    def _learn_values(self, reference: "Reference", tokens: ResponseTokens) -> None:
+        assert self.settings.value is not None
+        trained = train(self.settings.reward, tokens.of_prompt, reference, self.settings.value, self.values)
+        self.progress.phase("value", len(distinct_prompts(self.rows)))
+        value_all(self.rows, trained, tokens.of_prompt, reference, self.values, self._advance("value"))
+
+    def _validation(self) -> list[Any]:
+        """The prompts that values are learned from."""
+        settings = self.settings
+        if settings.value is None:
+            return []
+        if settings.split == "validation":
+            raise InputError("value=true learns from the validation prompts: expected split=train or test")
+        if settings.task is not None:
+            return list(settings.task.prompts("validation"))
+        return distinct_prompts(read_responses(settings.data, None, "validation").rows)
+
+    def _manifest(self) -> dict[str, Any]:
+        """What each stage is made with."""
+        settings, model = self.settings, self.model
+        asked: dict[str, Any] = {
+            "rows": {
+                "sha256": fingerprint(self.rows),
+                "num_rows": len(self.rows),
+                "rows_per_part": settings.rows_per_part,
+            },
+            "rewards": {
+                "parts": {part.label: {"name": part.name, **part.options} for part in settings.reward},
+                TOLD: weights_of(settings.reward),
+            },
+        }
+        if model is not None and self.tokens is not None:
+            asked["reference"] = {
+                "sha256": _fingerprint_of(model),
+                "vocabulary": vocabulary_fingerprint(self.tokens.tokenizer),
+                "max_prompt_tokens": settings.rollout.max_prompt_tokens,
+                "max_tokens": settings.rollout.max_tokens,
+                "autocast": settings.learner.autocast,
+                TOLD: model.path,
+            }
+        if settings.value is not None:
+            sampled = {"num_prompts", "samples_per_prompt", "temperature", "seed"}
+            prompts = [ResponseRow(prompt, "", 0, True, 0) for prompt in self.validation]
+            asked["generations"] = {
+                "prompts": fingerprint(prompts),
+                "stop": list(settings.rollout.stop),
+                **settings.value.model_dump(mode="json", include=sampled),
+                "parts": asked["rewards"]["parts"],
+            }
+            asked["value"] = {
+                **settings.value.model_dump(mode="json", exclude=sampled - {"seed"}),
+                "rewards": weights_of(settings.reward),
+            }
+        return asked
+
+    def _begin(self, name: str, parts: Parts) -> None:
+        num_missing = sum(len(parts.rows(start)) for start in parts.missing())
+        if done := parts.num_rows - num_missing:
+            self.progress.note(f"{name}: {done} of {parts.num_rows} rows are there already")
+        self.progress.phase(name, num_missing)
+
+    def _advance(self, name: str) -> Callable[[int], None]:
+        return lambda count: self.progress.advance(name, count)
+
+    def _say_what_was_left_out(self, found: Responses) -> None:
+        told = ", ".join(f"{count} {reason}" for reason, count in found.skipped.items())
+        self.progress.note(f"{len(self.rows)} responses" + (f"; left out: {told}" if told else ""))
+
+
+def _model(settings: AnnotateSettings) -> RunModel | None:
+    """The reference as files, cut and sampled as the settings say."""
+    if settings.reference is None:
+        return None
+    return replace(find_model(settings.reference), rollout=settings.rollout)
+
+
+def _tokens(model: RunModel) -> ResponseTokens:
+    from transformers import AutoTokenizer  # seconds
+
+    quiet_transformers()
+    tokenizer = AutoTokenizer.from_pretrained(model.path)
+    rollout = model.rollout
+    room = room_for_prompt(model, rollout.max_tokens)
+    return ResponseTokens(tokenizer, rollout.max_prompt_tokens, rollout.max_tokens, room)
+
+
+def _fingerprint_of(model: RunModel) -> str:
+    """Of a folder its files; a model of the hub never changes under its commit."""
+    if Path(model.path).is_dir():
+        return files_fingerprint(Path(model.path))
+    return f"{model.path} {model.files.folder.name}"
+
+
+@contextlib.contextmanager
+def _services(settings: AnnotateSettings) -> Iterator[Execute]:
+    """Who scores, as long as they are needed."""
+    if settings.executor == "here" or not settings.reward:
+        from reward_servers.local import LocalRewardClient
+
+        patience_s = settings.reward_servers.patience_s(part.label for part in settings.reward)
+        yield score_here(LocalRewardClient(settings.reward), patience_s)
+        return
+    from services.launch import cluster  # imports Ray: seconds
+
+    with cluster():
+        from services.annotation_ray import score_on_cluster
+
+        yield score_on_cluster(settings.reward, settings.reward_servers, settings.num_in_flight)
+
+
+@contextlib.contextmanager
+def _writer(settings: AnnotateSettings, model: RunModel, progress: Progress) -> Iterator[Write]:
+    """Who writes with the reference."""
+    if settings.executor == "here":
+        from services.generate import choose_engine, write
+
+        yield lambda leases: write(
+            model, choose_engine(settings.rollout.engine, len(leases), model.path), leases
+        )
+        return
+    from services.annotation_ray import workers
+
+    with workers(model, progress.note) as write_on_cluster:
+        yield write_on_cluster

@@ -1,0 +1,249 @@
+"""What `whetstone annotate` keeps in its folder: rows in parts, each whole or not there, and what made them.
+
+    manifest.json                    what the rows are, and what each stage was made with
+    rewards/part-000000064.parquet   the rows from 64 on with their scores; reference/ has the same rows
+    value/                           generations, the head, the values
+    annotated.parquet                all of it, row by row: what training reads
+
+A part is written beside its place and then renamed, so that a killed run leaves no half of one; the next run
+does the parts that are missing.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from contracts.errors import InputError
+from services import run_claim
+from services.json_lines import write_atomically
+from services.tasks.responses import ResponseRow
+
+ANNOTATED, MANIFEST, TOLD = "annotated.parquet", "manifest.json", "told"
+# Whose results a stage needs: what one was made with holds for those behind it, too.
+STAGES: dict[str, tuple[str, ...]] = {
+    "rows": (),
+    "rewards": ("rows",),
+    "reference": ("rows",),
+    "generations": ("reference",),
+    "value": ("generations",),
+}
+FILES = {
+    "rows": ("rewards", "reference"),
+    "rewards": ("rewards",),
+    "reference": ("reference",),
+    "generations": ("value/generations.parquet",),
+    "value": ("value/values.parquet", "value/head.safetensors", "value/errors.json"),
+}
+ROW_GROUP = 1024  # rows of the file that training reads
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """`num_rows` rows in files of `size` rows each.
+
+    Example: `Parts(Path("out/rewards"), num_rows=100, size=64)` has the parts 0 and 64, the last one of 36
+    rows; a part is called by its first row.
+    """
+
+    folder: Path
+    num_rows: int
+    size: int
+
+    @property
+    def starts(self) -> range:
+        return range(0, self.num_rows, self.size)
+
+    def rows(self, start: int) -> range:
+        return range(start, min(start + self.size, self.num_rows))
+
+    def file(self, start: int) -> Path:
+        return self.folder / f"part-{start:09d}.parquet"
+
+    def missing(self) -> list[int]:
+        """The parts that are not there, in order."""
+        there = {path.name for path in self.folder.glob("part-*.parquet")}
+        return [start for start in self.starts if self.file(start).name not in there]
+
+    def write(self, start: int, table: pa.Table) -> None:
+        if table.num_rows != len(self.rows(start)):
+            raise ValueError(f"part {start} has {len(self.rows(start))} rows; got {table.num_rows}")
+        write_table(self.file(start), [table])
+
+    def read(self, start: int, columns: Sequence[str] | None = None) -> pa.Table:
+        """
+        Raises:
+            InputError: the file is damaged, or holds other rows.
+        """
+        table = read_table(self.file(start), columns)
+        if table.num_rows != len(self.rows(start)):
+            raise InputError(
+                f"{self.file(start)} has {table.num_rows} rows, expected {len(self.rows(start))}; delete it, "
+                "and the next run makes it anew"
+            )
+        return table
+
+
+def write_table(file: Path, tables: Iterable[pa.Table]) -> None:
+    """All rows of some tables of one schema into one file, which is there whole or not at all.
+
+    The same rows make the same bytes, however they are spread over the tables.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    neighbour = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    try:
+        with neighbour.open("wb") as opened:
+            _write(opened, iter(tables))
+            opened.flush()
+            os.fsync(opened.fileno())
+        os.replace(neighbour, file)
+    finally:
+        neighbour.unlink(missing_ok=True)
+
+
+def read_table(file: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """
+    Raises:
+        InputError: there is no such file, or it is damaged.
+    """
+    try:
+        return pq.read_table(file, columns=None if columns is None else list(columns), partitioning=None)
+    except (OSError, pa.ArrowException) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise InputError(
+            f"{file} can't be read: {reason}. Deleted, it is made anew by the next run"
+        ) from None
+
+
+def fingerprint(rows: Iterable[ResponseRow]) -> str:
+    """A hash of all that is scored: any other text, order, group or meta data makes another one."""
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(json.dumps(asdict(row), sort_keys=True, default=str).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def files_fingerprint(folder: Path, names: Iterable[str] = ("*.json", "*.safetensors", "*.bin")) -> str:
+    """A hash of a model's files, wherever its folder lies."""
+    digest = hashlib.sha256()
+    for path in sorted({path for name in names for path in folder.glob(name)}):
+        with path.open("rb") as opened:
+            digest.update(f"{path.name} {hashlib.file_digest(opened, 'sha256').hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Nobody else writes into the folder meanwhile, and there was nothing of anybody else's.
+
+    Raises:
+        InputError: it is in use, it can't be written, or holds something that is no annotation.
+    """
+    if folder.is_file():
+        raise InputError(f"output={folder} is a file; expected a folder's name")
+    there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    if there and not {MANIFEST, ".lock"} & set(there):
+        raise InputError(f"output={folder} holds {there[0]!r} and no {MANIFEST}: give a folder of its own")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        run_claim.lock(folder)
+    except InputError:
+        raise InputError(f"output={folder}: another `whetstone annotate` works in there; wait") from None
+    except OSError as error:
+        raise InputError(f"output={folder} can't be written: {error.strerror}") from None
+    for leftover in folder.rglob(".*.tmp"):  # of a run that was killed while it wrote
+        leftover.unlink(missing_ok=True)
+    yield
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """{} where there is none.
+
+    Raises:
+        InputError: it is no JSON object.
+    """
+    file = folder / MANIFEST
+    if not file.exists():
+        return {}
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{file} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{file}: expected an object, got {type(found).__name__}")
+    return found
+
+
+def settle_manifest(folder: Path, asked: Mapping[str, Any], *, overwrite: bool) -> None:
+    """See that what is there was made as it is asked for now, and write down what is about to be made.
+
+    A section that is not asked for is left as it is. What is `told` changes nothing that is kept, as a
+    reward's weight: it is not compared, and replaced.
+
+    Args:
+        asked: of each stage what it is made with.
+        overwrite: a stage that was made with something else is deleted, and those that need it; the others
+            are kept.
+
+    Raises:
+        InputError: something differs; names it.
+    """
+    there = read_manifest(folder)
+    changed = {
+        stage: differences
+        for stage in STAGES
+        if stage in there and stage in asked
+        if (
+            differences := run_claim.config_differences(
+                there[stage], run_claim.plain(asked[stage]), may_change=(TOLD,)
+            )
+        )
+    }
+    if changed and not overwrite:
+        lines = [
+            f"  {stage}.{key}: {before} there, {now} asked for"
+            for stage, differences in changed.items()
+            for key, before, now in differences
+        ]
+        raise InputError(
+            f"output={folder} holds an annotation that was made with something else:\n"
+            + "\n".join(lines)
+            + "\nGive output=OTHER; or overwrite=true, which makes anew what differs and keeps the rest"
+        )
+    if changed:
+        (folder / ANNOTATED).unlink(missing_ok=True)
+    for stage in _with_dependents(changed):
+        there.pop(stage, None)
+        for name in FILES[stage]:
+            path = folder / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    merged = run_claim.plain({"format": 1, **there, **asked})
+    write_atomically(folder / MANIFEST, json.dumps(merged, indent=1, ensure_ascii=False) + "\n")
+
+
+def _with_dependents(changed: Iterable[str]) -> list[str]:
+    found = set(changed)
+    for stage, needed in STAGES.items():  # each behind those that it needs
+        if found & set(needed):
+            found.add(stage)
+    return [stage for stage in STAGES if stage in found]
+
+
+def _write(opened: Any, tables: Iterator[pa.Table]) -> None:
+    waiting = next(tables)
+    with pq.ParquetWriter(opened, waiting.schema, compression="zstd") as writer:
+        for table in tables:
+            waiting = pa.concat_tables([waiting, table])
+            if whole := waiting.num_rows // ROW_GROUP * ROW_GROUP:
+                writer.write_table(waiting.slice(0, whole).combine_chunks(), row_group_size=ROW_GROUP)
+                waiting = waiting.slice(whole)
+        if waiting.num_rows:
+            writer.write_table(waiting.combine_chunks(), row_group_size=ROW_GROUP)

@@ -1,0 +1,99 @@
+"""Annotation over a cluster: reward servers on Ray Serve, asked by Ray Data; and who lets a model write.
+
+    parts ─▶ Ray Data, `num_in_flight` actors ─▶ reward servers ─▶ scores ─▶ this process, which writes
+
+A part is one item of Ray Data: it is scored whole, and comes back as soon as it is.
+"""
+
+import contextlib
+import logging
+import math
+import os
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import ray
+import ray.data
+
+from contracts.rollout import Lease, Rollout
+from contracts.scores import Sample, Score
+from reward_servers.app import deploy
+from reward_servers.client import RewardClient
+from reward_servers.settings import Part, RewardServersSettings
+from rollout_workers.fleet import Fleet
+from rollout_workers.worker import RolloutWorker
+from services.annotation_rewards import Execute, Job
+from services.launch import ACTOR_THREADS, MALLOC_TUNABLES
+from services.run_model import RunModel
+
+
+class _Scorer:
+    """One of Ray Data's actors: it waits for the reward servers, and computes nothing."""
+
+    def __init__(self, rewards: Sequence[Part], settings: RewardServersSettings, timeout_s: float) -> None:
+        self._client, self._timeout_s = RewardClient(rewards, settings), timeout_s
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
+        scores = [self._scored(pickle.loads(samples)) for samples in batch["samples"]]
+        return {"start": list(batch["start"]), "scores": scores}
+
+    def _scored(self, samples: list[Sample]) -> bytes:
+        return pickle.dumps(self._client.submit(samples).result(self._timeout_s))
+
+
+def score_on_cluster(rewards: Sequence[Part], settings: RewardServersSettings, num_in_flight: int) -> Execute:
+    """Deploys the rewards on the cluster that this process is connected to; gives who asks them."""
+    deploy(rewards, (), settings, http=False)
+    timeout_s = settings.patience_s(part.label for part in rewards)
+
+    def execute(jobs: Iterable[Job]) -> Iterator[tuple[int, list[Score]]]:
+        items = [{"start": start, "samples": pickle.dumps(samples)} for start, samples in jobs]
+        if not items:
+            return
+        ray.data.DataContext.get_current().enable_progress_bars = False
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        scored = ray.data.from_items(items, override_num_blocks=len(items)).map_batches(
+            _Scorer,
+            fn_constructor_args=(tuple(rewards), settings, timeout_s),
+            batch_size=1,
+            compute=ray.data.ActorPoolStrategy(size=min(num_in_flight, len(items))),
+            num_cpus=0,
+        )
+        for row in scored.iter_rows():
+            yield int(row["start"]), pickle.loads(row["scores"])
+
+    return execute
+
+
+@contextlib.contextmanager
+def workers(model: RunModel, note: Callable[[str], None]) -> Iterator[Callable[[Sequence[Lease]], Any]]:
+    """Rollout workers that write with the model as it is; given once they are up, ended at the end."""
+    rollout = model.rollout
+    num_gpus = ray.cluster_resources().get("GPU", 0)
+    options = {
+        "num_cpus": 0,
+        # So many to a GPU that all find a place: an actor's share never spans two.
+        "num_gpus": 1.0 / math.ceil(rollout.num_workers / num_gpus) if num_gpus else 0.0,
+        "runtime_env": {
+            "env_vars": {
+                "OMP_NUM_THREADS": str(rollout.num_threads or os.cpu_count() or 1),
+                "GLIBC_TUNABLES": MALLOC_TUNABLES,
+            }
+        },
+    }
+
+    def make_worker() -> object:
+        actor = ray.remote(RolloutWorker).options(max_concurrency=ACTOR_THREADS, **options)
+        return actor.remote(model.path, model.path, None, rollout.engine, rollout)
+
+    fleet = Fleet(make_worker, rollout, note)
+
+    def write(leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
+        return fleet.generate(leases)
+
+    try:
+        fleet.wait_until_ready()
+        yield write
+    finally:
+        fleet.stop()

@@ -1,0 +1,148 @@
+"""What `whetstone annotate` is told: the command line, typed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, PlainValidator, field_validator, model_validator
+
+from contracts.components import create
+from contracts.errors import InputError
+from contracts.settings import Settings, build
+from learner.settings import LearnerSettings
+from learner.value_settings import ValueSettings
+from reward_servers.server import check_parts
+from reward_servers.settings import Part, RewardServersSettings, parts
+from rollout_workers.settings import RolloutSettings
+from services.response_data import ResponseData
+from services.tasks import TASKS
+from services.tasks.base import METHODS, Split, Task
+
+HELP = """whetstone annotate KEY=VALUE …: score the responses of a data set, to learn from them alone
+
+  whetstone annotate data.files=FOLDER reward=[{{name: learned_reward, model: FOLDER}}] output=annotated
+  whetstone annotate task=NAME reward=rouge reference=RUN_OR_MODEL value=true output=annotated
+
+FOLDER has train, validation and test as .jsonl, .json, .csv or .parquet, with columns prompt and response,
+or prompt, chosen and rejected. What is done already is not done again: the same command goes on.
+
+  reward      scores every response, a column a reward
+  reference   a frozen model's log-probabilities of every response
+  value=true  what reward the reference earns with every prompt, learned from the validation prompts
+
+Keys (docs/annotate.md has them all):
+{keys}"""
+
+
+def _task(value: Any) -> Any:
+    """The task that `{"name": …, **options}` asks for; None where the rows are columns."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
+        raise InputError(f"task: got {value!r}; expected task=NAME, and options as task.OPTION=VALUE")
+    options = {str(key): option for key, option in value.items() if key != "name"}
+    return create("task", value["name"], options, TASKS, METHODS)
+
+
+class ValueStage(ValueSettings):
+    """The head's training, and what it learns from."""
+
+    num_prompts: int | None = Field(default=2000, ge=2)  # the first of the validation split; None: all
+    samples_per_prompt: int = Field(default=1, ge=1)  # the value of a prompt is their mean reward
+    temperature: float = Field(default=0.0, ge=0)  # 0: the likeliest response, which is always the same
+
+    @model_validator(mode="after")
+    def _samples_differ(self) -> Self:
+        if self.samples_per_prompt > 1 and self.temperature == 0:
+            raise ValueError(
+                f"samples_per_prompt={self.samples_per_prompt} with temperature=0 makes the same response "
+                "every time; expected a temperature above 0, such as 1"
+            )
+        return self
+
+
+class AnnotateSettings(Settings):
+    """All of it.
+
+    Example: `AnnotateSettings(data=ResponseData(files="hh"), reward=parts("length"), output="annotated")`
+    """
+
+    output: str  # a folder of its own
+    overwrite: bool = False  # make anew what was made with something else, and keep the rest
+    retry_failed: bool = False  # score the parts again that have rows which could not be scored
+    data: ResponseData = ResponseData()
+    task: Annotated[Task | None, PlainValidator(_task)] = None  # its responses, instead of rows
+    split: Split = "train"
+    reward: tuple[Part, ...] = ()
+    reference: str | None = None  # a model's folder or hub name, or a finished run's folder
+    value: ValueStage | None = None
+    executor: Literal["ray", "here"] = "ray"  # here: in this process, one part after another
+    num_in_flight: int = Field(default=4, ge=1)  # parts that wait for the reward servers at a time
+    rows_per_part: int = Field(default=64, ge=1)  # what a killed run does twice, at most, of each in flight
+    rollout: RolloutSettings = RolloutSettings(max_tokens=128)  # how tokens are cut, and the reference writes
+    learner: LearnerSettings = LearnerSettings()  # how the reference computes
+    reward_servers: RewardServersSettings = RewardServersSettings()
+
+    @field_validator("reward", mode="before")
+    @classmethod
+    def _parts(cls, value: Any) -> tuple[Part, ...]:
+        found = parts(value, "reward")
+        check_parts("reward", found)
+        return found
+
+    @field_validator("value", mode="before")
+    @classmethod
+    def _asked_for(cls, value: Any) -> Any:
+        return {True: {}, False: None}[value] if isinstance(value, bool) else value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        given = self.data.files is not None or bool(self.data.path)
+        if (self.task is None) != given:
+            raise ValueError(
+                "expected data.files=FOLDER or FILE, or data.path=HUB_NAME, or task=NAME: one of them"
+            )
+        if not self.reward and self.reference is None:
+            raise ValueError("expected reward=… to score with, or reference=MODEL; got neither")
+        if self.value is not None and not (self.reward and self.reference):
+            raise ValueError(
+                "value=true learns what the reference earns: expected reward=… and reference=MODEL with it"
+            )
+        self.reward_servers.check_labels(part.label for part in self.reward)
+        return self
+
+
+def settings_from(overrides: Sequence[str]) -> AnnotateSettings:
+    """The settings that `KEY=VALUE …` ask for.
+
+    Raises:
+        InputError: anything unknown, of the wrong type or range, or missing.
+    """
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    from services.compose import parse
+
+    tree = OmegaConf.create({})
+    for override in map(parse, overrides):
+        key, value = override.key_or_group, override.value()
+        if override.is_sweep_override():
+            raise InputError(f"{override.input_line}: expected one value; a list is written {key}=[…]")
+        if key in ("task", "reward") and isinstance(value, str):
+            value = {"name": value}  # so that its options can follow
+        if key == "value" and isinstance(value, bool):
+            value = {} if value else None
+        try:
+            OmegaConf.update(tree, key, value, merge=key not in ("task", "reward"), force_add=True)
+        except OmegaConfBaseException as error:
+            raise InputError(f"{override.input_line}: {str(error).strip().splitlines()[0]}") from None
+    plain: dict[str, Any] = OmegaConf.to_container(tree, resolve=True)  # type: ignore[assignment]
+    return build(AnnotateSettings, plain, where="")
+
+
+def print_help() -> int:
+    keys = [f"  {name}" for name in AnnotateSettings.model_fields if name not in ("data", "task", "value")]
+    for group, settings in (("data", ResponseData), ("value", ValueStage)):
+        keys += [f"  {group}.{name}" for name in settings.model_fields]
+    lines = ["".join(f"{key:<28}" for key in keys[start : start + 4]) for start in range(0, len(keys), 4)]
+    print(HELP.format(keys="\n".join(map(str.rstrip, lines))))
+    return 0

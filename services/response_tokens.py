@@ -1,0 +1,99 @@
+"""Responses to learn from as tokens: the prompt as rollouts have it, the response, the end of sequence.
+
+Whoever scores a response, and whoever trains on it, reads these. Longer prompts lose their beginning, longer
+responses their end.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from contracts.errors import InputError
+from contracts.rollout import Prompt
+from services.leasing import PromptTokens
+from services.tasks.responses import ResponseRow
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A response as training reads it.
+
+    Example: to the prompt "3 5" the response "6 8", whole: `Tokens((6, 8), (9, 11, 1), cut=False)`. One that
+    is cut to three tokens has lost its end; one of which no token but the end is left has none at all.
+    """
+
+    prompt: tuple[int, ...]
+    response: tuple[int, ...]
+    cut: bool
+
+
+class ResponseTokens:
+    """Prompts and responses to tokens.
+
+    Args:
+        room: the most tokens that a prompt may have; None: no limit.
+
+    Raises:
+        InputError: the tokenizer has no end token, which each response is to end with.
+    """
+
+    def __init__(
+        self, tokenizer: Any, max_prompt_tokens: int | None, max_tokens: int, room: int | None
+    ) -> None:
+        if tokenizer.eos_token_id is None:
+            raise InputError(
+                "responses end with the end token, and the tokenizer has none; set eos_token in "
+                "tokenizer_config.json"
+            )
+        self.tokenizer, self._max_tokens, self._room = tokenizer, max_tokens, room
+        self.of_prompt = PromptTokens(tokenizer, max_prompt_tokens)
+
+    def __call__(self, prompt: str, response: str) -> Tokens:
+        end = self.tokenizer.eos_token_id
+        tokens = self.tokenizer(response, add_special_tokens=False)["input_ids"]
+        kept = (*tokens, end)[: self._max_tokens]
+        if all(token == end for token in kept):  # nothing is left to learn
+            kept = ()
+        return Tokens(self.of_prompt(prompt), tuple(kept), cut=len(tokens) >= self._max_tokens)
+
+    def check_prompts(self, prompts: Sequence[Prompt], what: str = "validation prompts are") -> None:
+        """
+        Raises:
+            InputError: how many leave no room for a response in the model's window.
+        """
+        lengths = [len(self.of_prompt(prompt.text)) for prompt in prompts]
+        room = self._room
+        if room is None or not (num_long := sum(length > room for length in lengths)):
+            return
+        raise InputError(
+            f"{num_long} of {len(prompts)} {what} of more than {room} tokens, the longest one has "
+            f"{max(lengths)}: that is what the model's window leaves beside a response of rollout.max_tokens="
+            f"{self._max_tokens}. rollout.max_prompt_tokens={room} cuts prompts from the left"
+        )
+
+    def check(self, rows: Sequence[ResponseRow]) -> int:
+        """How many responses are cut.
+
+        Raises:
+            InputError: how many prompts leave no room for a response in the model's window, or that there is
+                not one response of which a token is left.
+        """
+        self.check_prompts([row.prompt for row in rows], "responses have a prompt")
+        num_cut = num_empty = 0
+        for row in rows:
+            found = self(row.prompt.text, row.response)
+            num_cut += found.cut
+            num_empty += not found.response
+        if num_empty == len(rows):
+            raise InputError(
+                f"all {len(rows)} responses are cut to nothing: with rollout.max_tokens={self._max_tokens} "
+                f"not one has a token but the end; expected more"
+            )
+        return num_cut
+
+
+def vocabulary_fingerprint(tokenizer: Any) -> str:
+    """A hash of which token has which number: what saved tokens are good for."""
+    tokens = sorted(tokenizer.get_vocab().items(), key=lambda entry: (entry[1], entry[0]))
+    return hashlib.sha256(repr(tokens).encode()).hexdigest()

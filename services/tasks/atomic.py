@@ -1,0 +1,141 @@
+"""Say what goes before an everyday event or follows from it (ATOMIC 2020, Hwang et al. 2021; ATOMIC-10X)."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from contracts.errors import InputError
+from contracts.rollout import Prompt
+from contracts.settings import Strings
+from reward_servers.text.person_names import names_for, with_names
+from services.tasks.base import SPLITS, Split
+from services.tasks.files import from_files, kept_rows, split_files
+from services.tasks.response_task import EMPTY, Answer, Answered, ResponseTask
+from services.tasks.rows import text_at
+
+COLUMNS = ("head", "relation", "tail")
+# How each relation reads between an event and what is said of it.
+PHRASES = {
+    "HinderedBy": "This is hindered if",
+    "xNeed": "Before that, PersonX needed",
+    "xWant": "After that, PersonX wants",
+    "xIntent": "PersonX did this because PersonX wanted",
+    "xReact": "After that, PersonX feels",
+    "xAttr": "PersonX is seen as",
+    "xEffect": "As a result, PersonX",
+}
+SPLIT_NAMES: dict[str, Split] = {"train": "train", "val": "validation", "dev": "validation", "test": "test"}
+
+
+class Atomic(ResponseTask):
+    """Rows are `head`, `relation` and `tail`; ATOMIC-10X's `p_valid_model` comes along as a score.
+
+    Files are in the formats of every task, or ATOMIC 2020's: `train.tsv`, `dev.tsv` and `test.tsv` without a
+    header. A file with a column `split` (ATOMIC-10X) serves the splits that it names. All tails of an event
+    and a relation are one prompt's.
+    """
+
+    task_name: ClassVar[str] = "atomic"
+    columns: ClassVar[tuple[str, ...]] = COLUMNS
+    default_metrics: ClassVar[tuple[str, ...]] = ("distinct_n", "length", "meteor")
+    source: ClassVar[str] = "ATOMIC 2020 or ATOMIC-10X of the Allen Institute for AI"
+
+    path: str = ""
+    relations: Strings = tuple(PHRASES)  # the seven of ATOMIC-10X; []: all
+    substitute_names: bool = False  # prompts and responses with first names in the place of PersonX
+    name_seed: int = Field(default=0, ge=0)  # which names, also those in the meta data
+
+    def answered(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Answered]:
+        head, relation, tail = (text_at(fields, column, where).strip() for column in COLUMNS)
+        names = names_for(head, self.name_seed)
+        meta = {
+            "head": head,
+            "relation": relation,
+            "names": names,
+            "named_head": with_names(head, names),
+            "named_relation": with_names(PHRASES.get(relation, relation), names),
+        }
+        if self.substitute_names:
+            head, tail = with_names(head, names), with_names(tail, names)
+        left_out = EMPTY if not head else ""
+        if self.relations and relation not in self.relations:
+            left_out = "of another relation"
+        prompt = Prompt("", f"<head> {head} </head> <relation> {relation} </relation> [GEN] ", meta=meta)
+        return [Answered(prompt, (Answer(tail, scores=_scores(fields, where)),), left_out)]
+
+    def puts_together(self, split: Split) -> bool:
+        return True
+
+    def rows(self, split: Split) -> Any:
+        if self.data_files is None:
+            return super().rows(split)
+        files = self.files_by_split()
+        if "train" not in files and split not in files:
+            raise InputError(f"task.data_files: there is no train split; there are: {', '.join(files)}")
+        path = Path(files.get(split) or files["train"])
+        where = f"task.data_files={path}"
+        if path.suffix == ".tsv":
+            triples = read_triples(path)
+            return [triples[row] for row in kept_rows(len(triples), split, files, where)]
+        # All of the file, whichever splits it serves.
+        rows = from_files(dict.fromkeys(SPLITS, str(path)), split, self.columns)
+        if "split" not in rows.column_names:
+            return rows.select(kept_rows(len(rows), split, files, where))
+        wanted = [row for row, name in enumerate(rows["split"]) if SPLIT_NAMES.get(name) == split]
+        if not wanted:
+            raise InputError(
+                f"{where}: no row is of {split}; column 'split' has {sorted(set(rows['split']))!r:.200}"
+            )
+        return rows.select(wanted)
+
+    def first_prompts(self, split: Split) -> Sequence[Prompt]:
+        if self.data_files is None:
+            return []
+        file = self.files_by_split().get(split)
+        if file is None or Path(file).suffix == ".tsv":
+            return []  # read as quickly when it is its turn
+        return super().first_prompts(split)
+
+    def files_by_split(self) -> dict[str, str]:
+        assert self.data_files is not None
+        folder = Path(self.data_files) if isinstance(self.data_files, str) else None
+        if folder is None or not (folder / "train.tsv").is_file():
+            return split_files(self.data_files)
+        named = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
+        return {split: str(folder / name) for split, name in named.items() if (folder / name).is_file()}
+
+
+def read_triples(path: Path) -> list[dict[str, str]]:
+    """The rows of a file of ATOMIC 2020's: a line `head <tab> relation <tab> tail`.
+
+    Raises:
+        InputError: it is missing, empty, not UTF-8, or a line has not three columns.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"task.data_files: {path} can't be read as UTF-8 text: {error}") from None
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        found = line.rstrip("\r").split("\t")
+        if line.strip() and len(found) != len(COLUMNS):
+            raise InputError(
+                f"task.data_files: {path}, line {number}: expected head, relation and tail with tabs between "
+                f"them, got {len(found)} columns: {line[:60]}"
+            )
+        if line.strip() and tuple(found) != COLUMNS:  # some copies have a header
+            rows.append(dict(zip(COLUMNS, found, strict=True)))
+    if not rows:
+        raise InputError(f"task.data_files: {path} holds no rows")
+    return rows
+
+
+def _scores(fields: Mapping[str, Any], where: str) -> dict[str, float]:
+    found = fields.get("p_valid_model")
+    if found is None:
+        return {}
+    if not isinstance(found, int | float):
+        raise InputError(f"{where}: expected a number in column 'p_valid_model', got {found!r:.200}")
+    return {"p_valid_model": float(found)}

@@ -1,0 +1,14 @@
+"""Answer in a conversation, true to a piece of knowledge (FaithDial, Dziri et al. 2022)."""
+
+from typing import ClassVar
+
+from services.tasks.knowledge_dialogue import KnowledgeDialogue
+
+
+class FaithDial(KnowledgeDialogue):
+    """From the hub, or from files with its columns or its conversations."""
+
+    task_name: ClassVar[str] = "faithdial"
+
+    path: str = "McGill-NLP/FaithDial"
+    revision: str | None = "refs/convert/parquet"  # the hub's own copy of what else is a script

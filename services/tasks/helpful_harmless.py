@@ -1,0 +1,197 @@
+"""Answer as an assistant that is helpful and harmless: pairs of replies, one preferred (Bai et al. 2022)."""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from contracts.errors import InputError
+from contracts.rollout import Prompt
+from contracts.settings import Strings
+from services.tasks.base import Split
+from services.tasks.files import hub_splits
+from services.tasks.response_task import Answer, Answered, ResponseTask
+from services.tasks.rows import check_columns, text_at, texts_at
+
+PAIR = ("chosen", "rejected")
+# Folders of the hub's data set, by the names that LoL-RL gives the parts of its test.
+SEGMENTS = {
+    "harmless_base": "harmless-base",
+    "helpful_base": "helpful-base",
+    "helpful_online": "helpful-online",
+    "helpful_rejection": "helpful-rejection-sampled",
+}
+SPEAKER = re.compile(r"(?:^|\n\n)(Human|Assistant):")
+TAG = re.compile(r"<\|(prompter|assistant)\|>")
+OF_TAG = {"prompter": "Human", "assistant": "Assistant"}
+
+Turns = list[tuple[str, str]]  # who, and what was said
+
+
+class HelpfulHarmless(ResponseTask):
+    """Rows are `chosen` and `rejected` conversations that differ in the last reply, as the hub has them.
+
+    Or `prefix`, `suffix` and, if known, `reward`: lists of turns with tags, replies and their raw rewards, as
+    PRO and LoL-RL have them (Song et al. 2024; Baheti et al. 2024). Prompts are LoL-RL's: they end in
+    `### Assistant:`. From the hub the validation is a part of the test that is chosen by the prompts alone,
+    so that it is the same whichever segments are asked for, and no validation prompt is in the test.
+    """
+
+    task_name: ClassVar[str] = "helpful_harmless"
+    default_metrics: ClassVar[tuple[str, ...]] = ("distinct_n", "length")
+
+    path: str = "Anthropic/hh-rlhf"
+    segments: Strings = Field(default=tuple(SEGMENTS), min_length=1)  # also of files with a column `segment`
+    validation_share: float = Field(default=0.033, gt=0, lt=1)  # of the hub's test: about 280 prompts
+    clean_test: bool = True  # false: LoL-RL's; the test keeps prompts that are in the validation, too
+    skip_colons: bool = True  # leave out training pairs with a reply that ends in a colon: it was cut off
+    system: str = "A curious human talks with an AI assistant. It answers helpfully, in detail and politely."
+    response_prefix: str = ""  # a blank for tokenizers whose words bring theirs along (GPT-2's and its kind)
+
+    def answered(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Answered]:
+        history, replies, problem = conversation(fields, where)
+        prompt = Prompt("", self.prompt_of(history), meta=self._meta(history, fields))
+        scores = _scores(fields, len(replies), where)
+        answers = tuple(
+            Answer(self.response_prefix + reply, number == 0, {"reward": scores[number]} if scores else {})
+            for number, reply in enumerate(replies)
+        )
+        if not problem:
+            problem = self._unwanted(split, prompt.text, replies, fields)
+        return [Answered(prompt, answers, problem)]
+
+    def prompt_of(self, turns: Sequence[tuple[str, str]]) -> str:
+        """
+        >>> HelpfulHarmless(system="Be kind.").prompt_of([("Human", "Hi!"), ("Human", "Well?")])
+        'Be kind.\\n### Human: Hi! ### Human: Well? ### Assistant:'
+        """
+        said = " ".join(f"### {speaker}: {text}" for speaker, text in turns)
+        return f"{self.system}\n{said} ### Assistant:".lstrip()
+
+    def rows(self, split: Split) -> Any:
+        unknown = [name for name in self.segments if name not in SEGMENTS]
+        if unknown and self.data_files is None:
+            raise InputError(f"task.segments: there is no '{unknown[0]}'; there are: {', '.join(SEGMENTS)}")
+        if self.data_files is not None:
+            return super().rows(split)
+        import datasets
+
+        return datasets.concatenate_datasets([self._segment(split, name) for name in self.segments])
+
+    @cached_property
+    def validation_texts(self) -> frozenset[str]:
+        return frozenset(prompt.text for prompt in self.prompts("validation"))
+
+    def _segment(self, split: Split, name: str) -> Any:
+        parts = hub_splits(self.path, self.subset, self.revision, data_dir=SEGMENTS[name])
+        part = "train" if split == "train" else "test"
+        if part not in parts:
+            raise InputError(f"task.path={self.path}: the data set has no {part} part of {name}")
+        rows = parts[part]
+        check_columns(rows.column_names, PAIR, f"task.path={self.path}")
+        if split == "validation" or (split == "test" and self.clean_test):
+            wanted = [self._is_for_validation(row) == (split == "validation") for row in rows]
+            rows = rows.select([number for number, is_wanted in enumerate(wanted) if is_wanted])
+        return rows.add_column("segment", [name] * len(rows))
+
+    def _is_for_validation(self, fields: Mapping[str, Any]) -> bool:
+        """By the prompt, whatever is beside it: prompts that come twice are on the same side."""
+        history, _, _ = conversation(fields, f"task={self.task_name}")
+        digest = hashlib.sha256(repr(history).encode()).digest()
+        return int.from_bytes(digest[:8]) < self.validation_share * 2**64
+
+    def _unwanted(self, split: Split, prompt: str, replies: Sequence[str], fields: Mapping[str, Any]) -> str:
+        if fields.get("segment") not in (None, *self.segments):
+            return "of another segment"
+        if len(set(replies)) < len(replies):
+            return "the replies are the same"
+        if split == "train" and self.skip_colons and any(reply.endswith(":") for reply in replies):
+            return "a reply ends in a colon"
+        of_ones_own = self.data_files is not None
+        if split == "test" and self.clean_test and of_ones_own and prompt in self.validation_texts:
+            return "the prompt is in the validation"
+        return ""
+
+    def _meta(self, history: Turns, fields: Mapping[str, Any]) -> dict[str, Any]:
+        segment = {"segment": fields["segment"]} if fields.get("segment") is not None else {}
+        return {"turns": [text for _, text in history], **segment}
+
+
+def conversation(fields: Mapping[str, Any], where: str) -> tuple[Turns, list[str], str]:
+    """What was said before the last reply, the replies, the better first, and why the row is of no use.
+
+    Raises:
+        InputError: it is neither kind of row.
+    """
+    if "prefix" in fields and "suffix" in fields:
+        return _tagged(fields, where)
+    check_columns(fields, PAIR, where)
+    chosen, rejected = (_turns(text_at(fields, column, where), column, where) for column in PAIR)
+    history, replies, problem = chosen[:-1], [chosen[-1][1], rejected[-1][1]], ""
+    if history != rejected[:-1]:
+        problem = "the conversations differ before the last reply"
+    elif {chosen[-1][0], rejected[-1][0]} != {"Assistant"}:
+        problem = "the last word is not the assistant's"
+    return history, replies, problem or _misses_its_beginning(history)
+
+
+def _tagged(fields: Mapping[str, Any], where: str) -> tuple[Turns, list[str], str]:
+    replies = [reply.strip() for reply in texts_at(fields, "suffix", where)]
+    found = fields["prefix"]  # one list of turns for each reply, all of them equal
+    prefix = found[0] if isinstance(found, list) and found and isinstance(found[0], list) else found
+    if not isinstance(prefix, list) or not all(isinstance(turn, str) for turn in prefix) or not replies:
+        raise InputError(
+            f"{where}: expected lists of turns in column 'prefix' and replies in column 'suffix', "
+            f"got {found!r:.200}"
+        )
+    parts = TAG.split("".join(prefix))
+    history = [
+        (OF_TAG[tag], text.strip())
+        for tag, text in zip(parts[1::2], parts[2::2], strict=True)
+        if text.strip()
+    ]
+    return history, replies, _misses_its_beginning(history)
+
+
+def _turns(transcript: str, column: str, where: str) -> Turns:
+    """Who said what; what one says in two turns on end is one turn.
+
+    >>> _turns("\\n\\nHuman: Hi!\\n\\nHuman: Ho!\\n\\nAssistant: Yes?", "chosen", "here")
+    [('Human', 'Hi!\\nHo!'), ('Assistant', 'Yes?')]
+    """
+    parts = SPEAKER.split(transcript)
+    if len(parts) < 3:
+        raise InputError(
+            f"{where}: expected '\\n\\nHuman: …\\n\\nAssistant: …' in column '{column}', "
+            f"got {transcript!r:.200}"
+        )
+    turns: Turns = []
+    for speaker, text in zip(parts[1::2], parts[2::2], strict=True):
+        if turns and turns[-1][0] == speaker:
+            turns[-1] = (speaker, f"{turns[-1][1]}\n{text.strip()}".strip())
+        else:
+            turns.append((speaker, text.strip()))
+    return turns
+
+
+def _misses_its_beginning(history: Turns) -> str:
+    if not history:
+        return "nothing was said before the reply"
+    return "" if history[0][0] == "Human" else "the first word is not the human's"
+
+
+def _scores(fields: Mapping[str, Any], count: int, where: str) -> list[float]:
+    """The raw rewards that the row brings, one a reply; none if it brings none."""
+    found = fields.get("reward")
+    if found is None:
+        return []
+    if (
+        not isinstance(found, list)
+        or len(found) != count
+        or not all(isinstance(one, int | float) for one in found)
+    ):
+        raise InputError(f"{where}: expected {count} numbers in column 'reward', got {found!r:.200}")
+    return [float(one) for one in found]

@@ -1,0 +1,172 @@
+"""What the tasks share in which a speaker with a piece of knowledge answers one without."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from contracts.errors import InputError
+from contracts.rollout import Prompt
+from services.tasks.base import Split
+from services.tasks.files import DataFiles, from_files, kept_rows, read_ahead, split_files
+from services.tasks.response_task import Answer, Answered, ResponseTask
+from services.tasks.rows import check_columns, read_checked, text_at, texts_at
+from services.tasks.token_counts import token_counter
+
+NOTHING_CHECKED = "no_passages_used"
+VALIDATION_NAMES = (
+    "valid.json",
+    "valid_topic_split.json",
+)  # FaithDial's; of Wizard of Wikipedia the unseen topics
+FLAT = ("knowledge", "history", "response")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What is known, what was said, what was answered.
+
+    Example: `Reply("Jazz began in New Orleans.", ("I love jazz.",), "It began in New Orleans, I hear.")`
+    """
+
+    knowledge: str
+    history: tuple[str, ...]
+    text: str
+
+
+class KnowledgeDialogue(ResponseTask):
+    """Prompts are `Knowledge: …` and what was said, an end mark behind each, as LoL-RL has them.
+
+    A row is a reply of FaithDial's (`knowledge`, `history`, `response`), a conversation of FaithDial's
+    (`utterances`, a list of such) or of Wizard of Wikipedia's (`dialog`).
+    """
+
+    default_metrics: ClassVar[tuple[str, ...]] = ("distinct_n", "length", "meteor")
+
+    eos_token: str = "<|endoftext|>"  # behind the knowledge and each utterance: the policy's own, as a text
+    max_history_tokens: int = Field(default=400, ge=1)  # the oldest utterances go until the rest fits
+    tokenizer: str | None = None  # counts them, microsoft/DialoGPT-medium there; None: words and marks count
+    keep_unchecked: bool = True  # false: LoL-RL's; a wizard's turn without knowledge is missing from history
+
+    def answered(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Answered]:
+        if "dialog" in fields:
+            replies = wizard_replies(fields, where, self.keep_unchecked)
+            return [self._asked(reply, str(number)) for number, reply in replies]
+        if "utterances" in fields:
+            utterances = fields["utterances"]
+            if not isinstance(utterances, list) or not all(isinstance(one, Mapping) for one in utterances):
+                raise InputError(f"{where}: expected a list of objects in column 'utterances'")
+            return [self._asked(_flat(one, where), str(number)) for number, one in enumerate(utterances)]
+        return [self._asked(_flat(fields, where), "")]
+
+    def rows(self, split: Split) -> Any:
+        if self.data_files is None:
+            return super().rows(split)
+        return rows_of(named_files(self.data_files), split)
+
+    def first_prompts(self, split: Split) -> Sequence[Prompt]:
+        files = {} if self.data_files is None else named_files(self.data_files)
+        if split not in files:
+            return []
+        return list(self._made(split, read_ahead(files, split, (), partial(self._usable, split))))
+
+    def _asked(self, reply: Reply, ident: str) -> Answered:
+        history = self._shortened(reply.history)
+        parts = (f"Knowledge: {reply.knowledge}", *history)
+        text = "".join(part + self.eos_token for part in parts)
+        prompt = Prompt(ident, text, meta={"knowledge": reply.knowledge, "turns": list(history)})
+        left_out = "" if history else "nothing was said before the reply"
+        left_out = left_out if reply.knowledge else "no knowledge"
+        return Answered(prompt, (Answer(reply.text),), left_out)
+
+    def _shortened(self, history: Sequence[str]) -> Sequence[str]:
+        """The last utterances that fit with their marks, one at least."""
+        count, room = token_counter(self.tokenizer), self.max_history_tokens
+        for kept, utterance in enumerate(reversed(history)):
+            room -= count(utterance) + 1
+            if room < 0:
+                return history[len(history) - max(kept, 1) :]
+        return history
+
+
+def wizard_replies(fields: Mapping[str, Any], where: str, keep_unchecked: bool) -> list[tuple[int, Reply]]:
+    """A wizard's replies that a sentence was checked for, with their places in the conversation.
+
+    Args:
+        keep_unchecked: false: the wizard's turns without one are missing from what was said.
+    """
+    turns = fields["dialog"]
+    if not isinstance(turns, list) or not all(isinstance(turn, Mapping) for turn in turns):
+        raise InputError(f"{where}: expected a list of turns in column 'dialog', got {turns!r:.200}")
+    history: list[str] = []
+    found: list[tuple[int, Reply]] = []
+    for number, turn in enumerate(turns):
+        check_columns(turn, ("speaker", "text"), f"{where}, turn {number}")
+        text = text_at(turn, "text", f"{where}, turn {number}").strip()
+        is_wizard = "wizard" in str(turn["speaker"]).lower()
+        checked = [known for known in (turn.get("checked_sentence") or {}).values() if known]
+        if is_wizard and history and checked and checked[0] != NOTHING_CHECKED:
+            found.append((number, Reply(checked[0].strip(), tuple(history), text)))
+        if text and (keep_unchecked or checked or not is_wizard):
+            history.append(text)
+    return found
+
+
+def named_files(data_files: DataFiles) -> dict[str, str]:
+    """Which file holds which split; the data sets have names of their own for the validation."""
+    files = dict(split_files(data_files))
+    if isinstance(data_files, str) and "validation" not in files:
+        there = [path for name in VALIDATION_NAMES if (path := Path(data_files) / name).is_file()]
+        if there:
+            files["validation"] = str(there[0])
+    return files
+
+
+def rows_of(files: dict[str, str], split: Split) -> Any:
+    """One split of the files. JSON is read here: `datasets` fails over a wizard's keys, which are texts.
+
+    Raises:
+        InputError: a file is missing or is not what its name says.
+    """
+    source = split if split in files else "train"
+    if source not in files:
+        raise InputError(f"task.data_files: there is no train split; there are: {', '.join(files)}")
+    path = Path(files[source])
+    if path.suffix not in (".json", ".jsonl"):
+        return from_files(files, split, FLAT)
+    rows = read_conversations(path)
+    return [rows[row] for row in kept_rows(len(rows), split, files, f"task.data_files={path}")]
+
+
+def read_conversations(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSON or JSON Lines file; of a wizard's conversation what is needed.
+
+    Raises:
+        InputError: it is missing, or no list of objects.
+    """
+    rows: Any = read_checked(path, (), check=lambda row, where: None)
+    if not rows:  # a list that is large: Wizard of Wikipedia's train file has hundreds of megabytes
+        try:
+            rows = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InputError(f"task.data_files: {path} is not JSON: {error}") from None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InputError(f"task.data_files: {path}: expected a list of objects {{…}}")
+    return [_needed(row) for row in rows]
+
+
+def _needed(row: dict[str, Any]) -> dict[str, Any]:
+    turns, keys = row.get("dialog"), ("speaker", "text", "checked_sentence")
+    if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
+        return row
+    return {"dialog": [{key: turn[key] for key in keys if key in turn} for turn in turns]}
+
+
+def _flat(fields: Mapping[str, Any], where: str) -> Reply:
+    check_columns(fields, FLAT, where)
+    history = tuple(text.strip() for text in texts_at(fields, "history", where))
+    knowledge, text = (text_at(fields, column, where).strip() for column in ("knowledge", "response"))
+    return Reply(knowledge, history, text)

@@ -1,0 +1,123 @@
+"""Reply to a comment on Reddit, as replies with many votes do, or as those that were voted down."""
+
+import math
+import random
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from contracts.errors import InputError
+from contracts.rollout import Prompt
+from services.tasks.base import SPLITS, Split
+from services.tasks.files import from_files
+from services.tasks.response_task import Answer, Answered, ResponseTask
+from services.tasks.token_counts import token_counter
+
+TEXTS = ("parent_text", "text")
+ADDRESS = re.compile(r"(?:https?://|www\.)\S+")
+KAGGLE = {"positive": "comments_positive.csv", "negative": "comments_negative.csv"}
+HELD_OUT: tuple[Split, ...] = ("test", "validation")
+
+Polarity = Literal["positive", "negative"]
+
+
+class RedditComments(ResponseTask):
+    """Rows are `parent_text`, `text` and `score`; the texts are cleaned as LoL-RL does (Baheti et al. 2024).
+
+    The folder of Kaggle's "Reddit comment scores" with its two files is divided as there: rows are drawn from
+    each, the first become test and validation, which both polarities share. Other files have splits of their
+    own, whose training rows are taken by the sign of their score.
+    """
+
+    task_name: ClassVar[str] = "reddit_comments"
+    columns: ClassVar[tuple[str, ...]] = (*TEXTS, "score")
+    default_metrics: ClassVar[tuple[str, ...]] = ("distinct_n", "length")
+    source: ClassVar[str] = "Kaggle's Reddit comment scores"
+
+    path: str = ""
+    polarity: Polarity = "positive"  # of the training replies
+    eos_token: str = "<|endoftext|>"  # behind the comment: the policy's own, as a text
+    max_words: int = Field(default=100, ge=1)  # of a comment and of a reply; longer ones are left out
+    max_pair_tokens: int = Field(default=300, ge=1)  # of both together
+    tokenizer: str | None = None  # counts them, microsoft/DialoGPT-medium there; None: words and marks count
+    num_drawn: int = Field(default=102_000, ge=1)  # rows of each of Kaggle's files
+    num_eval: int = Field(default=1000, ge=1)  # of each of them for the test, and as many for validation
+    clean_test: bool = True  # false: LoL-RL's; a comment's replies may be spread over the splits
+    seed: int = Field(default=901, ge=0)  # of the draw
+
+    def answered(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Answered]:
+        parent, reply = (_cleaned(fields, column, where) for column in TEXTS)
+        score = _score(fields, where)
+        problem = self._too_long(parent, reply) if parent and reply else "no text"
+        if not problem and math.isnan(score):
+            problem = "no score"
+        if not problem and split == "train" and not self._is_wanted(score):
+            problem = f"not {self.polarity}"
+        prompt = Prompt("", parent + self.eos_token, meta={"turns": [parent]})
+        return [Answered(prompt, (Answer(reply, scores={"score": score}),), problem)]
+
+    def rows(self, split: Split) -> Any:
+        return super().rows(split) if self._kaggle is None else self.divided[split]
+
+    def first_prompts(self, split: Split) -> Sequence[Prompt]:
+        return [] if self._kaggle is not None else super().first_prompts(split)
+
+    @cached_property
+    def divided(self) -> dict[Split, list[Mapping[str, Any]]]:
+        """Kaggle's rows, drawn and divided; those of no use are in train, to be counted there."""
+        assert self._kaggle is not None
+        found: dict[Split, list[Mapping[str, Any]]] = {split: [] for split in SPLITS}
+        home: dict[str, Split] = {}  # where a comment's replies are
+        for polarity, name in KAGGLE.items():
+            file = str(self._kaggle / name)
+            rows = from_files(dict.fromkeys(SPLITS, file), "train", self.columns).select_columns(self.columns)
+            drawn = random.Random(f"{self.seed} {polarity}")
+            order = drawn.sample(range(len(rows)), min(len(rows), self.num_drawn))
+            num_found = dict.fromkeys(SPLITS, 0)
+            for fields in rows.select(order):
+                (one,) = self.answered("validation", fields, file)
+                split: Split = "train"
+                if not one.left_out:
+                    split = next((name for name in HELD_OUT if num_found[name] < self.num_eval), "train")
+                    split = home.setdefault(one.prompt.text, split) if self.clean_test else split
+                num_found[split] += 1
+                found[split].append(fields)
+        return found
+
+    @property
+    def _kaggle(self) -> Path | None:
+        """The folder with Kaggle's files, if that is what is read."""
+        folder = Path(self.data_files) if isinstance(self.data_files, str) else None
+        return folder if folder and all((folder / name).is_file() for name in KAGGLE.values()) else None
+
+    def _too_long(self, parent: str, reply: str) -> str:
+        if any(len(text.split()) > self.max_words for text in (parent, reply)):
+            return f"more than {self.max_words} words"
+        count = token_counter(self.tokenizer)
+        is_long = count(parent) + count(reply) > self.max_pair_tokens
+        return f"more than {self.max_pair_tokens} tokens" if is_long else ""
+
+    def _is_wanted(self, score: float) -> bool:
+        return score > 0 if self.polarity == "positive" else score < 0
+
+
+def _cleaned(fields: Mapping[str, Any], column: str, where: str) -> str:
+    """The text with single blanks and `<URL>` for addresses; "" where there is none."""
+    text = fields[column]
+    if text is None or text != text:  # an empty field of a CSV file
+        return ""
+    if not isinstance(text, str):
+        raise InputError(f"{where}: expected a text in column '{column}', got {text!r:.200}")
+    return ADDRESS.sub("<URL>", " ".join(text.split()))
+
+
+def _score(fields: Mapping[str, Any], where: str) -> float:
+    found = fields["score"]
+    try:
+        return math.nan if found in (None, "") else float(found)
+    except (TypeError, ValueError):
+        raise InputError(f"{where}: expected a number in column 'score', got {found!r:.200}") from None

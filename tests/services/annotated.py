@@ -1,0 +1,60 @@
+"""A task with responses and a reward that keeps a ledger, for the tests of `whetstone annotate`."""
+
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from contracts.rollout import Prompt
+from contracts.scores import Sample
+from contracts.settings import Settings
+from services.tasks.base import Split
+from services.tasks.responses import ResponseRow
+
+DIES_AFTER = "LEDGER_DIES_AFTER"  # rows; in the environment, so that the settings stay the same
+
+
+class Pairs(Settings):
+    """Prompt i, "i 1", has the responses "i 77" and "i i", the former preferred; ten validation prompts."""
+
+    default_reward: ClassVar[None] = None
+
+    num: int = 10
+
+    def prompts(self, split: Split) -> list[Prompt]:
+        first, num = (0, self.num) if split == "train" else (50, 10)
+        return [Prompt(f"pairs/{split}/{i}", f"{first + i} 1") for i in range(num)]
+
+    def responses(self, split: Split) -> list[ResponseRow]:
+        return [
+            ResponseRow(prompt, text, group, is_good=order == 0, order=order)
+            for group, prompt in enumerate(self.prompts(split))
+            for order, text in enumerate((f"{group} 77", f"{group} {group}"))
+        ]
+
+
+class Ledger:
+    """The last number over 100; each row that is scored is a line in `file`. Some rows can't be scored."""
+
+    def __init__(self, file: str, never: str = "") -> None:
+        self.file, self.never = Path(file), never
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        for sample in samples:
+            if self.never and sample.text == self.never:
+                raise ValueError(f"never {self.never}")
+        with self.file.open("a") as ledger:
+            ledger.writelines(f"{sample.prompt} | {sample.text}\n" for sample in samples)
+        limit = os.environ.get(DIES_AFTER)
+        if limit is not None and len(self.file.read_text().splitlines()) > int(limit):
+            os.kill(os.getpid(), signal.SIGKILL)
+        last = [(sample.text.split() or [""])[-1] for sample in samples]
+        return [int(word) / 100 if word.isdigit() else 0.0 for word in last]
+
+
+class Length(Settings):
+    """The number of words."""
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        return [float(len(sample.text.split())) for sample in samples]
