@@ -33,7 +33,7 @@ class Contexts:
     """
 
     def __init__(self, texts: TurnTexts, room: int, memory: int | None, header: str) -> None:
-        self._texts, self._room, self._memory = texts, max(2, room), memory
+        self._texts, self._room, self._memory = texts, room, memory
         self._begin = texts.beginning(header)
         self._past: list[Tokens] = []  # whole turns: observation without hint, answer, what closes it
         self._closing: Tokens = ()  # what the growing sequence still lacks of the last answer
@@ -78,7 +78,7 @@ class Contexts:
         """Begin a context: `heard` at its end, and before it what is remembered, as far as it fits."""
         ending = self._texts.ending
         room = self._room - len(ending)
-        begin = self._begin[: room // 2]
+        begin = self._begin[: self.begin_limit]
         kept, cut = heard, len(begin) + len(heard) > room
         if cut:  # an observation's end, with the question, matters most
             kept = heard[len(begin) + len(heard) - room :]
@@ -92,6 +92,11 @@ class Contexts:
         return Seen(self._now, fresh=True, cut=cut)
 
     @property
+    def begin_limit(self) -> int:
+        """The most tokens at a fresh context's start that may come from the header."""
+        return (self._room - len(self._texts.ending)) // 2
+
+    @property
     def begin_length(self) -> int:
-        """Tokens at a fresh context's start that come from the header."""
-        return len(self._begin[: (self._room - len(self._texts.ending)) // 2])
+        """Those that do."""
+        return len(self._begin[: self.begin_limit])

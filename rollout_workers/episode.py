@@ -121,7 +121,13 @@ class Episode:
         if observation.by_model:
             return self._request()
         if (text := self._scripted(observation)) is not None:
-            tokens = self._texts.answer(text)[: self.lease.sampling.max_tokens]
+            tokens = self._texts.answer(text)
+            longest = self.lease.sampling.max_tokens
+            if len(tokens) > longest and self.lease.sampling.player == "expert":  # it may be learned from
+                raise InputError(
+                    f"prompt {self.lease.prompt.id}: the expert's answer {text!r} has {len(tokens)} tokens "
+                    f"with its end, and rollout.max_tokens={longest}; expected at least as many"
+                )
             self._add_turn(tokens, text, (0.0,) * len(tokens), (0,) * len(tokens))
             return Say(text)
         if self._is_example(observation):
@@ -151,6 +157,11 @@ class Episode:
         return bool(rate and self._turns and observation.actions and self._random.random() < rate)
 
     def _request(self) -> Request:
+        if not self._contexts.tokens:
+            raise InputError(
+                f"prompt {self.lease.prompt.id}: the environment said nothing, so the model has nothing to "
+                "read; a first observation or header with a text is expected"
+            )
         index = len(self._turns) * 2 + self._observation.by_model
         (seed,) = np.random.SeedSequence((self.lease.seed, index)).generate_state(1, np.uint64)
         return Request(self.lease.id, self._contexts.tokens, self.lease.sampling, int(seed >> np.uint64(1)))
@@ -182,7 +193,8 @@ class Episode:
         found = []
         for turn, begin_length in zip(self._turns, self._begins, strict=True):
             if turn.fresh:
-                begin = self._texts.beginning(self._beginning(round(to_go, 2)))
+                begin = self._texts.beginning(self._beginning(round(to_go, 2) + 0.0))  # not -0
+                begin = begin[: self._contexts.begin_limit]
                 turn = replace(turn, observation=begin + turn.observation[begin_length:])
             to_go -= turn.reward or 0.0
             found.append(turn)

@@ -16,6 +16,7 @@ from rollout_workers.episode import Episode, Say
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.turn_texts import TurnTexts, turn_texts
 
+RETURN_TOKENS = 12  # by which the return that came may be longer than the one that was asked for
 LOOK_S = 0.05  # how long an idle engine waits for environments before mail is looked at
 
 
@@ -110,8 +111,9 @@ class Episodes:
             return None
         try:
             then = episode.hear(reply)
-        except InputError as error:  # nobody can act in it: an expert who doesn't know, say
-            self._finish(seat, episode.failed(str(error)))
+        except Exception as error:  # what an environment says may be anything, and must not end the worker
+            reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+            self._finish(seat, episode.failed(reason))
             return None
         if isinstance(then, Request):
             return then
@@ -140,4 +142,7 @@ class Episodes:
     def _room(self, lease: Lease) -> int:
         """Tokens that a context may have, so that an answer fits behind it."""
         room = self._longest or 2**31
-        return room if self._window is None else min(room, self._window - lease.sampling.max_tokens)
+        if self._window is not None:
+            answer = 0 if self._texts.ending else lease.sampling.max_tokens  # an encoder holds no answers
+            room = min(room, self._window - answer)
+        return room - (RETURN_TOKENS if self._settings.target_return is not None else 0)

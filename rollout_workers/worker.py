@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -226,6 +226,9 @@ class RolloutWorker:
                 future.set_exception(error)
 
         self._post(answer)
+        while not wait([future], timeout=1.0).done:
+            if self._failure:  # the thread ended before it came to this
+                raise WorkerError(f"the engine's thread ended:\n{self._failure}")
         return future.result()
 
 

@@ -29,10 +29,10 @@ def baselines(split: str, leases: Sequence[Lease], collect: Collector) -> dict[s
     One that can't be played, for want of an expert say, is counted in `baseline/expert/environment/failed`
     and costs a run nothing.
     """
-    collect = replace(collect, failures=FailureBudget(limit=len(leases)))
     found: dict[str, float] = {}
     for player in PLAYERS:
-        metrics = evaluate(split, played_by(player, leases), collect).metrics
+        own = replace(collect, failures=FailureBudget(limit=len(leases)))
+        metrics = evaluate(split, played_by(player, leases), own).metrics
         found |= {f"{BASELINE}/{player}/{key}": value for key, value in metrics.items()}
     return found
 

@@ -126,12 +126,13 @@ class Lines:
     Example: after a user's "3 5" and the model's "7", the user's "9" makes it read "3 5\\n7\\n9".
     """
 
-    stop: tuple[str, ...] = ()
     most: int | None = None
     by_pairs = True
 
-    def __init__(self, tokenizer: Any, system: str | None) -> None:
+    def __init__(self, tokenizer: Any, system: str | None, reply_end: str = "") -> None:
         self._to_tokens, self._opening = PromptTokens(tokenizer, None), _opening(system)
+        end = reply_end.strip() or reply_end
+        self.stop: tuple[str, ...] = (end,) if end else ()  # what an environment taught it to end answers by
 
     def tokens(self, messages: Sequence[Message]) -> list[int]:
         return list(self._to_tokens("\n".join(said["content"] for said in (*self._opening, *messages))))
@@ -152,7 +153,9 @@ def layout_of(config: Mapping[str, Any], tokenizer: Any, system: str | None) -> 
             raise InputError("--system: this run's model was trained on utterances alone; leave it out")
         # In an environment a talk grows; else every prompt had so many utterances.
         return Utterances(tokenizer, task, most=None if plays else task.context_size)
-    return Template(tokenizer, system) if by_template else Lines(tokenizer, system)
+    if by_template:
+        return Template(tokenizer, system)
+    return Lines(tokenizer, system, str(environment.get("reply_end") or "") if plays else "")
 
 
 def _task(config: Mapping[str, Any]) -> Task | None:

@@ -51,6 +51,7 @@ class Collected:
     rollout_s: float = 0.0  # until the last text was written
     reward_s: float = 0.0  # until the last score came, after that
     num_environment_failed: int = 0  # not played to their end
+    last_failure: str = ""  # why the last of them was lost
     num_environment_restarts: int = 0  # environments that died or hung, and were replaced
 
 
@@ -96,7 +97,7 @@ class Collector:
             return True
         what = f"failed in environment={self.judging.environment}: {rollout.error or 'no reason given'}"
         result.num_environment_failed += 1
-        self._lose(rollout, what)
+        self._lose(rollout, what, result)
         self.console.advance("reward")
         return False
 
@@ -119,12 +120,13 @@ class Collector:
                 result.rollouts.append(self.judging.scored(rollout, own))
                 continue
             result.num_failed += 1
-            self._lose(rollout, f"was not scored: {unscored.error or 'no reason given'}")
+            self._lose(rollout, f"was not scored: {unscored.error or 'no reason given'}", result)
         self.console.advance("reward", len(rollouts))
 
-    def _lose(self, rollout: Rollout, what: str) -> None:
+    def _lose(self, rollout: Rollout, what: str, result: Collected) -> None:
+        result.last_failure = f"prompt {rollout.prompt.id} {what}"
         self.failures.spend(rollout, what)
-        self.console.note(f"prompt {rollout.prompt.id} {what}", "warning")
+        self.console.note(result.last_failure, "warning")
 
     def _restarts(self) -> int:
         return int(getattr(self.workers, "environment_restarts", 0))

@@ -98,7 +98,9 @@ class Controller:
         found = self._collect(leases)
         if not found.rollouts:
             what = "played to an end" if found.num_environment_failed else "scored"
-            raise RunError(f"iteration {self._iteration + 1}: none of {len(leases)} rollouts could be {what}")
+            why = f". The last one: {found.last_failure}" if found.last_failure else ""
+            where = f"iteration {self._iteration + 1}"
+            raise RunError(f"{where}: none of {len(leases)} rollouts could be {what}{why}")
         trained = self._clients.learner.update(found.rollouts, _UpdateBar(self._console))
         weights_s = self._push_weights()
         self._iteration += 1

@@ -49,6 +49,8 @@ def check_environment_prompts(settings: RunSettings, prompts: Sequence[Prompt]) 
                 f"and task={settings.task_name} gives: {shown_keys(prompt.meta)} (prompt {prompt.id}). "
                 f"Choose the task that belongs to it, such as task={settings.environment_name}"
             )
+    for prompt in prompts if settings.plays else ():
+        settings.environment.check_prompt(prompt)
 
 
 def _check_end(settings: RunSettings, model: ModelFiles) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from contracts.rollout import Lease, Rollout
+from contracts.rollout import FinishReason, Lease, Rollout
 from services.collecting import Collector
 from services.judging import as_sample
 from services.policy_perplexity import PERPLEXITY, PolicyPerplexity
@@ -86,7 +86,8 @@ def play_statistics(rollouts: Sequence[Rollout], num_failed: int) -> dict[str, f
         values = [rollout.info[name] for rollout in rollouts if name in rollout.info]
         found[f"environment/{name}/mean"] = statistics.fmean(values)
     found["turns/mean"] = statistics.fmean(len(rollout.turns) for rollout in rollouts)
-    found["finish/cut"] = statistics.fmean(bool(rollout.pending) for rollout in rollouts)
+    cut = [rollout.finish_reason is FinishReason.LENGTH for rollout in rollouts]
+    found["finish/cut"] = statistics.fmean(cut)
     return found
 
 
@@ -125,4 +126,4 @@ def how_it_ended(rollout: Rollout) -> str:
     for end in ("won", "lost"):
         if rollout.info.get(end):
             return end
-    return "cut" if rollout.pending else "ended"
+    return "cut" if rollout.finish_reason is FinishReason.LENGTH else "ended"

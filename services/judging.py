@@ -49,7 +49,10 @@ class Judging:
             turns[index] = _with_more(turns[index], score.total or 0.0)
         for name in scores[0].parts if scores else ():
             parts[name] = fsum(score.parts[name] for score in scores)
-        return replace(rollout, turns=tuple(turns), reward_parts=parts)
+        judged_whole = self.at == "end" and not self.rewards_itself
+        # What was judged as a whole is worth that and no more: nothing that would have come is added to it.
+        pending = () if judged_whole else rollout.pending
+        return replace(rollout, turns=tuple(turns), reward_parts=parts, pending=pending)
 
 
 AT_THE_END = Judging()  # one prompt, one answer
@@ -83,7 +86,7 @@ def _turn_sample(rollout: Rollout, index: int) -> Sample:
 
 
 def _answered(rollout: Rollout) -> list[int]:
-    """The turns that the model took: one that an example took has no tokens of its own."""
+    """The turns in which the model said something at all."""
     return [index for index, turn in enumerate(rollout.turns) if turn.tokens]
 
 

@@ -16,6 +16,7 @@ from services.settings import RunSettings
 from services.tasks.base import SPLITS, ReadsAhead, Split
 
 VLLM_HOTTEST = 2.0  # the highest temperature that vLLM accepts
+LEAST_CONTEXT = 16  # tokens that an environment needs to be understood at all
 PROMPTS_AT_ONCE = 1000  # tokenized together
 
 
@@ -184,9 +185,15 @@ def _check_prompts(
     _check_references(settings, prompts)
     _check_meta(settings, prompts)
     check_environment_prompts(settings, prompts)
-    if settings.plays:  # its first words are the environment's, and cut where they are too long
-        return
     cut_to = settings.rollout.max_prompt_tokens
+    if settings.plays:  # its first words are the environment's, and cut where they are too long
+        least = min(limit for limit in (room, cut_to, LEAST_CONTEXT) if limit is not None)
+        if least < LEAST_CONTEXT:
+            raise InputError(
+                f"rollout.max_tokens and rollout.max_prompt_tokens leave {least} tokens for what the world "
+                f"says; expected {LEAST_CONTEXT} or more: lower the former, or raise the latter"
+            )
+        return
     for prompt, length in _with_lengths(prompts, count):
         if room is not None and min(length, cut_to or length) > room:
             raise InputError(

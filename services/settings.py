@@ -181,6 +181,19 @@ class RunSettings(Settings):
         if not self.plays:
             return
         where = f"environment={self.environment_name}"
+        patience_s = max(self.environment.start_timeout_s, self.environment.step_timeout_s)
+        if patience_s >= self.rollout.stall_timeout_s:
+            raise ValueError(
+                f"{where}: an environment may take {patience_s:g} s (start_timeout_s, step_timeout_s), and a "
+                f"worker is given up after rollout.stall_timeout_s={self.rollout.stall_timeout_s:g}; "
+                f"expected more than the former"
+            )
+        mark, separator = getattr(self.task, "eou_token", None), getattr(self.environment, "separator", None)
+        if mark and separator and mark != separator:
+            raise ValueError(
+                f"task.eou_token={mark!r} and environment.separator={separator!r} end the same utterances: "
+                f"expected the same mark"
+            )
         if (beams := self.evaluation.num_beams) > 1:
             raise ValueError(f"{where}: answers are drawn, got evaluation.num_beams={beams}; expected 1")
         if self.environment.example_rate and not self.environment.has_baselines:
@@ -210,6 +223,11 @@ class RunSettings(Settings):
                 f"algorithm={self.algorithm_name} learns to reach the return that its contexts name: "
                 f"expected environment.target_return=NUMBER, the one to ask for at play, with an environment "
                 f"of several turns; got environment={self.environment_name}, target_return={target}"
+            )
+        if learns and (self.reward or not self.environment.rewards_itself):
+            raise ValueError(
+                f"algorithm={self.algorithm_name}: contexts tell the return that the environment gave: "
+                f"expected an environment that rewards by itself, and reward=[]"
             )
         if target is not None and not learns:
             raise ValueError(

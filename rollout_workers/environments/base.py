@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from contracts.environments import Environment
+from contracts.rollout import Prompt
 from contracts.settings import Settings
 
 METHODS = ("make",)
@@ -34,12 +35,19 @@ class EnvironmentSettings(Settings):
     template: Literal["plain", "chat"] = "plain"  # chat: the tokenizer's chat template
     example_rate: float = Field(default=0.0, ge=0, lt=1)  # training turns that a random valid action takes
     # Return-conditioned: every context begins with the return to come, at play this one; trained on the true
-    target_return: float | None = None
+    target_return: float | None = Field(default=None, allow_inf_nan=False)
     reward_at: Literal["end", "turn"] = "end"  # what the reward servers judge: the whole, or each answer
     isolated: bool = True  # False: in the worker's own process, for looking into one
-    start_timeout_s: float = Field(default=120.0, gt=0)
+    start_timeout_s: float = Field(default=60.0, gt=0)
     step_timeout_s: float = Field(default=30.0, gt=0)
     max_attempts: int = Field(default=3, ge=1)  # of an episode whose environment fails
+
+    def check_prompt(self, prompt: Prompt) -> None:
+        """Look at a prompt before anything is started.
+
+        Raises:
+            InputError: it can't be played.
+        """
 
     def make(self) -> Environment:
         """One environment; called in the process in which it will live."""

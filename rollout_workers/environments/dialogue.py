@@ -44,6 +44,13 @@ class Dialogue(EnvironmentSettings):
             raise ValueError(f"separator={self.separator!r}: expected a mark without blanks around it")
         if not all(phrase.strip() for phrase in self.end_phrases):
             raise ValueError(f"end_phrases={list(self.end_phrases)}: one is empty, and would end every talk")
+        if self.partner == "self" and self.memory == 0:
+            raise ValueError("memory=0 with partner=self: the copy would hear nothing; expected 1 or more")
+        if self.partner == "self" and self.template == "chat":
+            raise ValueError(
+                "template=chat with partner=self: a chat template has one assistant, and two would speak; "
+                "expected template=plain, or another partner"
+            )
         check_partner(self.partner, self.partner_options)
         return self
 

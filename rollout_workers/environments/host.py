@@ -1,5 +1,6 @@
 """What lives in an environment's process: one environment, made when it is first needed."""
 
+import math
 import os
 
 from contracts.environments import Environment, Observation, Step
@@ -21,8 +22,7 @@ class EnvironmentHost:
         if self._environment is None:
             self._environment = self._settings.make()
         observation = self._environment.reset(prompt, seed)
-        if not isinstance(observation, Observation):
-            raise TypeError(f"reset() returned {observation!r}; expected contracts.environments.Observation")
+        _check_observation(observation, "reset")
         return observation
 
     def step(self, text: str) -> Step:
@@ -30,6 +30,11 @@ class EnvironmentHost:
         step = self._environment.step(text)
         if not isinstance(step, Step):
             raise TypeError(f"step() returned {step!r}; expected contracts.environments.Step")
+        _check_observation(step.observation, "step")
+        numbers = {"reward": step.reward, **step.info}
+        for name, value in numbers.items():
+            if not isinstance(value, int | float) or not math.isfinite(value):
+                raise TypeError(f"step() gave {name}={value!r}; expected a finite number")
         return step
 
     def overhear(self, text: str) -> bool:
@@ -41,3 +46,10 @@ class EnvironmentHost:
         if self._environment is not None:
             self._environment.close()
             self._environment = None
+
+
+def _check_observation(said: object, method: str) -> None:
+    if not isinstance(said, Observation) or not isinstance(said.text, str):
+        raise TypeError(
+            f"{method}() gave {said!r:.200}; expected contracts.environments.Observation with a text"
+        )

@@ -1,5 +1,6 @@
 """The environments of one worker, seen as seats: take one, ask it, receive answers as they come."""
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -88,6 +89,8 @@ class LocalEnvironments:
             reply = call(self._hosts[seat])
         except Exception as error:  # an environment may raise anything
             self.num_restarts += 1
+            with contextlib.suppress(Exception):
+                self._hosts[seat].close()
             self._hosts[seat] = EnvironmentHost(self._settings)
             reply = raised(error)
         self._answers.append((seat, reply))

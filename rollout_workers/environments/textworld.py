@@ -64,6 +64,9 @@ class TextWorld(EnvironmentSettings):
     hidden_verbs: Strings = ("examine",)  # left out of the hints; such commands are valid all the same
     hints_cap: int | None = Field(default=None, ge=1)  # that many, drawn evenly: the right one may be missing
 
+    def check_prompt(self, prompt: Prompt) -> None:
+        game_of(prompt)
+
     def make(self) -> Environment:
         return _Play(self)
 

@@ -80,7 +80,8 @@ class TextWorld(Settings):
     @model_validator(mode="after")
     def _check_levels(self) -> "TextWorld":
         highest = LEVELS.get(self.challenge)
-        given = {"level", "max_level"} & self.model_fields_set
+        defaults = {"level": 1, "max_level": None}  # which a configuration that is read back names, too
+        given = {name for name, default in defaults.items() if getattr(self, name) != default}
         if highest is None:
             if given and self.games is None:
                 raise ValueError(

@@ -45,6 +45,8 @@ class Told(EnvironmentSettings):
     expert: str | None = None
     by_model: tuple[int, ...] = ()  # which of them are left to the model's copy
     truncates: bool = False
+    odd_reward: float = 1.0  # of each answer
+    odd_text: bool = False  # says None instead
 
     def make(self) -> Environment:
         return _Telling(self)
@@ -60,13 +62,16 @@ class _Telling:
         return self._observation(self._told.header)
 
     def step(self, text: str) -> Step:
+        told = self._told
         self.heard.append(text)
         self._index += 1
         over = self._index >= len(self._told.says)
         info = {"steps": float(self._index)}
         if over:
-            return Step(Observation("over"), 1.0, not self._told.truncates, self._told.truncates, info)
-        return Step(self._observation(""), 1.0, info=info)
+            return Step(Observation("over"), told.odd_reward, not told.truncates, told.truncates, info)
+        if told.odd_text:
+            return Step(Observation(None))  # type: ignore[arg-type]
+        return Step(self._observation(""), told.odd_reward, info=info)
 
     def close(self) -> None:
         pass

@@ -1,5 +1,6 @@
 """Many turns in tokens: what the model sees, what counts as its own, what is left when a window is full."""
 
+import math
 import random
 from functools import cache
 from typing import Any
@@ -233,3 +234,38 @@ def test_leases_beyond_the_seats_wait_and_all_come_back() -> None:
     engine = WritingEngine(tokenizer("words"), None, lambda request: (6,))
     rollouts = play(Told(num_parallel=2), engine, [lease(number) for number in range(7)])
     assert [rollout.lease_id for rollout in rollouts] == list(range(7))
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ({"says": ("one", "two"), "odd_reward": math.nan}, "step() gave reward=nan"),
+        ({"says": ("one", "two"), "odd_text": True}, "step() gave Observation(text=None"),
+        ({"says": ("",)}, "the model has nothing to read"),
+    ],
+)
+def test_what_an_environment_gets_wrong_fails_its_episode_and_no_other(option: Any, reason: str) -> None:
+    engine = WritingEngine(tokenizer("words"), None, lambda request: (6,))
+    odd = Told(max_attempts=1, **option)
+    (rollout,) = play(odd, engine, [lease()])
+    assert rollout.finish_reason is FinishReason.FAILED and reason in (rollout.error or "")
+
+
+def test_an_experts_answer_that_would_lose_its_end_is_refused() -> None:
+    engine = WritingEngine(tokenizer("words"), None, lambda request: (6,))
+    (rollout,) = play(Told(expert="go east go east"), engine, [lease(player="expert", max_tokens=4)])
+    assert "has 5 tokens with its end, and rollout.max_tokens=4" in (rollout.error or "")
+
+
+def test_a_longer_return_and_a_long_header_stay_within_the_window() -> None:
+    told = Told(header="door " * 60, says=("one",) * 3, memory=0, target_return=9.0, odd_reward=-1 / 3)
+    engine = WritingEngine(tokenizer("bytes"), 80, lambda request: (30,))
+    (rollout,) = play(told, engine, [lease()])
+    assert all(len(turn.observation) + 8 <= 80 for turn in rollout.turns)
+
+
+def test_a_return_of_nothing_is_not_a_negative_one() -> None:
+    told = Told(header="door", says=("one",) * 2, memory=0, target_return=9.0, odd_reward=-0.0)
+    its = tokenizer("bytes")
+    (rollout,) = play(told, WritingEngine(its, None, lambda request: (30,)), [lease()])
+    assert its.decode(list(rollout.turns[0].observation)).startswith("A play with a return of 0.\n")

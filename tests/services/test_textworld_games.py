@@ -288,3 +288,9 @@ def test_without_the_library_it_says_what_to_install(tmp_path: Path, monkeypatch
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"pip install whetstone\[games\]"):
         task(games_dir=str(tmp_path)).prompts("train")
+
+
+@pytest.mark.parametrize("challenge", ["simple", "coin_collector", "treasure_hunter", "cooking", "custom"])
+def test_a_configuration_that_is_read_back_is_the_same_task(challenge: Any) -> None:
+    task = TextWorld(challenge=challenge)
+    assert TextWorld(**task.model_dump()) == task
