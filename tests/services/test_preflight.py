@@ -284,9 +284,9 @@ FROM_DATA = [name for name, each in ALGORITHMS.items() if learns_from(find("algo
 
 
 @pytest.mark.parametrize("name", FROM_DATA)
-def test_an_algorithm_that_learns_from_data_has_none_yet(model: Path, name: str) -> None:
+def test_an_algorithm_that_learns_from_data_needs_some(model: Path, name: str) -> None:
     message = refusal(model, algorithm=name)
-    assert f"algorithm={name} learns from an annotated data set, which `whetstone train` can't" in message
+    assert f"algorithm={name} learns from an annotated data set: expected data=FOLDER" in message
 
 
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - set(FROM_DATA)))
