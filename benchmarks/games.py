@@ -32,6 +32,7 @@ SHARED = [
     *[f"environment.{name}={value}" for name, value in ENVIRONMENT.items()],
     "environment.hidden_verbs=[examine,look,inventory]",
     "environment.objective=hidden",  # it is always the coin
+    "environment.isolated=false",  # games this quick need no processes of their own
 ]
 SAMPLED = [
     "rollout.max_tokens=8",
@@ -49,15 +50,19 @@ WARM_UP = [
     "iterations=9",
     "rollout.prompts_per_iteration=120",
 ]
-TRAINED = ["iterations=16", "rollout.prompts_per_iteration=64"]
+TRAINED = ["iterations=12", "rollout.prompts_per_iteration=64"]
 ALGORITHMS = {
+    # The critic shares the small trunk: at its usual weight the value's error would drown out the policy.
     "ppo": [
         "algorithm=ppo",
-        "algorithm.learning_rate=5e-4",
+        "algorithm.learning_rate=3e-4",
         "algorithm.num_epochs=3",
-        "algorithm.minibatch_size=8",
+        "algorithm.minibatch_size=16",
         "algorithm.gamma=1.0",
         "algorithm.turn_gamma=0.95",
+        "algorithm.value_coef=0.05",
+        "algorithm.reward_scale=0.5",
+        "algorithm.advantage_whitening=batch",
         "algorithm.kl.coefficient=0.002",
     ],
     "rejection": [

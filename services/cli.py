@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("services.doctor:run", "say what this machine has, what will be used, and what is missing"),
     "serve": ("services.serve:run", "serve rewards and metrics over HTTP"),
     "scale": ("services.scale:run", "give a reward of a running train or serve more replicas"),
+    "annotate": ("services.annotate:run", "score a data set's responses, to learn from them alone"),
     "train-reward": ("services.train_reward:run", "train a classifier or a preference model to be a reward"),
     "import-rl4lms": ("services.import_rl4lms:run", "turn an RL4LMs configuration into an experiment"),
     "demo": ("services.demo:run", "train a small model from nothing, in minutes, on this machine"),

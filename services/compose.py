@@ -4,6 +4,7 @@
     experiment=FILE.yaml                         an experiment of one's own, wherever it lies
     algorithm=NAME, task=NAME, environment=NAME  likewise; NAME may be package.module:Class
     reward=NAME, reward=[{name: NAME, …}, …]     replace what was there; metrics likewise
+    data=FOLDER                                  data.folder=FOLDER
     a.b=VALUE                                    sets an option, in Hydra's grammar of values
 
 What is unknown is refused: group choices here, keys when `RunSettings` types the tree.
@@ -183,6 +184,11 @@ def _set(tree: DictConfig, override: Override) -> None:
     root, _, rest = key.partition(".")
     if root in REPLACED and rest:
         _open_for_options(tree, root, override)
+    if root == "data":  # a folder alone, here or in an experiment: so that options can stand beside it
+        if isinstance(tree.get("data"), str):
+            tree["data"] = {"folder": tree["data"]}
+        if not rest and isinstance(value, str):
+            value = {"folder": value}
     if key in COMPONENTS:  # a whole mapping
         tree[key] = value
         return

@@ -4,8 +4,9 @@
     │                                                                                     │
     └── evaluate, save ◀── workers.load_weights ◀── learner.publish ◀─────────────────────┘
 
-Strictly synchronous: every rollout is written by the weights that it then trains. The loop knows
-neither Ray nor torch; it speaks to `contracts.clients`.
+Strictly synchronous: every rollout is written by the weights that it then trains. Where a data set's are
+trained on, nothing is collected, and weights are pushed for evaluations alone. The loop knows neither Ray
+nor torch; it speaks to `contracts.clients`.
 """
 
 import time
@@ -16,6 +17,7 @@ from typing import Any
 from contracts.clients import LearnerClient, RewardClient, RolloutClient
 from contracts.errors import RunError
 from contracts.rollout import Lease
+from reward_servers.settings import Part
 from reward_servers.shaping import shares
 from services import checkpoints
 from services.baselines import baselines, played_by, summary
@@ -25,6 +27,7 @@ from services.demonstrations import Demonstrate
 from services.evaluation import Evaluation, evaluate, play_statistics, reward_statistics
 from services.interrupts import Interrupted, StopRequest
 from services.leasing import LeaseSource
+from services.offline_source import OfflineSource
 from services.policy_perplexity import PolicyPerplexity
 from services.post_processing import find_post_processor
 from services.run_folder import RunFolder
@@ -48,7 +51,7 @@ class Controller:
         self,
         settings: RunSettings,
         clients: Clients,
-        source: LeaseSource,
+        source: LeaseSource | OfflineSource,
         evaluation_leases: Mapping[str, Sequence[Lease]],
         *,
         folder: RunFolder,
@@ -77,7 +80,8 @@ class Controller:
         settings, console = self._settings, self._console
         console.start(settings.run_name, settings.iterations, self._iteration + 1)
         try:
-            self._push_weights()
+            if not self._learns_from_data:
+                self._push_weights()
             self._do_what_is_due()
             while self._iteration < settings.iterations:
                 self.iterate()
@@ -91,40 +95,62 @@ class Controller:
             self._clients.learner.export(str(unfinished))
 
     def iterate(self) -> None:
-        """One iteration: lease, collect, update, push."""
+        """One iteration: collect, update, push."""
         started = time.perf_counter()
-        rollout = self._settings.rollout
-        leases = self._source.lease(rollout.prompts_per_iteration)
-        found = self._collect(leases)
-        if not found.rollouts:
-            what = "played to an end" if found.num_environment_failed else "scored"
-            why = f". The last one: {found.last_failure}" if found.last_failure else ""
-            where = f"iteration {self._iteration + 1}"
-            raise RunError(f"{where}: none of {len(leases)} rollouts could be {what}{why}")
+        found = self._collect()
         trained = self._clients.learner.update(found.rollouts, _UpdateBar(self._console))
-        weights_s = self._push_weights()
+        weights_s = 0.0 if self._learns_from_data else self._push_weights()
         self._iteration += 1
         self._remember()
         info = rollout_info(found, trained, weights_s, time.perf_counter() - started)
         if self._settings.plays:
             info |= play_statistics(found.rollouts, found.num_environment_failed)
             info["environment/restarts"] = float(found.num_environment_restarts)
-        if self._settings.plays_experts:
+        if self._settings.plays_experts or self._learns_from_data:
             info["throughput/generated_tokens_per_s"] = 0.0  # nothing was
-        info |= shares(self._settings.reward, [rollout.reward_parts for rollout in found.rollouts])
+        info |= shares(self._rewards, [rollout.reward_parts for rollout in found.rollouts])
         cached = self._clients.rewards.cached()
         info |= {f"throughput/cached/{label}": share for label, share in cached.items()}
         training = training_info(trained)
         info |= self._settings.measures(found.rollouts, taken={**info, **training})
         self._log(info, training)
 
-    def _collect(self, leases: Sequence[Lease]) -> Collected:
+    def _collect(self) -> Collected:
+        """The rollouts of an iteration.
+
+        Raises:
+            RunError: there are none.
+        """
+        self._stop.check()  # where nothing is generated, nobody else does
+        count = self._settings.rollout.prompts_per_iteration
+        if isinstance(self._source, OfflineSource):
+            started = time.perf_counter()
+            return Collected(self._source.next(count), rollout_s=time.perf_counter() - started)
+        leases = self._source.lease(count)
+        found = self._collect_for(leases)
+        if not found.rollouts:
+            what = "played to an end" if found.num_environment_failed else "scored"
+            why = f". The last one: {found.last_failure}" if found.last_failure else ""
+            where = f"iteration {self._iteration + 1}"
+            raise RunError(f"{where}: none of {len(leases)} rollouts could be {what}{why}")
+        return found
+
+    def _collect_for(self, leases: Sequence[Lease]) -> Collected:
         if self._demonstrate is not None:
             return self._demonstrate(leases)
         if self._settings.plays_experts:
             judging = replace(self._settings.judging, at="never")
             return replace(self._collector, judging=judging)(played_by("expert", leases))
         return self._collector(leases)
+
+    @property
+    def _learns_from_data(self) -> bool:
+        return isinstance(self._source, OfflineSource)
+
+    @property
+    def _rewards(self) -> tuple[Part, ...]:
+        """Whose sum a training rollout's reward is."""
+        return self._source.rewards if isinstance(self._source, OfflineSource) else self._settings.reward
 
     @property
     def _collector(self) -> Collector:
@@ -147,9 +173,11 @@ class Controller:
 
     def _do_what_is_due(self) -> None:
         """Between two iterations, and after a resume: what a stop left undone is done then."""
-        for split in self._due_splits():
-            if not self._evaluated(split):
-                self._evaluate(split)
+        due = [split for split in self._due_splits() if not self._evaluated(split)]
+        if due and self._learns_from_data:
+            self._push_weights()
+        for split in due:
+            self._evaluate(split)
         every = self._settings.save_every
         if every and self._iteration and self._iteration % every == 0:
             self._save()

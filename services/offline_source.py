@@ -9,19 +9,21 @@ the reference's log-probabilities are the behaviour policy's.
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from contracts.errors import InputError, LearnerError
 from contracts.rollout import FinishReason, Rollout, Turn
 from learner.functional.selection import Selection, select_epoch
+from reward_servers.settings import Part
 from services.annotated_rows import AnnotatedRows
+from services.data_settings import RankBy
 from services.response_tokens import Tokens
 
 OFFLINE = 2**47  # lease ids and groups count from here: beside a run's own leases, they never meet
-RankBy = Literal["reward", "order"]
 ToTokens = Callable[[str, str], Tokens]  # of a prompt and a response
 
 
@@ -87,6 +89,21 @@ class OfflineSource:
     def share_dropped(self) -> float:
         """Of the examples that the algorithm looks at."""
         return self._selection.share_dropped
+
+    @property
+    def rewards(self) -> tuple[Part, ...]:
+        """Those whose weighted sum a response's reward is."""
+        return self._rows.rewards
+
+    def longest(self, *, apart: bool) -> int:
+        """Tokens of the longest example, with its prompt; `apart`: of the longer one of both."""
+        whole = max if apart else sum
+        if self._made is not None:
+            lengths = [(len(found.prompt), len(found.response)) for found in self._made]
+        else:
+            columns = [pc.list_value_length(self._rows.table[name]) for name in ("prompt_tokens", "tokens")]
+            lengths = list(zip(*(column.to_pylist() for column in columns), strict=True))
+        return max(map(whole, lengths))
 
     @property
     def epoch(self) -> int:

@@ -4,8 +4,10 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
+from contracts.components import find
 from contracts.errors import InputError
 from contracts.rollout import Prompt
+from learner.algorithms import ALGORITHMS
 from learner.algorithms.base import Algorithm, learns_from
 from reward_servers.server import check_at_hand, has_reference, needs_meta, needs_references, shown_keys
 from reward_servers.settings import Part
@@ -16,7 +18,7 @@ from services.settings import RunSettings
 from services.tasks.base import SPLITS, ReadsAhead, Split
 
 VLLM_HOTTEST = 2.0  # the highest temperature that vLLM accepts
-LEAST_CONTEXT = 16  # tokens that an environment needs to be understood at all
+LEAST_CONTEXT = 4  # tokens; an environment could hardly say less
 PROMPTS_AT_ONCE = 1000  # tokenized together
 
 
@@ -34,6 +36,8 @@ def check(settings: RunSettings, *, training: bool = True) -> None:
         InputError: model, tokenizer, data, memory or a combination of settings is wrong.
     """
     _check_algorithm(settings)
+    if training:
+        _check_data_is_asked_for(settings)
     _check_behavior(settings)
     check_at_hand("reward", settings.reward)
     check_at_hand("metric", settings.metrics)
@@ -45,7 +49,11 @@ def check(settings: RunSettings, *, training: bool = True) -> None:
     if model.num_parameters is not None:
         check_memory(settings, model.num_parameters, training=training, trained_share=trained)
     count = _token_counter(model)
-    splits = SPLITS if training else SPLITS[1:]
+    if training and settings.data is not None:
+        from services.annotated_data import check_data  # imports pyarrow
+
+        check_data(settings, model)
+    splits = SPLITS if training and settings.data is None else SPLITS[1:]
     if isinstance(settings.task, ReadsAhead):
         for split in splits:
             _check_prompts(settings, settings.task.first_prompts(split), count, room)
@@ -62,10 +70,28 @@ def _check_algorithm(settings: RunSettings) -> None:
             f"algorithm={settings.algorithm_name} is no algorithm: it lacks {', '.join(missing)}. The fields "
             f"and their meaning are those of learner.algorithms.base.Algorithm"
         )
-    if learns_from(settings.algorithm) == "data":
+
+
+def _check_data_is_asked_for(settings: RunSettings) -> None:
+    """Annotated data, and algorithms that learn from such, need each other."""
+    name = settings.algorithm_name
+    if settings.data is None:
+        if learns_from(settings.algorithm) == "data":
+            raise InputError(
+                f"algorithm={name} learns from an annotated data set: expected data=FOLDER, which "
+                f"whetstone annotate … output=FOLDER makes"
+            )
+        return
+    if learns_from(settings.algorithm) != "data":
+        known = [one for one in ALGORITHMS if learns_from(find("algorithm", one, ALGORITHMS)) == "data"]
         raise InputError(
-            f"algorithm={settings.algorithm_name} learns from an annotated data set, which `whetstone train` "
-            "can't read yet; expected an algorithm that generates, or algorithm=supervised for references"
+            f"data={settings.data.folder} is for algorithms that learn from data ({', '.join(known)}); "
+            f"algorithm={name} learns from {learns_from(settings.algorithm)}: leave data out"
+        )
+    if settings.plays:
+        raise InputError(
+            f"data={settings.data.folder} has one response to each prompt, and "
+            f"environment={settings.environment_name} is of several turns: leave environment out"
         )
 
 

@@ -15,6 +15,7 @@ from contracts.errors import InputError
 # different runs.
 MAY_CHANGE = (
     "iterations",
+    "data.num_epochs",
     "evaluate_every",
     "save_every",
     "keep_checkpoints",

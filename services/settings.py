@@ -24,6 +24,7 @@ from rollout_workers.environments.base import METHODS as ENVIRONMENT_METHODS
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.single_turn import SingleTurn
 from rollout_workers.settings import RolloutSettings
+from services.data_settings import DataSettings
 from services.judging import ENVIRONMENT, Judging
 from services.measures import Measures
 from services.post_processing import find_post_processor
@@ -100,6 +101,7 @@ class RunSettings(Settings):
         default="single_turn", validate_default=True
     )
     model: ModelSettings
+    data: DataSettings | None = None  # for algorithms that learn from data; a folder alone will do
     reward: tuple[Part, ...] = Field(default=(), validate_default=True)
     metrics: tuple[Part, ...] = Field(default=(), validate_default=True)
     measures: Annotated[Measures, PlainValidator(Measures)] = Measures()  # of each iteration's rollouts
@@ -134,6 +136,11 @@ class RunSettings(Settings):
         settings: RunSettings = validate(given)
         settings._given = {kind: {"name": name, **options} for kind, (name, options) in named.items()}
         return settings
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _folder_alone(cls, value: Any) -> Any:
+        return {"folder": value} if isinstance(value, str) else value
 
     @field_validator("reward", mode="before")
     @classmethod

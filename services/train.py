@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from services.controller import Clients, Controller
     from services.demonstrations import Demonstrate
     from services.interrupts import StopRequest
+    from services.leasing import LeaseSource
+    from services.offline_source import OfflineSource
 
 EXIT_INTERRUPTED = 130
 
@@ -41,8 +43,10 @@ def run(argv: Sequence[str]) -> int:
 def train(settings: RunSettings) -> int:
     """One run, from its checks to its report."""
     from services import preflight
+    from services.annotated_data import with_iterations
 
     preflight.check(settings)
+    settings = with_iterations(settings)
     folder = RunFolder.open(
         settings.output_dir, settings.run_name, config=settings.resolved(), resume=settings.resume
     )
@@ -99,23 +103,11 @@ def controller(
     console: Console,
     stop: "StopRequest",
 ) -> "Controller":
-    """The loop over these clients, with the task's prompts."""
+    """The loop over these clients, with the task's prompts or annotated data."""
     from services.controller import Controller
     from services.held_out import held_out_leases, policy_perplexity
-    from services.leasing import LeaseSource, PromptTokens
-    from services.preflight import prompts_of
 
     tokenizer = load_tokenizer(settings)
-    to_tokens = PromptTokens(tokenizer, settings.rollout.max_prompt_tokens)
-    source = LeaseSource(
-        prompts_of(settings, "train"),
-        to_tokens,
-        settings.sampling(),
-        group_size=settings.group_size,
-        seed=settings.seed,
-        priority_scale=settings.rollout.priority_scale,
-    )
-
     held_out: dict[str, list[Lease]] = {
         "validation": held_out_leases(settings, "validation"),
         "test": held_out_leases(settings, "test"),
@@ -123,7 +115,7 @@ def controller(
     return Controller(
         settings,
         clients,
-        source,
+        _source(settings, tokenizer, console),
         held_out,
         folder=folder,
         tracker=tracker,
@@ -134,11 +126,32 @@ def controller(
     )
 
 
+def _source(settings: RunSettings, tokenizer: object, console: Console) -> "LeaseSource | OfflineSource":
+    """What an iteration begins with: annotated responses, or else prompts."""
+    from services.leasing import LeaseSource, PromptTokens
+    from services.preflight import prompts_of
+
+    if settings.data is not None:
+        from services.annotated_data import open_source, summary
+
+        data = open_source(settings, tokenizer)
+        console.note(summary(data))
+        return data
+    return LeaseSource(
+        prompts_of(settings, "train"),
+        PromptTokens(tokenizer, settings.rollout.max_prompt_tokens),
+        settings.sampling(),
+        group_size=settings.group_size,
+        seed=settings.seed,
+        priority_scale=settings.rollout.priority_scale,
+    )
+
+
 def _demonstrations(settings: RunSettings, tokenizer: object) -> "Demonstrate | None":
     """What to learn from where nothing is generated: references, unless an expert plays."""
     from services.demonstrations import Demonstrations
 
-    if settings.algorithm.online or settings.plays:
+    if settings.algorithm.online or settings.plays or settings.data is not None:
         return None
     loss_on = getattr(settings.algorithm, "loss_on", "response")
     return Demonstrations(tokenizer, settings.rollout.max_tokens, loss_on)

@@ -15,6 +15,7 @@ from reward_servers.local import LocalRewardClient
 from reward_servers.server import MetricServer
 from rollout_workers.worker import RolloutWorker
 from services import preflight
+from services.annotated_data import with_iterations
 from services.console import Console
 from services.controller import Clients
 from services.interrupts import StopRequest
@@ -27,6 +28,7 @@ from services.train import controller
 def train_here(settings: RunSettings) -> RunFolder:
     """A whole run, its checks included."""
     preflight.check(settings)
+    settings = with_iterations(settings)
     folder = RunFolder.open(
         settings.output_dir, settings.run_name, config=settings.resolved(), resume=settings.resume
     )

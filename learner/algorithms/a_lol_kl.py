@@ -5,20 +5,17 @@ Baheti et al. 2024 (arXiv 2305.14718).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from learner.algorithms.base import LossInputs
-from learner.algorithms.from_data import reference_of, require_reference
+from learner.algorithms.from_data import reference_of
 from learner.algorithms.offline import Offline, Worth
 from learner.functional import offline
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from contracts.rollout import Rollout
 
 
 class ALoLKL(Offline):
@@ -35,9 +32,9 @@ class ALoLKL(Offline):
     def only_positive(self) -> bool:
         return True
 
-    def check(self, rollouts: Sequence[Rollout]) -> None:
-        super().check(rollouts)
-        require_reference(rollouts)
+    @property
+    def needs_reference(self) -> bool:
+        return True
 
     def token_losses(self, inputs: LossInputs) -> Tensor:
         return offline.a_lol_kl(

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from contracts.errors import LearnerError
 from learner.algorithms.base import LossInputs, LossOutput
-from learner.algorithms.from_data import reference_of, require_reference
+from learner.algorithms.from_data import reference_of
 from learner.algorithms.preferences import Preferences, by_group
 from learner.functional import preferences
 
@@ -37,6 +37,10 @@ class DPO(Preferences):
             )
         return self
 
+    @property
+    def needs_reference(self) -> bool:
+        return not self.reference_free
+
     def check(self, rollouts: Sequence[Rollout]) -> None:
         super().check(rollouts)
         groups = by_group(rollouts)
@@ -46,8 +50,6 @@ class DPO(Preferences):
                 f"{more[0][0].prompt.id} with {len(more[0])}; expected pairs. Longer lists are for "
                 "algorithm=pro"
             )
-        if not self.reference_free:
-            require_reference(rollouts)
 
     def loss(self, inputs: LossInputs) -> LossOutput:
         """The mean over pairs."""

@@ -58,6 +58,20 @@ class FromData(Settings):
     def needs_entropy(self) -> bool:
         return False
 
+    @property
+    def needs_rewards(self) -> bool:
+        return False
+
+    @property
+    def needs_values(self) -> bool:
+        """What the reference is expected to earn on a prompt."""
+        return False
+
+    @property
+    def needs_reference(self) -> bool:
+        """The reference's log-probabilities of a response."""
+        return False
+
     def credit(self, inputs: CreditInputs) -> Credit:
         worth_BT = self.worth_of(inputs)[:, None] * inputs.mask_BT
         return Credit(worth_BT, worth_BT)
@@ -75,6 +89,12 @@ class FromData(Settings):
         Raises:
             LearnerError: what is missing, of how many.
         """
+        if self.needs_rewards:
+            require_rewards(rollouts)
+        if self.needs_values:
+            require_values(rollouts)
+        if self.needs_reference:
+            require_reference(rollouts)
 
 
 def require_rewards(rollouts: Sequence[Rollout]) -> None:

@@ -5,20 +5,13 @@ Baheti et al. 2024 (arXiv 2305.14718); the losses are in `learner/functional/off
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from learner.algorithms.base import CreditInputs, LossInputs, LossOutput
-from learner.algorithms.from_data import (
-    FromData,
-    reference_of,
-    require_reference,
-    require_rewards,
-    require_values,
-)
+from learner.algorithms.from_data import FromData, reference_of
 from learner.functional.aggregation import token_weights
 from learner.functional.offline import Reduction, over_responses, sequence_ratios
 from learner.functional.selection import SamplingStrategy, Selection, require_positive, select_epoch
@@ -26,8 +19,6 @@ from learner.functional.selection import SamplingStrategy, Selection, require_po
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
-
-    from contracts.rollout import Rollout
 
 Worth = Literal["nothing", "reward", "advantage"]
 
@@ -43,6 +34,14 @@ class Offline(FromData):
     def worth(self) -> Worth:
         """What a response counts, and is drawn by: its reward R, or R - V, with V the value of its prompt."""
         return "reward"
+
+    @property
+    def needs_rewards(self) -> bool:
+        return self.worth != "nothing"
+
+    @property
+    def needs_values(self) -> bool:
+        return self.worth == "advantage"
 
     @property
     def only_positive(self) -> bool:
@@ -80,12 +79,6 @@ class Offline(FromData):
             require_positive(worth_M[chosen.order_E], "advantages")
         return chosen
 
-    def check(self, rollouts: Sequence[Rollout]) -> None:
-        if self.worth != "nothing":
-            require_rewards(rollouts)
-        if self.worth == "advantage":
-            require_values(rollouts)
-
     def token_losses(self, inputs: LossInputs) -> Tensor:
         """(N,)"""
         raise NotImplementedError
@@ -119,9 +112,9 @@ class ImportanceWeighted(Offline):
     # and a_lol, and weights of 1 for a_lol_seq (which here is a_lol_ref_free)
     ppo_clip: float | None = Field(default=0.9, gt=0)
 
-    def check(self, rollouts: Sequence[Rollout]) -> None:
-        super().check(rollouts)
-        require_reference(rollouts)
+    @property
+    def needs_reference(self) -> bool:
+        return True
 
     def ratios(self, inputs: LossInputs) -> Tensor:
         """π/π_ref, a constant a token (N,)."""

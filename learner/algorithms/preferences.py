@@ -23,6 +23,7 @@ class Preferences(FromData):
 
     def check(self, rollouts: Sequence[Rollout]) -> None:
         """Raises LearnerError where a prompt has one response alone, or two that are the same."""
+        super().check(rollouts)
         groups = by_group(rollouts)
         alone = [group for group in groups if len(group) < 2]
         equal = [group for group in groups if len({answers(each) for each in group}) < len(group)]

@@ -12,7 +12,6 @@ import torch
 from pydantic import Field
 
 from learner.algorithms.base import LossInputs, LossOutput
-from learner.algorithms.from_data import require_rewards
 from learner.algorithms.preferences import Preferences, by_group
 from learner.functional import preferences
 
@@ -24,10 +23,13 @@ class PRO(Preferences):
     sft_weight: float = Field(default=0.05, ge=0)
     eps: float = Field(default=0.0, ge=0)  # within the logarithm; LoL-RL's code: 1e-10
 
+    @property
+    def needs_rewards(self) -> bool:
+        return True
+
     def check(self, rollouts: Sequence[Rollout]) -> None:
         """Rewards of a prompt fall from response to response."""
         super().check(rollouts)
-        require_rewards(rollouts)
         groups = by_group(rollouts)
         if len({len(group) for group in groups}) == 1:  # else the batch says so
             preferences.require_ranked(torch.tensor([[each.total_reward for each in g] for g in groups]))

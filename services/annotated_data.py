@@ -1,0 +1,100 @@
+"""A run's annotated data set: opened for its algorithm, checked beforehand, its epochs as iterations."""
+
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import InputError, LearnerError
+from learner.algorithms.base import Checks
+from services.annotated_rows import check_vocabulary, read_annotated
+from services.data_settings import DataSettings
+from services.model_files import ModelFiles
+from services.offline_source import OfflineSource
+from services.response_tokens import ResponseTokens
+from services.settings import RunSettings
+
+
+def open_source(settings: RunSettings, tokenizer: Any) -> OfflineSource:
+    """The rows that the algorithm can learn from, at the beginning of their first epoch.
+
+    Raises:
+        InputError: there is no such annotation; it lacks what the algorithm needs, is of another vocabulary,
+            or has nothing to learn from.
+    """
+    data, algorithm, rollout = _data(settings), settings.algorithm, settings.rollout
+    rows = read_annotated(
+        Path(data.folder),
+        data.reward,
+        needs_reference=bool(getattr(algorithm, "needs_reference", False)),
+        needs_values=bool(getattr(algorithm, "needs_values", False)),
+    )
+    compares = bool(getattr(algorithm, "whole_groups", False))
+    # Of responses that are compared, the data set's order says enough.
+    if getattr(algorithm, "needs_rewards", False) and rows.rewards_M is None and not compares:
+        raise InputError(
+            f"data={data.folder} has no rewards, which algorithm={settings.algorithm_name} needs: the "
+            f"command that annotated it with reward=NAME adds them, and does nothing again that is done"
+        )
+    check_vocabulary(Path(data.folder), tokenizer)
+    return OfflineSource(
+        rows,
+        algorithm,
+        seed=settings.seed,
+        to_tokens=ResponseTokens(tokenizer, rollout.max_prompt_tokens, rollout.max_tokens, room=None),
+        num_responses=data.num_responses if compares else 1,
+        rank_by=data.rank_by,
+    )
+
+
+def check_data(settings: RunSettings, model: ModelFiles) -> None:
+    """Refuse data that the algorithm or the model can't train on.
+
+    Raises:
+        InputError: as `open_source`, or that responses don't fit in the model's window, or that the first
+            iteration's are refused by the algorithm.
+    """
+    from services.train import load_tokenizer
+
+    source = open_source(settings, load_tokenizer(settings))
+    longest = source.longest(apart=model.is_encoder_decoder)
+    if model.window is not None and longest > model.window:
+        raise InputError(
+            f"data={_data(settings).folder}: the longest example has {longest} tokens, "
+            f"and the model's window is {model.window}. Annotate with a lower rollout.max_prompt_tokens or "
+            f"rollout.max_tokens; without a reference in the data, those of this run count"
+        )
+    if isinstance(settings.algorithm, Checks):
+        try:
+            settings.algorithm.check(source.next(settings.rollout.prompts_per_iteration))
+        except LearnerError as error:
+            raise InputError(f"algorithm={settings.algorithm_name}: {error}") from None
+
+
+def with_iterations(settings: RunSettings) -> RunSettings:
+    """As many iterations as `data.num_epochs` take, where that is given."""
+    from services.train import load_tokenizer
+
+    if settings.data is None or settings.data.num_epochs is None:
+        return settings
+    source = open_source(settings, load_tokenizer(settings))
+    count = source.num_batches(settings.data.num_epochs, settings.rollout.prompts_per_iteration)
+    return settings.model_copy(update={"iterations": count})
+
+
+def summary(source: OfflineSource) -> str:
+    """One line for a person.
+
+    Example: `data: 640 examples an epoch, 36 % dropped; left out before: 2 not scored`
+    """
+    told = f"data: {source.num_kept} examples an epoch"
+    if source.share_dropped:
+        told += f", {source.share_dropped:.0%} dropped"
+    if source.left_out:
+        counts = ", ".join(f"{count} {reason}" for reason, count in source.left_out.items())
+        told += f"; left out before: {counts}"
+    return told
+
+
+def _data(settings: RunSettings) -> DataSettings:
+    if settings.data is None:
+        raise ValueError("there is no data= to open")
+    return settings.data

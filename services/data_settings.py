@@ -1,0 +1,41 @@
+"""Everything under `data.` of a training run: which annotated data set, and how much of it."""
+
+from typing import Any, Literal
+
+from pydantic import Field, field_serializer, field_validator
+
+from contracts.settings import Settings
+from reward_servers.server import check_parts
+from reward_servers.settings import Part, parts
+
+RankBy = Literal["reward", "order"]
+
+
+class DataSettings(Settings):
+    """What `whetstone annotate` wrote, for algorithms that learn from data.
+
+    Example: `data=annotated` is `DataSettings(folder="annotated")`
+    """
+
+    folder: str
+    num_epochs: int | None = Field(default=None, ge=1)  # passes over the data, in place of `iterations`
+    reward: tuple[Part, ...] | None = (
+        None  # annotated rewards, weighed anew; None: as the annotation was told
+    )
+    num_responses: int = Field(default=2, ge=2)  # of a prompt, for algorithms that compare them
+    rank_by: RankBy = "reward"  # order: the data set's own, the best first
+
+    @field_validator("reward", mode="before")
+    @classmethod
+    def _parts(cls, value: Any) -> tuple[Part, ...] | None:
+        if value is None:
+            return None
+        found = parts(value, "data.reward")
+        check_parts("reward", found)
+        return found
+
+    @field_serializer("reward")
+    def _flat(self, value: tuple[Part, ...] | None) -> list[dict[str, Any]] | None:
+        if value is None:
+            return None
+        return [{**part.model_dump(mode="json", exclude={"options"}), **part.options} for part in value]
