@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import torch
 from pydantic import Field
 
 from learner.algorithms.base import LossInputs, LossOutput
@@ -29,10 +28,12 @@ class PRO(Preferences):
 
     def check(self, rollouts: Sequence[Rollout]) -> None:
         """Rewards of a prompt fall from response to response."""
+        from torch import tensor
+
         super().check(rollouts)
         groups = by_group(rollouts)
         if len({len(group) for group in groups}) == 1:  # else the batch says so
-            preferences.require_ranked(torch.tensor([[each.total_reward for each in g] for g in groups]))
+            preferences.require_ranked(tensor([[each.total_reward for each in g] for g in groups]))
 
     def loss(self, inputs: LossInputs) -> LossOutput:
         """The mean over prompts."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
 from contracts.errors import LearnerError
 
 if TYPE_CHECKING:
@@ -45,8 +43,8 @@ def generalized_advantages(
         (advantages_BT, returns_BT), zero outside the mask.
     """
     turn_lambda = gae_lambda if turn_lambda is None else turn_lambda
-    discounts_BT = torch.full_like(values_BT, gamma)
-    decays_BT = torch.full_like(values_BT, gamma * gae_lambda)
+    discounts_BT = values_BT.new_full(values_BT.shape, gamma)
+    decays_BT = values_BT.new_full(values_BT.shape, gamma * gae_lambda)
     if ends_BT is not None:
         discounts_BT.masked_fill_(ends_BT, gamma * turn_gamma)
         decays_BT.masked_fill_(ends_BT, gamma * turn_gamma * turn_lambda)
@@ -76,7 +74,7 @@ def discounted_advantages(
     mask_BT = mask_BT.bool()
     advantages_BT = values_BT.new_zeros(values_BT.shape)
     following_value = bootstrap_B.to(values_BT.dtype)
-    following_advantage = torch.zeros_like(following_value)
+    following_advantage = following_value.new_zeros(following_value.shape)
     for t in reversed(range(values_BT.shape[1])):
         delta = rewards_BT[:, t] + discounts_BT[:, t] * following_value - values_BT[:, t]
         advantage = delta + decays_BT[:, t] * following_advantage

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-from torch.nn import functional
-
 from contracts.errors import LearnerError
 from learner.functional.aggregation import sum_by_response
 
@@ -22,6 +19,7 @@ if TYPE_CHECKING:
 def by_prompt(logprobs_N: Tensor, rows_N: Tensor, num_responses: int, *, mean: bool = False) -> Tensor:
     """Sums, or means, over the tokens of each response, (B, K); the K of a prompt are neighbouring rows.
 
+    >>> import torch
     >>> by_prompt(torch.tensor([-1.0, -2.0, -4.0]), torch.tensor([0, 0, 1]), 2).tolist()
     [[-3.0, -4.0]]
     """
@@ -47,7 +45,9 @@ def dpo(
         ref_logprobs_B2: None: reference-free, as if the reference gave both the same.
     """
     margins_B = beta * _margins(logprobs_B2, ref_logprobs_B2)
-    right_B, wrong_B = functional.softplus(-margins_B), functional.softplus(margins_B)
+    from torch.nn.functional import softplus
+
+    right_B, wrong_B = softplus(-margins_B), softplus(margins_B)
     return right_B if not label_smoothing else (1 - label_smoothing) * right_B + label_smoothing * wrong_B
 
 
@@ -85,12 +85,14 @@ def pro(
         rewards_BK: of the best first, see `require_ranked`.
         eps: added within the logarithm. 1e-10 is the source's; it matters where all s τ are below -20.
     """
+    from torch import cat
+
     means_BK = logprobs_BK / lengths_BK
     num_responses = logprobs_BK.shape[1]
     losses_B = -sft_weight * (num_responses - 1) ** 2 * logprobs_BK[:, 0]
     for k in range(num_responses - 1):
         gaps_BJ = rewards_BK[:, k : k + 1] - rewards_BK[:, k + 1 :]
-        temperatures_BJ = torch.cat([gaps_BJ.amax(-1, keepdim=True), gaps_BJ], dim=-1)
+        temperatures_BJ = cat([gaps_BJ.amax(-1, keepdim=True), gaps_BJ], dim=-1)
         logits_BJ = means_BK[:, k:] * temperatures_BJ
         norms_B = logits_BJ.logsumexp(-1)
         if eps:

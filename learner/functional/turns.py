@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-import torch
-
 from learner.functional.advantages import discounted_advantages
 
 if TYPE_CHECKING:
@@ -21,6 +19,7 @@ TurnValue = Literal["first", "mean"]
 def turn_numbers(positions_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """Which of its rollout's turns a token belongs to, 0 outside the mask.
 
+    >>> import torch
     >>> turn_numbers(torch.tensor([[0, 1, 0, 0]]), torch.tensor([[1, 1, 1, 0]])).tolist()
     [[0, 0, 1, 0]]
     """
@@ -31,16 +30,19 @@ def turn_numbers(positions_BT: Tensor, mask_BT: Tensor) -> Tensor:
 def turn_ends(positions_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """Whether a token is the last of its turn.
 
+    >>> import torch
     >>> turn_ends(torch.tensor([[0, 1, 0, 0]]), torch.tensor([[1, 1, 1, 0]])).tolist()
     [[False, True, True, False]]
     """
-    following_BT = torch.nn.functional.pad(positions_BT[:, 1:], (0, 1))
+    following_BT = positions_BT.roll(-1, dims=1)
+    following_BT[:, -1] = 0
     return (following_BT == 0) & mask_BT.bool()
 
 
 def turn_sums(values_BT: Tensor, turns_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """Sums over the tokens of each turn, (B, K) for the K turns of the longest rollout.
 
+    >>> import torch
     >>> numbers, mask = torch.tensor([[0, 0, 1]]), torch.ones(1, 3)
     >>> turn_sums(torch.tensor([[1.0, 2.0, 5.0]]), numbers, mask).tolist()
     [[3.0, 5.0]]
