@@ -21,7 +21,7 @@ NEEDED = {
     "episodes": ["reward=length"],
     "textworld": ["environment=textworld"],
     "gymnasium_text": ["environment.id=FrozenLake-v1"],
-    "return_conditioned": ["environment=textworld", "environment.target_return=1.0"],
+    "return_conditioned": ["environment=textworld", "environment.target_return=1.0", "reward=[]"],
 }
 
 

@@ -63,7 +63,7 @@ def test_the_step_improves_the_objective_within_the_trust_region(
     context = make_context(pair, rollouts, QUICK, sampling=sampling, token_budget=60)
     credit = random_credit(context)
     metrics = update(context, credit)
-    restriction = context.scored.restriction(tiny.whole(context.batch), context.batch.mask_BT)
+    restriction = context.scored.restriction(tiny.whole(context.batch))
     with torch.no_grad():
         old_NV, new_NV = (
             restriction(torch.cat([plain_logits(lm, one) for one in rollouts])).log_softmax(-1)
