@@ -57,7 +57,9 @@ def main() -> None:
     settings = RolloutSettings(max_concurrent=GAMES, max_tokens=TOKENS)
     environment = Sleepy(num_parallel=GAMES, max_turns=TURNS, memory=0, reply_end="")
     worker = RolloutWorker(model, model, None, "vllm", settings, None, None, environment, start_environments)
+    worker.ready()
     plain = RolloutWorker(model, model, None, "vllm", settings)
+    plain.ready()
     numbers = count()
 
     def lease(prompt: Prompt, tokens: tuple[int, ...]) -> Lease:
