@@ -1,7 +1,7 @@
 """Text games by a small language model: warm-started on walkthroughs, then PPO and rejection sampling.
 
-`python -m benchmarks.games` makes the games and the untrained model, runs every `whetstone train` that
-docs/results/textworld.md names, and writes its table and picture. `--seeds`, `--only` run a part.
+`python -m benchmarks.games` makes the games and the untrained model, and runs `whetstone train` for the warm
+start and then, a seed each, for both; the figures are in the runs' folders. `--seeds`, `--only` run a part.
 """
 
 import argparse

@@ -1,11 +1,10 @@
 """What `whetstone annotate` is told: the command line, typed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PlainValidator, field_validator, model_validator
 
-from contracts.components import create
 from contracts.errors import InputError
 from contracts.settings import Settings, build
 from learner.settings import LearnerSettings
@@ -14,8 +13,7 @@ from reward_servers.server import check_parts
 from reward_servers.settings import Part, RewardServersSettings, parts
 from rollout_workers.settings import RolloutSettings
 from services.response_data import ResponseData
-from services.tasks import TASKS
-from services.tasks.base import METHODS, Split, Task
+from services.tasks.base import Split, Task, asked_for
 
 HELP = """whetstone annotate KEY=VALUE …: score the responses of a data set, to learn from them alone
 
@@ -31,16 +29,6 @@ or prompt, chosen and rejected. What is done already is not done again: the same
 
 Keys (docs/annotate.md has them all):
 {keys}"""
-
-
-def _task(value: Any) -> Any:
-    """The task that `{"name": …, **options}` asks for; None where the rows are columns."""
-    if value is None:
-        return None
-    if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
-        raise InputError(f"task: got {value!r}; expected task=NAME, and options as task.OPTION=VALUE")
-    options = {str(key): option for key, option in value.items() if key != "name"}
-    return create("task", value["name"], options, TASKS, METHODS)
 
 
 class ValueStage(ValueSettings):
@@ -70,7 +58,7 @@ class AnnotateSettings(Settings):
     overwrite: bool = False  # make anew what was made with something else, and keep the rest
     retry_failed: bool = False  # score the parts again that have rows which could not be scored
     data: ResponseData = ResponseData()
-    task: Annotated[Task | None, PlainValidator(_task)] = None  # its responses, instead of rows
+    task: Annotated[Task | None, PlainValidator(asked_for)] = None  # its responses, instead of rows
     split: Split = "train"
     reward: tuple[Part, ...] = ()
     reference: str | None = None  # a model's folder or hub name, or a finished run's folder

@@ -1,18 +1,16 @@
 """What `whetstone train-reward` is told: the presets in conf/reward_model, the command line, typed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import PlainValidator, model_validator
 
-from contracts.components import create
 from contracts.errors import InputError, did_you_mean
 from contracts.settings import Settings, build
 from learner.reward_settings import RewardTraining
 from services.reward_data import Objective, RewardData
-from services.tasks import TASKS
-from services.tasks.base import METHODS, Task
+from services.tasks.base import Task, asked_for
 
 GROUP = "reward_model"  # the folder of presets in conf/
 HELP = """whetstone train-reward KEY=VALUE …: train a classifier or a model of preferences, to be a reward
@@ -30,16 +28,6 @@ Keys (docs/train-reward.md has them all):
 {keys}"""
 
 
-def _task(value: Any) -> Any:
-    """The task that `{"name": …, **options}` asks for; None where the rows are columns."""
-    if value is None:
-        return None
-    if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
-        raise InputError(f"task: got {value!r}; expected task=NAME, and options as task.OPTION=VALUE")
-    options = {str(key): option for key, option in value.items() if key != "name"}
-    return create("task", value["name"], options, TASKS, METHODS)
-
-
 class TrainRewardSettings(RewardTraining):
     """All of it.
 
@@ -51,7 +39,9 @@ class TrainRewardSettings(RewardTraining):
     overwrite: bool = False  # what an earlier training left in it
     objective: Objective | None = None  # None: as the columns ask for
     data: RewardData = RewardData()
-    task: Annotated[Task | None, PlainValidator(_task)] = None  # its prompts and references, instead of rows
+    task: Annotated[Task | None, PlainValidator(asked_for)] = (
+        None  # its prompts and references, instead of rows
+    )
 
     @model_validator(mode="after")
     def _some_data(self) -> "TrainRewardSettings":

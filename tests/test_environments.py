@@ -80,6 +80,6 @@ def test_a_killed_and_a_hung_environment_cost_no_episode(run: Run, tmp_path: Pat
     assert [row["rollouts/trained"] for row in rows] == [PROMPTS] * ITERATIONS
     assert [row["turns/mean"] for row in rows] == [TURNS] * ITERATIONS
     assert [row["environment/failed"] for row in rows] == [0.0] * ITERATIONS
-    assert sum(row["environment/restarts"] for row in rows) >= 2 or rows[-1]["environment/restarts"] >= 2
+    assert sum(row["environment/restarts"] for row in rows) >= 2
     # what the worker sampled is what the learner finds, in later turns as in the first
     assert max(row["mismatch/max"] for row in rows) < 1e-4

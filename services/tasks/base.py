@@ -1,9 +1,12 @@
 """What a task is: prompts in three splits, and what they are judged by unless something else is asked for."""
 
-from collections.abc import Sequence
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
+from contracts.components import create
+from contracts.errors import InputError
 from contracts.rollout import Prompt
+from services.tasks import TASKS
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -42,3 +45,18 @@ class Task(Protocol):
             InputError: the data is missing, unreadable, or lacks a column.
         """
         ...
+
+
+def asked_for(value: Any) -> Task | None:
+    """The task that `{"name": …, **options}` asks for; None where rows come as columns.
+
+    Raises:
+        InputError: it names none, or one that can't be made.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
+        raise InputError(f"task: got {value!r}; expected task=NAME, and options as task.OPTION=VALUE")
+    options = {str(key): option for key, option in value.items() if key != "name"}
+    task: Task = create("task", value["name"], options, TASKS, METHODS)
+    return task
