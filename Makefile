@@ -13,7 +13,7 @@ RESOLVE := $(if $(filter cpu,$(EXTRA)),$(FIND_LINKS) --override requirements/ove
 # A run starts a dozen processes; where bytecode isn't kept, each compiles all that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check format bench setup pins clean
+.PHONY: demo test check format bench setup pins audit clean
 
 demo: $(READY)
 	@$(BIN)/whetstone demo
@@ -47,9 +47,13 @@ $(READY): requirements/$(EXTRA).txt requirements/overrides.txt
 
 # Resolve pyproject.toml anew into a list of name==version.
 pins: $(READY)
-	$(BIN)/uv pip compile pyproject.toml --extra $(EXTRA) --extra games --extra dev $(RESOLVE) --python-version 3.11 \
+	$(BIN)/uv pip compile pyproject.toml --extra $(EXTRA) --extra games --extra adapters --extra dev $(RESOLVE) --python-version 3.11 \
 	  --no-annotate --no-header --no-emit-find-links --quiet --upgrade --output-file requirements/$(EXTRA).txt
 	sed -i 's/+cpu$$//' requirements/$(EXTRA).txt
+
+# Known vulnerabilities of what is pinned; asks for each package by name, so it needs the network.
+audit: $(READY)
+	$(BIN)/uv tool run pip-audit==2.10.1 --strict --disable-pip --no-deps --progress-spinner off --requirement requirements/$(EXTRA).txt
 
 clean:
 	rm -rf build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -50,12 +50,12 @@ def measure(name: str) -> dict[str, list[float]]:
         seed=0,
         iterations=1000,
     )
-    rollouts = _rollouts()
+    rollouts = random_rollouts(NUM_ROLLOUTS)
     metrics = [learner.update(rollouts) for _ in range(1 + ROUNDS)][1:]
     return {key: [each[key] for each in metrics] for key in PARTS} | {"peak_gib": [high_water_mark_gib()]}
 
 
-def _rollouts() -> list[Any]:
+def random_rollouts(num: int) -> list[Any]:
     """Random texts with random rewards."""
     import random
 
@@ -69,7 +69,7 @@ def _rollouts() -> list[Any]:
         prompt, answer = tuple(tokens[:PROMPT_TOKENS]), tuple(tokens[PROMPT_TOKENS:])
         return Turn(prompt, answer, "", logprobs, versions, draw.random())
 
-    return [Rollout(i, i, Prompt(str(i), ""), (turn(),), FinishReason.LENGTH) for i in range(NUM_ROLLOUTS)]
+    return [Rollout(i, i, Prompt(str(i), ""), (turn(),), FinishReason.LENGTH) for i in range(num)]
 
 
 def _in_a_process_of_its_own(name: str) -> dict[str, list[float]]:

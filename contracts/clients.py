@@ -22,6 +22,11 @@ class PublishedWeights:
 class RolloutClient(Protocol):
     """The workers, seen as one."""
 
+    @property
+    def environment_restarts(self) -> int:
+        """Environments that died, hung or raised, and were replaced, since the start."""
+        ...
+
     def generate(self, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
         """Every lease comes back exactly once, as soon as it is finished, whoever dies meanwhile.
 
@@ -38,6 +43,30 @@ class RolloutClient(Protocol):
         ...
 
 
+class FleetClient(RolloutClient, Protocol):
+    """The workers of a training run: they may also work ahead of it."""
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds that all workers together had nothing to do, since the start."""
+        ...
+
+    @property
+    def num_workers(self) -> int: ...
+
+    def submit(self, leases: Sequence[Lease]) -> None:
+        """To be played while the caller does other things; weights may change meanwhile."""
+        ...
+
+    def collect(self) -> list[Rollout]:
+        """Of what was submitted: what has been finished since the last call. Does not wait for more."""
+        ...
+
+    def cancel_all(self) -> None:
+        """Give up on everything that is under way."""
+        ...
+
+
 class RewardClient(Protocol):
     def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]: ...
 
@@ -49,10 +78,16 @@ class RewardClient(Protocol):
 
 
 class LearnerClient(Protocol):
+    """Each call raises LearnerLost where its process is gone, until `restart`."""
+
     def update(
         self, rollouts: Sequence[Rollout], on_progress: Callable[[str, int, int], None]
     ) -> dict[str, float]:
         """One iteration; `on_progress(phase, done, total)` is called while it runs."""
+        ...
+
+    def restart(self) -> None:
+        """Begin anew, with the weights that the run began with."""
         ...
 
     def publish(self) -> PublishedWeights: ...

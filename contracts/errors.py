@@ -4,8 +4,10 @@ WhetstoneError
 ├── InputError            the user's configuration, data, model or class is wrong     exit code 2
 └── RunError              an unexpected fault while running                           exit code 1
     ├── RewardError       a reward or metric server failed or answered nonsense
+    ├── EpisodeError      an environment died, hung or raised too often
     ├── WorkerError       a rollout worker died, hung or could not be replaced
     ├── LearnerError      the learner failed; its state can't be trusted
+    │   └── LearnerLost   its process is gone, and another may take its place
     ├── WeightsError      weights did not arrive, or arrived wrong
     └── DeadlineExceeded  something was waited for too long
 
@@ -33,12 +35,20 @@ class RewardError(RunError):
     """A reward or metric server raised, timed out, or returned something that is no score."""
 
 
+class EpisodeError(RunError):
+    """An episode could not be played: its environment died, hung or raised, at every attempt."""
+
+
 class WorkerError(RunError):
     """A rollout worker failed and could not be replaced within its limits."""
 
 
 class LearnerError(RunError):
     """The learner failed while it updated or scored."""
+
+
+class LearnerLost(LearnerError):
+    """The learner's process died or hung: what it had not saved is gone."""
 
 
 class WeightsError(RunError):

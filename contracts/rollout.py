@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+from contracts.errors import WhetstoneError
+
 
 class FinishReason(StrEnum):
     """Why the last turn ended."""
@@ -139,7 +141,6 @@ class Rollout:
         rollout.loss_mask         == ( 0,  0,  1,  1, 1)     # 1: the model's token, 0: the world's
         rollout.behavior_logprobs == (0., 0., -.7, -1.2, -.1)
         rollout.weight_versions   == (-1, -1,  4,  4, 5)     # -1: the world's token has no version
-        rollout.token_rewards     == (0., 0., 0., 0., .5)    # a turn's reward stands at its last token
 
     An episode that was cut off has a `pending` context: all that the model would have seen at its next turn.
     """
@@ -152,8 +153,10 @@ class Rollout:
     reward_parts: Mapping[str, float] = field(default_factory=dict)  # each reward by name, unweighted
     info: Mapping[str, float] = field(default_factory=dict)  # what its environment measured, last values
     pending: tuple[int, ...] = ()
-    error: str | None = None  # why it failed
+    # Why it failed: an InputError where the user can mend it
+    error: WhetstoneError | None = None
     value: float | None = None  # what the reference is expected to earn on this prompt, in a data set
+    from_data: bool = False  # somebody else wrote it: `behavior_logprobs` are a reference's
 
     @property
     def text(self) -> str:
@@ -189,15 +192,6 @@ class Rollout:
     @property
     def weight_versions(self) -> tuple[int, ...]:
         return self._aligned(-1, lambda turn: turn.weight_versions)
-
-    @property
-    def token_rewards(self) -> tuple[float, ...]:
-        """Each turn's reward at its last model token; unscored turns count 0."""
-
-        def at_last(turn: Turn) -> tuple[float, ...]:
-            return (0.0,) * (len(turn.tokens) - 1) + (turn.reward or 0.0,) if turn.tokens else ()
-
-        return self._aligned(0.0, at_last)
 
     @property
     def num_generated(self) -> int:

@@ -9,12 +9,15 @@ from contracts.errors import InputError, did_you_mean
 
 
 class Settings(BaseModel):
-    """Frozen and strict: no unknown keys, no silent conversions (1 passes for a float, "1" does not).
+    """Frozen and strict: no unknown keys, no silent conversions (1 passes for a float, "1" does not), and
+    numbers that are some: neither NaN nor infinite.
 
     A component *is* its settings class: its fields are its options, its defaults the published method.
     """
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,10 @@ class WeightManifest:
     `mask_version` is the version that NLPO's mask model was copied from, None where there is no mask; its
     arrays travel apart from the policy's, under the same names, and change only when the mask is synced.
 
+    Where `adapter` is given, the arrays are a LoRA adapter's own matrices by peft's names, to be used beside
+    the weights that an engine began with, and it is peft's configuration of them. Else the arrays may be some
+    of the parameters only: the others are as in the model's files.
+
     Example: `WeightManifest(version=7, dtypes={"model.norm.weight": "float32"}, num_bytes=256,
     probe=Probe(…), mask_version=5)`
     """
@@ -36,3 +41,4 @@ class WeightManifest:
     num_bytes: int
     probe: Probe
     mask_version: int | None = None
+    adapter: Mapping[str, Any] | None = None

@@ -9,12 +9,16 @@ from torch import Tensor, nn
 
 from contracts.components import find
 from contracts.errors import InputError
+from learner.adapters import Adapter, WithoutAdapter
 from learner.batching import MicroBatch
 from learner.critic import CRITICS, RunningNorm
 from learner.functional.logprobs import WHOLE, Restriction
 from learner.policy import Policy, check_head, family
+from learner.quantization import compute_in_float32, quantized_loading
 from learner.settings import ModelSettings
 from learner.shared_trunk import SharedTrunk, copy_sharing_frozen
+
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,7 @@ class PolicyOutput:
 
 
 class ActorCritic(nn.Module):
-    """A policy with a value for each state; `shared_trunk` is what of them is frozen, if anything."""
+    """A policy with a value for each state; `shared_trunk` or `adapter`, where not all of a model trains."""
 
     def __init__(
         self,
@@ -36,10 +40,11 @@ class ActorCritic(nn.Module):
         critic: nn.Module,
         value_norm: RunningNorm | None = None,
         shared_trunk: SharedTrunk | None = None,
+        adapter: Adapter | None = None,
     ) -> None:
         super().__init__()
         self.policy, self.critic, self.value_norm = policy, critic, value_norm
-        self.shared_trunk = shared_trunk
+        self.shared_trunk, self.adapter = shared_trunk, adapter
 
     def forward(
         self,
@@ -59,6 +64,13 @@ class ActorCritic(nn.Module):
     def lm(self) -> Any:
         return self.policy.lm
 
+    @property
+    def frozen(self) -> list[nn.Parameter]:
+        """What stays as it is in the model's files."""
+        if self.adapter is not None:
+            return [parameter for parameter in self.policy.parameters() if not parameter.requires_grad]
+        return [] if self.shared_trunk is None else self.shared_trunk.parameters
+
     def actor_parameters(self) -> list[tuple[str, nn.Parameter]]:
         return list(self.policy.named_parameters())
 
@@ -69,16 +81,19 @@ class ActorCritic(nn.Module):
 def load_actor_critic(
     settings: ModelSettings, logits_budget: int, device: torch.device, *, normalize_values: bool = False
 ) -> ActorCritic:
-    lm = load_language_model(settings)
+    lm = load_language_model(settings, device)
+    adapter = Adapter(lm, settings.adapter) if settings.adapter.trains else None
     if settings.gradient_checkpointing:
         # before the copy, so that the critic's trunk recomputes too
         lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     policy = make_policy(settings, lm, logits_budget)
+    if adapter is not None:
+        adapter.check_trains_alone(policy)
     # before the critic, so that a trunk of its own has the same frozen layers
     trunk = SharedTrunk(policy, settings) if settings.trainable_layers else None
     critic = make_critic(settings, policy)
     norm = RunningNorm() if normalize_values else None
-    pair = ActorCritic(policy, critic, norm, trunk).to(device)
+    pair = ActorCritic(policy, critic, norm, trunk, adapter).to(device)
     check_head(pair.policy)
     return pair
 
@@ -86,6 +101,21 @@ def load_actor_critic(
 def frozen_copy(policy: Policy) -> Policy:
     """The policy as it is now, frozen: the reference, and what NLPO masks with."""
     return copy_sharing_frozen(policy).requires_grad_(False)
+
+
+def reference_of(pair: ActorCritic) -> Policy:
+    """The policy as it was before any training."""
+    return frozen_copy(pair.policy) if pair.adapter is None else WithoutAdapter(pair.policy, pair.adapter)
+
+
+@torch.no_grad()
+def copy_trained(policy: Policy, to: Policy) -> None:
+    """Bring a frozen copy up to date; what does not train it has in common with the policy."""
+    for parameter, copied in zip(policy.parameters(), to.parameters(), strict=True):
+        if parameter.requires_grad:
+            copied.copy_(parameter)
+    for buffer, copied in zip(policy.buffers(), to.buffers(), strict=True):
+        copied.copy_(buffer)
 
 
 def make_policy(settings: ModelSettings, lm: Any, logits_budget: int) -> Policy:
@@ -121,8 +151,10 @@ def make_critic(settings: ModelSettings, policy: Policy) -> nn.Module:
     return critic
 
 
-def load_language_model(settings: ModelSettings) -> Any:
-    """A model in float32, every dropout at 0 unless asked for: it destabilises RL and makes ratios noisy.
+def load_language_model(settings: ModelSettings, device: torch.device = CPU) -> Any:
+    """A model in float32, but for weights that an adapter's base has in 4 bits, which are made on `device`.
+
+    Every dropout is at 0 unless asked for: it destabilises RL and makes ratios noisy.
 
     Raises:
         InputError: the model is neither causal nor an encoder-decoder.
@@ -136,8 +168,13 @@ def load_language_model(settings: ModelSettings) -> Any:
     kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     try:
         lm = kind.from_pretrained(
-            settings.path, revision=settings.revision, config=config, dtype=torch.float32
+            settings.path,
+            revision=settings.revision,
+            config=config,
+            dtype=torch.float32,
+            **quantized_loading(settings.adapter, device),
         )
     except ValueError as error:
         raise InputError(f"model.path={settings.path}: {error}") from None
+    compute_in_float32(lm)
     return lm.eval()

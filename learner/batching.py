@@ -67,7 +67,7 @@ class Batch:
         lengths_S [4, 3]   rows_S [0, 0]   columns_S [0, 2] (of its first token in _T)
         mask_BT [[1, 1, 1]]   rewards_BT [[0, .5, 1]]   behavior_logprobs_BT [[-.7, -.1, -.4]]
         versions_BT [[4, 4, 4]]   positions_BT [[0, 1, 0]] (in its own turn)   groups_B [4]
-        baseline_B [0] (the rollout's `value`; 0 where it has none)
+        baseline_B [0] (the rollout's `value`; 0 where it has none)   from_data_B None (all are the policy's)
     """
 
     tokens_SL: Tensor
@@ -82,6 +82,12 @@ class Batch:
     positions_BT: Tensor
     groups_B: Tensor
     baseline_B: Tensor
+    from_data_B: Tensor | None = None  # which rollouts somebody else wrote; None: none of them
+
+    @property
+    def own_BT(self) -> Tensor:
+        """The tokens that the policy drew itself."""
+        return self.mask_BT if self.from_data_B is None else self.mask_BT & ~self.from_data_B[:, None]
 
     @property
     def num_rollouts(self) -> int:
@@ -164,7 +170,13 @@ def collate(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") -> 
         positions_BT=_pad(rows(lambda turn: range(len(turn.tokens))), torch.long, device),
         groups_B=torch.tensor([r.group for r in rollouts], device=device),
         baseline_B=torch.tensor([r.value or 0.0 for r in rollouts], dtype=torch.float32, device=device),
+        from_data_B=_from_data(rollouts, device),
     )
+
+
+def _from_data(rollouts: Sequence[Rollout], device: torch.device | str) -> Tensor | None:
+    found = [rollout.from_data for rollout in rollouts]
+    return torch.tensor(found, device=device) if any(found) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The learner's whole state on disk: safetensors for tensors, JSON for the rest; no pickles.
 
-Of a trunk that does not train there is only a fingerprint: its weights are those of `model.path`.
+Of what does not train (model.trainable_layers, model.adapter) there is only a fingerprint: its weights are
+those of `model.path`.
 """
 
 import json
@@ -17,17 +18,21 @@ from torch import nn
 from contracts.errors import LearnerError
 from contracts.rollout import Rollout
 from learner.actor_critic import ActorCritic
+from learner.merged_weights import save_merged
 from learner.policy import Policy
 from learner.settings import ModelSettings
-from learner.shared_trunk import SharedTrunk, fingerprint
+from learner.shared_trunk import fingerprint
 
 # A part of a reward may be infinite or NaN, which plain JSON can't say.
-ROLLOUTS = TypeAdapter(list[Rollout], config=ConfigDict(ser_json_inf_nan="constants"))
+# The error of a rollout that failed is of no type that JSON has; no such rollout is kept.
+KEPT = ConfigDict(ser_json_inf_nan="constants", arbitrary_types_allowed=True)
+ROLLOUTS = TypeAdapter(list[Rollout], config=KEPT)
 
 POLICY, MASK, OPTIMIZER, RANDOM = (
     f"{name}.safetensors" for name in ("policy", "mask", "optimizer", "random")
 )
 STATE, ELITE = "learner.json", "elite.json"
+ADAPTER = "adapter"  # a folder within an exported model
 FROZEN = "frozen"  # the fingerprint's name among the policy's tensors
 
 
@@ -40,9 +45,9 @@ def save(
     elite: Sequence[Rollout],
 ) -> None:
     """Write into an existing folder. Making the whole checkpoint appear at once is the caller's part."""
-    _save_tensors(_state(pair, pair.shared_trunk), folder / POLICY)
+    _save_tensors(_state(pair, pair.frozen), folder / POLICY)
     if mask is not None:
-        _save_tensors(_state(mask, pair.shared_trunk), folder / MASK)
+        _save_tensors(_state(mask, pair.frozen), folder / MASK)
     moments = {
         f"{index}.{key}": value.detach().cpu().contiguous()
         for index, entry in optimizer.state_dict()["state"].items()
@@ -73,9 +78,9 @@ def load(
             f"{folder}: it holds no mask model ({MASK}), so it is another algorithm's; "
             "resume with the algorithm that wrote it"
         )
-    _restore(_state(pair, pair.shared_trunk), folder / POLICY)
+    _restore(_state(pair, pair.frozen), folder / POLICY)
     if mask is not None:
-        _restore(_state(mask, pair.shared_trunk), folder / MASK)
+        _restore(_state(mask, pair.frozen), folder / MASK)
     moments: dict[int, dict[str, torch.Tensor]] = {}
     for key, value in load_file(folder / OPTIMIZER).items():
         index, _, name = key.partition(".")
@@ -89,15 +94,15 @@ def load(
     return state, ROLLOUTS.validate_json((folder / ELITE).read_bytes())
 
 
-def _state(module: nn.Module, trunk: SharedTrunk | None) -> dict[str, torch.Tensor]:
-    """Parameters, tied ones once, and what the value normaliser has seen; the trunk's fingerprint."""
+def _state(module: nn.Module, frozen: Sequence[nn.Parameter]) -> dict[str, torch.Tensor]:
+    """Parameters, tied ones once, and what the value normaliser has seen; of frozen ones a fingerprint."""
     norm = {name: b for name, b in module.named_buffers() if name.startswith("value_norm.")}
     state = dict(module.named_parameters()) | norm
-    if trunk is None:
+    if not frozen:
         return state
-    frozen = {id(parameter) for parameter in trunk.parameters}
-    own = {name: tensor for name, tensor in state.items() if id(tensor) not in frozen}
-    return own | {FROZEN: fingerprint(trunk.parameters)}
+    left_out = {id(parameter) for parameter in frozen}
+    own = {name: tensor for name, tensor in state.items() if id(tensor) not in left_out}
+    return own | {FROZEN: fingerprint(frozen)}
 
 
 def _save_tensors(state: dict[str, torch.Tensor], file: Path) -> None:
@@ -112,7 +117,7 @@ def _restore(own: dict[str, torch.Tensor], file: Path) -> None:
         raise LearnerError(
             f"{file.parent}: a checkpoint of another model; "
             f"{len(differing)} parameters differ, such as {differing[0]} (what model.trainable_layers= "
-            "freezes is not in it)"
+            "or model.adapter.kind= freezes is not in it)"
         )
     if FROZEN in own and not torch.allclose(saved[FROZEN], own[FROZEN], rtol=1e-9, atol=0):
         raise LearnerError(
@@ -124,11 +129,19 @@ def _restore(own: dict[str, torch.Tensor], file: Path) -> None:
             tensor.copy_(saved[name])
 
 
-def export(folder: Path, lm: Any, settings: ModelSettings) -> None:
-    """Hugging Face format with its tokenizer: loads in transformers and in vLLM."""
+def export(folder: Path, pair: ActorCritic, settings: ModelSettings) -> None:
+    """Hugging Face format with its tokenizer: loads in transformers and in vLLM. An adapter is merged into
+    it, and lies in `adapter/` besides, in peft's format.
+    """
     from transformers import AutoConfig, AutoTokenizer
 
-    lm.save_pretrained(folder)
+    lm = pair.lm
+    if pair.adapter is None:
+        lm.save_pretrained(folder)
+    else:
+        save_merged(lm, folder)
+        lm.generation_config.save_pretrained(folder)
+        pair.adapter.save(folder / ADAPTER)
     # The dropouts were set to 0 for training; whoever loads the model gets the original configuration.
     original = AutoConfig.from_pretrained(settings.path, revision=settings.revision)
     original.dtype, original.architectures = lm.config.dtype, [type(lm).__name__]

@@ -1,4 +1,8 @@
-"""The learner as a Ray actor, behind calls with deadlines that report progress while they wait."""
+"""The learner as a Ray actor: calls with deadlines, progress meanwhile, another one where it is lost.
+
+A call that takes long is no sign of anything: what is watched is whether the process answers at all, from a
+thread of its own, while it computes.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -7,17 +11,29 @@ from typing import Any
 import ray
 
 from contracts.clients import PublishedWeights
-from contracts.errors import DeadlineExceeded, InputError, LearnerError
+from contracts.errors import DeadlineExceeded, InputError, LearnerError, LearnerLost
 from contracts.rollout import Rollout
+from learner.settings import LearnerSettings
 
 LOOK_S = 0.1  # how often progress is looked at
 
+OnProgress = Callable[[str, int, int], None]
+
 
 class LearnerGroup:
-    """`contracts.clients.LearnerClient` over one Ray actor."""
+    """`contracts.clients.LearnerClient` over one Ray actor.
 
-    def __init__(self, actor: Any, engine_dtype: str, timeout_s: float) -> None:
-        self._actor, self._engine_dtype, self._timeout_s = actor, engine_dtype, timeout_s
+    Args:
+        make_actor: starts one; called again where it is lost.
+    """
+
+    def __init__(self, make_actor: Callable[[], Any], engine_dtype: str, settings: LearnerSettings) -> None:
+        self._make_actor, self._engine_dtype = make_actor, engine_dtype
+        self._timeout_s, self._stall_timeout_s = settings.update_timeout_s, settings.stall_timeout_s
+        self._start()
+
+    def _start(self) -> None:
+        self._actor = self._make_actor()
         # NLPO's mask model changes rarely: its arrays stay where they are until it does.
         self._mask_version: int | None = None
         self._mask_arrays: Any = None
@@ -26,43 +42,65 @@ class LearnerGroup:
         """Wait until the models are loaded.
 
         Raises:
-            InputError: the model can't be used; LearnerError: its process died.
+            InputError: the model can't be used; LearnerLost: its process died.
         """
         self._get(self._actor.progress.remote(), "the learner to load its models")
 
-    def update(
-        self, rollouts: Sequence[Rollout], on_progress: Callable[[str, int, int], None]
-    ) -> dict[str, float]:
+    def restart(self) -> None:
+        """Another process in the place of this one, with the models that a run begins with."""
+        self.stop()
+        self._start()
+        self.wait_until_ready()
+
+    def pid(self) -> int:
+        """Of the learner's process."""
+        return int(self._get(self._actor.pid.remote(), "the learner's process id"))
+
+    def update(self, rollouts: Sequence[Rollout], on_progress: OnProgress) -> dict[str, float]:
         call = self._actor.update.remote(list(rollouts))
-        deadline = time.monotonic() + self._timeout_s
-        while not ray.wait([call], timeout=LOOK_S)[0]:
-            if time.monotonic() > deadline:
-                raise DeadlineExceeded(
-                    f"waited {self._timeout_s:.0f} s for an update on {len(rollouts)} rollouts; "
-                    "learner.update_timeout_s= allows for more"
-                )
-            on_progress(*self._get(self._actor.progress.remote(), "the learner's progress"))
-        metrics: dict[str, float] = self._get(call, "an update")
+        metrics: dict[str, float] = self._watched(call, f"an update on {len(rollouts)} rollouts", on_progress)
         return metrics
 
     def publish(self) -> PublishedWeights:
         call, arrays = self._actor.publish.options(num_returns=2).remote(self._engine_dtype)
-        manifest = self._get(call, "weights to be published")
+        manifest = self._watched(call, "weights to be published")
         if manifest.mask_version is not None and manifest.mask_version != self._mask_version:
             self._mask_version, self._mask_arrays = manifest.mask_version, self._actor.publish_mask.remote()
         return PublishedWeights(manifest, arrays, self._mask_arrays)
 
     def save(self, folder: str) -> None:
-        self._get(self._actor.save.remote(folder), "the learner's checkpoint")
+        self._watched(self._actor.save.remote(folder), "the learner's checkpoint")
 
     def load(self, folder: str) -> None:
-        self._get(self._actor.load.remote(folder), "the learner to load its checkpoint")
+        self._watched(self._actor.load.remote(folder), "the learner to load its checkpoint")
 
     def export(self, folder: str) -> None:
-        self._get(self._actor.export.remote(folder), "the model to be exported")
+        self._watched(self._actor.export.remote(folder), "the model to be exported")
 
     def stop(self) -> None:
         ray.kill(self._actor)
+
+    def _watched(self, call: Any, what: str, on_progress: OnProgress = lambda *_: None) -> Any:
+        """The call's result; `on_progress` is called all the while, with what the learner last said.
+
+        Raises:
+            LearnerLost: it died, or did not say anything for `learner.stall_timeout_s`.
+            DeadlineExceeded: it lives, and `learner.update_timeout_s` is over.
+        """
+        said, asked, heard_at = ("idle", 0, 1), self._actor.progress.remote(), time.monotonic()
+        deadline = time.monotonic() + self._timeout_s
+        while not ray.wait([call], timeout=LOOK_S)[0]:
+            now = time.monotonic()
+            if ray.wait([asked], timeout=0)[0]:
+                said, asked, heard_at = self._get(asked, what), self._actor.progress.remote(), now
+            elif now - heard_at > self._stall_timeout_s:
+                raise LearnerLost(f"the learner gave no sign of life for {now - heard_at:.0f} s: {what}")
+            if now > deadline:
+                raise DeadlineExceeded(
+                    f"waited {self._timeout_s:.0f} s for {what}; learner.update_timeout_s= allows for more"
+                )
+            on_progress(*said)
+        return self._get(call, what)
 
     def _get(self, call: Any, what: str) -> Any:
         try:
@@ -78,4 +116,4 @@ class LearnerGroup:
             _, mistake, message = str(error).rpartition(f"{InputError.__module__}.{InputError.__name__}: ")
             if mistake:
                 raise InputError(message.rstrip()) from None
-            raise LearnerError(f"the learner died while it was waited for {what}: {error}") from None
+            raise LearnerLost(f"the learner died while it was waited for {what}: {error}") from None

@@ -7,6 +7,7 @@
 A plain class: `learner/group.py` puts it into a Ray actor.
 """
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,9 +19,9 @@ import torch
 from contracts.errors import LearnerError
 from contracts.rollout import Rollout, Sampling
 from contracts.weights import WeightManifest
-from learner import checkpoint
-from learner.actor_critic import frozen_copy, load_actor_critic
-from learner.algorithms.base import Algorithm, Checks, CreditInputs, Masks, Selects, learns_from
+from learner import checkpoint, off_policy
+from learner.actor_critic import copy_trained, frozen_copy, load_actor_critic, reference_of
+from learner.algorithms.base import Algorithm, Checks, CreditInputs, Masks, Selects, learns_from, mixes_data
 from learner.batching import Batch, collate
 from learner.behavior import behavior_for
 from learner.bootstrap import bootstrap_values
@@ -29,7 +30,7 @@ from learner.functional.kl import k1, k2, k3
 from learner.functional.ratios import explained_variance
 from learner.kl_control import next_coefficient
 from learner.optimizer import build_optimizer, schedule_factor, set_learning_rate
-from learner.scoring import Models, ScoredBatch, score
+from learner.scoring import Models, ScoredBatch, score, score_by
 from learner.settings import LearnerSettings, ModelSettings
 from learner.updates import Update, check_model, update_for
 from learner.updates.context import UpdateContext
@@ -61,7 +62,7 @@ class Learner:
         self.device = pick_device(settings)
         normalize = getattr(algorithm, "normalize_values", False)
         self.pair = load_actor_critic(model, settings.logits_budget, self.device, normalize_values=normalize)
-        self.reference = frozen_copy(self.pair.policy) if algorithm.online else None
+        self.reference = reference_of(self.pair) if algorithm.online else None
         self.mask = frozen_copy(self.pair.policy) if isinstance(algorithm, Masks) else None
         self.mask_version = 0
         self.behavior = behavior_for(algorithm, sampling, settings, self.pair.lm, model)
@@ -75,6 +76,9 @@ class Learner:
     def progress(self) -> tuple[str, int, int]:
         """(phase, done, total), readable from another thread while an update runs."""
         return self._progress
+
+    def pid(self) -> int:
+        return os.getpid()
 
     def update(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
         """One iteration: the rollouts are trained on for the algorithm's epochs; then `version` grows by 1.
@@ -111,7 +115,7 @@ class Learner:
 
     def _score(self, batch: Batch) -> ScoredBatch:
         if learns_from(self.algorithm) == "data":
-            return ScoredBatch.of_data(batch)
+            return self._score_data(batch)
         if self.reference is None:
             return ScoredBatch.unscored(batch)
 
@@ -130,6 +134,17 @@ class Learner:
                 with_values=self.algorithm.uses_critic,
                 with_full_kl=kl.placement == "reward" and kl.sums_vocabulary,
             )
+
+    def _score_data(self, batch: Batch) -> ScoredBatch:
+        """With what the data set came with, if that is of the very weights beside which an adapter trains."""
+        if self.model_settings.adapter.kind != "qlora" or not getattr(
+            self.algorithm, "needs_reference", False
+        ):
+            return ScoredBatch.of_data(batch)
+        self.pair.eval()
+        with self._autocast():
+            ref_BT = score_by(reference_of(self.pair), batch, self.settings.token_budget)
+        return ScoredBatch.of_data(batch, ref_BT)
 
     def _bootstrap(self, rollouts: Sequence[Rollout]) -> torch.Tensor:
         """The value of what would have come next, (B,), where a rollout was cut off and that counts."""
@@ -152,6 +167,7 @@ class Learner:
                 bootstrap_B=bootstrap_B,
                 baseline_B=batch.baseline_B,
                 kl_coefficient=self.kl_coefficient,
+                traces_BT=off_policy.traces(batch, scored),
             )
         )
         require_finite(credit.advantages_BT, batch.mask_BT, "advantages")
@@ -187,8 +203,17 @@ class Learner:
             autocast=self._autocast,
             advance=advance,
             order=self._shuffled,
+            own_weights=self._own_weights(batch),
         )
         return update_for(self.algorithm, context)
+
+    def _own_weights(self, batch: Batch) -> off_policy.Weighted | None:
+        """How the policy's own rollouts are weighed; None: they are drawn from what their ratio is to."""
+        if self.settings.behavior == "importance":
+            return "token"
+        is_stale = self.reference is not None and bool((batch.versions_BT[batch.own_BT] < self.version).any())
+        correction = self.settings.staleness_correction
+        return correction if is_stale and correction != "none" else None
 
     def _penalty(self, scored: ScoredBatch) -> torch.Tensor:
         """The KL that the reward is lessened by, a token; 0 where it acts in the loss."""
@@ -208,36 +233,44 @@ class Learner:
     def _adapt_kl(self, batch: Batch, scored: ScoredBatch) -> dict[str, float]:
         if self.reference is None:
             return {}
-        kl_BT = k1(scored.logprobs_BT, scored.ref_logprobs_BT) * batch.mask_BT
-        per_token = float(kl_BT.sum() / batch.mask_BT.sum())
-        per_sequence = float(kl_BT.sum(-1).mean())
+        own_BT = batch.own_BT  # the estimate is one under the policy's tokens alone
+        num_own = int(own_BT.any(-1).sum())
+        if not num_own:
+            return {"kl/coefficient": self.kl_coefficient}
+        total = float((k1(scored.logprobs_BT, scored.ref_logprobs_BT) * own_BT).sum())
+        per_token, per_sequence = total / int(own_BT.sum()), total / num_own
         metrics = {"kl/mean": per_token, "kl/sequence": per_sequence, "kl/coefficient": self.kl_coefficient}
         self.kl_coefficient = next_coefficient(
-            self.algorithm.kl, self.kl_coefficient, per_token, per_sequence, batch.num_rollouts
+            self.algorithm.kl, self.kl_coefficient, per_token, per_sequence, num_own
         )
         return metrics
 
     def _behavior_metrics(self, batch: Batch, scored: ScoredBatch) -> dict[str, float]:
         """How far the sampler's distribution is from the learner's, and how old its weights were."""
-        if scored.entropies_BT is None:
-            return {}
-        mask_BT = batch.mask_BT
+        of_data = {}
+        if mixes_data(self.algorithm) == "weighted":
+            cap, by_token = self.settings.importance_cap, self.algorithm.uses_critic
+            of_data = off_policy.metrics(batch, scored, cap=cap, by_token=by_token)
+        mask_BT = batch.own_BT
+        if scored.entropies_BT is None or not bool(mask_BT.any()):
+            return of_data
         behavior_N, old_N = batch.behavior_logprobs_BT[mask_BT], scored.logprobs_BT[mask_BT]
         metrics = {
             "entropy": float(scored.entropies_BT[mask_BT].mean()),
             "mismatch_kl": float(k3(behavior_N, old_N).mean()),
             "mismatch/max": float((behavior_N - old_N).abs().max()),
             "staleness/mean": float((self.version - batch.versions_BT[mask_BT]).float().mean()),
+            "staleness/max": float((self.version - batch.versions_BT[mask_BT]).max()),
         }
         if self.mask is not None:
             metrics |= scored.mask.metrics() | {"mask/age": float(self.version - self.mask_version)}
-        return metrics
+        return metrics | of_data
 
     def _sync_mask(self) -> None:
         if self.mask is None or not isinstance(self.algorithm, Masks):
             return
         if self.algorithm.syncs_mask(self.version):
-            self.mask.load_state_dict(self.pair.policy.state_dict())
+            copy_trained(self.pair.policy, self.mask)
             self.mask_version = self.version
 
     def _autocast(self) -> torch.autocast:
@@ -248,7 +281,8 @@ class Learner:
     def publish(self, engine_dtype: str) -> tuple[WeightManifest, dict[str, np.ndarray[Any, Any]]]:
         """The current weights; see `learner.weight_publisher`."""
         mask_version = None if self.mask is None else self.mask_version
-        return publish(self.pair.lm, self.version, engine_dtype, mask_version)
+        served = self.pair.adapter if self.model_settings.adapter.serve == "adapter" else None
+        return publish(self.pair.lm, self.version, engine_dtype, mask_version, served)
 
     def publish_mask(self) -> dict[str, np.ndarray[Any, Any]] | None:
         """NLPO's mask model's weights."""
@@ -271,7 +305,7 @@ class Learner:
 
     def export(self, folder: str) -> None:
         """The language model with its tokenizer, in Hugging Face format."""
-        checkpoint.export(Path(folder), self.pair.lm, self.model_settings)
+        checkpoint.export(Path(folder), self.pair, self.model_settings)
 
 
 def pick_device(settings: LearnerSettings) -> torch.device:

@@ -74,17 +74,26 @@ class ScoredBatch:
         return cls(zeros_BT, zeros_BT, zeros_BT, None, has_reference=False)
 
     @classmethod
-    def of_data(cls, batch: Batch) -> ScoredBatch:
+    def of_data(cls, batch: Batch, ref_BT: Tensor | None = None) -> ScoredBatch:
         """For a data set that was scored before: its responses are taken to be drawn from the reference, so
-        that its log-probabilities are those that they came with.
+        that its log-probabilities are those that they came with, or `ref_BT`.
         """
-        cached_BT = batch.behavior_logprobs_BT
-        return cls(cached_BT, cached_BT, torch.zeros_like(cached_BT), None)
+        ref_BT = batch.behavior_logprobs_BT if ref_BT is None else ref_BT
+        return cls(ref_BT, ref_BT, torch.zeros_like(ref_BT), None)
 
     def restriction(self, micro: MicroBatch) -> Restriction:
         """Of a micro-batch's tokens; the same for the policy, its old self and the reference."""
         bits = None if self.bits_BTW is None else micro.pick(self.bits_BTW)
         return Restriction(self.temperature, bits)
+
+
+@torch.no_grad()
+def score_by(policy: Policy, batch: Batch, token_budget: int) -> Tensor:
+    """One model's log-probabilities alone, (B, T)."""
+    found_BT = torch.zeros_like(batch.behavior_logprobs_BT)
+    for micro in micro_batches(batch, torch.arange(batch.num_rollouts), token_budget):
+        micro.place(found_BT, policy(micro).float())
+    return found_BT
 
 
 @torch.no_grad()

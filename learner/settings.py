@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from contracts.errors import InputError
 from contracts.settings import Settings
+from learner.adapter_settings import AdapterSettings
 
 
 class ModelSettings(Settings):
@@ -22,6 +23,7 @@ class ModelSettings(Settings):
     # The last layers alone, as a number or a share (0.33: the last third), with the norm behind them and an
     # untied head; the rest is frozen and shared with the reference. None: all of the model trains
     trainable_layers: int | float | None = Field(default=None, gt=0)
+    adapter: AdapterSettings = AdapterSettings()  # LoRA or QLoRA: small matrices train, the model is frozen
 
     @model_validator(mode="after")
     def _trunk_is_one(self) -> Self:
@@ -34,6 +36,11 @@ class ModelSettings(Settings):
             raise ValueError(
                 "dropout=true makes activations that a reference can't share; leave out dropout or "
                 "trainable_layers"
+            )
+        if self.trainable_layers is not None and self.adapter.trains:
+            raise ValueError(
+                f"trainable_layers={self.trainable_layers} trains the last layers themselves, and "
+                f"adapter.kind={self.adapter.kind} matrices beside all of them; leave out one of the two"
             )
         return self
 
@@ -70,7 +77,12 @@ class LearnerSettings(Settings):
     # softmax's, and truncated importance weights correct (a temperature only); ignore: neither (biased)
     behavior: Literal["exact", "importance", "ignore"] = "exact"
     importance_cap: float = Field(default=2.0, gt=0)  # the largest weight of a token; RLOO: a response
+    # Where weights have changed since a rollout was written: truncated importance weights of each token, of
+    # each response, or none (biased)
+    staleness_correction: Literal["token", "response", "none"] = "token"
     lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
     warmup_iterations: int = Field(default=0, ge=0)
     num_threads: int | None = Field(default=None, ge=1)  # None: all cores
     update_timeout_s: float = Field(default=3600.0, gt=0)  # one scoring or update call
+    stall_timeout_s: float = Field(default=120.0, gt=0)  # without any sign of life
+    max_restarts: int = Field(default=3, ge=0)  # of a learner that died or hung, in the whole run

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from contracts.weights import Probe, WeightManifest
+from learner.adapters import Adapter
+from learner.merged_weights import changed_parameters, is_adapted
 from learner.policy import family
 
 PROBE_TOKENS = 24
@@ -16,22 +18,35 @@ PROBE_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
 
 
 def publish(
-    lm: nn.Module, version: int, engine_dtype: str, mask_version: int | None = None
+    lm: nn.Module,
+    version: int,
+    engine_dtype: str,
+    mask_version: int | None = None,
+    served: Adapter | None = None,
 ) -> tuple[WeightManifest, dict[str, np.ndarray[Any, Any]]]:
-    """The language model's parameters by Hugging Face name; tied ones once.
+    """The language model's parameters by Hugging Face name; tied ones once. Of a model with an adapter those
+    that are not as in its files, merged: whoever loads them has begun with the files.
 
     On a CPU the arrays are views of the parameters: they must be copied (Ray's object store does)
     before the next update.
+
+    Args:
+        served: the adapter, where workers are to use it as it is: then its matrices alone are published.
     """
-    arrays = arrays_of(lm)
-    dtypes = {name: str(p.dtype).removeprefix("torch.") for name, p in lm.named_parameters()}
+    config, tensors = served.published() if served else (None, published_parameters(lm))
+    dtypes = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()}
+    arrays = {name: as_array(tensor) for name, tensor in tensors.items()}
     num_bytes = sum(array.nbytes for array in arrays.values())
     made = probe(lm, PROBE_TOLERANCE[engine_dtype])
-    return WeightManifest(version, dtypes, num_bytes, made, mask_version), arrays
+    return WeightManifest(version, dtypes, num_bytes, made, mask_version, config), arrays
 
 
 def arrays_of(lm: nn.Module) -> dict[str, np.ndarray[Any, Any]]:
-    return {name: as_array(parameter) for name, parameter in lm.named_parameters()}
+    return {name: as_array(tensor) for name, tensor in published_parameters(lm).items()}
+
+
+def published_parameters(lm: nn.Module) -> dict[str, Tensor]:
+    return dict(changed_parameters(lm) if is_adapted(lm) else lm.named_parameters())
 
 
 def as_array(tensor: Tensor) -> np.ndarray[Any, Any]:

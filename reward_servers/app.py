@@ -15,33 +15,31 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import ray
-from fastapi import FastAPI
 from ray import serve
 from ray.exceptions import RayTaskError
 from ray.serve._private.common import DeploymentID
 from ray.serve.context import _get_global_client
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
+from contracts.access import check_exposure, digest
 from contracts.errors import DeadlineExceeded, InputError, did_you_mean
-from reward_servers.client import RemoteServer, deployment_name, num_replicas
-from reward_servers.http import http_app
-from reward_servers.replicas import MetricReplica, RewardReplica
+from reward_servers.applications import HTTP_APPLICATION, QUIET, application_of, http_application
+from reward_servers.client import deployment_name, num_replicas
 from reward_servers.server import check_parts
 from reward_servers.settings import Part, RewardServersSettings
 
-HTTP_APPLICATION = "http"
-# Serve's own lines go to its log files; the console keeps what the client and the graders say.
-QUIET = {"log_level": "ERROR", "enable_access_log": False}
 QUIET_CONTROLLER = {"runtime_env": {"env_vars": {"RAY_SERVE_LOG_TO_STDERR": "0"}}}
-# A constructor fails for a reason that a second try rarely changes, such as a missing model.
-START_TRIES = 2
 
 
 def deploy(
-    rewards: Sequence[Part], metrics: Sequence[Part], settings: RewardServersSettings, *, http: bool
+    rewards: Sequence[Part],
+    metrics: Sequence[Part],
+    settings: RewardServersSettings,
+    *,
+    http: bool,
+    token: str | None = None,
 ) -> None:
     """Serve these on the Ray cluster that this process is connected to; returns when all answer.
 
@@ -49,14 +47,18 @@ def deploy(
 
     Args:
         http: also answer at `http://{http_host}:{http_port}`, for exactly these parts.
+        token: what every caller over HTTP has to know; None: nothing, on loopback alone.
 
     Raises:
-        InputError: a part is wrong, or its class cannot be made (with the replica's own error).
+        InputError: others could reach the host and there is no token; a part is wrong, or its class cannot
+            be made (with the replica's own error).
         DeadlineExceeded: not all are up after `start_timeout_s`; names those that are missing.
     """
     check_parts("reward", rewards)
     check_parts("metric", metrics)
     settings.check_labels([part.label for part in (*rewards, *metrics)])
+    if http:
+        check_exposure(settings.http_host, token)
     _start_serve(settings, http)
     _run(
         [_target("reward", part, settings) for part in rewards]
@@ -64,7 +66,8 @@ def deploy(
         settings.start_timeout_s,
     )
     if http:
-        _run([_http_target(rewards, metrics, settings)], settings.start_timeout_s)
+        key = None if token is None else digest(token)
+        _run([_http_target(rewards, metrics, settings, key)], settings.start_timeout_s)
 
 
 def scale(kind: str, label: str, replicas: int, timeout_s: float) -> None:
@@ -121,6 +124,13 @@ def scale_what_runs(kind: str, label: str, replicas: int, timeout_s: float) -> N
         ray.shutdown()
 
 
+def remove(rewards: Sequence[Part], metrics: Sequence[Part]) -> None:
+    """End the servers of these, and no others."""
+    for kind, found in (("reward", rewards), ("metric", metrics)):
+        for part in found:
+            serve.delete(deployment_name(kind, part.label), _blocking=False)
+
+
 def shutdown() -> None:
     """End all servers of the cluster, and Serve itself."""
     serve.shutdown()
@@ -130,6 +140,7 @@ def serve_until_interrupted(
     rewards: Sequence[Part],
     metrics: Sequence[Part],
     settings: RewardServersSettings,
+    token: str | None,
     on_ready: Callable[[], None],
 ) -> None:
     """Deploy with HTTP on the cluster of RAY_ADDRESS, or on this machine; end at Ctrl-C or SIGTERM."""
@@ -142,7 +153,7 @@ def serve_until_interrupted(
     # After ray.init, which sets a handler of its own.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        deploy(rewards, metrics, settings, http=True)
+        deploy(rewards, metrics, settings, http=True, token=token)
         on_ready()
         threading.Event().wait()
     except KeyboardInterrupt:
@@ -164,60 +175,21 @@ def _start_serve(settings: RewardServersSettings, http: bool) -> None:
 
 
 def _target(kind: str, part: Part, settings: RewardServersSettings) -> serve.RunTarget:
-    own = settings.for_label(part.label)
-    name = deployment_name(kind, part.label)
-    scaling: dict[str, Any] = {"num_replicas": own.most_replicas}
-    if own.replicas is None and own.min_replicas < own.max_replicas:
-        scaling = {
-            "autoscaling_config": {
-                "min_replicas": own.min_replicas,
-                "max_replicas": own.max_replicas,
-                "target_ongoing_requests": own.target_ongoing_requests,
-            }
-        }
-    deployment = serve.deployment(RewardReplica if kind == "reward" else MetricReplica).options(
-        name=name,
-        ray_actor_options={"num_cpus": own.num_cpus, "num_gpus": own.num_gpus},
-        max_ongoing_requests=own.max_ongoing_requests,
-        max_queued_requests=own.max_queued_requests,
-        health_check_period_s=2.0,  # a lost replica is replaced within seconds
-        graceful_shutdown_timeout_s=5.0,
-        graceful_shutdown_wait_loop_s=0.1,
-        max_constructor_retry_count=START_TRIES,
-        **scaling,
-    )
-    application = deployment.bind(part, own) if kind == "reward" else deployment.bind(part)
+    application, scales_itself = application_of(kind, part, settings.for_label(part.label))
     return serve.RunTarget(
         application,
-        name=name,
+        name=deployment_name(kind, part.label),
         route_prefix=None,
         logging_config=QUIET,
-        external_scaler_enabled="num_replicas" in scaling,  # what `scale` asks for
+        external_scaler_enabled=not scales_itself,  # what `scale` asks for
     )
 
 
 def _http_target(
-    rewards: Sequence[Part], metrics: Sequence[Part], settings: RewardServersSettings
+    rewards: Sequence[Part], metrics: Sequence[Part], settings: RewardServersSettings, key: bytes | None
 ) -> serve.RunTarget:
-    def build() -> FastAPI:  # runs in the replica, where the handles are needed
-        def servers(kind: str, parts: Sequence[Part]) -> dict[str, RemoteServer]:
-            return {
-                part.label: RemoteServer(
-                    kind, part.label, settings.for_label(part.label), settings.retries, refuse_when_full=True
-                )
-                for part in parts
-            }
-
-        return http_app(servers("reward", rewards), servers("metric", metrics))
-
-    deployment = serve.deployment(serve.ingress(build)()).options(
-        name=HTTP_APPLICATION,
-        ray_actor_options={"num_cpus": 0},
-        max_ongoing_requests=1000,  # it only waits for others; their own queues set the limits
-        graceful_shutdown_timeout_s=5.0,
-        max_constructor_retry_count=START_TRIES,
-    )
-    return serve.RunTarget(deployment.bind(), name=HTTP_APPLICATION, route_prefix="/", logging_config=QUIET)
+    application = http_application(rewards, metrics, settings, lambda: key)
+    return serve.RunTarget(application, name=HTTP_APPLICATION, route_prefix="/", logging_config=QUIET)
 
 
 def _run(targets: list[serve.RunTarget], timeout_s: float) -> None:

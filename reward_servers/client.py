@@ -23,7 +23,7 @@ from contracts.errors import InputError, RewardError
 from contracts.scores import MetricValue, Sample, Score
 from reward_servers.cache import Scored
 from reward_servers.combine import union, weighted_sum
-from reward_servers.http import QueueFull
+from reward_servers.http import NotMeasurable, QueueFull
 from reward_servers.replicas import Outcome
 from reward_servers.server import Answer
 from reward_servers.settings import Part, RewardServersSettings, ServerSettings
@@ -92,7 +92,7 @@ class RemoteServer:
         outcome: Outcome = await self._call("compute", samples)
         values, problem = outcome
         if values is None:
-            raise RewardError(problem)
+            raise NotMeasurable(problem)
         return values
 
     async def _call(self, method: str, samples: Sequence[Sample]) -> Any:

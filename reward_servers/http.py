@@ -1,12 +1,14 @@
 """The reward servers over HTTP: routes, JSON schema and status codes, whoever answers behind them."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Annotated, Any, Protocol
 
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse
+from fastapi.security import HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from contracts.access import knows
 from contracts.errors import RewardError, did_you_mean
 from contracts.scores import MetricValue, Sample
 from reward_servers.server import Answer
@@ -14,6 +16,10 @@ from reward_servers.server import Answer
 
 class QueueFull(RewardError):
     """The server has as many calls waiting as its settings allow."""
+
+
+class NotMeasurable(RewardError):
+    """The metric can't be computed over these samples; a matter of the request."""
 
 
 class Body(BaseModel):
@@ -72,9 +78,28 @@ SCHEMA = {
 }
 
 
-def http_app(rewards: Mapping[str, RemoteReward], metrics: Mapping[str, RemoteMetric]) -> FastAPI:
-    """The application that serves these, by label."""
-    app = FastAPI(title="Whetstone reward servers", openapi_url=None)
+def http_app(
+    rewards: Mapping[str, RemoteReward], metrics: Mapping[str, RemoteMetric], key: bytes | None = None
+) -> FastAPI:
+    """The application that serves these, by label.
+
+    Args:
+        key: the digest of the token that every request has to show; None: no token is asked for.
+    """
+    # The page of documents that FastAPI offers would load scripts from elsewhere.
+    app = FastAPI(
+        title="Whetstone reward servers",
+        version="1",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        dependencies=[] if key is None else [Depends(_asking_for(key))],
+        responses={} if key is None else {401: {"description": "the token is missing or wrong"}},
+    )
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def description() -> dict[str, Any]:
+        return app.openapi()
 
     @app.get("/")
     async def names() -> dict[str, Any]:
@@ -91,18 +116,54 @@ def http_app(rewards: Mapping[str, RemoteReward], metrics: Mapping[str, RemoteMe
     async def schema() -> dict[str, Any]:
         return SCHEMA
 
-    @app.post("/score/{label}")
+    @app.post("/score/{label}", **_takes_samples())
     async def score(label: str, request: Request) -> ScoresBody:
         answers = await _known("reward", label, rewards).score(await _samples(request))
         return ScoresBody(scores=[ScoreBody(score=value, error=error) for value, error in answers])
 
-    @app.post("/metric/{label}")
+    @app.post("/metric/{label}", **_takes_samples())
     async def metric(label: str, request: Request) -> MetricsBody:
         found = await _known("metric", label, metrics).compute(await _samples(request))
         return MetricsBody(metrics={key: _metric_body(value) for key, value in found.items()})
 
     app.add_exception_handler(RewardError, _answer_with_reason)
     return app
+
+
+def _asking_for(key: bytes) -> Callable[..., Awaitable[None]]:
+    bearer = HTTPBearer(auto_error=False, description="the service's token")
+
+    async def check(request: Request, _: Annotated[object, Depends(bearer)]) -> None:
+        if not knows(request.headers.get("authorization", ""), key):
+            raise HTTPException(401, "the token is missing or wrong", {"WWW-Authenticate": "Bearer"})
+
+    return check
+
+
+def _takes_samples() -> dict[str, Any]:
+    """What the description says of a route whose body is read by hand."""
+    schema = SamplesBody.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema = _inlined(schema, schema.pop("$defs"))
+    said = {
+        404: "no reward or metric has this label",
+        422: "the body does not fit the schema, or the samples can't be measured",
+        503: "the queue is full; try again after a moment",
+    }
+    return {
+        "openapi_extra": {
+            "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}
+        },
+        "responses": {code: {"description": text} for code, text in said.items()},
+    }
+
+
+def _inlined(schema: Any, named: Mapping[str, Any]) -> Any:
+    """With every reference replaced by what it names."""
+    if isinstance(schema, Mapping):
+        if "$ref" in schema:
+            return _inlined(named[schema["$ref"].rpartition("/")[2]], named)
+        return {key: _inlined(value, named) for key, value in schema.items()}
+    return [_inlined(value, named) for value in schema] if isinstance(schema, list) else schema
 
 
 def _known(kind: str, label: str, servers: Mapping[str, Any]) -> Any:
@@ -129,4 +190,4 @@ def _metric_body(value: MetricValue) -> MetricBody:
 async def _answer_with_reason(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, QueueFull):
         return JSONResponse({"detail": str(error)}, status_code=503, headers={"Retry-After": "1"})
-    return JSONResponse({"detail": str(error)}, status_code=500)
+    return JSONResponse({"detail": str(error)}, status_code=422 if isinstance(error, NotMeasurable) else 500)

@@ -22,7 +22,7 @@ def _list_to_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-Bound = Annotated[float, Field(allow_inf_nan=False)] | None
+Bound = float | None
 # Lowest and highest, either of which may be open: [0, 1], [null, 5]. YAML has lists, settings hold tuples.
 Bounds = Annotated[
     tuple[Bound, Bound],
@@ -38,8 +38,8 @@ class Standardize(Settings):
     make two iterations' rewards incomparable.
     """
 
-    mean: float = Field(allow_inf_nan=False)
-    std: float = Field(gt=0, allow_inf_nan=False)
+    mean: float
+    std: float = Field(gt=0)
 
 
 class Part(Settings):
@@ -54,11 +54,11 @@ class Part(Settings):
     """
 
     name: str = Field(min_length=1)
-    weight: float = Field(default=1.0, allow_inf_nan=False)
+    weight: float = 1.0
     label: str = Field(default="", pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")
     standardize: Standardize | None = None
     clip: Bounds | None = None
-    threshold: float | None = Field(default=None, allow_inf_nan=False)  # 1 from here on, 0 below
+    threshold: float | None = None  # 1 from here on, 0 below
     options: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="before")

@@ -10,10 +10,13 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from contracts.errors import EpisodeError
 from contracts.rollout import Prompt
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.host import EnvironmentHost
-from rollout_workers.environments.pool import Environments, Failure, LocalEnvironments, Reply, raised
+from rollout_workers.environments.pool import Environments, Failure, LocalEnvironments, Reply, episode_error
+
+CLOSE_S = 3.0  # how long all of them may take to close before they are ended
 
 
 @dataclass(slots=True)
@@ -66,9 +69,9 @@ class RayEnvironments:
         now = time.monotonic()
         for number, seat in self._seats.items():
             if seat.asked is not None and now - seat.since > seat.limit_s:
-                reason = f"{seat.what}() did not answer for {seat.limit_s:g} s"
+                error = EpisodeError(f"{seat.what}() did not answer for {seat.limit_s:g} s")
                 self._replace(number)
-                answers.append((number, Failure(reason, worth_another_try=True)))
+                answers.append((number, Failure(error)))
         return answers
 
     @property
@@ -79,6 +82,9 @@ class RayEnvironments:
         self._free.append(seat)
 
     def close(self) -> None:
+        closing = [seat.actor.close.remote() for seat in self._seats.values()]
+        if closing:
+            ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)
         for seat in self._seats.values():
             self._end(seat)
         self._seats.clear()
@@ -106,10 +112,10 @@ class RayEnvironments:
             return reply
         except ray.exceptions.RayTaskError as error:
             self._replace(number)
-            return raised(error.cause)
+            return Failure(episode_error(error.cause))
         except ray.exceptions.RayError as error:
             self._replace(number, is_dead=True)
-            return Failure(f"its process died ({type(error).__name__})", worth_another_try=True)
+            return Failure(EpisodeError(f"its process died ({type(error).__name__})"))
 
     def _replace(self, number: int, is_dead: bool = False) -> None:
         self.num_restarts += 1

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from contracts.environments import Observation, Step
-from contracts.errors import InputError
+from contracts.errors import InputError, WhetstoneError
 from contracts.rollout import FinishReason, Lease, Rollout, Turn
 from rollout_workers.contexts import Contexts, Seen
 from rollout_workers.engines.base import Generation, Request
@@ -107,7 +107,7 @@ class Episode:
             pending=self._pending,
         )
 
-    def failed(self, error: str) -> Rollout:
+    def failed(self, error: WhetstoneError) -> Rollout:
         """What is shipped in place of an episode that could not be played."""
         lease = self.lease
         return Rollout(lease.id, lease.group, lease.prompt, (), FinishReason.FAILED, error=error)

@@ -7,11 +7,10 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from contracts.errors import InputError
 from contracts.rollout import Lease, Rollout
 from rollout_workers.engines.base import Engine, Generation, Request
 from rollout_workers.environments.base import EnvironmentSettings
-from rollout_workers.environments.pool import Environments, Failure, Reply
+from rollout_workers.environments.pool import Environments, Failure, Reply, episode_error
 from rollout_workers.episode import Episode, Say
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.turn_texts import TurnTexts, turn_texts
@@ -89,6 +88,10 @@ class Episodes:
         self._playing.clear()
         self._finished.clear()
 
+    def close(self) -> None:
+        """Every environment with it."""
+        self._environments.close()
+
     def _seat_waiting(self) -> None:
         while self._waiting:
             seat = self._environments.take()
@@ -112,8 +115,7 @@ class Episodes:
         try:
             then = episode.hear(reply)
         except Exception as error:  # what an environment says may be anything, and must not end the worker
-            reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
-            self._finish(seat, episode.failed(reason))
+            self._finish(seat, episode.failed(episode_error(error)))
             return None
         if isinstance(then, Request):
             return then
@@ -128,7 +130,7 @@ class Episodes:
         if failure.worth_another_try and episode.num_attempts < self._settings.max_attempts:
             self._environments.reset(seat, episode.lease.prompt, episode.lease.seed)
             return
-        self._finish(seat, episode.failed(failure.reason))
+        self._finish(seat, episode.failed(failure.error))
 
     def _send(self, seat: int, say: Say) -> None:
         ask = self._environments.overhear if say.overheard else self._environments.step

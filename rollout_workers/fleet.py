@@ -19,7 +19,7 @@ import ray
 from ray.rllib.utils.actor_manager import FaultTolerantActorManager
 
 from contracts.clients import PublishedWeights
-from contracts.errors import DeadlineExceeded, WorkerError
+from contracts.errors import DeadlineExceeded, InputError, WorkerError
 from contracts.rollout import Lease, Rollout
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.worker import WorkerReport
@@ -28,6 +28,7 @@ POLL_S = 0.25  # a worker answers a poll after this long, even with nothing fini
 FETCH_S = 0.02  # how long one look at all answers waits for the slowest
 NOTE_EVERY_S = 15.0
 SCORED_AT_ONCE = 64  # texts of one call to a worker
+CLOSE_S = 5.0  # how long workers may take to close before they are ended
 
 Note = Callable[[str], None]
 
@@ -41,6 +42,7 @@ class _Slot:
     leases: dict[int, Lease] = field(default_factory=dict)
     progress: int = 0  # tokens written and steps of environments
     num_restarts: int = 0  # of its environments
+    idle_s: float = 0.0  # as it last said
     alive_at: float = field(default_factory=time.monotonic)  # when it last showed progress, or was idle
 
 
@@ -61,10 +63,12 @@ class Fleet:
         self._slots: dict[int, _Slot] = {}
         self._starting: list[_Starting] = []
         self._waiting: deque[Lease] = deque()
+        self._finished: list[Rollout] = []  # of what was submitted
         self._weights: PublishedWeights | None = None
         self._num_started = self._num_lost = 0
         self.num_leased_again = 0
         self.environment_restarts = 0
+        self.idle_s = 0.0
         for _ in range(settings.num_workers):
             self._start_worker()
 
@@ -73,19 +77,31 @@ class Fleet:
 
         Raises:
             DeadlineExceeded: an engine is not up after `rollout.start_timeout_s`.
-            WorkerError: an engine can't start.
+            WorkerError: an engine can't start; an InputError where the user can mend it.
         """
         while self._starting:
             self._receive_started(wait_s=1.0)
 
-    def generate(self, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
+    @property
+    def num_workers(self) -> int:
+        return self._settings.num_workers
+
+    def submit(self, leases: Sequence[Lease]) -> None:
         self._waiting.extend(leases)
+
+    def collect(self) -> list[Rollout]:
+        self._finished += self._step(wait_s=0.0)
+        finished, self._finished = self._finished, []
+        return finished
+
+    def generate(self, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
+        self._waiting.extendleft(reversed(leases))  # whoever waits comes before what was only submitted
         missing = {lease.id for lease in leases}
         noted_at = started = time.monotonic()
         while missing:
-            self._receive_started(wait_s=0.0 if self._slots else POLL_S)
-            self._assign()
-            rollouts = [rollout for rollout in self._collect() if rollout.lease_id in missing]
+            finished = self._step(wait_s=POLL_S)
+            rollouts = [rollout for rollout in finished if rollout.lease_id in missing]
+            self._finished += [rollout for rollout in finished if rollout.lease_id not in missing]
             missing -= {rollout.lease_id for rollout in rollouts}
             if rollouts:
                 noted_at = time.monotonic()
@@ -122,6 +138,7 @@ class Fleet:
     def cancel_all(self) -> None:
         """Give up on everything that is leased."""
         self._waiting.clear()
+        self._finished.clear()
         for slot in self._slots.values():
             slot.leases.clear()
         self._call("cancel_all", {actor_id: {} for actor_id in self._slots}, "leases to be given up")
@@ -132,10 +149,20 @@ class Fleet:
         return {slot.name: slot.pid for slot in self._slots.values()}
 
     def stop(self) -> None:
+        """End every worker, once it has closed what it opened."""
+        closing = [actor.close.remote() for actor in self._manager.actors().values()]
+        if closing:
+            ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)
         for actor in [*self._manager.actors().values(), *(s.actor for s in self._starting)]:
             ray.kill(actor)
 
     # ---- leases ----
+
+    def _step(self, wait_s: float) -> list[Rollout]:
+        """Leases go out, rollouts come in; with no worker up, one is waited for that long."""
+        self._receive_started(wait_s=0.0 if self._slots else wait_s)
+        self._assign()
+        return self._collect()
 
     def _assign(self) -> None:
         if not self._waiting or not self._slots:
@@ -174,6 +201,8 @@ class Fleet:
             slot.progress, slot.alive_at = progress, time.monotonic()
         self.environment_restarts += report.num_restarts - slot.num_restarts
         slot.num_restarts = report.num_restarts
+        self.idle_s += report.idle_s - slot.idle_s
+        slot.idle_s = report.idle_s
         # What a worker was told to forget, or has lost the lease of, no longer counts.
         return [rollout for rollout in report.rollouts if slot.leases.pop(rollout.lease_id, None)]
 
@@ -214,7 +243,8 @@ class Fleet:
             ray.kill(starting.actor)
             if not self._slots and not self._num_lost:  # none was ever up: another try would fail as well
                 cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
-                raise WorkerError(f"{starting.name}: {cause}") from None
+                kind = InputError if isinstance(cause, InputError) else WorkerError
+                raise kind(f"{starting.name}: {cause}") from None
             self._count_loss(starting.name, f"did not start: {_reason(error)}", num_leases=0)
             return
         (actor_id,) = set(self._add(starting.actor)) - set(self._slots)

@@ -14,9 +14,10 @@ class RolloutSettings(Settings):
     num_workers: int = Field(default=1, ge=1)
     prompts_per_iteration: int = Field(default=64, ge=1)
     group_size: int | None = Field(default=None, ge=1)  # rollouts of each prompt; None: 1, grpo and rloo: 8
-    priority_scale: float = Field(default=0.0, ge=0, allow_inf_nan=False)  # 0: each prompt once an epoch
+    priority_scale: float = Field(default=0.0, ge=0)  # 0: each prompt once an epoch
     max_tokens: int = Field(default=48, ge=1)  # generated, at most
     min_tokens: int = Field(default=0, ge=0)
+    max_staleness: int = Field(default=0, ge=0)  # versions a token may be older than what it trains; 0: sync
     temperature: float = Field(default=1.0, gt=0)
     top_k: int = Field(default=0, ge=0)  # 0: no limit
     top_p: float = Field(default=1.0, gt=0, le=1)
@@ -36,4 +37,9 @@ class RolloutSettings(Settings):
     def _min_within_max(self) -> "RolloutSettings":
         if self.min_tokens > self.max_tokens:
             raise ValueError(f"min_tokens={self.min_tokens} exceeds max_tokens={self.max_tokens}")
+        if self.deterministic and self.max_staleness:
+            raise ValueError(
+                f"max_staleness={self.max_staleness}: timing then decides which weights a token is by, and "
+                "deterministic=true leaves nothing to it; leave out one of the two"
+            )
         return self

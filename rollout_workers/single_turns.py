@@ -35,6 +35,9 @@ class SingleTurns:
         self._requests.clear()
         self._finished.clear()
 
+    def close(self) -> None:
+        pass
+
 
 def _rollout(lease: Lease, generation: Generation) -> Rollout:
     turn = Turn(

@@ -11,6 +11,7 @@ answerable while the engine computes: whoever watches can tell a slow worker fro
 A plain class: `rollout_workers/fleet.py` puts it into Ray actors.
 """
 
+import math
 import os
 import queue
 import threading
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from contracts.components import find
-from contracts.errors import WeightsError, WorkerError
+from contracts.errors import InputError, WeightsError, WorkerError
 from contracts.rollout import Lease, MaskRule, Rollout
 from contracts.weights import WeightManifest
 from rollout_workers.engines import ENGINES
@@ -51,6 +52,7 @@ class WorkerReport:
     weight_version: int
     num_steps: int = 0  # of environments
     num_restarts: int = 0  # of environments that died, hung or raised
+    idle_s: float = 0.0  # since its start
 
 
 class RolloutWorker:
@@ -67,10 +69,16 @@ class RolloutWorker:
         revision: str | None = None,
         environment: EnvironmentSettings | None = None,
         start_environments: MakeEnvironments = LocalEnvironments,
+        lora_rank: int | None = None,
     ) -> None:
-        self._make_engine: Callable[[], Engine] = lambda: find(
-            "engine", engine_for(model, engine, revision), ENGINES
-        )(model, tokenizer, max_length, settings, mask_rule, revision)
+        def make_engine() -> Engine:
+            kind = engine_for(model, engine, revision)
+            started: Engine = find("engine", kind, ENGINES)(
+                model, tokenizer, max_length, settings, mask_rule, revision, **_for_adapter(kind, lora_rank)
+            )
+            return started
+
+        self._make_engine = make_engine
         self._settings, self._environment = settings, environment
         self._start_environments = start_environments
         self._mailbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -79,6 +87,7 @@ class RolloutWorker:
         self._leases: dict[int, Lease] = {}
         self._failure: str | None = None
         self._ready: Future[int] = Future()
+        self._idle_s, self._idle_since = 0.0, math.inf
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
@@ -104,6 +113,7 @@ class RolloutWorker:
             self._engine.weight_version,
             self._play.num_steps,
             self._play.num_restarts,
+            self._idle_s + max(0.0, time.monotonic() - self._idle_since),
         )
 
     def load_weights(
@@ -126,6 +136,10 @@ class RolloutWorker:
         """Forget every lease, finished or not."""
         self._call(self._cancel)
 
+    def close(self) -> None:
+        """Before its process ends: environments may have started what only they can end."""
+        self._call(lambda: self._play.close())
+
     def apply(self, func: Callable[..., Result], **arguments: Any) -> Result:
         """Ray's actor manager calls everything through here."""
         return func(self, **arguments)
@@ -141,11 +155,15 @@ class RolloutWorker:
             self._play = self._player()
             self._ready.set_result(os.getpid())
             while True:
-                self._take_mail(block=not self._leases and not self._engine.num_unfinished)
+                if not self._leases and not self._engine.num_unfinished:
+                    self._wait_for_mail()
+                self._take_mail()
                 self._advance()
         except Exception as error:  # a thread's exception would vanish: hand it to whoever polls
             if not self._ready.done():
-                self._ready.set_exception(WorkerError(f"the engine did not start: {error}"))
+                is_input = isinstance(error, InputError)
+                said = error if is_input else WorkerError(f"the engine did not start: {error}")
+                self._ready.set_exception(said)
             with self._shipped:
                 self._failure = traceback.format_exc()
                 self._shipped.notify_all()
@@ -166,14 +184,20 @@ class RolloutWorker:
         if self._engine.num_unfinished:
             self._play.wrote(self._engine.step())
 
-    def _take_mail(self, block: bool) -> None:
+    def _wait_for_mail(self) -> None:
+        self._idle_since = time.monotonic()
+        act = self._mailbox.get()
+        self._idle_s += time.monotonic() - self._idle_since
+        self._idle_since = math.inf
+        act()
+
+    def _take_mail(self) -> None:
         while True:
             try:
-                act = self._mailbox.get(block=block)
+                act = self._mailbox.get_nowait()
             except queue.Empty:
                 return
             act()
-            block = False
 
     def _admit(self, leases: Sequence[Lease]) -> None:
         self._leases |= {lease.id: lease for lease in leases}
@@ -230,6 +254,22 @@ class RolloutWorker:
             if self._failure:  # the thread ended before it came to this
                 raise WorkerError(f"the engine's thread ended:\n{self._failure}")
         return future.result()
+
+
+def _for_adapter(engine: str, lora_rank: int | None) -> dict[str, int]:
+    """The option of an engine that is to serve an adapter beside the model's weights.
+
+    Raises:
+        InputError: it can't.
+    """
+    if lora_rank is None:
+        return {}
+    if engine != "vllm":
+        raise InputError(
+            f"model.adapter.serve=adapter is vLLM's, and the rollout engine is {engine}; expected "
+            "model.adapter.serve=merged"
+        )
+    return {"lora_rank": lora_rank}
 
 
 def engine_for(model: str, asked: str, revision: str | None = None) -> str:

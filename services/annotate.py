@@ -156,6 +156,7 @@ class Annotation:
                 "sha256": fingerprint(self.rows),
                 "num_rows": len(self.rows),
                 "rows_per_part": settings.rows_per_part,
+                TOLD: {"task": settings.held_out_task},
             },
             "rewards": {
                 "parts": {part.label: {"name": part.name, **part.options} for part in settings.reward},

@@ -6,7 +6,10 @@ from typing import Any
 from contracts.errors import InputError, LearnerError
 from learner.algorithms.base import Checks
 from services.annotated_rows import check_vocabulary, read_annotated
+from services.data_needs import check_same_rewards, needs_of
 from services.data_settings import DataSettings
+from services.leasing import LeaseSource
+from services.mixed_source import MixedSource
 from services.model_files import ModelFiles
 from services.offline_source import OfflineSource
 from services.response_tokens import ResponseTokens
@@ -20,16 +23,13 @@ def open_source(settings: RunSettings, tokenizer: Any) -> OfflineSource:
         InputError: there is no such annotation; it lacks what the algorithm needs, is of another vocabulary,
             or has nothing to learn from.
     """
-    data, algorithm, rollout = _data(settings), settings.algorithm, settings.rollout
+    data, rollout = _data(settings), settings.rollout
+    needs = needs_of(settings, data)
     rows = read_annotated(
-        Path(data.folder),
-        data.reward,
-        needs_reference=bool(getattr(algorithm, "needs_reference", False)),
-        needs_values=bool(getattr(algorithm, "needs_values", False)),
+        Path(data.folder), needs.rewards, needs_reference=needs.reference, needs_values=needs.values
     )
-    compares = bool(getattr(algorithm, "whole_groups", False))
-    # Of responses that are compared, the data set's order says enough.
-    if getattr(algorithm, "needs_rewards", False) and rows.rewards_M is None and not compares:
+    check_same_rewards(data, needs)
+    if needs.scores and rows.rewards_M is None:
         raise InputError(
             f"data={data.folder} has no rewards, which algorithm={settings.algorithm_name} needs: the "
             f"command that annotated it with reward=NAME adds them, and does nothing again that is done"
@@ -37,11 +37,12 @@ def open_source(settings: RunSettings, tokenizer: Any) -> OfflineSource:
     check_vocabulary(Path(data.folder), tokenizer)
     return OfflineSource(
         rows,
-        algorithm,
+        settings.algorithm,
         seed=settings.seed,
         to_tokens=ResponseTokens(tokenizer, rollout.max_prompt_tokens, rollout.max_tokens, room=None),
-        num_responses=data.num_responses if compares else 1,
+        num_responses=needs.num_responses,
         rank_by=data.rank_by,
+        only_good=needs.only_good,
     )
 
 
@@ -62,7 +63,7 @@ def check_data(settings: RunSettings, model: ModelFiles) -> None:
             f"and the model's window is {model.window}. Annotate with a lower rollout.max_prompt_tokens or "
             f"rollout.max_tokens; without a reference in the data, those of this run count"
         )
-    if isinstance(settings.algorithm, Checks):
+    if isinstance(settings.algorithm, Checks) and _data(settings).share is None:
         try:
             settings.algorithm.check(source.next(settings.rollout.prompts_per_iteration))
         except LearnerError as error:
@@ -78,6 +79,15 @@ def with_iterations(settings: RunSettings) -> RunSettings:
     source = open_source(settings, load_tokenizer(settings))
     count = source.num_batches(settings.data.num_epochs, settings.rollout.prompts_per_iteration)
     return settings.model_copy(update={"iterations": count})
+
+
+def mixed_with(settings: RunSettings, prompts: LeaseSource, source: OfflineSource) -> MixedSource:
+    """The prompts' own rollouts and the data's, in the shares that `data.share` asks for."""
+    data = _data(settings)
+    if data.share is None:
+        raise ValueError("there is no data.share= to mix by")
+    num_responses = needs_of(settings, data).num_responses
+    return MixedSource(prompts, source, data.share, settings.group_size, num_responses)
 
 
 def summary(source: OfflineSource) -> str:

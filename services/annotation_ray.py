@@ -1,8 +1,10 @@
 """Annotation over a cluster: reward servers on Ray Serve, asked by Ray Data; and who lets a model write.
 
-    parts ─▶ Ray Data, `num_in_flight` actors ─▶ reward servers ─▶ scores ─▶ this process, which writes
+    parts ─▶ Ray Data, `num_in_flight` actors ─▶ reward servers ─▶ scores ─▶ the actor, which keeps them
 
-A part is one item of Ray Data: it is scored whole, and comes back as soon as it is.
+A part is one item of Ray Data. Its actor writes it before it takes the next: results that wait for this
+process would be lost with it. The actors are on this process's machine, so that no disk has to be shared;
+graders may be anywhere.
 """
 
 import contextlib
@@ -15,15 +17,16 @@ from typing import Any
 
 import ray
 import ray.data
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from contracts.errors import WhetstoneError
 from contracts.rollout import Lease, Rollout
-from contracts.scores import Sample, Score
 from reward_servers.app import deploy
 from reward_servers.client import RewardClient
 from reward_servers.settings import Part, RewardServersSettings
 from rollout_workers.fleet import Fleet
 from rollout_workers.worker import RolloutWorker
-from services.annotation_rewards import Execute, Job
+from services.annotation_rewards import Execute, Job, Then, samples_of
 from services.launch import ACTOR_THREADS, MALLOC_TUNABLES
 from services.run_model import RunModel
 
@@ -31,15 +34,23 @@ from services.run_model import RunModel
 class _Scorer:
     """One of Ray Data's actors: it waits for the reward servers, and computes nothing."""
 
-    def __init__(self, rewards: Sequence[Part], settings: RewardServersSettings, timeout_s: float) -> None:
+    def __init__(
+        self, rewards: Sequence[Part], settings: RewardServersSettings, timeout_s: float, then: bytes
+    ) -> None:
         self._client, self._timeout_s = RewardClient(rewards, settings), timeout_s
+        self._then: Then = pickle.loads(then)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
-        scores = [self._scored(pickle.loads(samples)) for samples in batch["samples"]]
-        return {"start": list(batch["start"]), "scores": scores}
+        done = [self._do(pickle.loads(job)) for job in batch["job"]]
+        return {"start": list(batch["start"]), "done": done}
 
-    def _scored(self, samples: list[Sample]) -> bytes:
-        return pickle.dumps(self._client.submit(samples).result(self._timeout_s))
+    def _do(self, job: Job) -> bytes:
+        """What was made of it, or the error that a person is to read, without Ray's own around it."""
+        try:
+            scores = self._client.submit(samples_of(job[1])).result(self._timeout_s)
+            return pickle.dumps(self._then(job, scores))
+        except WhetstoneError as error:
+            return pickle.dumps(error)
 
 
 def score_on_cluster(rewards: Sequence[Part], settings: RewardServersSettings, num_in_flight: int) -> Execute:
@@ -47,21 +58,27 @@ def score_on_cluster(rewards: Sequence[Part], settings: RewardServersSettings, n
     deploy(rewards, (), settings, http=False)
     timeout_s = settings.patience_s(part.label for part in rewards)
 
-    def execute(jobs: Iterable[Job]) -> Iterator[tuple[int, list[Score]]]:
-        items = [{"start": start, "samples": pickle.dumps(samples)} for start, samples in jobs]
+    def execute(jobs: Iterable[Job], then: Then) -> Iterator[tuple[int, Any]]:
+        items = [{"start": job[0], "job": pickle.dumps(job)} for job in jobs]
         if not items:
             return
         ray.data.DataContext.get_current().enable_progress_bars = False
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         scored = ray.data.from_items(items, override_num_blocks=len(items)).map_batches(
             _Scorer,
-            fn_constructor_args=(tuple(rewards), settings, timeout_s),
+            fn_constructor_args=(tuple(rewards), settings, timeout_s, pickle.dumps(then)),
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=min(num_in_flight, len(items))),
             num_cpus=0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(
+                ray.get_runtime_context().get_node_id(), soft=False
+            ),
         )
         for row in scored.iter_rows():
-            yield int(row["start"]), pickle.loads(row["scores"])
+            done = pickle.loads(row["done"])
+            if isinstance(done, WhetstoneError):
+                raise done
+            yield int(row["start"]), done
 
     return execute
 

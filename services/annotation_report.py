@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from rich.table import Table
 
@@ -41,10 +43,23 @@ def report(folder: Path, settings: AnnotateSettings, console: Console, *, num_cu
             f"{num_cut} of {table.num_rows} responses are longer than rollout.max_tokens="
             f"{settings.rollout.max_tokens} and lose their end"
         )
+    if num_empty := _num_empty(table):
+        summary["num_empty"] = num_empty
+        console.note(
+            f"{num_empty} of {table.num_rows} responses have no token but the end; training leaves them out",
+            "warning",
+        )
     if settings.value is not None:
         summary["value"] = _report_values(folder, console)
     write_atomically(folder / "summary.json", json.dumps(without_nan(summary), indent=1) + "\n")
     console.note(f"{folder / ANNOTATED}")
+
+
+def _num_empty(table: pa.Table) -> int:
+    """Of how many responses no token is left to learn; 0 where there are no tokens."""
+    if "tokens" not in table.column_names:
+        return 0
+    return int((pc.list_value_length(table["tokens"]).to_numpy() == 0).sum())
 
 
 def advantages(rows: AnnotatedRows) -> dict[str, dict[str, NDArray[np.float64]]]:

@@ -1,15 +1,18 @@
 """The stage `rewards`: every response is scored by every reward, part by part, and its scores are kept.
 
-    responses ─▶ parts that are missing ─▶ Execute ─▶ scores ─▶ rewards/part-….parquet, one column a reward
+    responses ─▶ parts that are missing ─▶ Execute ─┬─▶ reward servers ─▶ scores
+                                                    └─▶ rewards/part-….parquet, one column a reward
 
 `Execute` is who asks the reward servers: `score_here` in this process, `services/annotation_ray.py` over a
-cluster. Columns hold the values as the rewards gave them; weights are laid on when they are read.
+cluster. Whoever had a part scored writes it before it takes the next one: what a kill costs is what was under
+way. Columns hold the values as the rewards gave them; weights are laid on when they are read.
 """
 
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,9 +41,15 @@ ROW_FIELDS = [
     ("scores", pa.string()),  # JSON: what the data set itself says of it
 ]
 
-Job = tuple[int, list[Sample]]  # a part, and what is to be scored of it
-# Gives (part, scores) of each job, as soon as it has them, in any order; of each part once.
-Execute = Callable[[Iterable[Job]], Iterator[tuple[int, list[Score]]]]
+Job = tuple[int, list[ResponseRow]]  # a part, and its rows
+# What is done with a part's scores, by whoever had them scored; goes to other processes as it is.
+Then = Callable[[Job, list[Score]], Any]
+
+
+class Execute(Protocol):
+    """Gives (part, what `then` made of it) of each job, in any order; of each part once."""
+
+    def __call__(self, jobs: Iterable[Job], then: Then) -> Iterator[tuple[int, Any]]: ...
 
 
 class Submits(Protocol):
@@ -52,11 +61,34 @@ class Submits(Protocol):
 def score_here(client: Submits, timeout_s: float) -> Execute:
     """One part after another, from this process."""
 
-    def execute(jobs: Iterable[Job]) -> Iterator[tuple[int, list[Score]]]:
-        for start, samples in jobs:
-            yield start, client.submit(samples).result(timeout_s)
+    def execute(jobs: Iterable[Job], then: Then) -> Iterator[tuple[int, Any]]:
+        for job in jobs:
+            yield job[0], then(job, client.submit(samples_of(job[1])).result(timeout_s))
 
     return execute
+
+
+def scores_alone(job: Job, scores: list[Score]) -> list[Score]:
+    """Nothing is kept."""
+    return scores
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Writes a part with its scores; gives how many rows it has.
+
+    Raises:
+        RunError: a reward scored not one row of it: something is wrong with it, and not with the rows.
+    """
+
+    rewards: tuple[Part, ...]
+    parts: Parts
+
+    def __call__(self, job: Job, scores: list[Score]) -> int:
+        start, rows = job
+        _check_some(self.rewards, start, scores)
+        self.parts.write(start, as_table(self.parts.rows(start), rows, self.rewards, scores))
+        return len(rows)
 
 
 def score_missing(
@@ -74,12 +106,11 @@ def score_missing(
     Raises:
         RunError: a reward scored not one row of a part: something is wrong with it, and not with the rows.
     """
-    jobs = ((start, samples_of([rows[row] for row in parts.rows(start)])) for start in parts.missing())
-    for start, scores in execute(jobs) if rewards else _unscored(jobs):
-        _check_some(rewards, start, scores)
-        numbers = parts.rows(start)
-        parts.write(start, as_table(numbers, [rows[row] for row in numbers], rewards, scores))
-        advance(len(numbers))
+    jobs = ((start, [rows[row] for row in parts.rows(start)]) for start in parts.missing())
+    # Another process may stand in another folder.
+    keep = Keep(tuple(rewards), replace(parts, folder=parts.folder.absolute()))
+    for _, num_rows in execute(jobs, keep) if rewards else _unscored(jobs, keep):
+        advance(num_rows)
 
 
 def samples_of(rows: Sequence[ResponseRow]) -> list[Sample]:
@@ -113,10 +144,10 @@ def schema_of(rewards: Sequence[Part]) -> pa.Schema:
     return pa.schema([*fields, ("error", pa.string())])
 
 
-def _unscored(jobs: Iterable[Job]) -> Iterator[tuple[int, list[Score]]]:
+def _unscored(jobs: Iterable[Job], then: Then) -> Iterator[tuple[int, Any]]:
     """Where no reward is asked for, the rows are kept without."""
-    for start, samples in jobs:
-        yield start, [Score(None) for _ in samples]
+    for job in jobs:
+        yield job[0], then(job, [Score(None) for _ in job[1]])
 
 
 def totals(table: pa.Table, rewards: Sequence[Part], where: str) -> NDArray[np.float64]:

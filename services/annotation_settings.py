@@ -1,9 +1,9 @@
 """What `whetstone annotate` is told: the command line, typed."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, PlainValidator, field_validator, model_validator
+from pydantic import Field, PlainValidator, PrivateAttr, field_validator, model_validator
 
 from contracts.errors import InputError
 from contracts.settings import Settings, build
@@ -12,13 +12,21 @@ from learner.value_settings import ValueSettings
 from reward_servers.server import check_parts
 from reward_servers.settings import Part, RewardServersSettings, parts
 from rollout_workers.settings import RolloutSettings
+from services.data_task import told
 from services.response_data import ResponseData
 from services.tasks.base import Split, Task, asked_for
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
+    from omegaconf import DictConfig
+
+CUTS = ("max_prompt_tokens", "max_tokens", "stop")
 
 HELP = """whetstone annotate KEY=VALUE …: score the responses of a data set, to learn from them alone
 
   whetstone annotate data.files=FOLDER reward=[{{name: learned_reward, model: FOLDER}}] output=annotated
   whetstone annotate task=NAME reward=rouge reference=RUN_OR_MODEL value=true output=annotated
+  whetstone annotate experiment=NAME reward.LABEL.model=FOLDER output=annotated     its task and rewards
 
 FOLDER has train, validation and test as .jsonl, .json, .csv or .parquet, with columns prompt and response,
 or prompt, chosen and rejected. What is done already is not done again: the same command goes on.
@@ -70,12 +78,27 @@ class AnnotateSettings(Settings):
     learner: LearnerSettings = LearnerSettings()  # how the reference computes
     reward_servers: RewardServersSettings = RewardServersSettings()
 
+    _given_task: dict[str, Any] | None = PrivateAttr(default=None)  # its name and options
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keep_the_task(cls, given: Any, validate: Any) -> "AnnotateSettings":
+        settings: AnnotateSettings = validate(given)
+        task = given.get("task") if isinstance(given, Mapping) else None
+        settings._given_task = dict(task) if isinstance(task, Mapping) else None
+        return settings
+
     @field_validator("reward", mode="before")
     @classmethod
     def _parts(cls, value: Any) -> tuple[Part, ...]:
         found = parts(value, "reward")
         check_parts("reward", found)
         return found
+
+    @property
+    def held_out_task(self) -> dict[str, Any]:
+        """The task that has these rows' validation and test prompts, as `task=` takes it."""
+        return told(self._given_task, self.data)
 
     @field_validator("value", mode="before")
     @classmethod
@@ -108,13 +131,16 @@ def settings_from(overrides: Sequence[str]) -> AnnotateSettings:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    from services.compose import parse
+    from services.compose import parse, refuse_missing, set_in_list
 
-    tree = OmegaConf.create({})
-    for override in map(parse, overrides):
+    parsed = [parse(text) for text in overrides]
+    tree = _of_experiment(parsed)
+    for override in parsed:
         key, value = override.key_or_group, override.value()
         if override.is_sweep_override():
             raise InputError(f"{override.input_line}: expected one value; a list is written {key}=[…]")
+        if key == "experiment" or set_in_list(tree, override):
+            continue
         if key in ("task", "reward") and isinstance(value, str):
             value = {"name": value}  # so that its options can follow
         if key == "value" and isinstance(value, bool):
@@ -123,8 +149,31 @@ def settings_from(overrides: Sequence[str]) -> AnnotateSettings:
             OmegaConf.update(tree, key, value, merge=key not in ("task", "reward"), force_add=True)
         except OmegaConfBaseException as error:
             raise InputError(f"{override.input_line}: {str(error).strip().splitlines()[0]}") from None
+    refuse_missing(tree)
     plain: dict[str, Any] = OmegaConf.to_container(tree, resolve=True)  # type: ignore[assignment]
     return build(AnnotateSettings, plain, where="")
+
+
+def _of_experiment(parsed: Sequence["Override"]) -> "DictConfig":
+    """What `experiment=NAME` says of responses: their task, rewards and lengths, and where its runs look for
+    them. {} where none is named.
+    """
+    from omegaconf import OmegaConf
+
+    from services.compose import experiment
+
+    name = next((str(override.value()) for override in parsed if override.key_or_group == "experiment"), None)
+    if name is None:
+        return OmegaConf.create({})
+    whole = experiment(name)
+    kept = {key: whole[key] for key in ("task", "reward") if key in whole}
+    if any(override.key_or_group.startswith("data.") for override in parsed):
+        kept.pop("task", None)  # the rows are the user's
+    if cuts := {key: whole.rollout[key] for key in CUTS if key in whole.get("rollout", {})}:
+        kept["rollout"] = cuts
+    if "data" in whole:
+        kept["output"] = whole.data if isinstance(whole.data, str) else whole.data.folder
+    return OmegaConf.create(kept)
 
 
 def print_help() -> int:

@@ -21,7 +21,7 @@ from contracts.rollout import Lease, Prompt, Rollout, Sampling
 from reward_servers.settings import Part
 from rollout_workers.settings import RolloutSettings
 from services.annotation import read_table, write_table
-from services.annotation_rewards import Execute, as_table, samples_of, totals
+from services.annotation_rewards import Execute, as_table, scores_alone, totals
 from services.annotation_settings import ValueStage
 from services.json_lines import without_nan, write_atomically
 from services.leasing import PromptTokens, evaluation_leases
@@ -91,8 +91,7 @@ def generate(
         for lease in leases
     ]
     starts = range(0, len(written), AT_ONCE)
-    jobs = ((start, samples_of(written[start : start + AT_ONCE])) for start in starts)
-    scores = dict(execute(jobs))
+    scores = dict(execute(((start, written[start : start + AT_ONCE]) for start in starts), scores_alone))
     in_order = [score for start in starts for score in scores[start]]
     write_table(files.generations, [as_table(range(len(written)), written, rewards, in_order)])
 

@@ -1,6 +1,7 @@
 """What a model reads of a conversation: laid out as its training laid it out, and cut to its window.
 
 a dialogue task's run     the utterances as the task writes them, as many as its prompts have
+a dialogue, of any task   the utterances, each with the environment's separator behind it
 a chat template           the template, with the system message
 neither                   one text, a line for each turn
 """
@@ -13,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from contracts.components import create
 from contracts.errors import InputError
+from rollout_workers.environments.frozen_partner import joined
 from services.leasing import PromptTokens
 from services.tasks import TASKS
 from services.tasks.base import METHODS, Task
@@ -30,14 +32,32 @@ class Layout(Protocol):
     def tokens(self, messages: Sequence[Message]) -> list[int]: ...
 
 
+class Talk(Protocol):
+    """How utterances are written one behind the other."""
+
+    @property
+    def eou_token(self) -> str:
+        """What stands behind each."""
+        ...
+
+    def prompt_of(self, utterances: Sequence[str]) -> str: ...
+
+
 @runtime_checkable
-class Dialogue(Protocol):
+class Dialogue(Talk, Protocol):
     """A task whose prompts are what was said last, as DailyDialog's are."""
 
     context_size: int  # utterances in a prompt
-    eou_token: str  # what stands behind each
 
-    def prompt_of(self, utterances: Sequence[str]) -> str: ...
+
+@dataclass(frozen=True, slots=True)
+class Separated:
+    """A talk as environment=dialogue lays it out, whatever the task: `u1 <EOU> u2 <EOU>`."""
+
+    eou_token: str
+
+    def prompt_of(self, utterances: Sequence[str]) -> str:
+        return joined(utterances, self.eou_token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +99,7 @@ class Reader:
 
 
 class Utterances:
-    """The prompts of a dialogue task. Any speaker may be the first one remembered.
+    """A talk. Any speaker may be the first one remembered.
 
     Example: after "Hello!", "Hi." and "How are you?" DailyDialog's model reads
     "Hello! <EOU> Hi. <EOU> How are you? <EOU>", and its answer ends at the next <EOU>.
@@ -87,15 +107,16 @@ class Utterances:
 
     by_pairs = False
 
-    def __init__(self, tokenizer: Any, task: Dialogue, most: int | None) -> None:
-        self._task, self.most, self.stop = task, most, (task.eou_token,)
+    def __init__(self, tokenizer: Any, talk: Talk, most: int | None) -> None:
+        self._talk, self.most = talk, most
+        self.stop: tuple[str, ...] = (talk.eou_token,)
         self._to_tokens = PromptTokens(tokenizer, None)
 
     def tokens(self, messages: Sequence[Message]) -> list[int]:
-        if self._task.eou_token in messages[-1]["content"]:
-            raise InputError(f"{self._task.eou_token} is what this model's utterances end with: leave it out")
+        if (mark := self._talk.eou_token) in messages[-1]["content"]:
+            raise InputError(f"{mark} is what this model's utterances end with: leave it out")
         utterances = [message["content"].strip() for message in messages]
-        return list(self._to_tokens(self._task.prompt_of(utterances)))
+        return list(self._to_tokens(self._talk.prompt_of(utterances)))
 
 
 class Template:
@@ -148,14 +169,22 @@ def layout_of(config: Mapping[str, Any], tokenizer: Any, system: str | None) -> 
     plays = environment.get("name", "single_turn") != "single_turn"
     by_template = environment.get("template") == "chat" if plays else bool(tokenizer.chat_template)
     task = None if plays and by_template else _task(config)
-    if isinstance(task, Dialogue):
+    talk, most = _talk_of(task, environment if plays and not by_template else {})
+    if talk is not None:
         if system is not None:
             raise InputError("--system: this run's model was trained on utterances alone; leave it out")
-        # In an environment a talk grows; else every prompt had so many utterances.
-        return Utterances(tokenizer, task, most=None if plays else task.context_size)
+        return Utterances(tokenizer, talk, most)
     if by_template:
         return Template(tokenizer, system)
     return Lines(tokenizer, system, str(environment.get("reply_end") or "") if plays else "")
+
+
+def _talk_of(task: Task | None, environment: Mapping[str, Any]) -> tuple[Talk | None, int | None]:
+    """How a run's talks were written, if it had any, and how many utterances there may be."""
+    separator = environment.get("separator")
+    if isinstance(task, Dialogue):  # in an environment a talk grows; else every prompt had so many
+        return task, None if environment else task.context_size
+    return (Separated(str(separator)) if separator else None), None
 
 
 def _task(config: Mapping[str, Any]) -> Task | None:

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from contracts.errors import InputError, WhetstoneError
+from services.redaction import redact
 
 # Each is imported when it is asked for, so that no command waits for what another one needs.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -23,7 +24,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "generate": ("services.generate:run", "let a trained model write, for prompts of your own"),
     "chat": ("services.chat:run", "talk to a trained model"),
     "score": ("services.score:run", "compute a reward or a metric on files, without training"),
-    "benchmark": ("services.benchmark:run", "train on GRUE's tasks with every algorithm, and tabulate"),
+    "benchmark": ("services.benchmark:run", "train on a benchmark's tasks with each algorithm, and tabulate"),
+    "judge": ("services.judge:run", "let a chat model say which of two texts is better, and test it"),
     "crowd": ("services.crowd:run", "pages for people's judgements of texts, and what the answers say"),
     "report": ("services.report:run", "write report.html of a run"),
     "list": ("services.listing:run", "name tasks, rewards, metrics and algorithms, with their options"),
@@ -31,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("services.serve:run", "serve rewards and metrics over HTTP"),
     "scale": ("services.scale:run", "give a reward of a running train or serve more replicas"),
     "annotate": ("services.annotate:run", "score a data set's responses, to learn from them alone"),
+    "submit": ("services.submit:run", "train as a job of a Ray cluster; status, logs, stop, resume"),
     "train-reward": ("services.train_reward:run", "train a classifier or a preference model to be a reward"),
     "import-rl4lms": ("services.import_rl4lms:run", "turn an RL4LMs configuration into an experiment"),
     "demo": ("services.demo:run", "train a small model from nothing, in minutes, on this machine"),
@@ -107,7 +110,7 @@ def _explain(command: str, error: Exception) -> int:
     original = getattr(error, "cause", None) if isinstance(error, WhetstoneError) else None
     told = original if isinstance(original, WhetstoneError) else error
     if isinstance(told, InputError):
-        print(f"{command}: {told}", file=sys.stderr)
+        print(f"{command}: {redact(str(told))}", file=sys.stderr)
         return EXIT_INPUT
     kind = "" if isinstance(told, WhetstoneError) else f"unexpected {type(told).__name__}: "
     log = _write_traceback(error)
@@ -116,12 +119,12 @@ def _explain(command: str, error: Exception) -> int:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:500] or type(error).__name__
+    return redact(" ".join(str(error).split()))[:500] or type(error).__name__
 
 
 def _write_traceback(error: Exception) -> Path:
     """Into the log file of the run, where one was opened; into a file of its own otherwise."""
-    text = "".join(traceback.format_exception(error))
+    text = redact("".join(traceback.format_exception(error)))
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.FileHandler) and Path(handler.baseFilename).is_file():
             logging.getLogger().error("stopped by an error\n%s", text)

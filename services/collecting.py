@@ -11,35 +11,63 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from contracts.clients import RewardClient, RolloutClient
-from contracts.errors import DeadlineExceeded, RewardError
+from contracts.errors import DeadlineExceeded, EpisodeError, InputError, RewardError, RunError, WhetstoneError
 from contracts.rollout import FinishReason, Lease, Rollout
 from contracts.scores import Score
 from services.console import Console
 from services.judging import AT_THE_END, Judging
 
+LOOK_S = 0.1  # how long one look for scores waits
 FIRST_NOTE_S = 3.0  # scores take longer than that: a person should know what is waited for
 
 
 @dataclass(slots=True)
 class FailureBudget:
-    """How many rollouts may be lost in a whole run before it stops: unscored, or failed in their world."""
+    """How many rollouts a whole run may lose before it stops: not scored, or not played to their end."""
 
-    limit: int
-    count: int = 0
+    max_unscored: int
+    max_unplayed: int
+    num_unscored: int = 0
+    num_unplayed: int = 0
+    last: WhetstoneError | None = None  # what befell the last of them
 
-    def spend(self, rollout: Rollout, what: str) -> None:
-        """Count one; `what` befell it, such as "was not scored: no reason given".
+    def spend_unscored(self, rollout: Rollout, reason: str | None) -> None:
+        """Count one that has no score.
 
         Raises:
             RewardError: the limit is passed; shows the sample.
         """
-        self.count += 1
-        if self.count > self.limit:
+        self.num_unscored += 1
+        said = f"prompt {rollout.prompt.id} was not scored: {reason or 'no reason given'}"
+        self.last = RewardError(said)
+        if self.num_unscored > self.max_unscored:
             raise RewardError(
-                f"{self.count} rollouts were lost, more than reward_servers.max_failures={self.limit}. "
-                f"The last one, prompt {rollout.prompt.id}, {what}\n"
+                f"{self.num_unscored} rollouts were lost, more than reward_servers.max_failures="
+                f"{self.max_unscored}. The last one: {said}\n"
                 f"prompt: {rollout.prompt.text!r}\ntext: {rollout.text!r}"
             )
+
+    def spend_unplayed(self, rollout: Rollout, environment: str | None) -> None:
+        """Count one that its environment failed.
+
+        Raises:
+            InputError: the limit is passed, by something that the user can mend.
+            EpisodeError: the limit is passed otherwise.
+        """
+        self.num_unplayed += 1
+        error = rollout.error or EpisodeError("no reason given")
+        said = f"prompt {rollout.prompt.id} failed in environment={environment}: {error}"
+        self.last = type(error)(said)
+        if self.num_unplayed > self.max_unplayed:
+            raise type(error)(
+                f"{self.num_unplayed} episodes were lost, more than environment.max_failures="
+                f"{self.max_unplayed}. The last one: {said}"
+            )
+
+    def nothing_left(self, said: str) -> WhetstoneError:
+        """What to raise where every rollout was lost: the input's fault if the last one was."""
+        kind = InputError if isinstance(self.last, InputError) else RunError
+        return kind(f"{said}. The last one: {self.last}" if self.last else said)
 
 
 @dataclass(slots=True)
@@ -47,12 +75,47 @@ class Collected:
     """Scored rollouts of some leases, what was lost, and where the time went."""
 
     rollouts: list[Rollout] = field(default_factory=list)
+    from_data: list[Rollout] = field(default_factory=list)  # a data set's, mixed into the batch
     num_failed: int = 0  # not scored
     rollout_s: float = 0.0  # until the last text was written
     reward_s: float = 0.0  # until the last score came, after that
     num_environment_failed: int = 0  # not played to their end
-    last_failure: str = ""  # why the last of them was lost
     num_environment_restarts: int = 0  # environments that died or hung, and were replaced
+
+
+@dataclass(slots=True)
+class Pending:
+    """Rollouts whose scores are on their way; says so after a while, and then more and more rarely."""
+
+    rollouts: Sequence[Rollout]
+    scores: Future[list[Score]]
+    timeout_s: float
+    console: Console
+    since: float = field(default_factory=time.monotonic)
+    noted_s: float = field(default_factory=lambda: FIRST_NOTE_S)  # waited that long, a person is told
+
+    def is_done(self, wait_s: float = 0.0) -> bool:
+        """Whether they are there, now or within `wait_s`.
+
+        Raises:
+            DeadlineExceeded: they should be by now.
+        """
+        waited_s = time.monotonic() - self.since
+        if wait([self.scores], timeout=min(wait_s, max(0.0, self.noted_s - waited_s))).done:
+            return True
+        waited_s = time.monotonic() - self.since
+        if waited_s >= self.timeout_s:
+            raise DeadlineExceeded(
+                f"waited {self.timeout_s:.0f} s for scores; reward_servers.default.timeout_s= allows for more"
+            )
+        if waited_s >= self.noted_s:
+            self.console.note(
+                f"waiting {waited_s:.0f} s for the scores of {len(self.rollouts)} texts: "
+                "a reward server is slow, or died and is being replaced",
+                "warning",
+            )
+            self.noted_s *= 2
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,33 +134,42 @@ class Collector:
         """Generate and score; a rollout that failed, or whose scoring did, is counted and left out.
 
         Raises:
-            RewardError: too many failures, or a reward server that can't be reached.
+            RewardError: too many are not scored, or a reward server can't be reached.
+            InputError: too many episodes fail, and the last one by what the user can mend.
+            EpisodeError: too many fail otherwise.
         """
         result = Collected()
         self.console.phase("rollout", len(leases))
         self.console.phase("reward", len(leases))
-        started, restarts = time.perf_counter(), self._restarts()
-        pending: list[tuple[list[Rollout], Future[list[Score]]]] = []
+        started, restarts = time.perf_counter(), self.workers.environment_restarts
+        pending: list[Pending] = []
         for finished in self.workers.generate(leases):
             self.check_stop()
             if finished:
                 self.console.advance("rollout", len(finished))
-                played = [rollout for rollout in finished if self._was_played(rollout, result)]
-                pending.append((played, self._submit(played)))
+                pending.append(self.begin(finished, result))
         result.rollout_s = time.perf_counter() - started
-        result.num_environment_restarts = self._restarts() - restarts
-        for played, future in pending:
-            self._take(played, future, result)
+        result.num_environment_restarts = self.workers.environment_restarts - restarts
+        for part in pending:
+            part.since = time.monotonic()  # patience begins where nothing else is left to do
+            while not part.is_done(wait_s=LOOK_S):
+                pass
+            self.take(part, result)
         result.reward_s = time.perf_counter() - started - result.rollout_s
         return result
+
+    def begin(self, finished: Sequence[Rollout], result: Collected) -> Pending:
+        """Have those that were played to an end scored; the others are counted."""
+        played = [rollout for rollout in finished if self._was_played(rollout, result)]
+        return Pending(played, self._submit(played), self.reward_timeout_s, self.console)
 
     def _was_played(self, rollout: Rollout, result: Collected) -> bool:
         """Whether it reached an end; else it has a hole, and is counted."""
         if rollout.finish_reason is not FinishReason.FAILED:
             return True
-        what = f"failed in environment={self.judging.environment}: {rollout.error or 'no reason given'}"
         result.num_environment_failed += 1
-        self._lose(rollout, what, result)
+        self.failures.spend_unplayed(rollout, self.judging.environment)
+        self.console.note(str(self.failures.last), "warning")
         self.console.advance("reward")
         return False
 
@@ -110,41 +182,16 @@ class Collector:
         nothing.set_result([])
         return nothing
 
-    def _take(self, rollouts: Sequence[Rollout], future: Future[list[Score]], result: Collected) -> None:
-        """Give every rollout its scores."""
-        scores = iter(_scores(future, len(rollouts), self.reward_timeout_s, self.console))
-        for rollout in rollouts:
+    def take(self, part: Pending, result: Collected) -> None:
+        """Give every rollout its scores, which are there."""
+        scores = iter(part.scores.result())
+        for rollout in part.rollouts:
             own = list(islice(scores, len(self.judging.samples(rollout))))
             unscored = next((score for score in own if score.total is None), None)
             if unscored is None:
                 result.rollouts.append(self.judging.scored(rollout, own))
                 continue
             result.num_failed += 1
-            self._lose(rollout, f"was not scored: {unscored.error or 'no reason given'}", result)
-        self.console.advance("reward", len(rollouts))
-
-    def _lose(self, rollout: Rollout, what: str, result: Collected) -> None:
-        result.last_failure = f"prompt {rollout.prompt.id} {what}"
-        self.failures.spend(rollout, what)
-        self.console.note(result.last_failure, "warning")
-
-    def _restarts(self) -> int:
-        return int(getattr(self.workers, "environment_restarts", 0))
-
-
-def _scores(future: Future[list[Score]], num_texts: int, timeout_s: float, console: Console) -> list[Score]:
-    """Wait for scores, and say so after a while and then more and more rarely."""
-    waited_s, pause_s = 0.0, FIRST_NOTE_S
-    while not wait([future], timeout=min(pause_s, timeout_s - waited_s)).done:
-        waited_s += pause_s
-        if waited_s >= timeout_s:
-            raise DeadlineExceeded(
-                f"waited {timeout_s:.0f} s for scores; reward_servers.default.timeout_s= allows for more"
-            )
-        console.note(
-            f"waiting {waited_s:.0f} s for the scores of {num_texts} texts: "
-            "a reward server is slow, or died and is being replaced",
-            "warning",
-        )
-        pause_s = waited_s
-    return future.result()
+            self.failures.spend_unscored(rollout, unscored.error)
+            self.console.note(str(self.failures.last), "warning")
+        self.console.advance("reward", len(part.rollouts))

@@ -4,7 +4,8 @@
     experiment=FILE.yaml                         an experiment of one's own, wherever it lies
     algorithm=NAME, task=NAME, environment=NAME  likewise; NAME may be package.module:Class
     reward=NAME, reward=[{name: NAME, …}, …]     replace what was there; metrics likewise
-    data=FOLDER                                  data.folder=FOLDER
+    data=FOLDER                                  data.folder=FOLDER; a task that nobody names is the data's
+    reward.LABEL.OPTION=VALUE                    of a list of rewards the one with that label or name
     a.b=VALUE                                    sets an option, in Hydra's grammar of values
 
 What is unknown is refused: group choices here, keys when `RunSettings` types the tree.
@@ -13,7 +14,7 @@ What is unknown is refused: group choices here, keys when `RunSettings` types th
 import shutil
 import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -70,22 +71,45 @@ def compose(overrides: list[str]) -> dict[str, Any]:
     """
     choices, values = _sorted_out([parse(text) for text in overrides])
     try:
-        with (
-            initialize_config_dir(version_base="1.3", config_dir=str(CONF)),
-            _files(choices) as files,
-        ):
-            tree = hydra_compose("train", overrides=files)
-        OmegaConf.set_struct(tree, False)
+        tree = _of_files(choices)
         for group in COMPONENTS:
             if group in choices:
                 _choose(tree, group, choices[group])
-        for override in values:
+        of_data = [override for override in values if _root(override) == "data"]
+        others = [override for override in values if _root(override) != "data"]
+        for override in of_data:
             _set(tree, override)
-        _refuse_missing(tree)
+        _take_from_data(tree, {*choices, *(override.key_or_group for override in others)})
+        for override in others:
+            _set(tree, override)
+        refuse_missing(tree)
         plain: dict[str, Any] = OmegaConf.to_container(tree, resolve=True)  # type: ignore[assignment]
     except (HydraException, OmegaConfBaseException) as error:
         raise InputError(f"configuration: {_first_line(error)}") from None
     return plain
+
+
+def experiment(name: str) -> DictConfig:
+    """What an experiment's file says, laid over that of every run; what it leaves open is `???`.
+
+    Raises:
+        InputError: there is no such experiment, or its file is wrong.
+    """
+    _check_choice("experiment", name)
+    try:
+        return _of_files({"experiment": name})
+    except (HydraException, OmegaConfBaseException) as error:
+        raise InputError(f"configuration: {_first_line(error)}") from None
+
+
+def _of_files(choices: dict[str, str]) -> DictConfig:
+    with (
+        initialize_config_dir(version_base="1.3", config_dir=str(CONF)),
+        _files(choices) as files,
+    ):
+        tree = hydra_compose("train", overrides=files)
+    OmegaConf.set_struct(tree, False)
+    return tree
 
 
 def parse(text: str) -> Override:
@@ -179,11 +203,35 @@ def _choose(tree: DictConfig, group: str, name: str) -> None:
         tree[group] = chosen
 
 
+def _take_from_data(tree: DictConfig, named: Collection[str]) -> None:
+    """Of annotated data the task that nobody names, and with it the rewards, unless others are asked for."""
+    data = tree.get("data")
+    folder = data if isinstance(data, str) or data is None else data.get("folder")
+    if folder is None:
+        return
+    from services.data_task import laid_under, rewards_of, task_of  # imports pyarrow
+
+    (default,) = (each["task"] for each in OmegaConf.load(CONF / "train.yaml").defaults if "task" in each)
+    if "task" in named or tree.task != {"name": default}:
+        options = {key.removeprefix("task.") for key in named if key.startswith("task.")}
+        tree["task"] = laid_under(Path(folder), OmegaConf.to_container(tree.task), options)
+    elif found := task_of(Path(folder)):
+        tree["task"] = found
+        if tree.get("reward") is None and not any(key.partition(".")[0] == "reward" for key in named):
+            tree["reward"] = rewards_of(Path(folder)) or None
+
+
+def _root(override: Override) -> str:
+    return str(override.key_or_group).partition(".")[0]
+
+
 def _set(tree: DictConfig, override: Override) -> None:
     key, value = override.key_or_group, override.value()
     root, _, rest = key.partition(".")
-    if root in REPLACED and rest:
-        _open_for_options(tree, root, override)
+    if set_in_list(tree, override):
+        return
+    if root in REPLACED and rest and isinstance(tree.get(root), str):
+        tree[root] = {"name": tree[root]}  # so that options can stand beside it
     if root == "data":  # a folder alone, here or in an experiment: so that options can stand beside it
         if isinstance(tree.get("data"), str):
             tree["data"] = {"folder": tree["data"]}
@@ -195,19 +243,29 @@ def _set(tree: DictConfig, override: Override) -> None:
     OmegaConf.update(tree, key, value, merge=root not in REPLACED, force_add=True)
 
 
-def _open_for_options(tree: DictConfig, root: str, override: Override) -> None:
-    """Make `reward.option=…` mean the one reward, also when it stands as a bare name."""
-    current = tree.get(root)
-    if OmegaConf.is_list(current):
+def set_in_list(tree: DictConfig, override: Override) -> bool:
+    """Of a list of rewards or metrics set an option of the one that is labelled or named so:
+    `reward.fluency.model=…`. False: this is no such override.
+
+    Raises:
+        InputError: there is a list, and none of that label in it.
+    """
+    root, label, option = [*override.key_or_group.split(".", 2), "", ""][:3]
+    if root not in REPLACED or not label or not OmegaConf.is_list(tree.get(root)):
+        return False
+    parts = [{"name": part} if isinstance(part, str) else part for part in tree[root]]
+    labels = [str(part.get("label") or part.get("name")) for part in parts]
+    if not option or label not in labels:
         raise InputError(
-            f"{override.input_line}: {root} is a list, so say whose option it is: "
-            f"{root}=[{{name: NAME, {override.key_or_group.partition('.')[2]}: …}}, …]"
+            f"{override.input_line}: {root} is a list, so say whose option it is: {root}.LABEL.OPTION=…, the "
+            f"labels are {', '.join(labels)}"
         )
-    if isinstance(current, str):
-        tree[root] = {"name": current}
+    tree[root] = parts
+    OmegaConf.update(tree[root][labels.index(label)], option, override.value(), merge=False, force_add=True)
+    return True
 
 
-def _refuse_missing(tree: DictConfig) -> None:
+def refuse_missing(tree: DictConfig) -> None:
     missing = sorted(OmegaConf.missing_keys(tree))
     if missing:
         hint = ": a folder in Hugging Face format, or a hub name" if "model.path" in missing else ""

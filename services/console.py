@@ -9,7 +9,7 @@ Calls only write down numbers under a lock, so they cost microseconds and may co
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console as Terminal
@@ -29,6 +29,7 @@ class Console:
     def __init__(self, terminal: Terminal):
         self.terminal = terminal
         self.view = RunView()
+        self.on_progress: Callable[[], None] = lambda: None  # whoever else wants to know that work gets done
         self._lock = threading.Lock()
 
     def start(self, title: str, iterations: int, first_iteration: int = 1) -> None:
@@ -49,6 +50,7 @@ class Console:
         now = time.monotonic()
         with self._lock:
             self.view.phases.setdefault(name, Phase(None, now)).advance(n, now)
+        self.on_progress()
 
     def iteration_done(self, iteration: int, metrics: Mapping[str, Any]) -> None:
         now = time.monotonic()

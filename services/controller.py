@@ -4,9 +4,10 @@
     │                                                                                     │
     └── evaluate, save ◀── workers.load_weights ◀── learner.publish ◀─────────────────────┘
 
-Strictly synchronous: every rollout is written by the weights that it then trains. Where a data set's are
-trained on, nothing is collected, and weights are pushed for evaluations alone. The loop knows neither Ray
-nor torch; it speaks to `contracts.clients`.
+Synchronous unless told otherwise: every rollout is written by the weights that it then trains. With
+rollout.max_staleness the workers write on while the learner trains (`services.rollout_stream`). Where a data
+set's are trained on, nothing is collected, and weights are pushed for evaluations alone. The loop knows
+neither Ray nor torch; it speaks to `contracts.clients`.
 """
 
 import time
@@ -14,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from contracts.clients import LearnerClient, RewardClient, RolloutClient
-from contracts.errors import RunError
+from contracts.clients import FleetClient, LearnerClient, RewardClient
+from contracts.errors import LearnerLost
 from contracts.rollout import Lease
 from reward_servers.settings import Part
 from reward_servers.shaping import shares
@@ -24,12 +25,15 @@ from services.baselines import baselines, played_by, summary
 from services.collecting import Collected, Collector, FailureBudget
 from services.console import Console
 from services.demonstrations import Demonstrate
-from services.evaluation import Evaluation, evaluate, play_statistics, reward_statistics
+from services.evaluation import Evaluation, evaluate, play_statistics
 from services.interrupts import Interrupted, StopRequest
+from services.iteration_info import rollout_info, training_info
 from services.leasing import LeaseSource
+from services.mixed_source import MixedSource
 from services.offline_source import OfflineSource
 from services.policy_perplexity import PolicyPerplexity
 from services.post_processing import find_post_processor
+from services.rollout_stream import RolloutStream
 from services.run_folder import RunFolder
 from services.settings import RunSettings
 from services.tracking import Tracker
@@ -39,7 +43,7 @@ SHOWN_SAMPLES = 20  # rows of an evaluation that go to the tracker's table
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    workers: RolloutClient
+    workers: FleetClient
     rewards: RewardClient
     learner: LearnerClient
 
@@ -51,7 +55,7 @@ class Controller:
         self,
         settings: RunSettings,
         clients: Clients,
-        source: LeaseSource | OfflineSource,
+        source: LeaseSource | OfflineSource | MixedSource,
         evaluation_leases: Mapping[str, Sequence[Lease]],
         *,
         folder: RunFolder,
@@ -65,10 +69,15 @@ class Controller:
         self._demonstrate = demonstrate  # for algorithms that learn from references, not from rollouts
         self._evaluation_leases, self._perplexity = evaluation_leases, perplexity
         self._folder, self._tracker, self._console, self._stop = folder, tracker, console, stop
-        self._failures = FailureBudget(settings.reward_servers.max_failures)
+        self._failures = FailureBudget(
+            settings.reward_servers.max_failures, settings.environment.max_failures
+        )
+        self._stream = self._open_stream()
         self._iteration = 0
         self._boundary: dict[str, Any] = {}  # the loop's state at the last iteration's end
         self._saved_at = -1
+        self._num_learners_lost = 0
+        self._start = source.state()
 
     def run(self) -> None:
         """All iterations that are left.
@@ -77,36 +86,85 @@ class Controller:
             Interrupted: a stop was asked for; everything up to the last whole iteration is saved.
         """
         self._resume()
-        settings, console = self._settings, self._console
-        console.start(settings.run_name, settings.iterations, self._iteration + 1)
+        self._console.start(self._settings.run_name, self._settings.iterations, self._iteration + 1)
+        try:
+            while not self._finish():
+                pass
+        except Interrupted:
+            self._console.note("stopping: saving the last whole iteration", "warning")
+            self._save()
+            raise
+
+    def _finish(self) -> bool:
+        """Do what is left. False: the learner was lost on the way, and is back where it was last saved."""
         try:
             if not self._learns_from_data:
                 self._push_weights()
             self._do_what_is_due()
-            while self._iteration < settings.iterations:
+            while self._iteration < self._settings.iterations:
                 self.iterate()
                 self._do_what_is_due()
-        except Interrupted:
-            console.note("stopping: saving the last whole iteration", "warning")
             self._save()
-            raise
-        self._save()
-        with checkpoints.appearing_whole(self._folder.model) as unfinished:
-            self._clients.learner.export(str(unfinished))
+            with checkpoints.appearing_whole(self._folder.model) as unfinished:
+                self._clients.learner.export(str(unfinished))
+        except LearnerLost as error:
+            self._recover(error)
+            return False
+        return True
+
+    def _recover(self, error: LearnerLost) -> None:
+        """Another learner in the place of a lost one, and everything back to the newest checkpoint.
+
+        Raises:
+            LearnerLost: too many were lost.
+        """
+        self._num_learners_lost += 1
+        limit = self._settings.learner.max_restarts
+        if self._num_learners_lost > limit:
+            raise LearnerLost(
+                f"{error}; that is loss {self._num_learners_lost}, and learner.max_restarts={limit}"
+            )
+        self._console.note(f"{error}; replacement {self._num_learners_lost} of {limit} starts", "warning")
+        self._clients.workers.cancel_all()
+        self._clients.learner.restart()
+        self._resume()
+
+    def _open_stream(self) -> RolloutStream | None:
+        """What writes ahead, where that was asked for and anything is written."""
+        settings, source = self._settings, self._source
+        if not settings.rollout.max_staleness or isinstance(source, OfflineSource) or not self._generates:
+            return None
+        return RolloutStream(
+            self._clients.workers,
+            source,
+            lambda: self._collector,
+            prompts_per_iteration=settings.rollout.prompts_per_iteration,
+            max_staleness=settings.rollout.max_staleness,
+            iterations=settings.iterations,
+        )
 
     def iterate(self) -> None:
         """One iteration: collect, update, push."""
-        started = time.perf_counter()
+        started, idle_s = time.perf_counter(), self._clients.workers.idle_s
         found = self._collect()
-        trained = self._clients.learner.update(found.rollouts, _UpdateBar(self._console))
+        batch = [*found.rollouts, *found.from_data]
+        trained = self._clients.learner.update(batch, self._meanwhile)
         weights_s = 0.0 if self._learns_from_data else self._push_weights()
         self._iteration += 1
+        if self._stream is not None:
+            self._stream.fill(self._iteration)
         self._remember()
-        info = rollout_info(found, trained, weights_s, time.perf_counter() - started)
+        iteration_s = time.perf_counter() - started
+        info = rollout_info(found, trained, weights_s, iteration_s)
+        if self._generates:
+            idle_s = self._clients.workers.idle_s - idle_s
+            info["time/workers_idle_share"] = idle_s / iteration_s / self._clients.workers.num_workers
+        if self._stream is not None:
+            generated = sum(rollout.num_generated for rollout in found.rollouts)
+            info["throughput/generated_tokens_per_s"] = generated / iteration_s
         if self._settings.plays:
-            info |= play_statistics(found.rollouts, found.num_environment_failed)
-            info["environment/restarts"] = float(found.num_environment_restarts)
-        if self._settings.plays_experts or self._learns_from_data:
+            info |= play_statistics(found)
+        if not self._generates:
             info["throughput/generated_tokens_per_s"] = 0.0  # nothing was
         info |= shares(self._rewards, [rollout.reward_parts for rollout in found.rollouts])
         cached = self._clients.rewards.cached()
@@ -120,20 +178,28 @@ class Controller:
 
         Raises:
             RunError: there are none.
+            InputError: there are none, for a reason that the user can mend.
         """
         self._stop.check()  # where nothing is generated, nobody else does
         count = self._settings.rollout.prompts_per_iteration
         if isinstance(self._source, OfflineSource):
             started = time.perf_counter()
             return Collected(self._source.next(count), rollout_s=time.perf_counter() - started)
-        leases = self._source.lease(count)
-        found = self._collect_for(leases)
-        if not found.rollouts:
-            what = "played to an end" if found.num_environment_failed else "scored"
-            why = f". The last one: {found.last_failure}" if found.last_failure else ""
-            where = f"iteration {self._iteration + 1}"
-            raise RunError(f"{where}: none of {len(leases)} rollouts could be {what}{why}")
+        if self._stream is not None:
+            return self._required(self._stream.next(self._iteration))
+        found = self._required(self._collect_for(self._source.lease(count)))
+        if isinstance(self._source, MixedSource):
+            found.from_data = self._source.rollouts(count)
         return found
+
+    def _required(self, found: Collected) -> Collected:
+        if found.rollouts:
+            return found
+        what = "played to an end" if found.num_environment_failed else "scored"
+        num_lost = found.num_failed + found.num_environment_failed
+        raise self._failures.nothing_left(
+            f"iteration {self._iteration + 1}: none of {num_lost} rollouts could be {what}"
+        )
 
     def _collect_for(self, leases: Sequence[Lease]) -> Collected:
         if self._demonstrate is not None:
@@ -142,6 +208,15 @@ class Controller:
             judging = replace(self._settings.judging, at="never")
             return replace(self._collector, judging=judging)(played_by("expert", leases))
         return self._collector(leases)
+
+    @property
+    def _generates(self) -> bool:
+        """Whether the policy writes what it is trained on."""
+        return not (self._learns_from_data or self._settings.plays_experts or self._demonstrate)
+
+    @property
+    def _meanwhile(self) -> "_UpdateBar":
+        return _UpdateBar(self._console, self._stream)
 
     @property
     def _learns_from_data(self) -> bool:
@@ -221,8 +296,9 @@ class Controller:
     def _remember(self) -> None:
         self._boundary = {
             "iteration": self._iteration,
-            "source": self._source.state(),
-            "reward_failures": self._failures.count,
+            "source": (self._stream or self._source).state(),
+            "reward_failures": self._failures.num_unscored,
+            "environment_failures": self._failures.num_unplayed,
         }
 
     def _save(self) -> None:
@@ -237,66 +313,43 @@ class Controller:
     def _resume(self) -> None:
         found = checkpoints.latest(self._folder)
         if found is None:
-            self._folder.truncate_after(-1)
-            self._remember()
+            self._begin()
             return
         self._iteration, path = found
         state = checkpoints.read_state(path)
         self._clients.learner.load(str(path))
         self._source.restore(state["source"])
-        self._failures.count = state["reward_failures"]
+        self._failures.num_unscored = state["reward_failures"]
+        self._failures.num_unplayed = state.get("environment_failures", 0)  # older ones counted both as one
         self._folder.truncate_after(self._iteration)
         self._saved_at = self._iteration
+        if self._stream is not None:
+            self._stream.restart(self._iteration)
         self._remember()
         self._console.note(f"resumed from {path}")
 
+    def _begin(self) -> None:
+        self._iteration, self._saved_at = 0, -1
+        self._source.restore(self._start)
+        if self._stream is not None:
+            self._stream.restart(0)
+        self._folder.truncate_after(-1)
+        self._remember()
+
 
 class _UpdateBar:
-    """The learner's (phase, done, total) as a bar of the console."""
+    """The learner's (phase, done, total) as a bar of the console; what is written ahead is looked after."""
 
-    def __init__(self, console: Console) -> None:
-        self._console, self._shown = console, 0
+    def __init__(self, console: Console, stream: RolloutStream | None) -> None:
+        self._console, self._stream, self._shown = console, stream, 0
         console.phase("update")
 
     def __call__(self, phase: str, done: int, total: int) -> None:
+        if self._stream is not None:
+            self._stream.pump()
         if phase != "update":
             return
         if not self._shown:
             self._console.phase("update", total)
         self._console.advance("update", done - self._shown)
         self._shown = done
-
-
-def rollout_info(
-    found: Collected, trained: Mapping[str, float], weights_s: float, iteration_s: float
-) -> dict[str, float]:
-    """One line of rollout_info.jsonl: rewards, KL, lengths, and where the time went."""
-    generated = sum(rollout.num_generated for rollout in found.rollouts)
-    stopped = sum(rollout.finish_reason == "stop" for rollout in found.rollouts)
-    scored = found.rollouts[0].turns[-1].reward is not None
-    info = reward_statistics(found.rollouts) if scored else {}
-    info |= {
-        key: value for key, value in trained.items() if key.startswith(("kl/", "staleness/", "mismatch"))
-    }
-    info |= {
-        "rollouts/scored": float(len(found.rollouts)),
-        "rollouts/trained": trained["rollouts/trained"],
-        "reward/failures": float(found.num_failed),
-        "finish/stop": stopped / len(found.rollouts),
-        "time/rollout_s": found.rollout_s,
-        "time/reward_s": found.reward_s,
-        "time/score_s": trained["time/score_s"],
-        "time/update_s": trained["time/update_s"],
-        "time/weights_s": weights_s,
-        "time/iteration_s": iteration_s,
-        "throughput/generated_tokens_per_s": generated / max(found.rollout_s, 1e-9) if scored else 0.0,
-        "throughput/trained_tokens_per_s": trained["tokens/trained"] / max(trained["time/update_s"], 1e-9),
-        "throughput/sequences_per_s": len(found.rollouts) / iteration_s,
-    }
-    return info
-
-
-def training_info(trained: Mapping[str, float]) -> dict[str, float]:
-    """One line of training_info.jsonl: what the update says of itself."""
-    elsewhere = ("kl/", "staleness/", "mismatch", "time/", "tokens/", "rollouts/")
-    return {key: value for key, value in trained.items() if not key.startswith(elsewhere)}

@@ -1,8 +1,8 @@
 """Everything under `data.` of a training run: which annotated data set, and how much of it."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, field_serializer, field_validator
+from pydantic import Field, field_serializer, field_validator, model_validator
 
 from contracts.settings import Settings
 from reward_servers.server import check_parts
@@ -12,12 +12,13 @@ RankBy = Literal["reward", "order"]
 
 
 class DataSettings(Settings):
-    """What `whetstone annotate` wrote, for algorithms that learn from data.
+    """What `whetstone annotate` wrote, for algorithms that learn from data, or as a share of each batch.
 
     Example: `data=annotated` is `DataSettings(folder="annotated")`
     """
 
     folder: str
+    share: float | None = Field(default=None, gt=0, lt=1)  # of each batch, beside generated or imitated texts
     num_epochs: int | None = Field(default=None, ge=1)  # passes over the data, in place of `iterations`
     reward: tuple[Part, ...] | None = (
         None  # annotated rewards, weighed anew; None: as the annotation was told
@@ -33,6 +34,15 @@ class DataSettings(Settings):
         found = parts(value, "data.reward")
         check_parts("reward", found)
         return found
+
+    @model_validator(mode="after")
+    def _iterations_say_when_it_ends(self) -> Self:
+        if self.share is not None and self.num_epochs is not None:
+            raise ValueError(
+                f"got share={self.share:g} and num_epochs={self.num_epochs}: where data are mixed in, "
+                "iterations= says how long a run is; leave num_epochs out"
+            )
+        return self
 
     @field_serializer("reward")
     def _flat(self, value: tuple[Part, ...] | None) -> list[dict[str, Any]] | None:

@@ -7,19 +7,30 @@ from typing import Any
 
 from contracts.errors import InputError
 from contracts.rollout import Prompt
+from contracts.settings import build
+from learner.settings import ModelSettings
 from reward_servers.server import shown_keys
-from services.model_files import ModelFiles
+from rollout_workers.environments.dialogue import Dialogue
+from rollout_workers.environments.frozen_partner import MODEL, FrozenPartner
+from rollout_workers.environments.partners import FROZEN, OPTIONS
+from rollout_workers.environments.textworld import TextWorld
+from services.model_files import ModelFiles, read_model
 from services.settings import RunSettings
+from services.token_counter import token_counter
 
 
 def check_environment(settings: RunSettings, model: ModelFiles) -> None:
     """Whether this model can play in it.
 
     Raises:
-        InputError: it can't end an answer, can't remember as it is asked to, or has no chat template.
+        InputError: it can't end an answer, can't remember as it is asked to, or has no chat template; or the
+            environment can't be made.
     """
     if not settings.plays:
         return
+    settings.environment.check()
+    if isinstance(settings.environment, Dialogue):
+        _check_partner(settings.environment)
     _check_end(settings, model)
     environment = settings.environment
     if model.is_encoder_decoder and environment.memory is None:
@@ -32,6 +43,21 @@ def check_environment(settings: RunSettings, model: ModelFiles) -> None:
             f"environment.template=chat: the tokenizer in {model.tokenizer_folder} has no chat template; set "
             f"chat_template in its tokenizer_config.json, or environment.template=plain"
         )
+
+
+def environment_warnings(settings: RunSettings) -> list[str]:
+    """What can be meant, and mostly is not."""
+    environment, turn_gamma = settings.environment, getattr(settings.algorithm, "turn_gamma", None)
+    if not isinstance(environment, TextWorld) or turn_gamma is None:
+        return []
+    rewards = environment.rewards
+    if not rewards.progress or rewards.discount == turn_gamma:
+        return []
+    return [
+        f"environment.rewards.discount={rewards.discount:g} discounts the progress, and "
+        f"algorithm.turn_gamma={turn_gamma:g} what turns earn: only with one number for both is the best "
+        f"play with that reward the best without it"
+    ]
 
 
 def check_environment_prompts(settings: RunSettings, prompts: Sequence[Prompt]) -> None:
@@ -51,6 +77,16 @@ def check_environment_prompts(settings: RunSettings, prompts: Sequence[Prompt]) 
             )
     for prompt in prompts if settings.plays else ():
         settings.environment.check_prompt(prompt)
+
+
+def _check_partner(dialogue: Dialogue) -> None:
+    """A frozen partner's files, as the model's own are looked at."""
+    if dialogue.partner != FROZEN:
+        return
+    partner = build(FrozenPartner, dialogue.partner_options, where=OPTIONS)
+    model = read_model(ModelSettings(path=partner.model, revision=partner.revision), key=MODEL)
+    partner.check_model(str(model.config.get("model_type")), model.is_encoder_decoder, model.window)
+    token_counter(model)
 
 
 def _check_end(settings: RunSettings, model: ModelFiles) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console as Terminal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from contracts.errors import InputError, RunError
+from contracts.errors import InputError
 from contracts.settings import build
 from services.console import Console
 from services.evaluation import Evaluation
@@ -44,7 +44,7 @@ def run(argv: Sequence[str]) -> int:
     Raises:
         InputError: no run or model there, a wrong override, or a file that can't be written; before
             anything is started.
-        RunError: not one text could be scored.
+        RunError: not one text could be scored; an InputError if its environment says what to mend.
     """
     arguments = _parser().parse_intermixed_args(argv)
     folder, overrides = _run_and_overrides(arguments.words)
@@ -103,7 +103,8 @@ def evaluate_model(settings: RunSettings, split: Split, console: Console) -> tup
     from services.interrupts import StopRequest
     from services.post_processing import find_post_processor
 
-    stop, failures = StopRequest(), FailureBudget(settings.reward_servers.max_failures)
+    stop = StopRequest()
+    failures = FailureBudget(settings.reward_servers.max_failures, settings.environment.max_failures)
     post_process = find_post_processor(settings.evaluation.post_processor)
     with launch.cluster():
         console.note("starting the rollout workers and the reward servers")
@@ -123,8 +124,8 @@ def evaluate_model(settings: RunSettings, split: Split, console: Console) -> tup
             stop.restore()
             fleet.stop()
     if not found.rows:
-        raise RunError(f"none of {len(leases)} texts could be scored")
-    return found, failures.count
+        raise failures.nothing_left(f"none of {len(leases)} texts could be scored")
+    return found, failures.num_unscored
 
 
 class _Bars(Console):
@@ -193,7 +194,7 @@ def _laid_over(folder: RunFolder, overrides: list[str]) -> dict[str, Any]:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    from services.compose import COMPONENTS, REPLACED, parse
+    from services.compose import COMPONENTS, REPLACED, parse, set_in_list
 
     config = folder.config()
     for key in REPLACED:  # of a single one the options can be set: reward.weight=2
@@ -206,6 +207,8 @@ def _laid_over(folder: RunFolder, overrides: list[str]) -> dict[str, Any]:
     for override in parsed:
         if override.is_sweep_override():
             raise InputError(f"{override.input_line}: expected one value; only whetstone train sweeps")
+        if set_in_list(tree, override):
+            continue
         key, value = override.key_or_group, override.value()
         if key in (*COMPONENTS, *REPLACED) and isinstance(value, str):
             value = {"name": value}  # so that its options can follow

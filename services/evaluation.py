@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from contracts.rollout import FinishReason, Lease, Rollout
-from services.collecting import Collector
+from services.collecting import Collected, Collector
 from services.judging import as_sample
 from services.policy_perplexity import PERPLEXITY, PolicyPerplexity
 from services.post_processing import PostProcess, PostProcessed
@@ -41,7 +41,7 @@ def evaluate(
     values = rewards.compute_metrics([as_sample(rollout) for rollout in rollouts]) if rollouts else {}
     plays = collect.judging.environment is not None
     metrics = reward_statistics(rollouts)
-    metrics |= play_statistics(rollouts, found.num_environment_failed) if plays else {}
+    metrics |= play_statistics(found) if plays else {}
     metrics |= {key: value.corpus for key, value in values.items()}
     if perplexity is not None:
         prompts = {lease.prompt.id: lease.prompt for lease in leases}.values()
@@ -73,13 +73,17 @@ def reward_statistics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     return found
 
 
-def play_statistics(rollouts: Sequence[Rollout], num_failed: int) -> dict[str, float]:
+def play_statistics(collected: Collected) -> dict[str, float]:
     """What the environment measured, over the episodes in which it did, and how long they were.
 
     Example: of two games, one won after 4 turns and one cut off after 8, `environment/won/mean` is 0.5,
     `turns/mean` 6 and `finish/cut` 0.5.
     """
-    found = {"environment/failed": float(num_failed)}
+    found = {
+        "environment/failed": float(collected.num_environment_failed),
+        "environment/restarts": float(collected.num_environment_restarts),
+    }
+    rollouts = collected.rollouts
     if not rollouts:
         return found
     for name in dict.fromkeys(name for rollout in rollouts for name in rollout.info):

@@ -18,7 +18,7 @@ from contracts.scores import MetricValue, Sample, Score
 from learner.algorithms.base import Masks
 from learner.group import LearnerGroup
 from learner.learner import Learner
-from reward_servers.app import deploy
+from reward_servers.app import deploy, remove
 from reward_servers.client import RewardClient, compute_metrics
 from reward_servers.settings import Part, RewardServersSettings
 from rollout_workers.engines.dtypes import engine_dtype
@@ -41,6 +41,7 @@ class RewardServers:
     """`contracts.clients.RewardClient`: rewards and metrics of one run."""
 
     client: RewardClient
+    rewards: tuple[Part, ...]
     metrics: tuple[Part, ...]
     settings: RewardServersSettings
 
@@ -57,8 +58,13 @@ class RewardServers:
         return self.client.cached()
 
     def close(self) -> None:
-        """Give up on what is under way: a call that is tried again after Ray's end would start Ray anew."""
+        """Give up on what is under way: a call that is tried again after Ray's end would start Ray anew.
+
+        On a cluster that goes on without the run, the servers end here.
+        """
         self.client.close()
+        if "RAY_ADDRESS" in os.environ:
+            remove(self.rewards, self.metrics)
 
 
 @contextlib.contextmanager
@@ -106,6 +112,8 @@ def start_fleet(settings: RunSettings, model: str, note: Callable[[str], None]) 
     options = _placement(settings, rollout.num_threads)
     tokenizer = settings.model.tokenizer or model
     revision = settings.model.revision if model == settings.model.path else None
+    adapter = settings.model.adapter
+    lora_rank = adapter.r if adapter.serve == "adapter" and model == settings.model.path else None
 
     def make_worker() -> object:
         actor = ray.remote(RolloutWorker).options(max_concurrency=ACTOR_THREADS, **options)
@@ -119,6 +127,7 @@ def start_fleet(settings: RunSettings, model: str, note: Callable[[str], None]) 
             revision,
             settings.environment,
             start_environments,
+            lora_rank,
         )
 
     return Fleet(make_worker, rollout, note)
@@ -128,16 +137,19 @@ def start_learner(settings: RunSettings) -> LearnerGroup:
     actor = ray.remote(Learner).options(
         max_concurrency=2, **_placement(settings, settings.learner.num_threads)
     )
-    learner = actor.remote(
-        settings.model,
-        settings.algorithm,
-        settings.learner,
-        seed=settings.seed,
-        iterations=settings.iterations,
-        sampling=settings.sampling(),
-        max_turns=settings.environment.max_turns if settings.plays else 1,
-    )
-    return LearnerGroup(learner, engine_dtype(settings.rollout), settings.learner.update_timeout_s)
+
+    def make_learner() -> object:
+        return actor.remote(
+            settings.model,
+            settings.algorithm,
+            settings.learner,
+            seed=settings.seed,
+            iterations=settings.iterations,
+            sampling=settings.sampling(),
+            max_turns=settings.environment.max_turns if settings.plays else 1,
+        )
+
+    return LearnerGroup(make_learner, engine_dtype(settings.rollout), settings.learner)
 
 
 def start_rewards(settings: RunSettings) -> RewardServers:
@@ -145,7 +157,7 @@ def start_rewards(settings: RunSettings) -> RewardServers:
     if settings.reward or settings.metrics:
         deploy(settings.reward, settings.metrics, settings.reward_servers, http=False)
     client = RewardClient(settings.reward, settings.reward_servers)
-    return RewardServers(client, settings.metrics, settings.reward_servers)
+    return RewardServers(client, settings.reward, settings.metrics, settings.reward_servers)
 
 
 def _placement(settings: RunSettings, num_threads: int | None) -> dict[str, object]:

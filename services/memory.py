@@ -21,19 +21,28 @@ CGROUPS = (  # limit, usage, statistics with what can be given up; version 2, th
 
 
 def check_memory(
-    settings: RunSettings, num_parameters: int, *, training: bool = True, trained_share: float = 1.0
+    settings: RunSettings,
+    num_parameters: int,
+    *,
+    training: bool = True,
+    trained_share: float = 1.0,
+    base_bytes: float | None = None,
 ) -> None:
     """Refuse what can't fit. With GPUs, or on a cluster that runs elsewhere, this machine says nothing.
 
     Args:
         trained_share: of the model's layers, and roughly of its parameters (model.trainable_layers).
+        base_bytes: of a whole model that is frozen beside what trains (model.adapter); None: the untrained
+            rest of the layers is.
 
     Raises:
         InputError: with what is needed, part by part, and what there is.
     """
     if _has_gpu(settings) or os.environ.get("RAY_ADDRESS"):
         return
-    needed = needed_bytes(settings, num_parameters, training=training, trained_share=trained_share)
+    needed = needed_bytes(
+        settings, num_parameters, training=training, trained_share=trained_share, base_bytes=base_bytes
+    )
     total, available = sum(needed.values()), available_bytes()
     if total > available:
         listed = ", ".join(f"{what} {amount / GIB:.1f}" for what, amount in needed.items())
@@ -46,7 +55,12 @@ def check_memory(
 
 
 def needed_bytes(
-    settings: RunSettings, num_parameters: int, *, training: bool = True, trained_share: float = 1.0
+    settings: RunSettings,
+    num_parameters: int,
+    *,
+    training: bool = True,
+    trained_share: float = 1.0,
+    base_bytes: float | None = None,
 ) -> dict[str, float]:
     """What each part takes at least, in bytes; activations come on top. A frozen trunk is there once."""
     trunks = 2 if settings.model.value_trunk == "separate" else 1
@@ -56,9 +70,12 @@ def needed_bytes(
     needed: dict[str, float] = {}
     if training:
         top = trained_share * num_parameters
-        trunk = FROZEN_BYTES * (num_parameters - top)
+        trunk = FROZEN_BYTES * (num_parameters - top) if base_bytes is None else base_bytes
         needed["learner with gradients and Adam"] = LEARNER_PROCESS + trunk + TRAINED_BYTES * top * trunks
-        if settings.algorithm.online:
+        if settings.model.adapter.trains:
+            if settings.model.adapter.serve == "merged":
+                needed["merged weights on their way"] = FROZEN_BYTES * num_parameters
+        elif settings.algorithm.online:
             needed["reference model"] = FROZEN_BYTES * top
         if isinstance(settings.algorithm, Masks):
             needed["mask model"] = FROZEN_BYTES * top

@@ -75,14 +75,17 @@ class ModelFiles:
         return None
 
 
-def read_model(settings: ModelSettings) -> ModelFiles:
+def read_model(settings: ModelSettings, key: str = "model.path") -> ModelFiles:
     """Check the model's files and read what can be read without loading it.
+
+    Args:
+        key: where its path stands in the configuration, for messages.
 
     Raises:
         InputError: the path is missing or holds no model; weights or tokenizer are missing or cut short;
             the kind of model is unknown, or it writes no text.
     """
-    where = f"model.path={settings.path}"
+    where = f"{key}={settings.path}"
     folder = _folder_of(settings.path, settings.revision, where)
     config = _config_of(folder, where)
     _check_kind(config, where)

@@ -52,6 +52,7 @@ class OfflineSource:
         to_tokens: for rows that were annotated without a reference, whose tokens are not kept.
         num_responses: of a prompt, ranked, the best first. 1: each response by itself.
         rank_by: order: the data set's own, where rewards are not to decide.
+        only_good: False: rejected responses, too, each by itself.
 
     Raises:
         InputError: there is nothing to learn from: no advantage is positive, or no prompt has so many
@@ -67,8 +68,10 @@ class OfflineSource:
         to_tokens: ToTokens | None = None,
         num_responses: int = 1,
         rank_by: RankBy = "reward",
+        only_good: bool = True,
     ) -> None:
         self._rows, self._algorithm, self._seed = rows, algorithm, seed
+        self._only_good = only_good
         self.left_out: Counter[str] = Counter(rows.left_out)
         self._made = None if rows.has_reference else _tokens_of(rows, to_tokens)
         usable = self._not_empty()
@@ -129,6 +132,15 @@ class OfflineSource:
             self._selection = self._select(self._epoch)
         return rollouts
 
+    def draw(self, num_examples: int) -> list[Rollout]:
+        """As `next`, but as many as asked for: behind an epoch's last example comes the next epoch's."""
+        rollouts: list[Rollout] = []
+        while num_examples:
+            count = min(num_examples, self.num_kept - self._position)
+            rollouts += self.next(count)
+            num_examples -= count
+        return rollouts
+
     def state(self) -> dict[str, int]:
         return {"epoch": self._epoch, "position": self._position, "num_examples": len(self._examples)}
 
@@ -152,7 +164,7 @@ class OfflineSource:
         rewards_M = unknown_M if rows.rewards_M is None else rows.rewards_M[best]
         values_M = unknown_M if rows.values_M is None else rows.values_M[best]
         # Of ranked responses the loss itself says which is good.
-        good_M = None if self._is_ranked else rows.good_M[best]
+        good_M = None if self._is_ranked or not self._only_good else rows.good_M[best]
         try:
             if isinstance(self._algorithm, SelectsExamples):
                 return self._algorithm.select_epoch(
@@ -177,6 +189,7 @@ class OfflineSource:
             finish_reason=FinishReason.LENGTH if cut else FinishReason.STOP,
             reward_parts=rows.reward_parts(place),
             value=None if rows.values_M is None else float(rows.values_M[place]),
+            from_data=True,
         )
 
     def _tokens(self, place: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...], bool]:

@@ -61,6 +61,10 @@ class PostProcessed:
     def __init__(self, workers: RolloutClient, post_process: PostProcess) -> None:
         self._workers, self._post_process = workers, post_process
 
+    @property
+    def environment_restarts(self) -> int:
+        return self._workers.environment_restarts
+
     def generate(self, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
         for finished in self._workers.generate(leases):
             yield [self._processed(rollout) for rollout in finished]

@@ -2,28 +2,23 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Any, Protocol
 
-from contracts.components import find
 from contracts.errors import InputError
 from contracts.rollout import Prompt
-from learner.algorithms import ALGORITHMS
 from learner.algorithms.base import Algorithm, learns_from
 from reward_servers.server import check_at_hand, has_reference, needs_meta, needs_references, shown_keys
 from reward_servers.settings import Part
+from services.adapter_checks import base_bytes, check_adapter, trained_share
 from services.environment_checks import check_environment, check_environment_prompts
 from services.memory import check_memory
 from services.model_files import ModelFiles, read_model
 from services.settings import RunSettings
 from services.tasks.base import SPLITS, ReadsAhead, Split
+from services.token_counter import CountsTokens, token_counter
 
 VLLM_HOTTEST = 2.0  # the highest temperature that vLLM accepts
 LEAST_CONTEXT = 4  # tokens; an environment could hardly say less
 PROMPTS_AT_ONCE = 1000  # tokenized together
-
-
-class CountsTokens(Protocol):
-    def __call__(self, texts: list[str]) -> list[int]: ...
 
 
 def check(settings: RunSettings, *, training: bool = True) -> None:
@@ -37,23 +32,27 @@ def check(settings: RunSettings, *, training: bool = True) -> None:
     """
     _check_algorithm(settings)
     if training:
-        _check_data_is_asked_for(settings)
+        from services.data_needs import check_data_fits  # imports pyarrow
+
+        check_data_fits(settings)
     _check_behavior(settings)
+    _check_staleness(settings)
     check_at_hand("reward", settings.reward)
     check_at_hand("metric", settings.metrics)
     model = read_model(settings.model)
     _check_family(settings, model)
     check_environment(settings, model)
     room = _room_for_prompts(settings, model)
-    trained = _trained_share(settings, model)
-    if model.num_parameters is not None:
-        check_memory(settings, model.num_parameters, training=training, trained_share=trained)
-    count = _token_counter(model)
+    if training and settings.model.adapter.trains:
+        check_adapter(settings, model)
+    _check_memory(settings, model, training)
+    count = token_counter(model)
     if training and settings.data is not None:
         from services.annotated_data import check_data  # imports pyarrow
 
         check_data(settings, model)
-    splits = SPLITS if training and settings.data is None else SPLITS[1:]
+    asks_train = settings.data is None or settings.data.share is not None
+    splits = SPLITS if training and asks_train else SPLITS[1:]
     if isinstance(settings.task, ReadsAhead):
         for split in splits:
             _check_prompts(settings, settings.task.first_prompts(split), count, room)
@@ -69,29 +68,6 @@ def _check_algorithm(settings: RunSettings) -> None:
         raise InputError(
             f"algorithm={settings.algorithm_name} is no algorithm: it lacks {', '.join(missing)}. The fields "
             f"and their meaning are those of learner.algorithms.base.Algorithm"
-        )
-
-
-def _check_data_is_asked_for(settings: RunSettings) -> None:
-    """Annotated data, and algorithms that learn from such, need each other."""
-    name = settings.algorithm_name
-    if settings.data is None:
-        if learns_from(settings.algorithm) == "data":
-            raise InputError(
-                f"algorithm={name} learns from an annotated data set: expected data=FOLDER, which "
-                f"whetstone annotate … output=FOLDER makes"
-            )
-        return
-    if learns_from(settings.algorithm) != "data":
-        known = [one for one in ALGORITHMS if learns_from(find("algorithm", one, ALGORITHMS)) == "data"]
-        raise InputError(
-            f"data={settings.data.folder} is for algorithms that learn from data ({', '.join(known)}); "
-            f"algorithm={name} learns from {learns_from(settings.algorithm)}: leave data out"
-        )
-    if settings.plays:
-        raise InputError(
-            f"data={settings.data.folder} has one response to each prompt, and "
-            f"environment={settings.environment_name} is of several turns: leave environment out"
         )
 
 
@@ -162,6 +138,31 @@ def _check_behavior(settings: RunSettings) -> None:
         )
 
 
+def _check_staleness(settings: RunSettings) -> None:
+    """A token that the mask of its own weights allowed, and the current one does not, has no ratio."""
+    ahead = settings.rollout.max_staleness
+    if ahead and settings.sampling().masked:
+        raise InputError(
+            f"rollout.max_staleness={ahead} with algorithm={settings.algorithm_name}: the mask may change "
+            "while a text is written, and ratios are exact under one mask alone; expected "
+            "rollout.max_staleness=0"
+        )
+    if ahead and not settings.algorithm.online:
+        raise InputError(
+            f"rollout.max_staleness={ahead} with algorithm={settings.algorithm_name}: nothing is written "
+            "that could be ahead; expected rollout.max_staleness=0"
+        )
+
+
+def _check_memory(settings: RunSettings, model: ModelFiles, training: bool) -> None:
+    share, base, count = _trained_share(settings, model), None, model.num_parameters
+    if count is None:
+        return
+    if settings.model.adapter.trains:
+        share, base = trained_share(settings, model), base_bytes(settings, model, count)
+    check_memory(settings, count, training=training, trained_share=share, base_bytes=base)
+
+
 def _trained_share(settings: RunSettings, model: ModelFiles) -> float:
     """The share of the model's layers that train.
 
@@ -199,6 +200,11 @@ def _check_family(settings: RunSettings, model: ModelFiles) -> None:
         raise InputError(f"{where}, and model.trainable_layers is for causal models alone; leave it out")
     if settings.rollout.engine == "vllm":
         raise InputError(f"{where}, which vLLM can't run; expected rollout.engine=auto or transformers")
+    if getattr(settings.algorithm, "suffix_mask", "aligned") == "shifted":
+        raise InputError(
+            f"{where}: a response's first token is no part of its prompt; expected "
+            f"algorithm.suffix_mask=aligned"
+        )
     if getattr(settings.algorithm, "loss_on", "response") == "text":
         raise InputError(
             f"{where}: its prompt is not part of what it writes; expected algorithm.loss_on=response"
@@ -284,42 +290,6 @@ def _with_lengths(prompts: Sequence[Prompt], count: CountsTokens) -> Iterable[tu
     remaining = iter(prompts)
     while some := list(islice(remaining, PROMPTS_AT_ONCE)):
         yield from zip(some, count([prompt.text for prompt in some]), strict=True)
-
-
-def _token_counter(model: ModelFiles) -> CountsTokens:
-    """How many tokens texts have, special ones included, as the model reads them.
-
-    Raises:
-        InputError: the tokenizer does not load, or belongs to a model with more tokens.
-    """
-    file = model.tokenizer_folder / "tokenizer.json"
-    try:
-        fast = _fast_tokenizer(str(file)) if file.exists() else _slow_tokenizer(str(model.tokenizer_folder))
-    except Exception as error:  # the tokenizers' own errors are plain Exceptions
-        raise InputError(f"the tokenizer in {model.tokenizer_folder} does not load: {error}") from None
-    rows = model.config.get("vocab_size")
-    if isinstance(rows, int) and fast.get_vocab_size() > rows:
-        raise InputError(
-            f"the tokenizer in {model.tokenizer_folder} has {fast.get_vocab_size()} tokens, the model "
-            f"{rows}: it belongs to another model. Give the right one: model.tokenizer=FOLDER"
-        )
-    return lambda texts: [len(encoding.ids) for encoding in fast.encode_batch(texts)]
-
-
-def _fast_tokenizer(file: str) -> Any:
-    from tokenizers import Tokenizer
-
-    loaded = Tokenizer.from_file(file)
-    loaded.no_truncation()
-    loaded.no_padding()
-    return loaded
-
-
-def _slow_tokenizer(folder: str) -> Any:
-    """From vocabulary files; transformers turns them into a fast one, which takes it seconds to import."""
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder).backend_tokenizer
 
 
 def _shown(value: object) -> str:

@@ -43,6 +43,8 @@ MAY_CHANGE = (
     "learner.token_budget",
     "learner.logits_budget",
     "learner.update_timeout_s",
+    "learner.stall_timeout_s",
+    "learner.max_restarts",
 )
 
 ELSEWHERE = "Choose another run_name= or output_dir=."

@@ -24,6 +24,7 @@ import yaml
 from contracts.errors import InputError
 from services import run_claim
 from services.json_lines import read_rows, to_line, without_nan, write_atomically
+from services.redaction import without_secrets
 
 INFO_FILES = ("rollout_info.jsonl", "training_info.jsonl")
 SPLITS = ("val", "test")
@@ -57,7 +58,7 @@ class RunFolder:
         if Path(run_name).name != run_name or run_name in ("", ".."):
             raise InputError(f"run_name={run_name!r}: expected a single folder name, without slashes")
         folder = cls(Path(output_dir).absolute() / run_name)
-        asked = run_claim.plain(config)
+        asked = without_secrets(run_claim.plain(config))
         run_claim.refuse_strangers(folder.path)
         if folder.config_file.exists():
             run_claim.refuse_other_config(folder.path, folder.config(), asked)

@@ -11,10 +11,10 @@ from contracts.rollout import Sampling
 from contracts.settings import build
 from learner.settings import ModelSettings
 from rollout_workers.settings import RolloutSettings
+from services.evaluation_settings import DRAWN_AS, EvaluationSettings
 from services.model_files import ModelFiles, read_model
 from services.report import nearby_runs
 from services.run_folder import RunFolder, is_run
-from services.settings import DRAWN_AS, EvaluationSettings
 
 SAMPLING_OPTIONS = ("max_tokens", "temperature", "top_p", "top_k")
 ARGUMENT = {"metavar": "RUN_OR_MODEL", "help": "a run's folder, a model's folder, or a hub name"}

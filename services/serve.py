@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from contracts.access import TOKEN, check_exposure, token_of
 from contracts.components import find
 from contracts.errors import InputError, did_you_mean
 from contracts.settings import build
@@ -28,6 +29,8 @@ def run(argv: Sequence[str]) -> int:
     rewards, metrics = chosen(names)
     settings = settings_from(overrides, arguments.host, arguments.port)
     settings.check_labels([part.label for part in (*rewards, *metrics)])
+    token = token_of()
+    check_exposure(settings.http_host, token)
     for kind, found in (("reward", rewards), ("metric", metrics)):
         check_parts(kind, found)
         check_at_hand(kind, found)
@@ -36,8 +39,8 @@ def run(argv: Sequence[str]) -> int:
     print(f"Starting {len(rewards)} rewards and {len(metrics)} metrics …", flush=True)
     from reward_servers.app import serve_until_interrupted  # imports Ray: seconds
 
-    welcome = _welcome(rewards, metrics, settings)
-    serve_until_interrupted(rewards, metrics, settings, on_ready=lambda: print(welcome, flush=True))
+    welcome = _welcome(rewards, metrics, settings, token is not None)
+    serve_until_interrupted(rewards, metrics, settings, token, on_ready=lambda: print(welcome, flush=True))
     return 0
 
 
@@ -92,7 +95,9 @@ def settings_from(overrides: Sequence[str], host: str | None, port: int | None) 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="whetstone serve", description="Serve rewards and metrics over HTTP until Ctrl-C."
+        prog="whetstone serve",
+        description="Serve rewards and metrics over HTTP until Ctrl-C. WHETSTONE_TOKEN (or the file that "
+        "WHETSTONE_TOKEN_FILE names) is what callers have to know; without one only this machine is served.",
     )
     parser.add_argument(
         "words",
@@ -131,15 +136,18 @@ def _check_port(settings: RewardServersSettings) -> None:
             ) from None
 
 
-def _welcome(rewards: Sequence[Part], metrics: Sequence[Part], settings: RewardServersSettings) -> str:
+def _welcome(
+    rewards: Sequence[Part], metrics: Sequence[Part], settings: RewardServersSettings, asks: bool
+) -> str:
     address = f"http://{settings.http_host}:{settings.http_port}"
     route, label = ("score", rewards[0].label) if rewards else ("metric", metrics[0].label)
+    header = f' -H "Authorization: Bearer ${TOKEN}"' if asks else ""
     body = '{"samples": [{"text": "1 2 3", "references": ["1 2 4"]}]}'
     return (
         f"Serving at {address}\n"
         f"  rewards  {', '.join(part.label for part in rewards) or 'none'}\n"
         f"  metrics  {', '.join(part.label for part in metrics) or 'none'}\n"
         f"  schema   {address}/schema\n"
-        f"Try:\n  curl {address}/{route}/{label} -d '{body}'\n"
+        f"Try:\n  curl{header} {address}/{route}/{label} -d '{body}'\n"
         "Ctrl-C stops."
     )

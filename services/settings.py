@@ -8,83 +8,25 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, PrivateAttr, ValidationInfo, field_validator, model_validator
 
-from contracts.components import create
 from contracts.errors import InputError
 from contracts.rollout import Sampling
 from contracts.settings import Settings
-from learner.algorithms import ALGORITHMS
-from learner.algorithms.base import METHODS as ALGORITHM_METHODS
 from learner.algorithms.base import Algorithm, Masks, learns_from
 from learner.settings import LearnerSettings, ModelSettings
 from reward_servers.rewards import REWARDS
 from reward_servers.server import check_parts
 from reward_servers.settings import Part, RewardServersSettings, ServerSettings, parts
-from rollout_workers.environments import ENVIRONMENTS
-from rollout_workers.environments.base import METHODS as ENVIRONMENT_METHODS
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.single_turn import SingleTurn
 from rollout_workers.settings import RolloutSettings
+from services.component_settings import TABLES, component, name_and_options
 from services.data_settings import DataSettings
-from services.judging import ENVIRONMENT, Judging
+from services.evaluation_settings import DRAWN_AS, EvaluationSettings
+from services.judging import Judging
 from services.measures import Measures
-from services.post_processing import find_post_processor
-from services.tasks import TASKS
-from services.tasks.base import METHODS as TASK_METHODS
+from services.settings_rules import check_algorithm, check_environment
 from services.tasks.base import Task
 from services.tracking import TrackingSettings
-
-DRAWN_AS = ("max_tokens", "min_tokens", "temperature", "top_k", "top_p", "stop")
-TABLES = {
-    "algorithm": (ALGORITHMS, ALGORITHM_METHODS),
-    "task": (TASKS, TASK_METHODS),
-    "environment": (ENVIRONMENTS, ENVIRONMENT_METHODS),
-}
-
-
-class EvaluationSettings(Settings):
-    """How generations are sampled when they are evaluated; None: as in training."""
-
-    num_prompts: int | None = Field(default=256, ge=1)  # the first of each split; None: all
-    samples_per_prompt: int = Field(default=1, ge=1)
-    max_tokens: int | None = Field(default=None, ge=1)
-    min_tokens: int | None = Field(default=None, ge=0)
-    temperature: float | None = Field(default=None, ge=0)  # 0: greedy
-    top_k: int | None = Field(default=None, ge=0)
-    top_p: float | None = Field(default=None, gt=0, le=1)
-    num_beams: int = Field(default=1, ge=1)  # more than one: beam search, with temperature=0
-    masked: bool = False  # NLPO: sample within the mask, as rollouts do; the exported model has none
-    post_processor: str | None = None  # what is done to a text before it is judged; None: nothing
-    # Perplexity of the references under the policy, in windows so many tokens apart; None: not computed
-    perplexity_stride: int | None = Field(default=None, ge=1)
-
-    @field_validator("post_processor")
-    @classmethod
-    def _known(cls, name: str | None) -> str | None:
-        find_post_processor(name)
-        return name
-
-
-def _component(value: Any, info: ValidationInfo) -> Any:
-    """The algorithm, task or environment that `{"name": …, **options}` or a bare name asks for."""
-    kind = str(info.field_name)
-    table, methods = TABLES[kind]
-    name, options = _name_and_options(value, kind)
-    found = create(kind, name, options, table, methods)
-    if kind == "environment" and not isinstance(found, EnvironmentSettings):
-        raise InputError(
-            f"environment={name}: {type(found).__name__} is no environment: expected a class that extends "
-            f"rollout_workers.environments.base.EnvironmentSettings"
-        )
-    return found
-
-
-def _name_and_options(value: Any, kind: str) -> tuple[str, dict[str, Any]]:
-    if isinstance(value, str):
-        return value, {}
-    if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
-        raise InputError(f"{kind}: got {value!r}; expected a name, or a mapping with a name and options")
-    options = {str(key): option for key, option in value.items() if key != "name"}
-    return value["name"], options
 
 
 class RunSettings(Settings):
@@ -95,9 +37,9 @@ class RunSettings(Settings):
     environment rewards by itself; with both, they are added.
     """
 
-    algorithm: Annotated[Algorithm, PlainValidator(_component)]
-    task: Annotated[Task, PlainValidator(_component)]
-    environment: Annotated[EnvironmentSettings, PlainValidator(_component)] = Field(
+    algorithm: Annotated[Algorithm, PlainValidator(component)]
+    task: Annotated[Task, PlainValidator(component)]
+    environment: Annotated[EnvironmentSettings, PlainValidator(component)] = Field(
         default="single_turn", validate_default=True
     )
     model: ModelSettings
@@ -129,7 +71,7 @@ class RunSettings(Settings):
         if not isinstance(given, Mapping):
             return validate(given)  # type: ignore[no-any-return]
         given = {"environment": "single_turn", **given}
-        named = {kind: _name_and_options(given[kind], kind) for kind in TABLES if kind in given}
+        named = {kind: name_and_options(given[kind], kind) for kind in TABLES if kind in given}
         if given.get("run_name") is None:
             labels = [named[kind][0].rpartition(":")[2] for kind in ("task", "algorithm") if kind in named]
             given = {**given, "run_name": "-".join([*labels, f"seed{given.get('seed', 0)}"])}
@@ -178,90 +120,9 @@ class RunSettings(Settings):
                 f"evaluation: min_tokens={sampling.min_tokens} exceeds max_tokens={sampling.max_tokens}; "
                 f"what evaluation leaves open is taken from rollout"
             )
-        self._check_algorithm()
-        self._check_environment()
+        check_algorithm(self)
+        check_environment(self)
         return self
-
-    def _check_environment(self) -> None:
-        """What an environment of several turns asks of the rest."""
-        self._check_target_return()
-        if not self.plays:
-            return
-        where = f"environment={self.environment_name}"
-        patience_s = max(self.environment.start_timeout_s, self.environment.step_timeout_s)
-        if patience_s >= self.rollout.stall_timeout_s:
-            raise ValueError(
-                f"{where}: an environment may take {patience_s:g} s (start_timeout_s, step_timeout_s), and a "
-                f"worker is given up after rollout.stall_timeout_s={self.rollout.stall_timeout_s:g}; "
-                f"expected more than the former"
-            )
-        mark, separator = getattr(self.task, "eou_token", None), getattr(self.environment, "separator", None)
-        if mark and separator and mark != separator:
-            raise ValueError(
-                f"task.eou_token={mark!r} and environment.separator={separator!r} end the same utterances: "
-                f"expected the same mark"
-            )
-        if (beams := self.evaluation.num_beams) > 1:
-            raise ValueError(f"{where}: answers are drawn, got evaluation.num_beams={beams}; expected 1")
-        if self.environment.example_rate and not self.environment.has_baselines:
-            raise ValueError(
-                f"{where}: got example_rate={self.environment.example_rate:g}, and this environment does not "
-                f"say which answers are valid; expected 0"
-            )
-        if self.environment.rewards_itself and any(part.label == ENVIRONMENT for part in self.reward):
-            raise ValueError(f"{where}: label '{ENVIRONMENT}' is its own reward's; give yours another label")
-        if self.plays_experts and not self.environment.has_baselines:
-            raise ValueError(
-                f"algorithm={self.algorithm_name} with {where} learns from an expert's play, and this "
-                f"environment knows no expert; leave environment out to learn from the task's references"
-            )
-        if self.plays_experts and getattr(self.algorithm, "loss_on", "response") == "text":
-            raise ValueError(
-                f"algorithm.loss_on=text with {where}: an expert's answers are learned, not what the world "
-                f"says; expected algorithm.loss_on=response"
-            )
-
-    def _check_target_return(self) -> None:
-        """Contexts that tell the return to come, and an algorithm that learns from them, need each other."""
-        target = self.environment.target_return
-        learns = bool(getattr(self.algorithm, "needs_target_return", False))
-        if learns and (target is None or not self.plays):
-            raise ValueError(
-                f"algorithm={self.algorithm_name} learns to reach the return that its contexts name: "
-                f"expected environment.target_return=NUMBER, the one to ask for at play, with an environment "
-                f"of several turns; got environment={self.environment_name}, target_return={target}"
-            )
-        if learns and (self.reward or not self.environment.rewards_itself):
-            raise ValueError(
-                f"algorithm={self.algorithm_name}: contexts tell the return that the environment gave: "
-                f"expected an environment that rewards by itself, and reward=[]"
-            )
-        if target is not None and not learns:
-            raise ValueError(
-                f"environment.target_return={target:g} is told to models that learned what it means: "
-                f"expected algorithm=return_conditioned with it, got algorithm={self.algorithm_name}"
-            )
-
-    def _check_algorithm(self) -> None:
-        """What an algorithm asks of the rest."""
-        name = self.algorithm_name
-        if self.group_size < 2 and hasattr(self.algorithm, "default_group_size"):
-            raise ValueError(
-                f"algorithm={name} measures a response against the others of its prompt: got "
-                f"rollout.group_size={self.group_size}, expected 2 or more"
-            )
-        if self.evaluation.masked and not isinstance(self.algorithm, Masks):
-            raise ValueError(f"evaluation.masked=true asks for a mask, and algorithm={name} has none")
-        if (beams := self.evaluation.num_beams) > 1:
-            if self.evaluation.temperature != 0:
-                raise ValueError(
-                    f"evaluation.num_beams={beams} is beam search, which draws nothing: "
-                    "expected evaluation.temperature=0 with it"
-                )
-            if self.rollout.stop or self.evaluation.masked:
-                raise ValueError(
-                    f"evaluation.num_beams={beams}: beam search knows neither rollout.stop nor a mask"
-                )
 
     @property
     def group_size(self) -> int:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsFloat
 from filelock import FileLock
 
 from contracts.settings import Settings
+from services.redaction import without_secrets
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -57,6 +58,7 @@ class Tracker:
         self.run_name = run_name
         self.num_failures = 0
         self._run_id = run_id
+        self.on_metrics: Callable[[Mapping[str, Any], int], None] = lambda metrics, step: None
         self._jobs: queue.Queue[Job | None] = queue.Queue(MAX_PENDING)
         self._opened = threading.Event()
         self._status: Status = "FINISHED"
@@ -85,11 +87,13 @@ class Tracker:
 
     def log_parameters(self, parameters: Mapping[str, Any]) -> None:
         """Flat parameters. Those the run has from before a resume stay: MLflow never changes one."""
-        texts = {legal_name(key): _shortened(str(value)) for key, value in parameters.items()}
+        shown = without_secrets(parameters)
+        texts = {legal_name(key): _shortened(str(value)) for key, value in shown.items()}
         self._add(lambda client, run_id: _write_parameters(client, run_id, texts))
 
     def log_metrics(self, metrics: Mapping[str, Any], step: int) -> None:
         """Numbers of one step; None and NaN, which a chart can't show, are left out."""
+        self.on_metrics(metrics, step)
         now_ms = int(time.time() * 1000)
         values = {legal_name(key): float(value) for key, value in metrics.items() if _is_finite(value)}
         self._add(lambda client, run_id: _write_metrics(client, run_id, values, step, now_ms))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from contracts.errors import InputError
 from contracts.rollout import Lease
 from services.console import Console, open_console
+from services.redaction import RedactingFormatter, redact
 from services.run_claim import flatten
 from services.run_folder import RunFolder
 from services.settings import RunSettings
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from services.demonstrations import Demonstrate
     from services.interrupts import StopRequest
     from services.leasing import LeaseSource
+    from services.mixed_source import MixedSource
     from services.offline_source import OfflineSource
 
 EXIT_INTERRUPTED = 130
@@ -44,6 +46,7 @@ def train(settings: RunSettings) -> int:
     """One run, from its checks to its report."""
     from services import preflight
     from services.annotated_data import with_iterations
+    from services.environment_checks import environment_warnings
 
     preflight.check(settings)
     settings = with_iterations(settings)
@@ -57,6 +60,8 @@ def train(settings: RunSettings) -> int:
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # it would tear our own screen
     console = open_console()
     log_to(folder.log, console)
+    for warning in environment_warnings(settings):
+        console.note(warning, "warning")
     tracker = _start_tracker(settings, folder)
     status: Status = "FAILED"
     try:
@@ -78,9 +83,11 @@ def _run_on_cluster(settings: RunSettings, folder: RunFolder, tracker: Tracker, 
     """Start the parts and run the loop. True: it was interrupted."""
     from services import launch
     from services.interrupts import Interrupted, StopRequest
+    from services.prometheus import RunMetrics
 
     stop = StopRequest()
-    with launch.cluster():
+    with launch.cluster(), RunMetrics(settings.run_name, settings.iterations) as watch:
+        console.on_progress, tracker.on_metrics = watch.progress, watch.log
         console.note("starting the rollout workers, the learner and the reward servers")
         stop.install()  # after Ray, which sets handlers of its own
         try:
@@ -126,18 +133,25 @@ def controller(
     )
 
 
-def _source(settings: RunSettings, tokenizer: object, console: Console) -> "LeaseSource | OfflineSource":
-    """What an iteration begins with: annotated responses, or else prompts."""
+def _source(
+    settings: RunSettings, tokenizer: object, console: Console
+) -> "LeaseSource | OfflineSource | MixedSource":
+    """What an iteration begins with: annotated responses, prompts, or both."""
     from services.leasing import LeaseSource, PromptTokens
     from services.preflight import prompts_of
 
+    data = None
     if settings.data is not None:
-        from services.annotated_data import open_source, summary
+        from services.annotated_data import mixed_with, open_source, summary
+        from services.data_task import disagreement
 
         data = open_source(settings, tokenizer)
         console.note(summary(data))
-        return data
-    return LeaseSource(
+        if warning := disagreement(Path(settings.data.folder), settings.task_name):
+            console.note(warning, "warning")
+        if settings.data.share is None:
+            return data
+    prompts = LeaseSource(
         prompts_of(settings, "train"),
         PromptTokens(tokenizer, settings.rollout.max_prompt_tokens),
         settings.sampling(),
@@ -145,13 +159,15 @@ def _source(settings: RunSettings, tokenizer: object, console: Console) -> "Leas
         seed=settings.seed,
         priority_scale=settings.rollout.priority_scale,
     )
+    return prompts if data is None else mixed_with(settings, prompts, data)
 
 
 def _demonstrations(settings: RunSettings, tokenizer: object) -> "Demonstrate | None":
     """What to learn from where nothing is generated: references, unless an expert plays."""
     from services.demonstrations import Demonstrations
 
-    if settings.algorithm.online or settings.plays or settings.data is not None:
+    from_data_alone = settings.data is not None and settings.data.share is None
+    if settings.algorithm.online or settings.plays or from_data_alone:
         return None
     loss_on = getattr(settings.algorithm, "loss_on", "response")
     return Demonstrations(tokenizer, settings.rollout.max_tokens, loss_on)
@@ -163,7 +179,7 @@ def log_to(file: Path, console: Console) -> None:
     What our own parts log is shown, too.
     """
     handler = logging.FileHandler(file, delay=False)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(RedactingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handler.setLevel(logging.WARNING)
     logging.getLogger().addHandler(handler)
     for package in ("learner", "reward_servers", "rollout_workers", "services"):
@@ -178,7 +194,7 @@ class _Notes(logging.Handler):
         self._console = console
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._console.note(record.getMessage(), "warning")
+        self._console.note(redact(record.getMessage()), "warning")
 
 
 def load_tokenizer(settings: RunSettings) -> object:
@@ -219,12 +235,12 @@ def _say_what_is_where(settings: RunSettings, folder: RunFolder, tracker: Tracke
     path = _shown(folder.path)
     if interrupted:
         again = " ".join(sys.argv[1:]) if Path(sys.argv[0]).name.startswith("whetstone") else "train …"
-        print(f"\nStopped and saved in {path}. The same command goes on from here: whetstone {again}")
+        print(f"\nStopped and saved in {path}. The same command goes on from here: whetstone {redact(again)}")
         return
     print(f"\nreport    {_shown(folder.report)}")
     print(f"model     {_shown(folder.model)}   (try it: whetstone chat {path})")
     if settings.tracking.enabled:
-        print(f"tracking  mlflow ui --backend-store-uri {tracker.uri}")
+        print(f"tracking  mlflow ui --backend-store-uri {redact(tracker.uri)}")
 
 
 def _shown(path: Path) -> str:

@@ -6,11 +6,11 @@ own that it lets point here (DNS rebinding, refused by Host).
 """
 
 import hmac
-import ipaddress
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from contracts.access import is_loopback
 from contracts.errors import InputError
 
 OWN_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -34,7 +34,7 @@ def check_exposure(host: str, token: str | None) -> None:
     """
     if token and not (token.isascii() and token.isprintable() and " " not in token):
         raise InputError("--token: expected letters, digits and signs of ASCII, without blanks")
-    if not token and not _is_loopback(host):
+    if not token and not is_loopback(host):
         raise InputError(
             f"--host {host}: others could reach the model there. Give a token that they need "
             "(WHETSTONE_TOKEN=… or --token), or leave --host out"
@@ -107,10 +107,3 @@ def _name_in(host: str) -> str | None:
         return urlsplit(f"//{host}").hostname
     except ValueError:
         return None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -22,8 +22,12 @@ def rollout_of(lease: Lease, version: int = 0) -> Rollout:
 class FakeWorkers:
     """Brings the last lease back first, one a round, with empty rounds between."""
 
+    environment_restarts = 0
+    idle_s, num_workers = 0.0, 1
+
     def __init__(self, calls: Calls) -> None:
         self.calls, self.version = calls, -1
+        self.submitted: list[Lease] = []
         self.before_each: Callable[[Lease], None] = lambda lease: None
 
     def generate(self, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
@@ -32,6 +36,18 @@ class FakeWorkers:
             self.before_each(lease)
             yield []
             yield [rollout_of(lease, self.version)]
+
+    def submit(self, leases: Sequence[Lease]) -> None:
+        self.calls.append(("submit", [lease.id for lease in leases]))
+        self.submitted += leases
+
+    def collect(self) -> list[Rollout]:
+        """The newest lease comes back first, one a call."""
+        return [rollout_of(self.submitted.pop(), self.version)] if self.submitted else []
+
+    def cancel_all(self) -> None:
+        self.calls.append(("cancel_all", [lease.id for lease in self.submitted]))
+        self.submitted.clear()
 
     def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
         return [tuple(-token / 4 for token in text[1:]) for text in texts]
@@ -90,6 +106,10 @@ class FakeLearner:
             "tokens/trained": 100.0,
             "rollouts/trained": float(len(rollouts)),
         }
+
+    def restart(self) -> None:
+        self.calls.append(("restart", self.version))
+        self.version = 0
 
     def publish(self) -> PublishedWeights:
         self.calls.append(("publish", self.version))

@@ -42,6 +42,9 @@ def train_here(settings: RunSettings) -> RunFolder:
 class LocalWorkers:
     """`contracts.clients.RolloutClient`: one worker, a thread."""
 
+    environment_restarts = 0
+    idle_s, num_workers = 0.0, 1
+
     def __init__(self, settings: RunSettings) -> None:
         mask = settings.algorithm.mask_rule() if isinstance(settings.algorithm, Masks) else None
         path = settings.model.path
@@ -50,14 +53,28 @@ class LocalWorkers:
             path, tokenizer, None, "transformers", settings.rollout, mask, None, settings.environment
         )
         self._worker.ready()
+        self._ahead: list[Rollout] = []
+
+    def submit(self, leases: Sequence[Lease]) -> None:
+        self._worker.submit(leases)
+
+    def collect(self) -> list[Rollout]:
+        finished = [*self._ahead, *self._worker.poll(0.05).rollouts]
+        self._ahead.clear()
+        return finished
+
+    def cancel_all(self) -> None:
+        self._worker.cancel_all()
 
     def generate(self, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
         self._worker.submit(leases)
-        left = len(leases)
-        while left:
+        asked = {lease.id for lease in leases}
+        while asked:
             rollouts = self._worker.poll(1.0).rollouts
-            left -= len(rollouts)
-            yield list(rollouts)
+            self._ahead += [rollout for rollout in rollouts if rollout.lease_id not in asked]
+            own = [rollout for rollout in rollouts if rollout.lease_id in asked]
+            asked -= {rollout.lease_id for rollout in own}
+            yield own
 
     def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
         return self._worker.score(texts)
@@ -99,6 +116,7 @@ class LocalLearner:
     def update(
         self, rollouts: Sequence[Rollout], on_progress: Callable[[str, int, int], None]
     ) -> dict[str, float]:
+        on_progress("score", 0, len(rollouts))
         return self._learner.update(rollouts)
 
     def publish(self) -> PublishedWeights:

@@ -21,6 +21,7 @@ NEEDED = {
     "episodes": ["reward=length"],
     "textworld": ["environment=textworld"],
     "gymnasium_text": ["environment.id=FrozenLake-v1"],
+    "textarena": ["environment.id=GuessTheNumber-v0"],
     "return_conditioned": ["environment=textworld", "environment.target_return=1.0", "reward=[]"],
 }
 
@@ -47,8 +48,11 @@ def test_each_component_has_its_file_and_each_file_its_component(group: str, tab
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_each_environment_has_its_file_and_its_options_are_set_beside_it(name: str) -> None:
     assert set(choices_of("environment")) == set(ENVIRONMENTS)
-    asked = [f"environment={name}", "environment.max_turns=30", "environment.memory=2"]
-    run = run_settings([MODEL, *asked, *NEEDED.get(name, [])])
+    asked = [f"environment={name}", *NEEDED.get(name, [])]
+    if name == "single_turn":
+        assert run_settings([MODEL, *asked]).environment_name == name
+        return
+    run = run_settings([MODEL, *asked, "environment.max_turns=30", "environment.memory=2"])
     assert (run.environment_name, run.environment.max_turns, run.environment.memory) == (name, 30, 2)
 
 
@@ -104,6 +108,16 @@ def test_options_of_the_single_reward_are_addressed_by_its_group() -> None:
     run = run_settings([MODEL, "reward=rouge", "reward.rouge_type=rouge1", "reward.weight=0.5"])
     (part,) = run.reward
     assert (part.name, part.weight, part.options) == ("rouge", 0.5, {"rouge_type": "rouge1"})
+
+
+def test_options_of_one_of_several_rewards_are_addressed_by_its_label() -> None:
+    several = "reward=[length, {name: rouge, label: near, weight: 2}, {name: rouge}]"
+    given = ["reward.near.rouge_type=rouge1", "reward.length.target=9", "reward.rouge.weight=3"]
+    length, near, rouge = run_settings([MODEL, several, *given]).reward
+    assert (length.options, length.weight) == ({"target": 9}, 1)
+    assert (near.options, near.weight) == ({"rouge_type": "rouge1"}, 2)
+    assert (rouge.options, rouge.weight) == ({}, 3)
+    assert "the labels are length, near, rouge" in refusal(MODEL, several, "reward.far.weight=2")
 
 
 def test_options_of_the_tasks_own_reward_need_no_name() -> None:

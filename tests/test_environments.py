@@ -1,4 +1,4 @@
-"""A whole run in an environment: its processes die and hang, and it trains on whole episodes only."""
+"""Whole runs in environments: their processes die and hang, and whole episodes alone are trained on."""
 
 import os
 import signal
@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from contracts.environments import Environment, Observation, Step
+from contracts.errors import InputError
 from contracts.rollout import Prompt
 from rollout_workers.environments.base import EnvironmentSettings
 from tests.models import make_tiny_model
@@ -18,6 +19,7 @@ from tests.test_survival import await_another, processes
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ITERATIONS, PROMPTS, TURNS = 6, 16, 3
+WORLDS = "tests.rollout_workers.gymnasium_worlds"
 
 
 class Countdown(EnvironmentSettings):
@@ -46,13 +48,39 @@ class _Countdown:
         pass
 
 
-@pytest.fixture(scope="module", params=["auto"])
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    folder = tmp_path_factory.mktemp("environments")
-    model = make_tiny_model(folder / "model")
-    options = (
-        "environment={name: 'tests.test_environments:Countdown', num_parallel: 3}",
-        "environment.step_timeout_s=3.0",
+class Fragile(Countdown):
+    """Its process dies at one prompt, at every attempt; a prompt that was played before is wrong input."""
+
+    dies_at: str
+    folder: str  # for a file of each prompt, and of each environment that was closed
+
+    def make(self) -> Environment:
+        return _Fragile(self)
+
+
+class _Fragile(_Countdown):
+    def __init__(self, settings: Fragile) -> None:
+        self._settings, self._folder = settings, Path(settings.folder)
+
+    def reset(self, prompt: Prompt, seed: int) -> Observation:
+        played = self._folder / prompt.id.replace("/", "-")
+        if played.exists():
+            raise InputError(f"{prompt.id} was played before")
+        played.touch()
+        self._dies = prompt.id == self._settings.dies_at
+        return super().reset(prompt, seed)
+
+    def step(self, text: str) -> Step:
+        if self._dies and self._num_turns == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(text)
+
+    def close(self) -> None:
+        (self._folder / f"closed-{os.getpid()}").touch()
+
+
+def start(folder: Path, *options: str) -> Run:
+    quick = (
         "metrics=[]",
         "tracking.enabled=false",
         "save_every=0",
@@ -60,12 +88,19 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         f"rollout.prompts_per_iteration={PROMPTS}",
         "rollout.max_tokens=12",
     )
-    made = Run(folder, "talks", f"model.path={model}", f"iterations={ITERATIONS}", *options).start()
+    model = make_tiny_model(folder / "model")
+    return Run(folder, "talks", f"model.path={model}", *quick, *options).start()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    environment = "environment={name: 'tests.test_environments:Countdown', num_parallel: 3}"
+    made = start(tmp_path, f"iterations={ITERATIONS}", environment, "environment.step_timeout_s=3.0")
     yield made
     made.end()
 
 
-def test_a_killed_and_a_hung_environment_cost_no_episode(run: Run, tmp_path: Path) -> None:
+def test_a_killed_and_a_hung_environment_cost_no_episode(run: Run) -> None:
     title = "ray::EnvironmentHost"
     for iteration, number in ((1, signal.SIGKILL), (3, signal.SIGSTOP)):
         run.wait_for_iteration(iteration)
@@ -83,3 +118,71 @@ def test_a_killed_and_a_hung_environment_cost_no_episode(run: Run, tmp_path: Pat
     assert sum(row["environment/restarts"] for row in rows) >= 2
     # what the worker sampled is what the learner finds, in later turns as in the first
     assert max(row["mismatch/max"] for row in rows) < 1e-4
+
+
+@pytest.fixture
+def fragile(tmp_path: Path) -> Iterator[Run]:
+    lost = "increasing_numbers/train/5"
+    made = start(
+        tmp_path,
+        f"iterations={ITERATIONS}",
+        "evaluation.num_prompts=1",
+        f"environment={{name: 'tests.test_environments:Fragile', dies_at: {lost}, folder: '{tmp_path}'}}",
+        "environment.num_parallel=2",
+        "environment.max_attempts=1",
+        "environment.max_failures=1",
+    )
+    yield made
+    made.end()
+
+
+def test_an_episode_that_fails_for_good_is_left_out_and_wrong_input_ends_the_run(
+    fragile: Run, tmp_path: Path
+) -> None:
+    assert fragile.finish() == 2, fragile.output
+    rows = fragile.folder.rollout_info()
+    assert len(rows) == 64 // PROMPTS < ITERATIONS  # until each prompt was played once
+    assert sum(row["environment/failed"] for row in rows) == 1.0  # and the run went on
+    for row in rows:
+        assert row["rollouts/trained"] == PROMPTS - row["environment/failed"]
+        assert row["turns/mean"] == TURNS  # of those that were trained on, each was played to its end
+    assert "warning: prompt increasing_numbers/train/5 failed in environment=" in fragile.output
+
+    told = [line for line in fragile.output.splitlines() if line.startswith("whetstone train: ")]
+    assert len(told) == 1
+    assert "2 episodes were lost, more than environment.max_failures=1" in told[0]
+    assert told[0].endswith(" was played before")
+    assert "Traceback" not in fragile.output
+    assert list(tmp_path.glob("closed-*"))  # who still lived was closed before its process was ended
+
+
+@pytest.fixture
+def guessing(tmp_path: Path) -> Iterator[Run]:
+    made = start(
+        tmp_path,
+        "iterations=2",
+        "task=episodes",
+        "evaluation.num_prompts=4",
+        f"environment={{name: gymnasium_text, id: '{WORLDS}:WhetstoneTestGuess-v0'}}",
+        "environment.num_parallel=2",
+        "rollout.engine=vllm",
+        "rollout.max_tokens=1",
+    )
+    yield made
+    made.end()
+
+
+def test_a_gymnasium_environment_is_trained_in_with_vllm(guessing: Run) -> None:
+    """A number is said at each of two turns: below 10 it may be right, above 9 it never is."""
+    assert guessing.finish() == 0, guessing.output
+    rows = guessing.folder.rollout_info()
+    assert [row["rollouts/trained"] for row in rows] == [PROMPTS] * 2
+    for row in rows:
+        # what is no action takes a turn more
+        assert 1 < row["environment/steps/mean"] == row["turns/mean"] < 3
+        assert row["environment/invalid/mean"] < 0.2  # special tokens are no numbers
+        assert row["reward/mean"] == row["reward/environment/mean"] < 0
+        assert (row["environment/failed"], row["environment/restarts"]) == (0.0, 0.0)
+        assert row["mismatch/max"] < 1e-4
+    for evaluation in guessing.folder.evaluations("val"):
+        assert evaluation["metrics"]["environment/restarts"] == 0.0

@@ -46,7 +46,5 @@ class ALoLKL(Offline):
         )
 
     def metrics(self, inputs: LossInputs) -> dict[str, Tensor]:
-        logprobs_N, ref_logprobs_N = inputs.logprobs_N.detach(), reference_of(inputs)
-        unbiased = self.kl_form == "unbiased"
-        kl_N = offline.reference_kl(logprobs_N, ref_logprobs_N) if unbiased else logprobs_N - ref_logprobs_N
+        kl_N = offline.kl_term(inputs.logprobs_N.detach(), reference_of(inputs), self.kl_form)
         return super().metrics(inputs) | {"loss/kl": self.over_responses(kl_N, inputs)}

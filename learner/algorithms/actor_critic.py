@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from contracts.settings import Settings
-from learner.algorithms.base import Credit, CreditInputs, LossInputs, LossOutput, OptimizerSettings
+from learner.algorithms.base import Credit, CreditInputs, LossInputs, LossOutput, MixesData, OptimizerSettings
 from learner.functional.advantages import generalized_advantages, whiten
 from learner.functional.ratios import value_loss
 from learner.functional.rewards import spread_over_tokens, whitened
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 class ActorCriticAlgorithm(Settings):
     """Settings and formulas of PPO, NLPO, A2C and TRPO that do not depend on the policy's loss."""
+
+    mixes_data: ClassVar[MixesData | None] = "weighted"
 
     learning_rate: float
     critic_learning_rate: float | None = Field(default=None, gt=0)  # None: as learning_rate
@@ -97,6 +99,7 @@ class ActorCriticAlgorithm(Settings):
                 turn_gamma=self.turn_gamma,
                 turn_lambda=self.turn_lambda,
                 bootstrap_B=inputs.bootstrap_B,
+                traces_BT=inputs.traces_BT,
             )
         return turn_advantages(
             rewards_BT,

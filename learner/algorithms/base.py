@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 LearnsFrom = Literal["rollouts", "references", "data"]
+MixesData = Literal["weighted", "plainly"]
 
 
 class OptimizerSettings(Settings):
@@ -48,6 +49,8 @@ class CreditInputs:
     bootstrap_B: Tensor  # the value of what would have come next; 0 where a rollout came to its end
     baseline_B: Tensor  # what the reference is expected to earn on the prompt; 0 where nobody said
     kl_coefficient: float
+    # min(1, π_old/μ) of tokens that came with a data set, 1 of the policy's own; None: all are its own
+    traces_BT: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ class LossInputs:
     max_tokens: int  # that a response may have
     kl_coefficient: float = 0.0
     # Truncated weights of tokens, and of whole responses, that were drawn from another distribution than
-    # π_old, see `learner.behavior=importance`
+    # π_old, see `learner/off_policy.py`
     importance_N: Tensor | None = None
     importance_B: Tensor | None = None
     value_mask_N: Tensor | None = None  # the tokens whose return trains the critic; None: all
@@ -158,6 +161,18 @@ def learns_from(algorithm: Any) -> LearnsFrom:
                   known before: nothing is generated, no reference is loaded
     """
     found: LearnsFrom = getattr(algorithm, "learns_from", "rollouts")
+    return found
+
+
+def mixes_data(algorithm: Any) -> MixesData | None:
+    """How an algorithm takes responses that somebody else wrote, beside what it learns from.
+
+    It says so itself, as a class variable of that name; None: not at all.
+
+    - weighted    by π_old/μ: they are taken to be drawn from μ, whose log-probabilities they come with
+    - plainly     as they are: what imitates minds not who wrote it
+    """
+    found: MixesData | None = getattr(algorithm, "mixes_data", None)
     return found
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
 from contracts.settings import Settings
-from learner.algorithms.base import Credit, CreditInputs, LossInputs, LossOutput, OptimizerSettings
+from learner.algorithms.base import Credit, CreditInputs, LossInputs, LossOutput, MixesData, OptimizerSettings
 from learner.functional.aggregation import Aggregation, token_weights
 from learner.functional.kl import k3
 from learner.functional.ratios import clipped_surrogate
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 class CriticFree(Settings):
     """Settings and the clipped loss of GRPO, RLOO and REINFORCE++."""
+
+    mixes_data: ClassVar[MixesData | None] = "weighted"
 
     learning_rate: float = Field(default=1e-6, gt=0)
     critic_learning_rate: None = None  # there is no critic to train

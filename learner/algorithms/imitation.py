@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
 from contracts.settings import Settings
-from learner.algorithms.base import Credit, CreditInputs, LossInputs, LossOutput, OptimizerSettings
+from learner.algorithms.base import Credit, CreditInputs, LossInputs, LossOutput, MixesData, OptimizerSettings
 from learner.kl_control import KLSettings
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 class Imitation(Settings):
     """Settings and loss of supervised fine-tuning and rejection sampling."""
+
+    mixes_data: ClassVar[MixesData | None] = "plainly"
 
     learning_rate: float = Field(default=1e-5, gt=0)
     critic_learning_rate: None = None  # there is no critic to train

@@ -7,17 +7,20 @@ and learner both use the *renormalised* masked distribution.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from contracts.rollout import MaskRule
+from learner.algorithms.base import MixesData
 from learner.algorithms.ppo import PPO
 
 RL4LMS_MIN_TOKENS_TO_KEEP = 100
 
 
 class NLPO(PPO):
+    mixes_data: ClassVar[MixesData | None] = None  # its mask keeps tokens out that data may have
+
     top_p: float | None = Field(default=0.9, gt=0, le=1)  # of the mask policy; None where top_k is given
     top_k: int | None = Field(default=None, ge=1)
     target_update_iterations: int = Field(default=20, ge=1)

@@ -6,25 +6,37 @@ Song et al. 2024 (arXiv 2306.17492), with supervised learning of the best respon
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import Literal
 
 from pydantic import Field
 
+from contracts.rollout import FinishReason, Rollout
 from learner.algorithms.base import LossInputs, LossOutput
 from learner.algorithms.preferences import Preferences, by_group
 from learner.functional import preferences
-
-if TYPE_CHECKING:
-    from contracts.rollout import Rollout
 
 
 class PRO(Preferences):
     sft_weight: float = Field(default=0.05, ge=0)
     eps: float = Field(default=0.0, ge=0)  # within the logarithm; LoL-RL's code: 1e-10
+    # shifted: a response's first token is not scored, and an end behind its last one is, as PRO's code and
+    # LoL-RL's have it; for causal models
+    suffix_mask: Literal["aligned", "shifted"] = "aligned"
 
     @property
     def needs_rewards(self) -> bool:
         return True
+
+    def select(
+        self, rollouts: Sequence[Rollout], elite: Sequence[Rollout]
+    ) -> tuple[list[Rollout], list[Rollout]]:
+        """All of them, with the mask that is asked for."""
+        if self.suffix_mask == "aligned":
+            return list(rollouts), []
+        whole = (each for each in rollouts if each.finish_reason is FinishReason.STOP)
+        end = next((each.turns[-1].tokens[-1:] for each in whole), ())
+        return [shifted(each, end) for each in rollouts], []
 
     def check(self, rollouts: Sequence[Rollout]) -> None:
         """Rewards of a prompt fall from response to response."""
@@ -52,3 +64,21 @@ class PRO(Preferences):
         best_first_B = (logprobs_BK / lengths_BK).detach().argmax(-1) == 0
         metrics = {"loss/policy": loss.detach(), "rewards/accuracy": best_first_B.sum() / num_prompts}
         return LossOutput(loss, metrics)
+
+
+def shifted(rollout: Rollout, end: tuple[int, ...]) -> Rollout:
+    """The first token is one that the world gave, and padding, which is the end token, one of the model's.
+
+    Example: to (12, 14) the answer is (15, 17, 2), and 2 is the end: (17, 2, 2) behind (12, 14, 15).
+    """
+    turns = [
+        replace(
+            turn,
+            observation=turn.observation + turn.tokens[:1],
+            tokens=turn.tokens[1:] + end,
+            behavior_logprobs=turn.behavior_logprobs[1:] + (0.0,) * len(end),
+            weight_versions=turn.weight_versions[1:] + (0,) * len(end),
+        )
+        for turn in rollout.turns
+    ]
+    return replace(rollout, turns=tuple(turns))

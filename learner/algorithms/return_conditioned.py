@@ -12,12 +12,13 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 from contracts.rollout import Rollout, Turn
-from learner.algorithms.base import LearnsFrom
+from learner.algorithms.base import LearnsFrom, MixesData
 from learner.algorithms.supervised import Supervised
 
 
 class ReturnConditioned(Supervised):
     learns_from: ClassVar[LearnsFrom] = "rollouts"
+    mixes_data: ClassVar[MixesData | None] = None  # data have no return in front of them
     needs_target_return: ClassVar[bool] = True
 
     # text: what the world said counts, too, and the return in front of it, as trl-textworld has it

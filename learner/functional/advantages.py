@@ -21,6 +21,7 @@ def generalized_advantages(
     turn_gamma: float = 1.0,
     turn_lambda: float | None = None,
     bootstrap_B: Tensor | None = None,
+    traces_BT: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Advantages and returns of GAE(γ, λ), Schulman et al. 2016 (arXiv 1506.02438), eq. 16.
 
@@ -30,6 +31,13 @@ def generalized_advantages(
     λ. What follows a rollout's last token has the value `bootstrap_B`, and no advantage. trl-textworld's
     two discounts are γ, γ_turn with λ_turn = 0.
 
+    Of tokens that another policy drew, with traces c, what came after them counts as far as the policy would
+    have gone there, too, and returns are V-trace's:
+
+        A_t = δ_t + γ λ c_{t+1} A_{t+1}        R_t = c_t A_t + V_t
+
+    Munos et al. 2016 (arXiv 1606.02647); Espeholt et al. 2018 (arXiv 1802.01561), remark 2.
+
     Args:
         rewards_BT: reward of each model token.
         values_BT: value before each model token was chosen.
@@ -38,6 +46,7 @@ def generalized_advantages(
         turn_lambda: λ_turn; None: λ.
         bootstrap_B: the value of what a rollout that was cut off would have come to; 0 after a true end.
             None: all ends are true ones.
+        traces_BT: min(1, π_old/μ) of tokens drawn from μ, and 1 of the policy's own; None: 1 everywhere.
 
     Returns:
         (advantages_BT, returns_BT), zero outside the mask.
@@ -50,7 +59,13 @@ def generalized_advantages(
         decays_BT.masked_fill_(ends_BT, gamma * turn_gamma * turn_lambda)
     if bootstrap_B is None:
         bootstrap_B = values_BT.new_zeros(values_BT.shape[0])
-    return discounted_advantages(rewards_BT, values_BT, mask_BT, discounts_BT, decays_BT, bootstrap_B)
+    if traces_BT is None:
+        return discounted_advantages(rewards_BT, values_BT, mask_BT, discounts_BT, decays_BT, bootstrap_B)
+    decays_BT = decays_BT * traces_BT.roll(-1, dims=-1)  # behind the last token there is no advantage
+    advantages_BT, _ = discounted_advantages(
+        rewards_BT, values_BT, mask_BT, discounts_BT, decays_BT, bootstrap_B
+    )
+    return advantages_BT, (traces_BT * advantages_BT + values_BT).where(mask_BT.bool(), 0.0)
 
 
 def discounted_advantages(

@@ -94,14 +94,41 @@ def a_lol_kl(
     kl_beta: float,
     form: KLForm = "log_ratio",
 ) -> Tensor:
-    """-max(A, 0) log π + β K, without weights; R in place of A makes the source's R-LoL KL.
+    """-max(A, 0) log π + β K, without weights.
 
-    - log_ratio: K = log π - log π_ref, the source's. On given responses its gradient knows no reference: the
-      whole is -(A - β) ∇log π, so that a response with A < β is pushed down, without end.
-    - unbiased: K is `reference_kl`, a regulariser: its pull ends where π = π_ref.
+    With log_ratio the gradient is -(A - β) ∇log π: a response with A < β is pushed down, without end.
     """
-    kl_N = reference_kl(logprobs_N, ref_logprobs_N) if form == "unbiased" else logprobs_N - ref_logprobs_N
-    return a_lol_ref_free(logprobs_N, advantages_N) + kl_beta * kl_N
+    return a_lol_ref_free(logprobs_N, advantages_N) + kl_beta * kl_term(logprobs_N, ref_logprobs_N, form)
+
+
+def r_lol_kl(
+    logprobs_N: Tensor,
+    ref_logprobs_N: Tensor,
+    rewards_N: Tensor,
+    rows_N: Tensor,
+    *,
+    kl_beta: float,
+    form: KLForm = "unbiased",
+    ppo_clip: float | None = 0.9,
+) -> Tensor:
+    """R-LoL and β K. With log_ratio as the source has it: -R log π + β K, the KL in the place of weights.
+
+    Example: of one token, π = 0.4, π_ref = 0.1, R = 2, β = 0.5: log_ratio gives 2 · 0.916 + 0.5 · 1.386 =
+    2.526; unbiased, with the weight held at 1.9, 3.8 · 0.916 + 0.5 · (4 · 1.386 - 3) = 4.754.
+    """
+    kl_N = kl_beta * kl_term(logprobs_N, ref_logprobs_N, form)
+    if form == "log_ratio":
+        return wbc(logprobs_N, rewards_N) + kl_N
+    return r_lol(logprobs_N, ref_logprobs_N, rewards_N, rows_N, ppo_clip=ppo_clip) + kl_N
+
+
+def kl_term(logprobs_N: Tensor, ref_logprobs_N: Tensor, form: KLForm) -> Tensor:
+    """K a token.
+
+    - log_ratio: log π - log π_ref, the source's. On given responses its gradient knows no reference.
+    - unbiased: `reference_kl`, a regulariser: its pull ends where π = π_ref.
+    """
+    return reference_kl(logprobs_N, ref_logprobs_N) if form == "unbiased" else logprobs_N - ref_logprobs_N
 
 
 def reference_kl(logprobs_N: Tensor, ref_logprobs_N: Tensor) -> Tensor:

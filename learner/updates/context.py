@@ -9,9 +9,9 @@ from torch import Tensor
 from learner.actor_critic import PolicyOutput
 from learner.algorithms.base import Algorithm, Credit, LossInputs
 from learner.batching import Batch, MicroBatch, micro_batches
-from learner.functional.aggregation import sum_by_response
 from learner.functional.kl import exact_gradient_kl, forward_kl, k2, k3
 from learner.functional.logprobs import Restriction
+from learner.off_policy import Weighted, importance
 from learner.scoring import Models, ScoredBatch
 from learner.settings import LearnerSettings
 
@@ -29,11 +29,12 @@ class UpdateContext:
     autocast: Callable[[], torch.autocast]
     advance: Callable[[int, int], None]  # (sequences done, sequences in all)
     order: Callable[[int, int], Tensor]  # (rollouts, epoch) -> a permutation
+    own_weights: Weighted | None = None  # how the policy's own rollouts are weighed
 
     def micro_batches(self, rows_B: Tensor) -> Iterator[MicroBatch]:
         """The sequences of these rollouts, within the budget of tokens."""
         # A product over a whole response needs all of it at once.
-        whole = getattr(self.algorithm, "whole_responses", False) or self.settings.behavior == "importance"
+        whole = getattr(self.algorithm, "whole_responses", False) or self.own_weights is not None
         budget, groups = self.settings.token_budget, self.whole_groups
         return micro_batches(self.batch, rows_B, budget, whole_rollouts=whole, whole_groups=groups)
 
@@ -138,9 +139,11 @@ class UpdateContext:
 
     def _importance(self, micro: MicroBatch) -> tuple[Tensor | None, Tensor | None]:
         """Truncated weights π_old/μ of tokens, and of responses, drawn from another distribution μ."""
-        if self.settings.behavior != "importance" or self.scored.entropies_BT is None:
-            return None, None
-        log_ratio_N = micro.pick(self.scored.logprobs_BT) - micro.pick(self.batch.behavior_logprobs_BT)
-        cap = self.settings.importance_cap
-        log_ratio_B = sum_by_response(log_ratio_N, micro.responses_N)
-        return log_ratio_N.exp().clamp(max=cap), log_ratio_B.exp().clamp(max=cap)
+        return importance(
+            self.batch,
+            self.scored,
+            micro,
+            cap=self.settings.importance_cap,
+            own=self.own_weights,
+            by_token=self.algorithm.uses_critic,
+        )

@@ -104,8 +104,14 @@ def check_forward_mode(policy: Policy, device: torch.device) -> None:
     """Refuse a model that has an operation without a forward-mode derivative.
 
     Raises:
-        InputError: naming the model's type.
+        InputError: naming the model's type, or its 4-bit weights.
     """
+    if any(hasattr(parameter, "quant_state") for parameter in policy.parameters()):
+        # Their product says nothing of it: it passes on a derivative of 0.
+        raise InputError(
+            "algorithm=trpo needs forward-mode derivatives, and products with 4-bit weights have none: "
+            "expected model.adapter.kind=lora, or algorithm=ppo"
+        )
     parameters = ParameterVector(policy)
     try:
         with forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH):

@@ -22,7 +22,7 @@ class PreferenceModel(Settings):
     template: str = "{text}"  # what the model reads; {prompt} stands for the prompt
     good: str = Field(default="good", min_length=1)
     bad: str = Field(default="bad", min_length=1)
-    concept_penalty_coeff: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    concept_penalty_coeff: float = Field(default=0.0, ge=0.0)
     tokens_per_batch: int = Field(default=4096, ge=1)
 
     @field_validator("template")

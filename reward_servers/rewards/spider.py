@@ -18,8 +18,8 @@ class Spider(Cider):
 
     requires: ClassVar[tuple[str, ...]] = spice.REQUIRES
 
-    spice_coeff: float = Field(default=0.5, allow_inf_nan=False)
-    cider_coeff: float = Field(default=0.5, allow_inf_nan=False)
+    spice_coeff: float = 0.5
+    cider_coeff: float = 0.5
     memory_gb: int = Field(default=8, ge=1)
     timeout_s: float = Field(default=600.0, gt=0)
 

@@ -19,6 +19,7 @@ from rollout_workers.engines.dtypes import engine_dtype
 from rollout_workers.engines.mask_processor import MASKED
 from rollout_workers.engines.masked_twin import install_mask, twin_arguments
 from rollout_workers.engines.sampling import with_special_tokens
+from rollout_workers.engines.served_adapter import adapter_arguments, replace_adapter
 from rollout_workers.engines.tensors import as_tensor
 from rollout_workers.settings import RolloutSettings
 
@@ -34,7 +35,10 @@ class _Active:
 
 
 class VLLMEngine:
-    """`rollout_workers.engines.base.Engine` on vLLM's own LLMEngine; with a mask rule, on a twin."""
+    """`rollout_workers.engines.base.Engine` on vLLM's own LLMEngine; with a mask rule, on a twin.
+
+    With `lora_rank` new versions are adapters of that rank, or less, beside the model's own weights.
+    """
 
     def __init__(
         self,
@@ -44,13 +48,13 @@ class VLLMEngine:
         settings: RolloutSettings,
         mask_rule: MaskRule | None = None,
         revision: str | None = None,
+        lora_rank: int | None = None,
     ) -> None:
         prepare_environment()
         on_gpu = torch.cuda.is_available()
         from vllm.engine.arg_utils import EngineArgs
-        from vllm.v1.engine.llm_engine import LLMEngine
 
-        self._engine = LLMEngine.from_engine_args(
+        self._engine = _start(
             EngineArgs(
                 model=model,
                 tokenizer=tokenizer,
@@ -72,6 +76,7 @@ class VLLMEngine:
                 generation_config="vllm",  # the run's settings alone decide how tokens are drawn
                 seed=0,
                 **(twin_arguments() if mask_rule else {}),
+                **(adapter_arguments(lora_rank) if lora_rank else {}),
             )
         )
         runner = self._engine.model_executor.driver_worker.worker.model_runner
@@ -80,6 +85,7 @@ class VLLMEngine:
         self._model: torch.nn.Module = runner.get_model()
         self.tokenizer = self._engine.get_tokenizer()
         self.window: int | None = self._engine.vllm_config.model_config.max_model_len
+        self._adapter: Any = None  # vLLM's name for the one that was loaded last
         self._active: dict[str, _Active] = {}
         self._stashed: list[Generation] = []
         self.weight_version = 0
@@ -96,7 +102,7 @@ class VLLMEngine:
         prompt = {"prompt_token_ids": list(request.tokens), "cache_salt": salt}
         key = str(request.id)
         parameters = sampling_parameters(request.sampling, request.seed)
-        own_key = self._engine.add_request(key, prompt, parameters)
+        own_key = self._engine.add_request(key, prompt, parameters, lora_request=self._adapter)
         self._active[key] = _Active(own_key, [(0, self.weight_version)])
 
     def step(self) -> list[Generation]:
@@ -117,8 +123,11 @@ class VLLMEngine:
     def load_weights(self, manifest: WeightManifest, arrays: Arrays) -> None:
         for active in self._active.values():
             active.spans.append((self._tokens_so_far(active), manifest.version))
-        policy = self._model if self.mask_version is None else self._model.policy
-        self._reload(policy, manifest, arrays)
+        if manifest.adapter is not None:
+            self._adapter = replace_adapter(self._engine, manifest, arrays)
+        else:
+            policy = self._model if self.mask_version is None else self._model.policy
+            self._reload(policy, manifest, arrays)
         self.weight_version = manifest.version
 
     def load_mask(self, manifest: WeightManifest, arrays: Arrays) -> None:
@@ -133,7 +142,8 @@ class VLLMEngine:
         parameters = SamplingParams(max_tokens=1, prompt_logprobs=0, temperature=0.0, detokenize=False)
         waiting = {f"{SCORED}{index}": index for index in range(len(texts))}
         for key, index in waiting.items():
-            self._engine.add_request(key, {"prompt_token_ids": list(texts[index])}, parameters)
+            prompt = {"prompt_token_ids": list(texts[index])}
+            self._engine.add_request(key, prompt, parameters, lora_request=self._adapter)
         found: dict[int, tuple[float, ...]] = {}
         while len(found) < len(texts):
             if not self._engine.has_unfinished_requests():
@@ -177,6 +187,22 @@ class VLLMEngine:
             versions=token_versions(self._active.pop(output.request_id).spans, len(tokens)),
             finish_reason=FinishReason.STOP if completion.finish_reason == "stop" else FinishReason.LENGTH,
         )
+
+
+def _start(arguments: Any) -> Any:
+    """Raises:
+    InputError: vLLM serves no adapters for this architecture.
+    """
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+    try:
+        return LLMEngine.from_engine_args(arguments)
+    except ValueError as error:
+        if "does not support LoRA" not in str(error):
+            raise
+        raise InputError(
+            f"model.adapter.serve=adapter: vLLM says that {error} Expected model.adapter.serve=merged"
+        ) from None
 
 
 def _repack_tied_head(model: torch.nn.Module) -> None:

@@ -4,5 +4,6 @@ ENVIRONMENTS = {
     "single_turn": "rollout_workers.environments.single_turn:SingleTurn",
     "dialogue": "rollout_workers.environments.dialogue:Dialogue",
     "textworld": "rollout_workers.environments.textworld:TextWorld",
+    "textarena": "rollout_workers.environments.textarena:TextArena",
     "gymnasium_text": "rollout_workers.environments.gymnasium_text:GymnasiumText",
 }

@@ -35,12 +35,20 @@ class EnvironmentSettings(Settings):
     template: Literal["plain", "chat"] = "plain"  # chat: the tokenizer's chat template
     example_rate: float = Field(default=0.0, ge=0, lt=1)  # training turns that a random valid action takes
     # Return-conditioned: every context begins with the return to come, at play this one; trained on the true
-    target_return: float | None = Field(default=None, allow_inf_nan=False)
+    target_return: float | None = None
     reward_at: Literal["end", "turn"] = "end"  # what the reward servers judge: the whole, or each answer
     isolated: bool = True  # False: in the worker's own process, for looking into one
     start_timeout_s: float = Field(default=60.0, gt=0)
     step_timeout_s: float = Field(default=30.0, gt=0)
     max_attempts: int = Field(default=3, ge=1)  # of an episode whose environment fails
+    max_failures: int = Field(default=10, ge=0)  # episodes a run may fail to play before it stops
+
+    def check(self) -> None:
+        """Look at what it needs on this machine before anything is started.
+
+        Raises:
+            InputError: not one episode could be played.
+        """
 
     def check_prompt(self, prompt: Prompt) -> None:
         """Look at a prompt before anything is started.

@@ -29,6 +29,20 @@ class FrozenPartner(Settings):
     temperature: float = Field(default=1.0, ge=0)  # 0: greedy
     top_k: int = Field(default=0, ge=0)  # 0: no limit
 
+    def check_model(self, kind: str, is_encoder_decoder: bool, window: int | None) -> None:
+        """Whether a model of this kind can be a partner, as far as its files tell.
+
+        Raises:
+            InputError: it is no causal one, or leaves no room for a prompt.
+        """
+        if is_encoder_decoder:
+            raise InputError(f"{MODEL}={self.model} is an encoder-decoder ({kind}); expected a causal model")
+        if window is not None and self.max_tokens >= window:
+            raise InputError(
+                f"environment.partner_options.max_tokens={self.max_tokens} leaves no room for what was said: "
+                f"the window of {self.model} is {window} tokens"
+            )
+
     def load(self, separator: str) -> "_Speaker":
         """Raises:
         InputError: the model does not load, is no causal one, or leaves no room for a prompt.
@@ -44,14 +58,8 @@ class FrozenPartner(Settings):
         with _refusing(where):
             config = AutoConfig.from_pretrained(self.model, revision=self.revision)
             tokenizer = AutoTokenizer.from_pretrained(self.model, revision=self.revision)
-        if config.is_encoder_decoder:
-            raise InputError(f"{where} is an encoder-decoder ({config.model_type}); expected a causal model")
         window = window_of(tokenizer, config)
-        if self.max_tokens >= window:
-            raise InputError(
-                f"environment.partner_options.max_tokens={self.max_tokens} leaves no room for what was said: "
-                f"the window of {self.model} is {window} tokens"
-            )
+        self.check_model(config.model_type, config.is_encoder_decoder, window)
         settings = RolloutSettings(engine="transformers", dtype="float32", max_concurrent=1)
         with _refusing(where):
             engine = TransformersEngine(self.model, self.model, window, settings, revision=self.revision)

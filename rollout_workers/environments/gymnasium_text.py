@@ -15,6 +15,7 @@ from contracts.rollout import Prompt
 from contracts.settings import Strings
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.gymnasium_actions import Actions, read_actions
+from rollout_workers.environments.prompt_seeds import seed_of
 
 
 class GymnasiumText(EnvironmentSettings):
@@ -46,6 +47,10 @@ class GymnasiumText(EnvironmentSettings):
         if self.observation_text is not None:
             _function(self.observation_text)
         return self
+
+    def check(self) -> None:
+        """Makes one and closes it: only then its spaces are known."""
+        self.make().close()
 
     def make(self) -> Environment:
         world = self._open()
@@ -107,9 +112,9 @@ class _Played:
         self._tell = _function(settings.observation_text) if settings.observation_text else None
 
     def reset(self, prompt: Prompt, seed: int) -> Observation:
-        """The seed is the prompt's own, where its meta data has one: held-out games are held out."""
+        """A prompt is an episode, whoever plays it: its seed is its own, and not the lease's."""
         self._num_steps = self._num_invalid = 0
-        given = self._world.reset(seed=_seed(prompt, seed), options=prompt.meta.get("options"))
+        given = self._world.reset(seed=seed_of(prompt), options=prompt.meta.get("options"))
         if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping)):
             raise self._wrong("reset()", given, "(observation, info)")
         self._now = self._said(*given)
@@ -180,13 +185,6 @@ def _function(address: str) -> Callable[[Any], Any]:
         raise InputError(f"{where}: {module_name} has no function {name}")
     function: Callable[[Any], Any] = found
     return function
-
-
-def _seed(prompt: Prompt, seed: int) -> int:
-    own = prompt.meta.get("seed", seed)
-    if not isinstance(own, int) or isinstance(own, bool) or own < 0:
-        raise InputError(f"prompt {prompt.id}: its seed is {own!r}; expected a whole number from 0 on")
-    return own
 
 
 def _is_number(value: Any) -> bool:

@@ -8,10 +8,10 @@ from contracts.components import create, find
 from contracts.errors import InputError
 from contracts.settings import build
 
-SELF = "self"  # the engine that plays speaks for the partner, too: no object is needed
+SELF, FROZEN = "self", "frozen"  # the engine that plays speaks for the first, too: no object is needed
 PARTNERS = {
     SELF: "",
-    "frozen": "rollout_workers.environments.frozen_partner:FrozenPartner",
+    FROZEN: "rollout_workers.environments.frozen_partner:FrozenPartner",
 }
 KEY, OPTIONS = "environment.partner", "environment.partner_options"
 

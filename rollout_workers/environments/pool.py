@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from contracts.environments import Observation, Step
-from contracts.errors import InputError
+from contracts.errors import EpisodeError, InputError, WhetstoneError
 from contracts.rollout import Prompt
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.host import EnvironmentHost
@@ -16,11 +16,15 @@ from rollout_workers.environments.host import EnvironmentHost
 class Failure:
     """An environment died, hung or raised; its seat has a new one already.
 
-    Example: `Failure("step() did not answer for 30 s", worth_another_try=True)`
+    Example: `Failure(EpisodeError("step() did not answer for 30 s"))`, which is tried again.
     """
 
-    reason: str
-    worth_another_try: bool
+    error: WhetstoneError
+
+    @property
+    def worth_another_try(self) -> bool:
+        """Wrong input stays wrong; anything else may go well the next time."""
+        return not isinstance(self.error, InputError)
 
 
 Reply = Observation | Step | bool | Failure
@@ -92,7 +96,7 @@ class LocalEnvironments:
             with contextlib.suppress(Exception):
                 self._hosts[seat].close()
             self._hosts[seat] = EnvironmentHost(self._settings)
-            reply = raised(error)
+            reply = Failure(episode_error(error))
         self._answers.append((seat, reply))
 
     def receive(self, wait_s: float) -> list[tuple[int, Reply]]:
@@ -111,8 +115,8 @@ class LocalEnvironments:
             host.close()
 
 
-def raised(error: Exception) -> Failure:
-    """Wrong input stays wrong; anything else is tried again."""
+def episode_error(error: Exception) -> WhetstoneError:
+    """What an environment raised, as one of the two that a rollout carries."""
     if isinstance(error, InputError):
-        return Failure(str(error), worth_another_try=False)
-    return Failure(f"{type(error).__name__}: {error}", worth_another_try=True)
+        return InputError(str(error))  # a user's own kind might not cross to another process
+    return EpisodeError(f"{type(error).__name__}: {error}")

@@ -1,12 +1,39 @@
 """One prompt, one answer: plain text generation, which needs no environment at all."""
 
+from pydantic import model_validator
+
 from contracts.environments import Environment, Observation, Step
 from contracts.rollout import Prompt
 from rollout_workers.environments.base import EnvironmentSettings
 
+# Options of other environments, and what is nearest to them where there is one answer and nobody to wait for.
+INSTEAD = {
+    "reply_end": "rollout.stop",
+    "num_parallel": "rollout.max_concurrent",
+    "start_timeout_s": "rollout.start_timeout_s",
+    "step_timeout_s": "rollout.stall_timeout_s",
+    "max_attempts": "rollout.max_restarts",
+    "max_failures": "reward_servers.max_failures",
+    "memory": "rollout.max_prompt_tokens",
+}
+
 
 class SingleTurn(EnvironmentSettings):
+    """Has the options of an environment by its base; none of them would do anything."""
+
     max_turns: int = 1
+
+    @model_validator(mode="after")
+    def _nothing_to_set(self) -> "SingleTurn":
+        for name, field in type(self).model_fields.items():
+            if (given := getattr(self, name)) == field.default or name == "target_return":
+                continue  # a configuration that is read back names defaults; returns are the algorithm's
+            instead = f"{INSTEAD[name]}, or " if name in INSTEAD else ""
+            raise ValueError(
+                f"{name}={given!r} does nothing where each prompt has one answer; expected {instead}an "
+                "environment of several turns: environment=NAME"
+            )
+        return self
 
     def make(self) -> Environment:
         return _OneAnswer()

@@ -23,7 +23,8 @@ class ReadsAhead(Protocol):
 class Task(Protocol):
     """A settings class with one method; making it loads nothing, `prompts` does.
 
-    The two class attributes may be left out: then rewards and metrics must be asked for.
+    The two class attributes may be left out: then rewards and metrics must be asked for. One whose prompts
+    are nothing but episodes names their environment: `needs_environment: ClassVar[str] = "textworld"`.
 
     Example: a task of one's own, asked for with `task=my_module:Capitals`.
 

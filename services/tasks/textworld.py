@@ -58,6 +58,7 @@ class Custom(Settings):
 class TextWorld(Settings):
     """No game is in two splits; training on more games leaves those for validation and test as they are."""
 
+    needs_environment: ClassVar[str] = "textworld"
     default_reward: ClassVar[str | None] = None  # the game's own: environment.rewards
     default_metrics: ClassVar[tuple[str, ...]] = ()
 

@@ -1,6 +1,8 @@
 """The learner behind Ray: progress while it works, deadlines, and errors under their own names."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 import ray
 import torch
 
-from contracts.errors import DeadlineExceeded, InputError, LearnerError
+from contracts.errors import DeadlineExceeded, InputError, LearnerError, LearnerLost
 from learner.algorithms.ppo import PPO
 from learner.group import LearnerGroup
 from learner.learner import Learner
@@ -35,10 +37,17 @@ def _ray() -> Iterator[None]:
     ray.shutdown()
 
 
-def start(path: Path) -> LearnerGroup:
+def start(path: Path, **options: float) -> LearnerGroup:
     actor = ray.remote(Learner).options(max_concurrency=2, num_cpus=0)
-    learner = actor.remote(ModelSettings(path=str(path)), ALGORITHM, SETTINGS, seed=0, iterations=4)
-    return LearnerGroup(learner, "float32", timeout_s=120.0)
+    return LearnerGroup(
+        lambda: actor.remote(ModelSettings(path=str(path)), ALGORITHM, SETTINGS, seed=0, iterations=4),
+        "float32",
+        replace(SETTINGS, **options),
+    )
+
+
+def replace(settings: LearnerSettings, **options: float) -> LearnerSettings:
+    return settings.model_copy(update=options)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +87,7 @@ def test_behind_ray_the_learner_is_the_same_learner(
 
 
 def test_a_failed_update_is_a_learners_error(group: LearnerGroup) -> None:
-    with pytest.raises(LearnerError, match=r"an update: .*0 generated"):
+    with pytest.raises(LearnerError, match=r"an update on 1 rollouts: .*0 generated"):
         group.update([rollout(0, (1,), ())], lambda *_: None)
 
 
@@ -94,7 +103,7 @@ def test_a_model_that_cannot_be_used_is_the_users_error(tmp_path: Path) -> None:
 def test_an_update_that_takes_too_long_says_what_allows_for_more_and_a_dead_learner_that_it_died(
     group: LearnerGroup,
 ) -> None:
-    impatient = LearnerGroup(group._actor, "float32", timeout_s=2.0)
+    impatient = LearnerGroup(lambda: group._actor, "float32", replace(SETTINGS, update_timeout_s=2.0))
     progress: list[tuple[str, int, int]] = []
     with pytest.raises(DeadlineExceeded, match=r"an update on 8000 rollouts; learner\.update_timeout_s="):
         impatient.update(random_rollouts(8000), lambda *seen: progress.append(seen))
@@ -102,5 +111,29 @@ def test_an_update_that_takes_too_long_says_what_allows_for_more_and_a_dead_lear
     scored = [done for phase, done, _ in progress if phase == "score"]
     assert scored == sorted(scored) and scored[-1] > 0
     group.stop()
-    with pytest.raises(LearnerError, match="the learner died while it was waited for an update"):
+    with pytest.raises(LearnerLost, match="the learner died while it was waited for an update"):
         group.update(random_rollouts(2), lambda *_: None)
+
+
+def test_one_that_hangs_is_told_from_one_that_computes_and_another_takes_its_place(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    group = start(models["gpt2"], stall_timeout_s=2.0)
+    group.wait_until_ready()
+    rollouts = random_rollouts(8)
+    first = without_times(group.update(rollouts, lambda *_: None))
+    group.save(str(tmp_path))
+    second = without_times(group.update(rollouts, lambda *_: None))
+
+    pid = group.pid()
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(
+        LearnerLost, match=r"no sign of life for 2 s: an update on 8 rollouts"
+    ):
+        group.update(rollouts, lambda *_: None)
+    group.restart()
+    assert group.pid() != pid and not Path(f"/proc/{pid}").exists()
+    assert without_times(group.update(rollouts, lambda *_: None)) == first
+    group.load(str(tmp_path))
+    assert without_times(group.update(rollouts, lambda *_: None)) == second
+    group.stop()

@@ -15,7 +15,7 @@ from torch.nn.functional import logsigmoid
 
 from contracts.components import find
 from contracts.errors import LearnerError
-from contracts.rollout import Rollout
+from contracts.rollout import FinishReason, Rollout
 from learner.actor_critic import ActorCritic
 from learner.algorithms import ALGORITHMS
 from learner.algorithms.a_lol import ALoL
@@ -112,6 +112,17 @@ BY_HAND: list[tuple[Offline, Callable[[Tensor, Tensor, float, float], Tensor]]] 
     (WBC(), lambda p, ref, r, v: -r * p.sum()),
     (RGold(), lambda p, ref, r, v: -r * (p.detach().exp().clamp(min=0.1) * p).sum()),
     (RLoL(), lambda p, ref, r, v: -r * whole_weight(p, ref) * p.sum()),
+    (
+        RLoL(kl_beta=0.3, kl_form="log_ratio"),  # the source's: no weights
+        lambda p, ref, r, v: -r * p.sum() + 0.3 * (p - ref).sum(),
+    ),
+    (
+        RLoL(kl_beta=0.3),
+        lambda p, ref, r, v: (
+            -r * whole_weight(p, ref) * p.sum()
+            + 0.3 * ((p - ref).exp() * (p - ref) - (p - ref).exp() + 1).sum()
+        ),
+    ),
     (ALoL(), lambda p, ref, r, v: -advantage(r, v) * whole_weight(p, ref) * p.sum()),
     (
         ALoL(ppo_clip=None, reduction="mean"),
@@ -247,6 +258,42 @@ def test_the_gradient_is_that_of_the_ranking(
     size = RANKED[name_of(algorithm)]
     prompts = [known[start : start + size] for start in range(0, len(known), size)]
     loss = torch.stack([by_hand(*prompt) for prompt in prompts]).mean()
+    assert told["loss/policy"] == pytest.approx(loss.item(), rel=1e-4)
+    same_gradient(learner, loss, found)
+
+
+def test_a_shifted_mask_leaves_out_the_first_token_and_scores_an_end_behind_the_last() -> None:
+    whole_one, cut = rollout(0, (12, 14), (15, 17, 2), 1.0), rollout(1, (12, 14), (16, 18), 0.5)
+    cut = replace(cut, finish_reason=FinishReason.LENGTH)
+    (first, second), _ = PRO(suffix_mask="shifted").select([whole_one, cut], [])
+    assert [(each.turns[0].observation, each.turns[0].tokens) for each in (first, second)] == [
+        ((12, 14, 15), (17, 2, 2)),
+        ((12, 14, 16), (18, 2)),
+    ]
+    assert (first.total_reward, second.total_reward) == (1.0, 0.5)
+    assert PRO().select([whole_one, cut], []) == ([whole_one, cut], [])
+    alike = [
+        replace(rollout(i, (12,), (15 + i, 2), -i), group=0) for i in range(2)
+    ]  # but for the first token
+    PRO().check(PRO(suffix_mask="shifted").select(alike, [])[0])
+
+
+def test_the_gradient_with_a_shifted_mask_is_that_of_the_ranking(models: dict[str, Path]) -> None:
+    """By one forward of prompt, response and end, of which the positions 2 … T + 1 are scored."""
+    algorithm = without_clipping(PRO(suffix_mask="shifted"))
+    learner, data = learner_and_data(models["llama"], algorithm, single_turns(6), token_budget=30)
+    end = data[0].turns[0].tokens[-1]
+    known: list[Response] = []
+    for one in data:
+        (turn,) = one.turns
+        tokens = torch.tensor([*turn.observation, *turn.tokens, end])
+        logprobs_LV = learner.pair.lm(input_ids=tokens[None], use_cache=False).logits[0].log_softmax(-1)
+        scored_from = len(turn.observation) + 1
+        logprobs = logprobs_LV[scored_from - 1 : -1].gather(-1, tokens[scored_from:, None]).squeeze(-1)
+        known.append((logprobs, logprobs, one.total_reward, 0.0))
+        assert len(logprobs) == len(turn.tokens)
+    found, told = gradient_of_update(learner, data)
+    loss = torch.stack([pro_by_hand(*known[:3]), pro_by_hand(*known[3:])]).mean()
     assert told["loss/policy"] == pytest.approx(loss.item(), rel=1e-4)
     same_gradient(learner, loss, found)
 

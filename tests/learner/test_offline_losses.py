@@ -136,6 +136,22 @@ def test_a_lol_kl_by_hand() -> None:
     assert loss_N.tolist() == pytest.approx(expected)
 
 
+def test_r_lol_with_a_kl_by_hand() -> None:
+    """The source has no weights, and rewards below 0 count as they are; ours stands beside weights."""
+    rewards_N, rows_N = torch.tensor([3.0, 3.0, -2.0]), torch.tensor(ROWS)
+    source_N = offline.r_lol_kl(logs(PI), logs(REF), rewards_N, rows_N, kl_beta=0.2, form="log_ratio")
+    ln2, ln5, ln10 = math.log(2), math.log(5), math.log(10)
+    assert source_N.tolist() == pytest.approx([3.2 * ln2, 3 * ln5 - 0.2 * ln2, -2 * ln10 - 0.4 * ln2])
+    # ratios 2, ½, ¼; weights 1, 1, ¼; ρ ln ρ - ρ + 1
+    kl_N = [2 * ln2 - 1, -0.5 * ln2 + 0.5, -0.5 * ln2 + 0.75]
+    ours_N = offline.r_lol_kl(logs(PI), logs(REF), rewards_N, rows_N, kl_beta=0.2)
+    expected = [policy + 0.2 * kl for policy, kl in zip([3 * ln2, 3 * ln5, -0.5 * ln10], kl_N, strict=True)]
+    assert ours_N.tolist() == pytest.approx(expected)
+    one = (logs([0.4]), logs([0.1]), torch.tensor([2.0]), torch.tensor([0]))
+    assert float(offline.r_lol_kl(*one, kl_beta=0.5, form="log_ratio")) == pytest.approx(2.526, abs=1e-3)
+    assert float(offline.r_lol_kl(*one, kl_beta=0.5)) == pytest.approx(4.754, abs=1e-3)
+
+
 def test_the_true_kl_pulls_towards_the_reference_from_both_sides() -> None:
     """A = 0 and β = 1: ρ log ρ at ρ = 2, ½, 1."""
     ref_N = logs([0.25, 0.4, 0.3])

@@ -50,8 +50,11 @@ def old_numbers(
     for one in rollouts:
         old = plain_logits(lm, one).log_softmax(-1)[torch.arange(one.num_generated), chosen(one)]
         ref = plain_logits(reference, one).log_softmax(-1)[torch.arange(one.num_generated), chosen(one)]
-        task = [r for r, mine in zip(one.token_rewards, one.loss_mask, strict=True) if mine]
-        rewards = torch.tensor(task) - ppo.kl.coefficient * (old - ref)
+        rewards = -ppo.kl.coefficient * (old - ref)
+        last = -1
+        for turn in one.turns:  # each rewarded at its last token
+            last += len(turn.tokens)
+            rewards[last] += turn.reward or 0.0
         values = values_of(lm, value_head, one)
         advantages = torch.zeros(one.num_generated)
         for t in range(one.num_generated):

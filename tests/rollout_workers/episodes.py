@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pydantic import Field
+
 from contracts.environments import Environment, Observation, Step
 from contracts.rollout import FinishReason, Lease, Prompt, Rollout, Sampling
 from rollout_workers.engines.base import Generation, Request
@@ -45,7 +47,7 @@ class Told(EnvironmentSettings):
     expert: str | None = None
     by_model: tuple[int, ...] = ()  # which of them are left to the model's copy
     truncates: bool = False
-    odd_reward: float = 1.0  # of each answer
+    odd_reward: float = Field(default=1.0, allow_inf_nan=True)  # of each answer
     odd_text: bool = False  # says None instead
 
     def make(self) -> Environment:

@@ -203,7 +203,7 @@ def test_expert_and_random_play_without_the_engine() -> None:
     assert text(expert.turns[0].tokens) == "go east <eos>"
     assert {turn.text for turn in chance.turns} <= {"go", "look"}
     (lost,) = play(Told(says=("one",)), engine, [lease(player="expert")])
-    assert lost.finish_reason is FinishReason.FAILED and "names no expert action" in (lost.error or "")
+    assert lost.finish_reason is FinishReason.FAILED and "names no expert action" in str(lost.error)
 
 
 def test_an_example_turn_is_the_worlds_and_its_reward_the_turns_before() -> None:
@@ -248,13 +248,13 @@ def test_what_an_environment_gets_wrong_fails_its_episode_and_no_other(option: A
     engine = WritingEngine(tokenizer("words"), None, lambda request: (6,))
     odd = Told(max_attempts=1, **option)
     (rollout,) = play(odd, engine, [lease()])
-    assert rollout.finish_reason is FinishReason.FAILED and reason in (rollout.error or "")
+    assert rollout.finish_reason is FinishReason.FAILED and reason in str(rollout.error)
 
 
 def test_an_experts_answer_that_would_lose_its_end_is_refused() -> None:
     engine = WritingEngine(tokenizer("words"), None, lambda request: (6,))
     (rollout,) = play(Told(expert="go east go east"), engine, [lease(player="expert", max_tokens=4)])
-    assert "has 5 tokens with its end, and rollout.max_tokens=4" in (rollout.error or "")
+    assert "has 5 tokens with its end, and rollout.max_tokens=4" in str(rollout.error)
 
 
 def test_a_longer_return_and_a_long_header_stay_within_the_window() -> None:

@@ -95,11 +95,21 @@ def test_an_answer_that_is_no_action_does_not_reach_the_world() -> None:
 # Seeds
 
 
-def test_a_prompts_own_seed_decides_else_the_lease_does() -> None:
+def test_a_prompt_is_one_episode_whoever_plays_it() -> None:
+    """So the rollouts of a group are of the same episode, though each has a lease with a seed of its own."""
     environment: Any = world()
-    for own, given_seed, expected in (({"seed": 4}, 9, 4), ({}, 9, 9), ({"seed": 0}, 9, 0)):
-        environment.reset(Prompt("p", "", meta=own), given_seed)
-        assert environment._world.unwrapped.seed == expected
+
+    def seeds(prompt: Prompt) -> set[int]:
+        found = set()
+        for of_lease in (7, 8, 9):
+            environment.reset(prompt, of_lease)
+            found.add(environment._world.unwrapped.seed)
+        return found
+
+    assert seeds(Prompt("p", "", meta={"seed": 4})) == {4}
+    assert seeds(Prompt("p", "", meta={"seed": 0})) == {0}
+    (without,), (other,) = seeds(Prompt("p", "")), seeds(Prompt("q", ""))
+    assert without != other and 0 <= without < 2**31
     environment.reset(Prompt("p", "", meta={"options": {"cell": 2}}), 1)
     assert environment._world.unwrapped.options == {"cell": 2}
 

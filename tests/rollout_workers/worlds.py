@@ -18,14 +18,15 @@ class Moody(EnvironmentSettings):
     """
 
     sleep_s: float = 0.0  # a step
+    closed: str | None = None  # a folder: each that is closed leaves a file
 
     def make(self) -> Environment:
-        return _Mood(self.sleep_s)
+        return _Mood(self)
 
 
 class _Mood:
-    def __init__(self, sleep_s: float) -> None:
-        self._sleep_s, self._mood, self._turn = sleep_s, "", 0
+    def __init__(self, settings: Moody) -> None:
+        self._settings, self._mood, self._turn = settings, "", 0
 
     def reset(self, prompt: Prompt, seed: int) -> Observation:
         once = prompt.meta.get("once")
@@ -36,7 +37,7 @@ class _Mood:
         return Observation("one")
 
     def step(self, text: str) -> Step:
-        time.sleep(self._sleep_s)
+        time.sleep(self._settings.sleep_s)
         self._turn += 1
         if self._turn == 2:
             self._act_up()
@@ -45,7 +46,8 @@ class _Mood:
         )
 
     def close(self) -> None:
-        pass
+        if self._settings.closed is not None:
+            open(os.path.join(self._settings.closed, str(os.getpid())), "w").close()
 
     def _act_up(self) -> None:
         if self._mood and self._once:

@@ -2,7 +2,9 @@
 
 import os
 import signal
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -34,16 +36,24 @@ class Pairs(Settings):
         ]
 
 
+class Answered(Pairs):
+    """Each prompt has a reference, "9 9"."""
+
+    def prompts(self, split: Split) -> list[Prompt]:
+        return [replace(prompt, references=("9 9",)) for prompt in super().prompts(split)]
+
+
 class Ledger:
     """The last number over 100; each row that is scored is a line in `file`. Some rows can't be scored."""
 
-    def __init__(self, file: str, never: str = "") -> None:
-        self.file, self.never = Path(file), never
+    def __init__(self, file: str, never: str = "", pause_s: float = 0.0) -> None:
+        self.file, self.never, self.pause_s = Path(file), never, pause_s
 
     def score(self, samples: Sequence[Sample]) -> list[float]:
         for sample in samples:
             if self.never and sample.text == self.never:
                 raise ValueError(f"never {self.never}")
+        time.sleep(self.pause_s * len(samples))
         with self.file.open("a") as ledger:
             ledger.writelines(f"{sample.prompt} | {sample.text}\n" for sample in samples)
         limit = os.environ.get(DIES_AFTER)
@@ -58,3 +68,11 @@ class Length(Settings):
 
     def score(self, samples: Sequence[Sample]) -> list[float]:
         return [float(len(sample.text.split())) for sample in samples]
+
+
+class Last(Settings):
+    """The last number over 100; 0 where there is none."""
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        last = [(sample.text.split() or [""])[-1] for sample in samples]
+        return [int(word) / 100 if word.isdigit() else 0.0 for word in last]

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from rich.console import Console as Terminal
 
+from contracts.errors import InputError
 from contracts.rollout import FinishReason, Lease, Rollout, Sampling, Turn
 from services.baselines import baselines, of_player, played_by, summary
-from services.collecting import Collector, FailureBudget
+from services.collecting import Collected, Collector, FailureBudget
 from services.console import Console
 from services.evaluation import evaluate, how_it_ended, play_statistics, transcript
 from services.judging import Judging
@@ -33,7 +34,8 @@ class Players(FakeWorkers):
             self.calls.append((player, lease.seed))
             turn = Turn((5,), (7, 1), "go", (-0.5, -1.0), (0, 0), WORTH[player])
             played = Rollout(lease.id, lease.group, lease.prompt, (turn, turn), FinishReason.STOP, info=WON)
-            hole = Rollout(lease.id, lease.group, lease.prompt, (), FinishReason.FAILED, error="no expert")
+            error = InputError("no expert")
+            hole = Rollout(lease.id, lease.group, lease.prompt, (), FinishReason.FAILED, error=error)
             yield [hole if player == self.absent else played]
 
 
@@ -48,7 +50,7 @@ def collector(workers: FakeWorkers, budget: FailureBudget) -> Collector:
 
 def test_others_play_the_same_prompts_with_the_same_seeds() -> None:
     workers = Players([])
-    found = baselines("validation", leases(2), collector(workers, FailureBudget(0)))
+    found = baselines("validation", leases(2), collector(workers, FailureBudget(0, 0)))
 
     assert workers.calls == [("random", 0), ("random", 1), ("expert", 0), ("expert", 1)]
     # two turns an episode
@@ -63,11 +65,11 @@ def test_only_the_sampling_of_a_lease_changes() -> None:
 
 
 def test_a_baseline_that_nobody_can_play_spends_nothing_of_the_runs() -> None:
-    workers, budget = Players([]), FailureBudget(0)
+    workers, budget = Players([]), FailureBudget(0, 0)
     workers.absent = "expert"
     found = baselines("validation", leases(3), collector(workers, budget))
 
-    assert budget.count == 0
+    assert budget.num_unplayed == 0
     assert found["baseline/expert/environment/failed"] == 3.0
     assert "baseline/expert/reward/mean" not in found
     assert summary(found) == "random: reward/mean 0.5, environment/won/mean 1; expert: could not play"
@@ -80,14 +82,17 @@ def test_what_an_environment_measured_by_hand() -> None:
     won = Rollout(0, 0, prompt, (turn, turn), FinishReason.STOP, info={"won": 1.0, "score": 0.5})
     cut = Rollout(1, 1, prompt, (turn,), FinishReason.LENGTH, info={"won": 0.0}, pending=(5, 7, 1, 5))
 
-    assert play_statistics([won, cut], num_failed=2) == {
+    found = Collected([won, cut], num_environment_failed=2, num_environment_restarts=3)
+    assert play_statistics(found) == {
         "environment/failed": 2.0,
+        "environment/restarts": 3.0,
         "environment/won/mean": 0.5,
         "environment/score/mean": 0.5,
         "turns/mean": 1.5,
         "finish/cut": 0.5,
     }
-    assert play_statistics([], num_failed=1) == {"environment/failed": 1.0}
+    nothing = {"environment/failed": 1.0, "environment/restarts": 0.0}
+    assert play_statistics(Collected(num_environment_failed=1)) == nothing
     assert [how_it_ended(each) for each in (won, cut)] == ["won", "cut"]
     assert how_it_ended(replace(cut, info={"lost": 1.0})) == "lost"
     assert how_it_ended(replace(won, info={})) == "ended"
@@ -104,9 +109,22 @@ def test_a_transcript_begins_with_the_prompt_where_the_world_says_nothing_of_its
 
 
 def test_only_episodes_have_transcripts() -> None:
-    collect = collector(Players([]), FailureBudget(0))
+    collect = collector(Players([]), FailureBudget(0, 0))
     played = evaluate("validation", leases(1), collect)
     plain = evaluate("validation", leases(1), replace(collect, judging=Judging(at="never")))
 
     assert "turns" in played.rows[0] and "turns/mean" in played.metrics
     assert "turns" not in plain.rows[0] and "turns/mean" not in plain.metrics
+
+
+def test_environments_that_are_replaced_during_an_evaluation_are_counted() -> None:
+    class Dying(Players):
+        def generate(self, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
+            yield from super().generate(leases)
+            self.environment_restarts += 2
+
+    collect = collector(Dying([]), FailureBudget(0, 0))
+    assert evaluate("test", leases(2), collect).metrics["environment/restarts"] == 2.0
+    processed = evaluate("test", leases(2), collect, post_process=str.strip)
+    assert processed.metrics["environment/restarts"] == 2.0
+    assert baselines("test", leases(2), collect)["baseline/random/environment/restarts"] == 2.0

@@ -6,6 +6,7 @@ import io
 import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,22 @@ from hypothesis import strategies as st
 from contracts.errors import InputError
 from services import compose
 from services.benchmark import run
-from services.grue.plan import TASKS, PlannedRun, known_tasks, left_out, plan, remaining
-from services.grue.rendering import marks, to_csv, to_html, to_markdown, with_error, write_tables
-from services.grue.table import RunResult, estimate, result_of, tables
+from services.benchmarks import plan as planning
+from services.benchmarks import rendering
+from services.benchmarks.grue import GRUE
+from services.benchmarks.plan import PlannedRun, known_tasks, left_out, remaining
+from services.benchmarks.rendering import marks, to_csv, with_error
+from services.benchmarks.table import RunResult, estimate, metrics_at, tables
+from services.benchmarks.table import result_of as result_of_measure
 from services.run_folder import RunFolder
 from tests.models import make_tiny_model
 
 Metrics = dict[str, Any]
+plan = partial(planning.plan, GRUE)
+result_of = partial(result_of_measure, metrics_at)
+to_html = partial(rendering.to_html, GRUE)
+to_markdown = partial(rendering.to_markdown, GRUE)
+write_tables = partial(rendering.write_tables, GRUE)
 
 
 @pytest.fixture(autouse=True)
@@ -164,7 +174,7 @@ def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
 
 
 def test_any_task_with_an_experiment_can_be_asked_for(tmp_path: Path) -> None:
-    assert known_tasks() == (*TASKS, "my_task")
+    assert known_tasks(GRUE) == (*GRUE.tasks, "my_task")
     (run,) = plan(["my_task"], ["ppo", "nlpo_on_supervised"], [0], tmp_path)
     assert run.experiment == "my_task_nlpo_on_supervised"
 

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import InputError
-from contracts.rollout import FinishReason, Sampling
+from contracts.rollout import FinishReason, Prompt, Sampling
+from rollout_workers.environments.dialogue import Dialogue
 from services.chat import converse
 from services.chat_prompts import Lines, Message, Reader, Template, Utterances, layout_of
 from services.chat_speaker import Answer, Letters, Speaker, load_tokenizer
@@ -95,6 +96,33 @@ def test_a_dialogue_is_read_as_the_task_writes_its_prompts(tokenizer: Any, seque
     assert tuple(Reader(layout, None).read(said(*sequence))[0]) == trained_on
     assert tokenizer.decode(trained_on).endswith(f"{sequence[-1]} 99")
     assert layout.stop == ("99",)
+
+
+def test_a_talk_of_other_prompts_has_the_environments_marks(tokenizer: Any) -> None:
+    """What the model read in training: the prompt, its own answer and its partner's, each with the mark."""
+    played = Dialogue(separator="99", partner=f"{__name__}:Nine")
+    talk = played.make()
+    read = talk.reset(Prompt("p", "3 5 99"), 0).text + " 7" + played.reply_end
+    read += talk.step("7").observation.text
+
+    config = {"task": {"name": "prompts", "data_files": "x"}, "environment": environment_of(played)}
+    layout = layout_of(config, tokenizer, None)
+    tokens, _ = Reader(layout, None).read(said("3 5", "7", "9"))
+    assert tokenizer.decode(tokens) == read == "3 5 99 7 99 9 99"
+    assert (layout.stop, layout.most) == (("99",), None)
+    with pytest.raises(InputError, match="99 is what this model's utterances end with"):
+        layout.tokens(said("3 99"))
+    unmarked = {**config, "environment": environment_of(Dialogue(separator=""))}
+    assert isinstance(layout_of(unmarked, tokenizer, None), Lines)
+
+
+class Nine:
+    def reply(self, history: list[str], seed: int) -> str:
+        return "9"
+
+
+def environment_of(settings: Dialogue) -> dict[str, Any]:
+    return {"name": "dialogue", **settings.model_dump(mode="json")}
 
 
 def test_which_layout_a_run_has(tokenizer: Any) -> None:

@@ -4,11 +4,12 @@ import io
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
 from rich.console import Console as Terminal
 
-from contracts.errors import DeadlineExceeded, RewardError
+from contracts.errors import DeadlineExceeded, EpisodeError, InputError, RewardError, RunError
 from contracts.rollout import FinishReason, Lease, Rollout, Sampling, Turn
 from contracts.scores import Sample, Score
 from services.collecting import Collected, Collector, FailureBudget
@@ -35,7 +36,7 @@ def collected(
     collect = Collector(
         FakeWorkers([]),
         rewards,
-        FailureBudget(failures),
+        FailureBudget(failures, 0),
         console,
         check_stop,  # type: ignore[arg-type]
         reward_timeout_s,
@@ -43,13 +44,13 @@ def collected(
     return collect(leases(count)), screen.getvalue()
 
 
-def test_every_rollout_gets_its_own_score_at_its_last_token() -> None:
+def test_every_rollout_gets_its_own_score() -> None:
     found, _ = collected(FakeRewards())
 
     by_lease = {rollout.lease_id: rollout for rollout in found.rollouts}
     assert sorted(by_lease) == [0, 1, 2, 3]
     for lease_id, rollout in by_lease.items():
-        assert rollout.token_rewards == (0.0, 0.0, float(lease_id))
+        assert [turn.reward for turn in rollout.turns] == [float(lease_id)]
         assert rollout.reward_parts == {"number": float(lease_id)}
 
 
@@ -67,7 +68,7 @@ def test_over_the_limit_the_run_stops_and_shows_the_sample() -> None:
 
     assert str(stop.value) == (
         "2 rollouts were lost, more than reward_servers.max_failures=1. "
-        "The last one, prompt p/0, was not scored: no number to my liking\nprompt: 'a'\ntext: 'text 1'"
+        "The last one: prompt p/0 was not scored: no number to my liking\nprompt: 'a'\ntext: 'text 1'"
     )
 
 
@@ -126,7 +127,8 @@ GAME = Judging(at="never", environment="game", rewards_itself=True)
 def game(lease: Lease) -> Rollout:
     """Two turns, rewarded with 1 and 2; of every third lease it fails."""
     if lease.id % 3 == 2:
-        return Rollout(lease.id, lease.group, lease.prompt, (), FinishReason.FAILED, error="its process died")
+        error = EpisodeError("its process died")
+        return Rollout(lease.id, lease.group, lease.prompt, (), FinishReason.FAILED, error=error)
     turns = tuple(Turn((5,), (7, 1), "go", (-0.5, -1.0), (0, 0), reward) for reward in (1.0, 2.0))
     return Rollout(lease.id, lease.group, lease.prompt, turns, FinishReason.STOP)
 
@@ -146,31 +148,67 @@ class Unasked(FakeRewards):
         raise AssertionError("nobody judges here")
 
 
-def played(judging: Judging, rewards: FakeRewards, failures: int = 10) -> tuple[Collected, str, int]:
+def played(
+    judging: Judging, rewards: FakeRewards, failures: int = 10, games: type[Games] = Games
+) -> tuple[Collected, str, FailureBudget]:
     screen = io.StringIO()
-    console, budget = Console(Terminal(file=screen, width=200)), FailureBudget(failures)
-    collect = Collector(Games([]), rewards, budget, console, lambda: None, 1.0, judging)
-    return collect(leases(6)), screen.getvalue(), budget.count
+    console, budget = Console(Terminal(file=screen, width=200)), FailureBudget(0, failures)
+    collect = Collector(games([]), rewards, budget, console, lambda: None, 1.0, judging)
+    return collect(leases(6)), screen.getvalue(), budget
 
 
 def test_failed_episodes_are_counted_and_named_but_never_scored_or_trained_on() -> None:
     found, screen, spent = played(GAME, Unasked())
 
     assert [rollout.lease_id for rollout in found.rollouts] == [0, 1, 3, 4]
-    assert (found.num_failed, found.num_environment_failed, spent) == (0, 2, 2)
+    assert (found.num_failed, found.num_environment_failed) == (0, 2)
+    assert (spent.num_unscored, spent.num_unplayed) == (0, 2)
     assert screen.count("warning: prompt p/0 failed in environment=game: its process died") == 2
     assert found.num_environment_restarts == 2
     assert [rollout.reward_parts for rollout in found.rollouts] == [{"environment": 3.0}] * 4
 
 
 def test_too_many_failed_episodes_end_the_run() -> None:
-    with pytest.raises(RewardError) as stop:
+    with pytest.raises(EpisodeError) as stop:
         played(GAME, Unasked(), failures=1)
 
-    assert str(stop.value).startswith(
-        "2 rollouts were lost, more than reward_servers.max_failures=1. "
-        "The last one, prompt p/0, failed in environment=game: its process died"
+    assert str(stop.value) == (
+        "2 episodes were lost, more than environment.max_failures=1. "
+        "The last one: prompt p/0 failed in environment=game: its process died"
     )
+
+
+class Misread(Games):
+    """What fails, fails by the user's doing."""
+
+    def generate(self, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
+        for rollouts in super().generate(leases):
+            yield [
+                replace(rollout, error=InputError("no such game")) if rollout.error else rollout
+                for rollout in rollouts
+            ]
+
+
+def test_too_many_episodes_that_the_user_can_mend_are_wrong_input() -> None:
+    with pytest.raises(InputError, match=r"environment\.max_failures=1\. The last one: .* no such game"):
+        played(GAME, Unasked(), failures=1, games=Misread)
+    _, _, budget = played(GAME, Unasked(), failures=2, games=Misread)
+    assert type(budget.nothing_left("none of 2")) is InputError
+
+
+def test_where_everything_was_lost_the_last_loss_is_told() -> None:
+    assert str(FailureBudget(0, 0).nothing_left("none of 2 texts")) == "none of 2 texts"
+    _, _, budget = played(GAME, Unasked())
+    error = budget.nothing_left("none of 2 texts")
+    assert type(error) is RunError
+    assert str(error).startswith("none of 2 texts. The last one: prompt p/0 failed in environment=game: its")
+
+
+def test_the_two_limits_are_counted_apart() -> None:
+    """Two episodes fail within their own limit of two, and not one text goes unscored."""
+    played(GAME, Unasked(), failures=2)
+    with pytest.raises(RewardError, match=r"1 rollouts were lost, more than reward_servers\.max_failures=0"):
+        played(Judging(environment="game"), FakeRewards(fails=lambda text: True))
 
 
 def test_each_rollout_gets_back_the_scores_of_its_own_turns() -> None:
@@ -198,7 +236,9 @@ def test_one_unscored_turn_leaves_the_whole_rollout_out() -> None:
             future.set_result(scores)
             return future
 
-    found, _, _ = played(Judging(at="turn", environment="game"), SecondFails())
+    screen = Console(Terminal(file=io.StringIO()))
+    judging, budget = Judging(at="turn", environment="game"), FailureBudget(1, 2)
+    found = Collector(Games([]), SecondFails(), budget, screen, lambda: None, 1.0, judging)(leases(6))
 
     assert [rollout.lease_id for rollout in found.rollouts] == [1, 3, 4]
     assert (found.num_failed, found.num_environment_failed) == (1, 2)

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from rich.console import Console as Terminal
 
-from contracts.errors import RewardError, RunError
+from contracts.errors import LearnerLost, RewardError, RunError
 from contracts.rollout import Lease, Sampling
 from contracts.settings import build
 from services.collecting import Collected
 from services.console import Console
-from services.controller import Clients, Controller, rollout_info, training_info
+from services.controller import Clients, Controller
 from services.interrupts import Interrupted, StopRequest
+from services.iteration_info import rollout_info, training_info
 from services.judging import with_score
 from services.leasing import EVALUATION, LeaseSource, PromptTokens, evaluation_leases
 from services.run_folder import RunFolder
@@ -252,6 +253,51 @@ def test_a_model_that_was_half_written_is_not_there(tmp_path: Path, monkeypatch:
     assert (again.folder.model / "config.json").read_text() == "{}"
 
 
+def loses(loop: Loop, *updates: int) -> None:
+    """The learner dies in these of its updates."""
+    train, seen = loop.learner.update, 0
+
+    def dies(*arguments: Any) -> dict[str, float]:
+        nonlocal seen
+        seen += 1
+        if seen in updates:
+            raise LearnerLost("the learner died")
+        return train(*arguments)
+
+    loop.learner.update = dies  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("max_staleness", [0, 2])
+def test_a_lost_learner_goes_on_from_the_newest_checkpoint(tmp_path: Path, max_staleness: int) -> None:
+    rollout = {"prompts_per_iteration": 2, "max_tokens": 4, "max_staleness": max_staleness}
+    loop = Loop(tmp_path, rollout=rollout)
+    loses(loop, 4)  # iteration 4: 3 is not saved
+    loop.run()
+
+    assert loop.learner.trained == [[0, 1], [2, 3], [4, 5], [4, 5], [6, 7]]
+    assert rows(loop) == [1, 2, 3, 4] and epochs(loop, "validation") == [0, 2, 4]
+    assert "the learner died; replacement 1 of 3 starts" in loop.screen.getvalue()
+    assert [call for call in loop.calls if call[0] in ("restart", "load")] == [("restart", 3), ("load", 2)]
+
+
+def test_one_lost_before_the_first_checkpoint_begins_anew(tmp_path: Path) -> None:
+    loop = Loop(tmp_path)
+    loses(loop, 2)
+    loop.run()
+
+    assert loop.learner.trained == [[0, 1], [0, 1], [2, 3], [4, 5], [6, 7]]
+    assert rows(loop) == [1, 2, 3, 4]
+
+
+def test_too_many_lost_learners_end_the_run_and_it_can_be_resumed(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, learner={"max_restarts": 1})
+    loses(loop, 3, 4)
+    with pytest.raises(LearnerLost, match=r"that is loss 2, and learner\.max_restarts=1"):
+        loop.run()
+
+    assert Loop(tmp_path).run().learner.trained == [[4, 5], [6, 7]]
+
+
 def test_the_lines_of_one_iteration_by_hand() -> None:
     """Two rollouts of two tokens in 0.5 s; 100 tokens trained in 2 s; 4 s in all."""
     leases = [Lease(n, prompts(1)[0], (11,), n, 0, Sampling(max_tokens=4)) for n in (1, 3)]
@@ -261,7 +307,9 @@ def test_the_lines_of_one_iteration_by_hand() -> None:
         for lease in leases
     ]
     trained = FakeLearner([]).update(scored, lambda *progress: None)
-    info = rollout_info(Collected(scored, 1, 0.5, 0.25), trained, weights_s=0.1, iteration_s=4.0)
+    info = rollout_info(
+        Collected(scored, num_failed=1, rollout_s=0.5, reward_s=0.25), trained, weights_s=0.1, iteration_s=4.0
+    )
 
     assert info == {
         "reward/mean": 2.0,
@@ -281,6 +329,7 @@ def test_the_lines_of_one_iteration_by_hand() -> None:
         "time/update_s": 2.0,
         "time/weights_s": 0.1,
         "time/iteration_s": 4.0,
+        "time/learner_idle_share": 0.375,
         "throughput/generated_tokens_per_s": 8.0,
         "throughput/trained_tokens_per_s": 50.0,
         "throughput/sequences_per_s": 0.5,

@@ -64,6 +64,12 @@ def test_overrides_are_laid_over_the_run_s_configuration(run: RunFolder) -> None
     assert settings.seed == 7
 
 
+def test_options_of_one_of_several_rewards_are_addressed_by_its_label(run: RunFolder) -> None:
+    asked = ["reward=[length, {name: rouge, label: near}]", "reward.near.weight=3", "reward.length.target=9"]
+    length, near = settings_for(run, asked).reward
+    assert (length.options, near.weight) == ({"target": 9}, 3)
+
+
 def test_another_model_task_and_reward_take_the_run_s_place(run: RunFolder) -> None:
     asked = ["model.path=another", "task=dates", "task.num_eval_prompts=3", "reward=length", "metrics=[]"]
     settings = settings_for(run, asked)

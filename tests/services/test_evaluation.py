@@ -21,7 +21,7 @@ def evaluated(count: int, rewards: FakeRewards) -> Evaluation:
         prompts(count), PromptTokens(WordTokens(), None), Sampling(max_tokens=4), samples=2, seed=0
     )
     console = Console(Terminal(file=io.StringIO()))
-    budget = FailureBudget(10)
+    budget = FailureBudget(10, 10)
     collector = Collector(FakeWorkers([]), rewards, budget, console, lambda: None, 1.0)
     return evaluate("validation", leases, collector)
 

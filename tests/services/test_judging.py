@@ -48,7 +48,6 @@ def test_scores_at_each_turn_are_added_where_they_belong() -> None:
     scored = judging.scored(rollout, scores)
 
     assert [turn.reward for turn in scored.turns] == [1.5, 2.25]
-    assert scored.token_rewards == (0, 0, 1.5, 0, 0, 2.25)
     assert scored.reward_parts == {"environment": 3.0, "quality": 7.5}
     assert scored.total_reward == 3.75
 

@@ -17,9 +17,9 @@ from contracts.settings import build
 from services.collecting import Collector, FailureBudget
 from services.console import Console
 from services.evaluation import evaluate
+from services.evaluation_settings import EvaluationSettings
 from services.leasing import EVALUATION, PromptTokens, evaluation_leases
 from services.post_processing import PostProcessed, find_post_processor, sentences, three_sentence_summary
-from services.settings import EvaluationSettings
 from tests.fakes import FakeRewards, FakeWorkers, WordTokens, prompts
 from tests.services.test_controller import Loop
 
@@ -79,7 +79,7 @@ def evaluated(name: str | None) -> tuple[list[str], list[str], float]:
     found = evaluate(
         "validation",
         leases,
-        Collector(workers, FakeRewards(), FailureBudget(10), console, lambda: None, 1.0),
+        Collector(workers, FakeRewards(), FailureBudget(10, 10), console, lambda: None, 1.0),
         find_post_processor(name),
     )
     written = [rollout.text for finished in workers.generate(leases) for rollout in finished]
@@ -114,6 +114,8 @@ def test_tokens_stay_those_that_were_written() -> None:
     (after,) = [rollout for finished in processed.generate(leases) for rollout in finished]
     assert after.text == "" and after.turns[0].tokens == before.turns[0].tokens
     assert [] in list(processed.generate(leases))  # rounds without news are passed on
+    workers.environment_restarts = 3
+    assert processed.environment_restarts == 3
 
 
 @pytest.mark.parametrize(

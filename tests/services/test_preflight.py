@@ -1,5 +1,6 @@
 """What is refused before anything starts: models, tokenizers, prompts, memory."""
 
+import importlib.util
 import json
 import shutil
 import sys
@@ -22,6 +23,7 @@ from learner.algorithms import ALGORITHMS
 from learner.algorithms.base import learns_from
 from learner.settings import ModelSettings
 from services import memory
+from services.adapter_checks import base_bytes, trained_share
 from services.memory import GIB, available_bytes, needed_bytes
 from services.model_files import read_model
 from services.preflight import check
@@ -332,6 +334,64 @@ def test_a_frozen_trunk_is_counted_once_and_without_gradients(model: Path) -> No
     learner, reference, _ = needed.values()
     assert learner - memory.LEARNER_PROCESS == pytest.approx(0.25 * 16e6 + 0.75 * 4e6)
     assert reference == pytest.approx(1e6)
+
+
+def adapted(path: Path, **adapter: Any) -> RunSettings:
+    return settings(path, model={"path": str(path), "adapter": adapter})
+
+
+def test_what_a_run_with_an_adapter_needs_by_hand(model: Path) -> None:
+    # of a million parameters of a model 1,000 wide, rank 10 adds 2 %: 16 bytes each, beside a base of 4 each;
+    # no reference, but the merged weights on their way
+    change(model, n_embd=1000, vocab_size=100)
+    files, run = read_model(ModelSettings(path=str(model))), adapted(model, kind="lora", r=10)
+    share, base = trained_share(run, files), base_bytes(run, files, 10**6)
+    assert (share, base) == (0.02, 4e6)
+    needed = needed_bytes(run, 10**6, trained_share=share, base_bytes=base)
+    assert list(needed) == [
+        "learner with gradients and Adam",
+        "merged weights on their way",
+        "1 rollout worker",
+    ]
+    learner, merged, _ = needed.values()
+    assert (learner - memory.LEARNER_PROCESS, merged) == (pytest.approx(4e6 + 0.02 * 16e6), 4e6)
+    # in 4 bits all but the embeddings, 100 rows of 1,000
+    quantized = adapted(model, kind="qlora", r=10)
+    assert base_bytes(quantized, files, 10**6) == pytest.approx(4e5 + 0.52 * 9e5)
+    served = adapted(model, kind="lora", serve="adapter")
+    assert "merged weights on their way" not in needed_bytes(
+        served, 10**6, trained_share=share, base_bytes=base
+    )
+
+
+@pytest.mark.parametrize(
+    ("adapter", "changes", "said"),
+    [
+        ({"kind": "qlora"}, {"algorithm": "trpo"}, r"kind=qlora: algorithm=trpo needs forward-mode"),
+        ({"serve": "adapter"}, {"algorithm": "nlpo"}, "generates with two models in one engine"),
+        (
+            {"serve": "adapter"},
+            {"rollout": {"engine": "transformers", "max_tokens": 4}},
+            r"serves none; expected .*=merged",
+        ),
+    ],
+)
+def test_what_an_adapter_can_not_do_is_refused(
+    model: Path, adapter: dict[str, Any], changes: dict[str, Any], said: str
+) -> None:
+    asked = {"path": str(model), "adapter": {"kind": "lora", **adapter}}
+    with pytest.raises(InputError, match=said):
+        check(settings(model, model=asked, **changes))
+
+
+def test_an_adapter_whose_package_is_missing_is_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "peft" else there(name))
+    said = (
+        r"^model\.adapter\.kind=lora needs peft, which is not installed: pip install 'whetstone\[adapters\]'$"
+    )
+    with pytest.raises(InputError, match=said):
+        check(adapted(model, kind="lora"))
 
 
 @pytest.mark.parametrize("key", ["n_layer", "num_hidden_layers", "num_layers"])

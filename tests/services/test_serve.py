@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import psutil
@@ -50,6 +51,17 @@ def test_settings_come_with_or_without_their_prefix() -> None:
     settings = settings_from(["rouge.replicas=2", "reward_servers.default.timeout_s=3.5"], "0.0.0.0", 9000)
     assert (settings.for_label("rouge").replicas, settings.for_label("rouge").timeout_s) == (2, 3.5)
     assert (settings.http_host, settings.http_port) == ("0.0.0.0", 9000)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
+def test_others_are_let_in_with_a_token_alone(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WHETSTONE_TOKEN", raising=False)
+    monkeypatch.delenv("WHETSTONE_TOKEN_FILE", raising=False)
+    with pytest.raises(InputError, match=r"lets others in, and there is no token\. Set WHETSTONE_TOKEN"):
+        run(["length", "--host", host])
+    monkeypatch.setenv("WHETSTONE_TOKEN", "short")
+    with pytest.raises(InputError, match="WHETSTONE_TOKEN: expected 16 or more letters"):
+        run(["length", "--host", host])
 
 
 @pytest.fixture
@@ -99,11 +111,14 @@ def listening_addresses(pid: int) -> set[str]:
 
 
 @pytest.mark.ray
-def test_it_serves_until_it_is_told_to_end() -> None:
+def test_it_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    token = "a-token-of-the-tests-own"
+    (tmp_path / "token").write_text(f"{token}\n")
+    environment |= {"WHETSTONE_TOKEN_FILE": str(tmp_path / "token")}
     server = subprocess.Popen(
         [sys.executable, "-m", "services.cli", "serve", f"{GRADERS}:Words", "--port", str(port)],
         stdout=subprocess.PIPE,
@@ -117,9 +132,13 @@ def test_it_serves_until_it_is_told_to_end() -> None:
             printed.append(line)
             if line.startswith("Ctrl-C"):
                 break
-        assert f"curl http://127.0.0.1:{port}/score/Words" in "".join(printed)
+        assert f" http://127.0.0.1:{port}/score/Words" in "".join(printed)
+        assert "Authorization: Bearer $WHETSTONE_TOKEN" in "".join(printed) and token not in "".join(printed)
         body = {"samples": [{"text": "a b c"}]}
-        answer = httpx.post(f"http://127.0.0.1:{port}/score/Words", json=body, timeout=30).json()
+        address, known = f"http://127.0.0.1:{port}/score/Words", {"Authorization": f"Bearer {token}"}
+        for headers in ({}, {"Authorization": f"Bearer {token}x"}):
+            assert httpx.post(address, json=body, headers=headers, timeout=30).status_code == 401
+        answer = httpx.post(address, json=body, headers=known, timeout=30).json()
         assert answer == {"scores": [{"score": 3.0, "error": None}]}
         assert listening_addresses(server.pid) <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
         server.send_signal(signal.SIGTERM)

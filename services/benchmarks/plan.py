@@ -7,13 +7,12 @@ from pathlib import Path
 
 from contracts.errors import InputError, did_you_mean
 from services import preflight, run_claim
+from services.benchmarks.benchmark import Benchmark
 from services.compose import choices_of, parse, run_settings
 from services.run_folder import RunFolder
 from services.settings import RunSettings
 from services.sweep import Job
 
-TASKS = ("imdb", "commongen", "cnn_daily_mail", "totto", "narrative_qa", "iwslt2017_en_de", "daily_dialog")
-ALGORITHMS = ("supervised", "ppo", "nlpo", "ppo_on_supervised", "nlpo_on_supervised")
 ON_SUPERVISED = "_on_supervised"
 OURS = {  # what the benchmark says itself, and how it is asked for it
     "seed": "--seeds",
@@ -48,6 +47,7 @@ class PlannedRun:
 
 
 def plan(
+    benchmark: Benchmark,
     tasks: Sequence[str],
     algorithms: Sequence[str],
     seeds: Sequence[int],
@@ -56,7 +56,7 @@ def plan(
     own_supervised: bool = False,
     without: Sequence[str] = (),
 ) -> list[PlannedRun]:
-    """The runs, tasks as given, algorithms as in `ALGORITHMS`; without an experiment there is none.
+    """The runs, tasks as given, algorithms as in the benchmark; without an experiment there is none.
 
     Args:
         overrides: for every run as `KEY=VALUE`, for some as `WHOSE:KEY=VALUE`, where WHOSE is a task, an
@@ -70,11 +70,11 @@ def plan(
             that is none of the user's.
     """
     experiments = set(choices_of("experiment"))
-    _check_names("task", tasks, known_tasks())
-    _check_names("algorithm", algorithms, ALGORITHMS)
+    _check_names("task", tasks, known_tasks(benchmark))
+    _check_names("algorithm", algorithms, benchmark.algorithms)
     _check_names("seed", [str(seed) for seed in seeds])
     asked = [  # supervised runs come before those that begin with them
-        (task, algorithm) for task in tasks for algorithm in ALGORITHMS if algorithm in algorithms
+        (task, algorithm) for task in tasks for algorithm in benchmark.algorithms if algorithm in algorithms
     ]
     if without:
         _check_names("experiment", without, [f"{task}_{algorithm}" for task, algorithm in asked])
@@ -84,7 +84,8 @@ def plan(
             f"there is no experiment for {', '.join(algorithms)} on {', '.join(tasks)}: expected a file "
             f"such as conf/experiment/{tasks[0]}_{algorithms[0]}.yaml"
         )
-    scoped = [_scoped(text) for text in overrides]
+    own = [f"tracking.experiment={benchmark.name}", *overrides]
+    scoped = [_scoped(benchmark, text) for text in own]
     return [
         _planned(task, algorithm, seed, out, scoped, own_supervised)
         for task, algorithm in found
@@ -92,15 +93,15 @@ def plan(
     ]
 
 
-def known_tasks() -> tuple[str, ...]:
-    """GRUE's, and every other that has an experiment for one of the algorithms."""
-    longest_first = sorted(ALGORITHMS, key=len, reverse=True)
+def known_tasks(benchmark: Benchmark) -> tuple[str, ...]:
+    """The benchmark's, and every other that has an experiment for one of its algorithms."""
+    longest_first = sorted(benchmark.algorithms, key=len, reverse=True)
     others = {
         name.removesuffix(f"_{algorithm}")
         for name in choices_of("experiment")
         if (algorithm := next((each for each in longest_first if name.endswith(f"_{each}")), None))
     }
-    return (*TASKS, *sorted(others - set(TASKS)))
+    return (*benchmark.tasks, *sorted(others - set(benchmark.tasks)))
 
 
 def left_out(tasks: Sequence[str], algorithms: Sequence[str], runs: Iterable[PlannedRun]) -> list[str]:
@@ -113,6 +114,19 @@ def left_out(tasks: Sequence[str], algorithms: Sequence[str], runs: Iterable[Pla
 def is_finished(folder: RunFolder, iterations: int) -> bool:
     """Whether the run has made as many iterations and left its model."""
     return folder.model.exists() and max(folder.checkpoints(), default=-1) >= iterations
+
+
+def _iterations(settings: RunSettings, folder: RunFolder) -> int:
+    """How many a run that has begun is to make. As many epochs of the same data are as many iterations."""
+    there = folder.config()
+    epochs = settings.data.num_epochs if settings.data is not None else None
+    if epochs is None:
+        return settings.iterations
+    if epochs == (there.get("data") or {}).get("num_epochs"):
+        return int(there["iterations"])
+    from services.annotated_data import with_iterations  # imports pyarrow
+
+    return with_iterations(settings).iterations
 
 
 def remaining(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
@@ -130,7 +144,7 @@ def remaining(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
             if run.folder.config_file.exists():
                 asked = run_claim.plain(settings.resolved())
                 run_claim.refuse_other_config(run.folder.path, run.folder.config(), asked)
-                if is_finished(run.folder, settings.iterations):
+                if is_finished(run.folder, _iterations(settings, run.folder)):
                     continue
             waiting.append(run)
             if run.experiment not in checked and not _begins_with_another(run, runs):
@@ -163,7 +177,7 @@ def _planned(
 ) -> PlannedRun:
     experiment, name = f"{task}_{algorithm}", f"{task}-{algorithm}-seed{seed}"
     mine = [text for whose, text in scoped if whose in (None, task, algorithm, experiment)]
-    overrides = [f"experiment={experiment}", "tracking.experiment=grue"]
+    overrides = [f"experiment={experiment}"]
     if own_supervised and algorithm.endswith(ON_SUPERVISED):
         model = RunFolder(out / f"{task}-supervised-seed{seed}").model
         mine = [text for text in mine if parse(text).key_or_group != "model.path"]
@@ -172,17 +186,16 @@ def _planned(
     return PlannedRun(task, algorithm, seed, Job(tuple(overrides), name, out / name))
 
 
-def _scoped(text: str) -> tuple[str | None, str]:
-    """
-    >>> _scoped("imdb:task.data_files=reviews")
-    ('imdb', 'task.data_files=reviews')
-    >>> _scoped("task=my.module:Task")
-    (None, 'task=my.module:Task')
+def _scoped(benchmark: Benchmark, text: str) -> tuple[str | None, str]:
+    """Whose override it is, None for all runs, and the override.
+
+    Example: of "imdb:task.data_files=reviews" ("imdb", "task.data_files=reviews"); of "task=my.module:Task"
+    (None, "task=my.module:Task").
     """
     prefix = re.match(r"(\w+):(?=[\w.+]+=)", text)
     whose, override = (prefix[1], text[prefix.end() :]) if prefix else (None, text)
-    tasks = known_tasks()
-    known = {*tasks, *ALGORITHMS, *(f"{task}_{algorithm}" for task in tasks for algorithm in ALGORITHMS)}
+    tasks, algorithms = known_tasks(benchmark), benchmark.algorithms
+    known = {*tasks, *algorithms, *(f"{task}_{algorithm}" for task in tasks for algorithm in algorithms)}
     if whose is not None and whose not in known:
         raise InputError(
             f"{text}: {whose} is no task, algorithm or experiment of the benchmark"

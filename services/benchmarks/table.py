@@ -9,7 +9,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from services.grue.plan import PlannedRun, is_finished
+from services.benchmarks.benchmark import Measure
+from services.benchmarks.plan import PlannedRun, is_finished
 from services.run_folder import RunFolder
 
 SPLIT = "test"
@@ -56,7 +57,7 @@ class TaskTable:
     cells: Mapping[str, Mapping[str, Cell]]
 
 
-def result_of(run: PlannedRun, exit_code: int | None = None) -> RunResult:
+def result_of(measure: Measure, run: PlannedRun, exit_code: int | None = None) -> RunResult:
     """What the run's folder says, and how its process ended if it was started now."""
     folder = run.folder
     if not folder.config_file.exists():
@@ -70,8 +71,8 @@ def result_of(run: PlannedRun, exit_code: int | None = None) -> RunResult:
         if exit_code:
             state = f"failed after {state}, exit code {exit_code}"
         return RunResult(run, state, {}, {})
-    after = metrics_at(folder, iterations)
-    return RunResult(run, "finished" if after else "finished, no test", metrics_at(folder, 0), after)
+    after = measure(folder, iterations)
+    return RunResult(run, "finished" if after else "finished, no test", measure(folder, 0), after)
 
 
 def metrics_at(folder: RunFolder, epoch: int) -> dict[str, float]:

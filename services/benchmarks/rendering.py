@@ -1,4 +1,4 @@
-"""The table as Markdown, as CSV and as a page."""
+"""The tables as Markdown, as CSV and as a page."""
 
 import csv
 import io
@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.grue.table import Cell, Estimate, RunResult, TaskTable, tables
+from services.benchmarks.benchmark import Benchmark
+from services.benchmarks.table import Cell, Estimate, RunResult, TaskTable, tables
 from services.json_lines import write_atomically
 from services.readable import number
 
@@ -21,7 +22,9 @@ CSV_COLUMNS = (
     "before_mean",
     "before_standard_error",
 )
+ON_THE_WAY = ("validation/", "training/")  # metrics of the whole run, not of the test
 PLOT_WIDTH, PLOT_ROW, PLOT_EDGE = 170, 9, 8
+NARROW = 96  # a plot of one algorithm alone
 FINEST = 6  # decimals
 
 
@@ -37,13 +40,13 @@ class Mark:
     high: float
 
 
-def write_tables(results: Sequence[RunResult], out: Path) -> list[Path]:
-    """Write grue.md, grue.csv and grue.html into `out`."""
-    found = tables(results)
+def write_tables(benchmark: Benchmark, results: Sequence[RunResult], out: Path) -> list[Path]:
+    """Write NAME.md, NAME.csv and NAME.html into `out`, where NAME is the benchmark's."""
+    found, name = tables(results), benchmark.name
     texts = {
-        "grue.md": to_markdown(found, results),
-        "grue.csv": to_csv(found),
-        "grue.html": to_html(found, results, out),
+        f"{name}.md": to_markdown(benchmark, found, results),
+        f"{name}.csv": to_csv(found),
+        f"{name}.html": to_html(benchmark, found, results, out),
     }
     return [write_atomically(out / name, text) for name, text in texts.items()]
 
@@ -65,20 +68,30 @@ def with_error(value: Estimate) -> str:
     return f"{value.mean:,.{decimals}f} ± {error:,.{decimals}f}"
 
 
-def to_markdown(found: Sequence[TaskTable], results: Sequence[RunResult]) -> str:
-    """One table a task, metrics down, algorithms across."""
-    blocks = ["# GRUE", "Test split, mean ± standard error over seeds. Before training in brackets."]
+def to_markdown(benchmark: Benchmark, found: Sequence[TaskTable], results: Sequence[RunResult]) -> str:
+    """A table a task: what the benchmark says goes down, the other across."""
+    note = f" {benchmark.note}" if benchmark.note else ""
+    blocks = [
+        f"# {benchmark.title}",
+        f"Test split, mean ± standard error over seeds. Before training in brackets.{note}",
+    ]
     for table in found:
-        heads = [f"{name} ({_runs(*table.num_runs[name])})" for name in table.algorithms]
-        lines = [_row(["metric", *heads]), _row(["---", *["--:"] * len(heads)])]
-        for metric, cells in table.cells.items():
-            told = (_in_words(cells.get(name), table.num_runs[name][0]) for name in table.algorithms)
-            lines.append(_row([metric, *told]))
-        blocks += [f"## {table.task}", "\n".join(lines) if table.cells else "No run has finished yet."]
+        blocks.append(f"## {table.task}")
+        blocks += [_markdown_table(benchmark, table, metrics) for _, metrics in groups(benchmark, table)]
+        blocks += [] if table.cells else ["No run has finished yet."]
     open_runs = [f"- {result.run.job.run_name}: {result.state}" for result in results if not result.after]
     if open_runs:
         blocks += ["## Runs that are not in the tables", "\n".join(open_runs)]
     return "\n\n".join(blocks) + "\n"
+
+
+def groups(benchmark: Benchmark, table: TaskTable) -> list[tuple[str, list[str]]]:
+    """A task's metrics, those of the whole run apart where algorithms go down: (a heading, the metrics)."""
+    if benchmark.rows == "metrics":
+        return [("", list(table.cells))] if table.cells else []
+    apart = [metric for metric in table.cells if metric.startswith(ON_THE_WAY)]
+    together = [metric for metric in table.cells if metric not in apart]
+    return [(head, each) for head, each in (("", together), ("on the way", apart)) if each]
 
 
 def to_csv(found: Sequence[TaskTable]) -> str:
@@ -96,7 +109,7 @@ def to_csv(found: Sequence[TaskTable]) -> str:
     return file.getvalue()
 
 
-def to_html(found: Sequence[TaskTable], results: Sequence[RunResult], out: Path) -> str:
+def to_html(benchmark: Benchmark, found: Sequence[TaskTable], results: Sequence[RunResult], out: Path) -> str:
     """A page that needs nothing beside it; its links lead to the runs' own reports."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -108,7 +121,8 @@ def to_html(found: Sequence[TaskTable], results: Sequence[RunResult], out: Path)
         lstrip_blocks=True,
     )
     environment.filters |= {"number": number, "with_error": with_error}
-    return environment.get_template("grue.html.j2").render(
+    return environment.get_template("page.html.j2").render(
+        benchmark=benchmark,
         tables=found,
         results=results,
         links={
@@ -119,22 +133,24 @@ def to_html(found: Sequence[TaskTable], results: Sequence[RunResult], out: Path)
         num_finished=sum(bool(result.after) for result in results),
         num_seeds=len({result.run.seed for result in results}),
         algorithms=list(dict.fromkeys(name for table in found for name in table.algorithms)),
+        groups=groups,
         marks=marks,
         plot=(PLOT_WIDTH, PLOT_ROW),
+        narrow=NARROW,
         runs=_runs,
     )
 
 
-def marks(table: TaskTable, metric: str) -> list[Mark]:
+def marks(table: TaskTable, metric: str, width: int = PLOT_WIDTH) -> list[Mark]:
     """The plot of one metric: every algorithm on a line of its own, all on the scale that fits them."""
     cells = table.cells[metric]
     values = [value for cell in cells.values() for value in _shown(cell)]
     low, high = min(values), max(values)
-    width = (high - low) or 1.0
+    extent = (high - low) or 1.0
 
     def x(value: float) -> float:
-        middle = 0.5 if high == low else (value - low) / width
-        return round(PLOT_EDGE + middle * (PLOT_WIDTH - 2 * PLOT_EDGE), 1)
+        middle = 0.5 if high == low else (value - low) / extent
+        return round(PLOT_EDGE + middle * (width - 2 * PLOT_EDGE), 1)
 
     placed = []
     for row, algorithm in enumerate(table.algorithms):
@@ -150,6 +166,20 @@ def _shown(cell: Cell) -> list[float]:
     error = cell.after.standard_error or 0.0
     before = [cell.before.mean] if cell.before else []
     return [cell.after.mean - error, cell.after.mean + error, *before]
+
+
+def _markdown_table(benchmark: Benchmark, table: TaskTable, metrics: Sequence[str]) -> str:
+    heads = [f"{name} ({_runs(*table.num_runs[name])})" for name in table.algorithms]
+    grid = [["metric", *heads]]
+    for metric in metrics:
+        cells = table.cells[metric]
+        told = (_in_words(cells.get(name), table.num_runs[name][0]) for name in table.algorithms)
+        grid.append([metric, *told])
+    if benchmark.rows == "algorithms":
+        grid = [list(row) for row in zip(*grid, strict=True)]
+        grid[0][0] = "algorithm"
+    head, *rows = grid
+    return "\n".join(map(_row, [head, ["---", *["--:"] * (len(head) - 1)], *rows]))
 
 
 def _in_words(cell: Cell | None, num_runs: int) -> str:

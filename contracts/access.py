@@ -1,0 +1,77 @@
+"""Who may ask a service over HTTP: this machine alone, or whoever has the token."""
+
+import hashlib
+import hmac
+import ipaddress
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from contracts.errors import InputError
+
+TOKEN, TOKEN_FILE = "WHETSTONE_TOKEN", "WHETSTONE_TOKEN_FILE"
+LEAST_TOKEN = 16  # characters; a shorter one can be guessed
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine's own programs reach this address.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "example.org")]
+    [True, True, True, False, False]
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def token_of(environment: Mapping[str, str] = os.environ) -> str | None:
+    """The token of WHETSTONE_TOKEN, or in the file that WHETSTONE_TOKEN_FILE names; None without either.
+
+    Raises:
+        InputError: the file can't be read, or the token is too short or fits into no header.
+    """
+    where, token = TOKEN, environment.get(TOKEN)
+    if not token and (file := environment.get(TOKEN_FILE)):
+        where = f"{TOKEN_FILE}={file}"
+        try:
+            token = Path(file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{where}: the token can't be read: {error}") from None
+        if not token:
+            raise InputError(f"{where}: the file is empty; expected a token")
+    if not token:
+        return None
+    if not (token.isascii() and token.isprintable() and " " not in token and len(token) >= LEAST_TOKEN):
+        raise InputError(
+            f"{where}: expected {LEAST_TOKEN} or more letters, digits and signs of ASCII without blanks; "
+            "`openssl rand -hex 32` makes one"
+        )
+    return token
+
+
+def check_exposure(host: str, token: str | None) -> None:
+    """Raises:
+    InputError: others could reach `host`, and there is no token.
+    """
+    if token is None and not is_loopback(host):
+        raise InputError(
+            f"listening on {host} lets others in, and there is no token. Set {TOKEN} or {TOKEN_FILE}, which "
+            "every caller then needs, or listen on 127.0.0.1"
+        )
+
+
+def digest(token: str) -> bytes:
+    """What a server keeps instead of the token: enough to know it again."""
+    return hashlib.sha256(token.encode()).digest()
+
+
+def knows(authorization: str, expected: bytes) -> bool:
+    """Whether the header `Authorization` has the token of this digest; equally slow for every wrong one.
+
+    >>> knows("Bearer an-example-token", digest("an-example-token")), knows("Bearer guess", digest("other"))
+    (True, False)
+    """
+    scheme, _, given = authorization.partition(" ")
+    right = hmac.compare_digest(hashlib.sha256(given.strip().encode()).digest(), expected)
+    return right and scheme.lower() == "bearer"

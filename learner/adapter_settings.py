@@ -1,0 +1,58 @@
+"""What can be set about adapters: matrices of low rank that train beside a model's frozen weights."""
+
+import importlib.util
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from contracts.errors import InputError
+from contracts.settings import Settings, Strings
+
+INSTALL = "pip install 'whetstone[adapters]'"
+PACKAGES = {"none": (), "lora": ("peft",), "qlora": ("peft", "bitsandbytes")}
+
+
+class AdapterSettings(Settings):
+    """LoRA (Hu et al. 2021, arXiv 2106.09685), or QLoRA: the same on a base of 4 bits (Dettmers et al. 2023,
+    arXiv 2305.14314). The options of both have peft's names.
+    """
+
+    kind: Literal["none", "lora", "qlora"] = "none"  # none: the model's own weights train
+    r: int = Field(default=16, ge=1)  # the matrices' rank
+    lora_alpha: int = Field(default=32, ge=1)  # their product counts lora_alpha / r
+    lora_dropout: float = Field(default=0.0, ge=0, lt=1)
+    # all-linear: all but the head; a list: by the ends of names; a text: a regular expression over names
+    target_modules: str | Strings = "all-linear"
+    # How rollout workers get it: merged into the weights, or beside them as a LoRA of vLLM's
+    serve: Literal["merged", "adapter"] = "merged"
+
+    @model_validator(mode="after")
+    def _options_fit_the_kind(self) -> Self:
+        own = {
+            name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default
+        }
+        if self.kind == "none" and own:
+            raise ValueError(
+                f"{', '.join(sorted(own))} set, and kind=none has no adapter; expected kind=lora or qlora"
+            )
+        if self.kind == "qlora" and self.serve == "adapter":
+            raise ValueError(
+                "serve=adapter puts the adapter beside the weights of model.path, and with kind=qlora it is "
+                "trained beside their 4-bit form; expected serve=merged, or kind=lora"
+            )
+        return self
+
+    @property
+    def trains(self) -> bool:
+        return self.kind != "none"
+
+    def check_installed(self) -> None:
+        """Raises:
+        InputError: peft or bitsandbytes is not there; how to get it.
+        """
+        missing = [name for name in PACKAGES[self.kind] if importlib.util.find_spec(name) is None]
+        if missing:
+            raise InputError(
+                f"model.adapter.kind={self.kind} needs {' and '.join(missing)}, which is not installed: "
+                f"{INSTALL}"
+            )

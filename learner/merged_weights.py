@@ -1,0 +1,114 @@
+"""A model's weights as whoever has no adapter reads them: by their own names, in their own shape.
+
+Where an adapter is beside a weight, the two are added, W + (lora_alpha / r)·BA; a weight in 4 bits is
+unpacked. Each sum is made when its turn comes: the base stays as it is, and no second model is made of it.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+ADAPTER = "default"  # peft's name for a model's only adapter
+BASE = ".base_layer"  # peft's name for a layer that it put matrices beside
+FILE_BYTES = 2 * 2**30
+
+
+def is_adapted(lm: nn.Module) -> bool:
+    return any(hasattr(module, "lora_A") for module in lm.modules())
+
+
+def matrices_of(lm: nn.Module) -> set[int]:
+    """The ids of the adapter's own parameters."""
+    layers: list[Any] = [module for module in lm.modules() if hasattr(module, "lora_A")]
+    return {id(p) for layer in layers for each in (layer.lora_A, layer.lora_B) for p in each.parameters()}
+
+
+def merged_parameters(lm: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """All parameters, tied ones once."""
+    layers = {name: module for name, module in lm.named_modules() if hasattr(module, "lora_A")}
+    matrices = matrices_of(lm)
+    for name, parameter in lm.named_parameters():
+        if id(parameter) in matrices:
+            continue
+        owner, _, kind = name.rpartition(".")
+        layer = layers.get(owner.removesuffix(BASE))
+        tensor = parameter.detach()
+        if kind == "weight" and (layer is not None or hasattr(parameter, "quant_state")):
+            tensor = _merged_weight(lm.get_submodule(owner), layer)
+        yield name.replace(f"{BASE}.", "."), tensor
+
+
+def changed_parameters(lm: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Those that are not as in the model's files, and their neighbours: engines lay some of a block's layers
+    into one matrix (queries, keys and values), which they can replace as a whole only.
+    """
+    blocks = {
+        name.removesuffix(BASE).rpartition(".")[0]
+        for name, module in lm.named_modules()
+        if hasattr(module, "lora_A") or hasattr(getattr(module, "weight", None), "quant_state")
+    }
+    for name, tensor in merged_parameters(lm):
+        if any(not block or name.startswith(f"{block}.") for block in blocks):
+            yield name, tensor
+
+
+@torch.no_grad()
+def _merged_weight(base: Any, layer: Any | None) -> Tensor:
+    weight = base.weight.detach()
+    if hasattr(base.weight, "quant_state"):
+        from bitsandbytes.functional import dequantize_4bit
+
+        weight = dequantize_4bit(base.weight.data, base.weight.quant_state)
+    if layer is not None:
+        weight = weight + layer.get_delta_weight(ADAPTER)
+    # GPT-2's layers keep their weights the other way round, which 4 bits do not.
+    turned = getattr(base, "source_cls", nn.Linear).__name__ == "Conv1D"
+    return weight.T.contiguous() if turned else weight
+
+
+def save_merged(lm: Any, folder: Path) -> None:
+    """The weights in Hugging Face format, one file's at a time."""
+    parameters = dict(lm.named_parameters())
+    stored = lm.state_dict().keys()  # not every buffer is
+    buffers = ((name, b) for name, b in lm.named_buffers() if name in stored and name not in parameters)
+
+    def tensors() -> Iterator[tuple[str, Tensor]]:
+        yield from merged_parameters(lm)
+        yield from buffers
+
+    _save_parts(tensors(), folder)
+
+
+def _save_parts(tensors: Iterable[tuple[str, Tensor]], folder: Path) -> None:
+    """model.safetensors; where it would be too long, several and their index."""
+    part: dict[str, Tensor] = {}
+    files: list[list[str]] = []
+    size = total = 0
+
+    def write() -> None:
+        files.append(list(part))
+        save_file(part, folder / f"part{len(files)}", metadata={"format": "pt"})
+        part.clear()
+
+    for name, tensor in tensors:
+        if part and size + tensor.nbytes > FILE_BYTES:
+            write()
+            size = 0
+        part[name] = tensor.cpu().contiguous()
+        size, total = size + tensor.nbytes, total + tensor.nbytes
+    write()
+    if len(files) == 1:
+        (folder / "part1").rename(folder / "model.safetensors")
+        return
+    weight_map: dict[str, str] = {}
+    for number, names in enumerate(files, start=1):
+        file = f"model-{number:05d}-of-{len(files):05d}.safetensors"
+        (folder / f"part{number}").rename(folder / file)
+        weight_map |= dict.fromkeys(names, file)
+    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))

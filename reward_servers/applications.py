@@ -1,0 +1,126 @@
+"""The Serve applications of rewards and metrics: as `deploy` makes them, and as a Serve configuration does.
+
+    import_path: reward_servers.applications:reward     args: {part: {name: rouge}, server: {max_replicas: 4}}
+    import_path: reward_servers.applications:metric     args: {part: {name: rouge}}
+    import_path: reward_servers.applications:http       args: {rewards: [rouge], metrics: [rouge]}
+
+The application of a part has to be named as its deployment: `reward-rouge`, `metric-rouge`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI
+from ray import serve
+from ray.serve.deployment import Application
+
+from contracts.access import TOKEN, TOKEN_FILE, digest, token_of
+from contracts.errors import InputError
+from contracts.settings import build
+from reward_servers.client import RemoteServer, deployment_name
+from reward_servers.http import http_app
+from reward_servers.replicas import MetricReplica, RewardReplica
+from reward_servers.server import check_parts
+from reward_servers.settings import Part, RewardServersSettings, ServerSettings, parts
+
+HTTP_APPLICATION = "http"
+# Serve's own lines go to its log files; the console keeps what the client and the graders say.
+QUIET = {"log_level": "ERROR", "enable_access_log": False}
+# A constructor fails for a reason that a second try rarely changes, such as a missing model.
+START_TRIES = 2
+# Of what speaks HTTP, when all is deployed at once: it finds the others only when they are there.
+PATIENT_TRIES = 100
+
+
+def reward(args: Mapping[str, Any]) -> Application:
+    """One reward, from a Serve configuration."""
+    return _from_configuration("reward", args)
+
+
+def metric(args: Mapping[str, Any]) -> Application:
+    """One metric, from a Serve configuration."""
+    return _from_configuration("metric", args)
+
+
+def http(args: Mapping[str, Any]) -> Application:
+    """What speaks HTTP for those named, from a Serve configuration. Callers need the replicas' token."""
+    settings = build(RewardServersSettings, dict(args.get("reward_servers", {})), "reward_servers")
+    rewards, metrics = (parts(args.get(kind), kind) for kind in ("rewards", "metrics"))
+    return http_application(rewards, metrics, settings, _own_token, PATIENT_TRIES)
+
+
+def _from_configuration(kind: str, args: Mapping[str, Any]) -> Application:
+    (part,) = parts(args.get("part"), kind)
+    check_parts(kind, [part])
+    own = build(ServerSettings, dict(args.get("server", {})), f"{kind} {part.label}")
+    return application_of(kind, part, own)[0]
+
+
+def _own_token() -> bytes:
+    token = token_of()
+    if token is None:
+        raise InputError(
+            f"a cluster's service is open to others: set {TOKEN} or {TOKEN_FILE} for its replicas"
+        )
+    return digest(token)
+
+
+def application_of(kind: str, part: Part, own: ServerSettings) -> tuple[Application, bool]:
+    """The application that serves one part, and whether it scales itself."""
+    scaling: dict[str, Any] = {"num_replicas": own.most_replicas}
+    if own.replicas is None and own.min_replicas < own.max_replicas:
+        scaling = {
+            "autoscaling_config": {
+                "min_replicas": own.min_replicas,
+                "max_replicas": own.max_replicas,
+                "target_ongoing_requests": own.target_ongoing_requests,
+            }
+        }
+    deployment = serve.deployment(RewardReplica if kind == "reward" else MetricReplica).options(
+        name=deployment_name(kind, part.label),
+        ray_actor_options={"num_cpus": own.num_cpus, "num_gpus": own.num_gpus},
+        max_ongoing_requests=own.max_ongoing_requests,
+        max_queued_requests=own.max_queued_requests,
+        health_check_period_s=2.0,  # a lost replica is replaced within seconds
+        graceful_shutdown_timeout_s=5.0,
+        graceful_shutdown_wait_loop_s=0.1,
+        max_constructor_retry_count=START_TRIES,
+        **scaling,
+    )
+    application = deployment.bind(part, own) if kind == "reward" else deployment.bind(part)
+    return application, "num_replicas" not in scaling
+
+
+def http_application(
+    rewards: Sequence[Part],
+    metrics: Sequence[Part],
+    settings: RewardServersSettings,
+    key: Callable[[], bytes | None],
+    tries: int = START_TRIES,
+) -> Application:
+    """What speaks HTTP for these, wherever they are deployed on the cluster.
+
+    Args:
+        key: called in the replica: the token's digest, or None where no token is asked for.
+        tries: starts before it is given up.
+    """
+
+    def build() -> FastAPI:  # runs in the replica, where the handles are needed
+        def servers(kind: str, parts: Sequence[Part]) -> dict[str, RemoteServer]:
+            return {
+                part.label: RemoteServer(
+                    kind, part.label, settings.for_label(part.label), settings.retries, refuse_when_full=True
+                )
+                for part in parts
+            }
+
+        return http_app(servers("reward", rewards), servers("metric", metrics), key())
+
+    deployment = serve.deployment(serve.ingress(build)()).options(
+        name=HTTP_APPLICATION,
+        ray_actor_options={"num_cpus": 0},
+        max_ongoing_requests=1000,  # it only waits for others; their own queues set the limits
+        graceful_shutdown_timeout_s=5.0,
+        max_constructor_retry_count=tries,
+    )
+    return deployment.bind()

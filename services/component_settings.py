@@ -1,0 +1,56 @@
+"""The algorithm, the task and the environment of a run: from what was asked for to the finished component."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationInfo
+
+from contracts.components import create
+from contracts.errors import InputError
+from learner.algorithms import ALGORITHMS
+from learner.algorithms.base import METHODS as ALGORITHM_METHODS
+from rollout_workers.environments import ENVIRONMENTS
+from rollout_workers.environments.base import METHODS as ENVIRONMENT_METHODS
+from rollout_workers.environments.base import EnvironmentSettings
+from services.tasks import TASKS
+from services.tasks.base import METHODS as TASK_METHODS
+
+TABLES = {
+    "algorithm": (ALGORITHMS, ALGORITHM_METHODS),
+    "task": (TASKS, TASK_METHODS),
+    "environment": (ENVIRONMENTS, ENVIRONMENT_METHODS),
+}
+
+
+def component(value: Any, info: ValidationInfo) -> Any:
+    """The algorithm, task or environment that `{"name": …, **options}` or a bare name asks for."""
+    kind = str(info.field_name)
+    table, methods = TABLES[kind]
+    name, options = name_and_options(value, kind)
+    found = create(kind, name, options, table, methods)
+    if kind == "environment":
+        _check_environment(name, found, info.data.get("task"))
+    return found
+
+
+def _check_environment(name: str, found: Any, task: Any) -> None:
+    """Is it one, and the one that the task's prompts are for? One of the user's own may play them as well."""
+    if not isinstance(found, EnvironmentSettings):
+        raise InputError(
+            f"environment={name}: {type(found).__name__} is no environment: expected a class that extends "
+            f"rollout_workers.environments.base.EnvironmentSettings"
+        )
+    needed = getattr(task, "needs_environment", None)
+    if needed is not None and name in ENVIRONMENTS and name != needed:
+        raise InputError(
+            f"environment={name}: this task's prompts are episodes of another; expected environment={needed}"
+        )
+
+
+def name_and_options(value: Any, kind: str) -> tuple[str, dict[str, Any]]:
+    if isinstance(value, str):
+        return value, {}
+    if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
+        raise InputError(f"{kind}: got {value!r}; expected a name, or a mapping with a name and options")
+    options = {str(key): option for key, option in value.items() if key != "name"}
+    return value["name"], options

@@ -1,0 +1,141 @@
+"""A chat model behind an OpenAI-style address: one question, one reply, within a deadline."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx
+
+from contracts.errors import InputError
+
+PASSING = (408, 409, 425, 429)  # and 5xx: asked again
+OF_ONE_QUESTION = (400, 413, 422)  # such as one that is longer than the model's window
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
+SHOWN = 300  # characters of a server's message
+
+
+class Unanswered(Exception):
+    """A question that got no reply, however often it was asked."""
+
+
+class _Passing(Exception):
+    """A fault that may be gone at the next attempt."""
+
+    def __init__(self, reason: str, wanted_wait_s: float | None = None) -> None:
+        super().__init__(reason)
+        self.wanted_wait_s = wanted_wait_s
+
+
+@dataclass(frozen=True, slots=True)
+class ChatModel:
+    """Who is asked. The key appears in no text that leaves this class but the request's header.
+
+    Example: `ChatModel("http://127.0.0.1:8000/v1", "judge", body={"max_tokens": 200})`
+    """
+
+    url: str  # up to /v1
+    name: str
+    key: str | None = field(default=None, repr=False)
+    body: Mapping[str, Any] = field(default_factory=dict)  # of the request, beside model and messages
+    timeout_s: float = 60.0  # of one reply, from the question to its last letter
+    attempts: int = 4
+    first_wait_s: float = FIRST_WAIT_S  # after the first failure; twice as long after each
+
+    @property
+    def shown_url(self) -> str:
+        """Without a name and password that may stand in it."""
+        parts = urlsplit(self.url)
+        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
+
+    def check(self) -> None:
+        """
+        Raises:
+            InputError: the address is none.
+        """
+        if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
+            raise InputError(f"--url {self.shown_url}: expected an address such as http://127.0.0.1:8000/v1")
+
+    def client(self) -> httpx.AsyncClient:
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        # No redirects: they would carry the key to another host.
+        return httpx.AsyncClient(headers=headers, timeout=None, follow_redirects=False)
+
+    def request(self, text: str) -> dict[str, Any]:
+        """What is sent; an option that is null in `body` is left out."""
+        whole = {"model": self.name, "messages": [{"role": "user", "content": text}], **self.body}
+        return {key: value for key, value in whole.items() if value is not None}
+
+    async def reply(self, client: httpx.AsyncClient, text: str) -> str:
+        """
+        Raises:
+            Unanswered: no reply within the deadline, or a passing fault, at every attempt; or this question
+                is refused, as one that is too long.
+            InputError: the server refuses any: another address, name or key is needed.
+        """
+        wait_s = self.first_wait_s
+        for attempt in range(1, self.attempts + 1):
+            try:
+                return await self._once(client, text)
+            except _Passing as fault:
+                if attempt == self.attempts:
+                    raise Unanswered(f"{self.shown_url} in {attempt} attempts, the last: {fault}") from None
+                await asyncio.sleep(min(LONGEST_WAIT_S, fault.wanted_wait_s or wait_s))
+            wait_s *= 2
+        raise AssertionError("at least one attempt is made")
+
+    async def _once(self, client: httpx.AsyncClient, text: str) -> str:
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                address = f"{self.url.rstrip('/')}/chat/completions"
+                response = await client.post(address, json=self.request(text))
+        except TimeoutError:
+            raise _Passing(f"no reply within {self.timeout_s:g} s") from None
+        except httpx.HTTPError as error:
+            raise _Passing(f"{type(error).__name__}: {self._safe(str(error))}") from None
+        status, message = response.status_code, self._safe(_message(response))
+        if response.is_success:
+            if (content := _content(response)) is None:
+                raise _Passing(f"no chat model's reply (is the URL one up to /v1?): {message}")
+            return content
+        if status in PASSING or status >= 500:
+            raise _Passing(f"status {status}: {message}", _wanted_wait_s(response))
+        if status in OF_ONE_QUESTION:
+            raise Unanswered(f"{self.shown_url}: status {status}: {message}")
+        raise InputError(f"{self.shown_url} refuses, status {status}: {message}. {self._remedy(status)}")
+
+    def _remedy(self, status: int) -> str:
+        if status in (401, 403):
+            return "Expected the name of an environment variable with a key that is accepted: --key-variable"
+        return f"Expected a base URL up to /v1, and a model that is served there; got --model {self.name}"
+
+    def _safe(self, text: str) -> str:
+        """Servers like to repeat a key that they don't take."""
+        text = text.replace(self.url, self.shown_url)
+        return text.replace(self.key, "***") if self.key else text
+
+
+def _content(response: httpx.Response) -> str | None:
+    """None: it is no chat model's."""
+    try:
+        content = response.json()["choices"][0]["message"]["content"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return content if isinstance(content, str) else ""  # null where all tokens went into reasoning
+
+
+def _message(response: httpx.Response) -> str:
+    try:
+        found = json.loads(response.text)
+        error = found.get("error", found) if isinstance(found, dict) else found
+        said = error.get("message", error) if isinstance(error, dict) else error
+    except ValueError:
+        said = response.text
+    return " ".join(str(said).split())[:SHOWN]
+
+
+def _wanted_wait_s(response: httpx.Response) -> float | None:
+    asked = response.headers.get("retry-after", "")
+    return float(asked) if asked.isdecimal() else None

@@ -1,0 +1,130 @@
+"""Verdicts counted: won, tied and lost prompts, and whether chance alone would do that."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from services.pairwise.asking import Asked
+from services.pairwise.question import Order, Question, Verdict, combined
+from services.pairwise.texts import Pair
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One pair: what both orders say together. None: a reply is missing or says nothing."""
+
+    pair: Pair
+    verdicts: Mapping[str, Verdict] | None
+    by_order: Mapping[Order, Mapping[str, Verdict]]
+    problem: str = ""  # "no reply" or "not understood"
+    replies: Mapping[Order, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One criterion over all prompts that were judged, seen from A.
+
+    `p` is the two-sided sign test's: the probability of so many more wins than losses, or losses than wins,
+    if both were as likely; ties don't count. `share_won` counts a tie as half, and the interval is that of
+    wins among wins and losses (Clopper and Pearson 1934).
+
+    Example: 8 wins, 10 ties and 2 losses give p = 2 · (1 + 10 + 45) / 2¹⁰ = 0.109.
+    """
+
+    wins: int
+    ties: int
+    losses: int
+    num_disagreements: int  # prompts that one order won and the other lost
+    p: float
+    interval: tuple[float, float] | None  # 95 %; None: nothing was won or lost
+
+    @property
+    def num(self) -> int:
+        return self.wins + self.ties + self.losses
+
+    @property
+    def share_won(self) -> float | None:
+        return (self.wins + self.ties / 2) / self.num if self.num else None
+
+
+@dataclass(frozen=True, slots=True)
+class FirstShown:
+    """Whether the judge prefers what it reads first, whoever wrote it: over all replies with a preference."""
+
+    first: int
+    second: int
+    p: float
+
+
+def judged(
+    pairs: Sequence[Pair], asked: Sequence[Asked], replies: Mapping[str, str], question: Question
+) -> list[Judged]:
+    """Each pair's verdicts out of the replies to its two questions; the same text twice is a tie."""
+    said: dict[int, dict[Order, str | None]] = {}
+    for each in asked:
+        said.setdefault(each.place, {})[each.order] = replies.get(each.key)
+    return [_judge(pair, said.get(place), question) for place, pair in enumerate(pairs)]
+
+
+def outcome(rows: Sequence[Judged], criterion: str) -> Outcome:
+    """Over the rows that have verdicts."""
+    from scipy.stats import binomtest
+
+    counts = Counter(row.verdicts[criterion] for row in rows if row.verdicts is not None)
+    wins, losses = counts["win"], counts["lose"]
+    test = binomtest(wins, wins + losses) if wins + losses else None
+    bounds = test.proportion_ci(0.95, "exact") if test else None
+    both = ({verdicts[criterion] for verdicts in row.by_order.values()} for row in rows if row.verdicts)
+    return Outcome(
+        wins=wins,
+        ties=counts["tie"],
+        losses=losses,
+        num_disagreements=sum(each == {"win", "lose"} for each in both),
+        p=float(test.pvalue) if test else 1.0,
+        interval=(float(bounds.low), float(bounds.high)) if bounds else None,
+    )
+
+
+def first_shown(rows: Sequence[Judged], criterion: str) -> FirstShown:
+    from scipy.stats import binomtest
+
+    found = Counter(
+        (order == "AB") == (verdicts[criterion] == "win")
+        for row in rows
+        for order, verdicts in row.by_order.items()
+        if verdicts[criterion] != "tie"
+    )
+    num = found.total()
+    return FirstShown(found[True], found[False], float(binomtest(found[True], num).pvalue) if num else 1.0)
+
+
+def _judge(pair: Pair, said: Mapping[Order, str | None] | None, question: Question) -> Judged:
+    if said is None:
+        return Judged(pair, dict.fromkeys(question.criteria, "tie"), {})
+    replies = {order: reply for order, reply in said.items() if reply is not None}
+    found = {order: question.verdicts(reply, order) for order, reply in replies.items()}
+    by_order = {order: verdicts for order, verdicts in found.items() if verdicts is not None}
+    if len(by_order) < len(said):
+        problem = "no reply" if len(replies) < len(said) else "not understood"
+        return Judged(pair, None, by_order, problem, replies)
+    together = {
+        criterion: combined({order: verdicts[criterion] for order, verdicts in by_order.items()})
+        for criterion in question.criteria
+    }
+    return Judged(pair, together, by_order, replies=replies)
+
+
+def as_row(row: Judged) -> dict[str, Any]:
+    """For the JSON file."""
+    return {
+        "prompt_id": row.pair.id,
+        "verdicts": row.verdicts,
+        "by_order": row.by_order,
+        "problem": row.problem or None,
+        "same_text": row.pair.a == row.pair.b,
+        "prompt": row.pair.prompt,
+        "a": row.pair.a,
+        "b": row.pair.b,
+        "replies": row.replies,
+    }

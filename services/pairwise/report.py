@@ -1,0 +1,103 @@
+"""What a comparison found, as JSON and as Markdown."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from services.json_lines import without_nan, write_atomically
+from services.pairwise.chat_model import ChatModel
+from services.pairwise.outcome import Judged, as_row, first_shown, outcome
+from services.pairwise.question import Question
+from services.readable import number
+
+SMALLEST_P = 0.001
+NOTE = """\
+Each prompt was judged in both orders, and is won where both say so. A tie counts as half of A's share. p is
+the two-sided sign test's of wins against losses, for one criterion alone."""
+
+
+def summary(a: str, b: str, rows: Sequence[Judged], question: Question, model: ChatModel) -> dict[str, Any]:
+    """The figures, without the texts."""
+    problems = Counter(row.problem for row in rows if row.problem)
+    per_criterion = {}
+    for criterion in question.criteria:
+        found = outcome(rows, criterion)
+        more = {"num": found.num, "share_won": found.share_won}
+        per_criterion[criterion] = {
+            **asdict(found),
+            **more,
+            "first_shown": asdict(first_shown(rows, criterion)),
+        }
+    return {
+        "a": a,
+        "b": b,
+        "model": model.name,
+        "url": model.shown_url,
+        "body": dict(model.body),
+        "template": question.template,
+        "num_prompts": len(rows),
+        "num_judged": sum(row.verdicts is not None for row in rows),
+        "num_same_text": sum(row.pair.a == row.pair.b for row in rows),
+        "num_not_understood": problems["not understood"],
+        "num_without_reply": problems["no reply"],
+        "criteria": per_criterion,
+    }
+
+
+def write(found: dict[str, Any], rows: Sequence[Judged], out: Path) -> list[Path]:
+    """judgement.json with every prompt, judgement.md for people."""
+    whole = {**found, "prompts": [as_row(row) for row in rows]}
+    text = json.dumps(without_nan(whole), indent=1, ensure_ascii=False)
+    return [
+        write_atomically(out / "judgement.json", text + "\n"),
+        write_atomically(out / "judgement.md", to_markdown(found)),
+    ]
+
+
+def to_markdown(found: dict[str, Any]) -> str:
+    """A row a criterion, seen from A."""
+    head = ["criterion", "A wins", "ties", "B wins", "A's share", "p", "95 % of wins", "orders disagree"]
+    lines = [head, ["---", *["--:"] * (len(head) - 1)]]
+    lines += [_line(criterion, each) for criterion, each in found["criteria"].items()]
+    blocks = [
+        f"# {found['a']} or {found['b']}?",
+        f"A is {found['a']}, B is {found['b']}; judged by {found['model']}. {counts(found)}",
+        "\n".join("| " + " | ".join(line) + " |" for line in lines),
+        NOTE,
+        "\n".join(_of_first(criterion, each) for criterion, each in found["criteria"].items()),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def counts(found: dict[str, Any]) -> str:
+    """
+    >>> counts({"num_prompts": 9, "num_judged": 6, "num_same_text": 1, "num_not_understood": 2,
+    ...         "num_without_reply": 1})
+    '6 of 9 prompts are judged, 1 because both texts are the same; not understood: 2, without a reply: 1.'
+    """
+    told = f"{found['num_judged']} of {found['num_prompts']} prompts are judged"
+    if found["num_same_text"]:
+        told += f", {found['num_same_text']} because both texts are the same"
+    if found["num_not_understood"] or found["num_without_reply"]:
+        told += f"; not understood: {found['num_not_understood']}"
+        told += f", without a reply: {found['num_without_reply']}"
+    return f"{told}."
+
+
+def _line(criterion: str, found: dict[str, Any]) -> list[str]:
+    share = "–" if found["share_won"] is None else f"{found['share_won']:.1%}"
+    interval = "–" if found["interval"] is None else "{:.1%} to {:.1%}".format(*found["interval"])
+    p = f"< {SMALLEST_P}" if found["p"] < SMALLEST_P else number(found["p"])
+    counted = (found["wins"], found["ties"], found["losses"])
+    return [criterion, *map(str, counted), share, p, interval, str(found["num_disagreements"])]
+
+
+def _of_first(criterion: str, found: dict[str, Any]) -> str:
+    of = found["first_shown"]
+    return (
+        f"- {criterion}: the text shown first was preferred {of['first']} times, the second "
+        f"{of['second']} times (p {number(of['p'])})"
+    )

@@ -1,0 +1,151 @@
+"""The two sides that are compared: what each wrote for the same prompts."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import InputError
+from services.crowdsourcing.texts import fingerprint
+from services.run_folder import RunFolder, is_run
+
+REFERENCES = "references"  # in the place of a side: the data set's own
+FIRST_REFERENCE = re.compile(r"<START-1>(.*?)<END-1>", re.DOTALL)
+EXPECTED = (
+    "expected a run's folder, a file of predictions that a run or whetstone evaluate has written, or lines "
+    '{"prompt": "…", "prediction": "…"}'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What one side wrote for one prompt."""
+
+    id: str  # of the prompt; its text where the source has no names
+    prompt: str
+    text: str
+    reference: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two texts for one prompt.
+
+    Example: `Pair("hh/test/3", "How do I …", "First, …", "I can't …")`
+    """
+
+    id: str
+    prompt: str
+    a: str
+    b: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """All prompts that both sides have, and how many only one of them has."""
+
+    pairs: Sequence[Pair]
+    only_a: int
+    only_b: int
+
+
+def read_pairs(a: str, b: str, num_prompts: int | None = None) -> Pairs:
+    """What A and B wrote for the same prompts.
+
+    Args:
+        b: as `a`, or "references": A's own first reference of each prompt.
+        num_prompts: so many, drawn by chance but always the same ones.
+
+    Raises:
+        InputError: a side can't be read, no prompt is in both, or one name stands for two prompts.
+    """
+    side_a = read_side(a)
+    side_b = _references(side_a, a) if b == REFERENCES else read_side(b)
+    left, right = _by_place(side_a), _by_place(side_b)
+    pairs = [_pair(written, right[place]) for place, written in left.items() if place in right]
+    if not pairs:
+        raise InputError(
+            f"{a} and {b} have no prompt in common: {len(left)} and {len(right)} texts, their first prompts "
+            f"are {side_a[0].prompt[:80]!r} and {side_b[0].prompt[:80]!r}. Expected evaluations of one split"
+        )
+    counts = (len(left) - len(pairs), len(right) - len(pairs))
+    if num_prompts is not None:
+        pairs = sorted(pairs, key=lambda pair: fingerprint(pair.id, pair.prompt))[:num_prompts]
+    return Pairs(pairs, *counts)
+
+
+def read_side(source: str) -> list[Written]:
+    """
+    Raises:
+        InputError: naming the file, the row, and what is wrong there.
+    """
+    path = Path(source)
+    if is_run(path):
+        epochs = RunFolder(path).prediction_epochs("test")
+        if not epochs:
+            raise InputError(f"{source}: this run has no predictions for test prompts yet")
+        rows: Any = RunFolder(path).predictions(epochs[-1], "test")
+    else:
+        rows = _rows_of(path)
+    if not isinstance(rows, list) or not rows:
+        raise InputError(f"{source}: {EXPECTED}")
+    return [_written(row, f"{source}, row {number}") for number, row in enumerate(rows, start=1)]
+
+
+def _rows_of(path: Path) -> Any:
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file; {EXPECTED}")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix == ".jsonl":
+            return [json.loads(line) for line in text.split("\n") if line.strip()]
+        found = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: is no JSON: {error}; {EXPECTED}") from None
+    return found.get("predictions") if isinstance(found, dict) else found
+
+
+def _written(row: Any, where: str) -> Written:
+    """Of a run's row, or of one such as `whetstone score` reads."""
+    if not isinstance(row, Mapping):
+        raise InputError(f"{where}: got {row!r:.80}; {EXPECTED}")
+    prompt, text = row.get("prompt_text", row.get("prompt")), row.get("generated_text", row.get("prediction"))
+    if not isinstance(prompt, str) or not isinstance(text, str):
+        raise InputError(f"{where}: has {', '.join(map(str, row)) or 'nothing'}; {EXPECTED}")
+    references = row.get("references") or FIRST_REFERENCE.findall(str(row.get("ref_text", "")))
+    first = str(references[0]) if references else None
+    return Written(str(row.get("sample_id", row.get("id", prompt))), prompt, text, first)
+
+
+def _references(side: Iterable[Written], source: str) -> list[Written]:
+    """A reference that begins with its prompt (imdb's) is the whole text: the rest is what is compared."""
+    found = [
+        Written(each.id, each.prompt, each.reference.removeprefix(each.prompt))
+        for each in side
+        if each.reference is not None
+    ]
+    if not found:
+        raise InputError(f"{source}: its prompts have no references to compare with")
+    return found
+
+
+def _by_place(side: Iterable[Written]) -> dict[tuple[str, int], Written]:
+    """Several texts for one prompt are told apart by their order."""
+    seen: Counter[str] = Counter()
+    found = {}
+    for written in side:
+        found[written.id, seen[written.id]] = written
+        seen[written.id] += 1
+    return found
+
+
+def _pair(a: Written, b: Written) -> Pair:
+    if a.prompt != b.prompt:
+        raise InputError(
+            f"prompt {a.id} is {a.prompt[:80]!r} on the one side and {b.prompt[:80]!r} on the other; "
+            "expected two evaluations of one task"
+        )
+    return Pair(a.id, a.prompt, a.text, b.text)

@@ -1,0 +1,96 @@
+"""What the parts of a run ask of each other. Each is right by itself; together they would not work.
+
+Everything here needs the settings alone: what files and prompts say is looked at by `services/preflight.py`.
+"""
+
+from typing import TYPE_CHECKING
+
+from learner.algorithms.base import Masks
+from services.judging import ENVIRONMENT
+
+if TYPE_CHECKING:
+    from services.settings import RunSettings
+
+
+def check_environment(run: "RunSettings") -> None:
+    """What an environment of several turns asks of the rest."""
+    _check_target_return(run)
+    if not run.plays:
+        return
+    where = f"environment={run.environment_name}"
+    patience_s = max(run.environment.start_timeout_s, run.environment.step_timeout_s)
+    if patience_s >= run.rollout.stall_timeout_s:
+        raise ValueError(
+            f"{where}: an environment may take {patience_s:g} s (start_timeout_s, step_timeout_s), and a "
+            f"worker is given up after rollout.stall_timeout_s={run.rollout.stall_timeout_s:g}; "
+            f"expected more than the former"
+        )
+    mark, separator = getattr(run.task, "eou_token", None), getattr(run.environment, "separator", None)
+    if mark and separator and mark != separator:
+        raise ValueError(
+            f"task.eou_token={mark!r} and environment.separator={separator!r} end the same utterances: "
+            f"expected the same mark"
+        )
+    if (beams := run.evaluation.num_beams) > 1:
+        raise ValueError(f"{where}: answers are drawn, got evaluation.num_beams={beams}; expected 1")
+    if run.environment.example_rate and not run.environment.has_baselines:
+        raise ValueError(
+            f"{where}: got example_rate={run.environment.example_rate:g}, and this environment does not "
+            f"say which answers are valid; expected 0"
+        )
+    if run.environment.rewards_itself and any(part.label == ENVIRONMENT for part in run.reward):
+        raise ValueError(f"{where}: label '{ENVIRONMENT}' is its own reward's; give yours another label")
+    if run.plays_experts and not run.environment.has_baselines:
+        raise ValueError(
+            f"algorithm={run.algorithm_name} with {where} learns from an expert's play, and this "
+            f"environment knows no expert; leave environment out to learn from the task's references"
+        )
+    if run.plays_experts and getattr(run.algorithm, "loss_on", "response") == "text":
+        raise ValueError(
+            f"algorithm.loss_on=text with {where}: an expert's answers are learned, not what the world "
+            f"says; expected algorithm.loss_on=response"
+        )
+
+
+def _check_target_return(run: "RunSettings") -> None:
+    """Contexts that tell the return to come, and an algorithm that learns from them, need each other."""
+    target = run.environment.target_return
+    learns = bool(getattr(run.algorithm, "needs_target_return", False))
+    if learns and (target is None or not run.plays):
+        raise ValueError(
+            f"algorithm={run.algorithm_name} learns to reach the return that its contexts name: "
+            f"expected environment.target_return=NUMBER, the one to ask for at play, with an environment "
+            f"of several turns; got environment={run.environment_name}, target_return={target}"
+        )
+    if learns and (run.reward or not run.environment.rewards_itself):
+        raise ValueError(
+            f"algorithm={run.algorithm_name}: contexts tell the return that the environment gave: "
+            f"expected an environment that rewards by itself, and reward=[]"
+        )
+    if target is not None and not learns:
+        raise ValueError(
+            f"environment.target_return={target:g} is told to models that learned what it means: "
+            f"expected algorithm=return_conditioned with it, got algorithm={run.algorithm_name}"
+        )
+
+
+def check_algorithm(run: "RunSettings") -> None:
+    """What an algorithm asks of the rest."""
+    name = run.algorithm_name
+    if run.group_size < 2 and hasattr(run.algorithm, "default_group_size"):
+        raise ValueError(
+            f"algorithm={name} measures a response against the others of its prompt: got "
+            f"rollout.group_size={run.group_size}, expected 2 or more"
+        )
+    if run.evaluation.masked and not isinstance(run.algorithm, Masks):
+        raise ValueError(f"evaluation.masked=true asks for a mask, and algorithm={name} has none")
+    if (beams := run.evaluation.num_beams) > 1:
+        if run.evaluation.temperature != 0:
+            raise ValueError(
+                f"evaluation.num_beams={beams} is beam search, which draws nothing: "
+                "expected evaluation.temperature=0 with it"
+            )
+        if run.rollout.stop or run.evaluation.masked:
+            raise ValueError(
+                f"evaluation.num_beams={beams}: beam search knows neither rollout.stop nor a mask"
+            )

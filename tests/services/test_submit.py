@@ -1,0 +1,198 @@
+"""`whetstone submit`: what it refuses, and on a real cluster a run that is submitted, stopped and resumed.
+
+On the same cluster: the reward servers of the KubeRay manifest.
+"""
+
+import json
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from contracts.errors import InputError
+from services.prometheus import names
+from services.run_folder import RunFolder
+from services.submit import entrypoint, run
+from tests.models import make_tiny_model
+from tests.runs import QUICK, ROOT
+from tests.services.ray_head import RayHead, free_ports
+
+TOKEN = "a-token-of-the-tests-own"
+PATIENCE_S = 300.0
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["rolout.max_tokens=5", "model.path=x"], "did you mean 'rollout'"),
+        (["model.path=no-such-folder/at-all"], "no-such-folder"),
+        (
+            ["model.path=x", "tracking.uri=https://ada:pw@host"],
+            r"https://\*\*\*@host: whoever sees the cluster",
+        ),
+        (["model.path=x", "--working-dir=."], "output_dir=runs: the copy of --working-dir goes with the job"),
+        (["model.path=x", "--working-dir=nowhere"], "--working-dir nowhere: there is no such folder"),
+        (["stop"], "stop: expected a job's ID"),
+        (["logs", "a", "b"], "logs: got a b, expected a single job's ID"),
+        (["status", "--address=example"], "expected the job server's address"),
+    ],
+)
+def test_what_would_fail_there_is_refused_here(argv: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        run(argv)
+
+
+def test_a_cluster_that_is_not_there_is_said() -> None:
+    (port,) = free_ports(1)
+    with pytest.raises(InputError, match=f"no Ray cluster answers at http://127.0.0.1:{port} "):
+        run(["status", f"--address=http://127.0.0.1:{port}"])
+
+
+def test_the_jobs_command_survives_its_shell() -> None:
+    overrides = ["reward={name: rouge, label: 'r 1'}", "run_name=$HOME"]
+    line = entrypoint(overrides, None)
+    assert shlex.split(line)[-3:] == ["train", *overrides]
+    assert line.startswith("cd ") and " && exec " in line
+
+
+@pytest.fixture(scope="module")
+def head() -> Iterator[RayHead]:
+    started = RayHead.start({"WHETSTONE_TOKEN": TOKEN})
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+def submit(head: RayHead, *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "services.cli", "submit", *words, "--address", head.job_server]
+    return subprocess.Popen(
+        command, env=head.environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def answer(head: RayHead, *words: str) -> tuple[int, str]:
+    process = submit(head, *words)
+    output, _ = process.communicate(timeout=PATIENCE_S)
+    return process.returncode, output
+
+
+def wait_for(what: str, condition: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
+    deadline = time.monotonic() + patience_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"waited {patience_s:.0f} s for {what}"
+        time.sleep(0.2)
+    return found
+
+
+def ended(process: subprocess.Popen[str]) -> bool:
+    """Never: what ends too early fails the test with what it said."""
+    assert process.poll() is None, process.communicate()[0]
+    return False
+
+
+def exported(head: RayHead, run_name: str) -> dict[str, float]:
+    """What Ray's endpoint says of a run, as Prometheus would read it."""
+    try:
+        lines = httpx.get(head.metrics, timeout=5).text.splitlines()
+    except httpx.TransportError:
+        return {}
+    ours = [line for line in lines if f'run="{run_name}"' in line]
+    return {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in ours}
+
+
+def served(head: RayHead) -> dict[str, Any]:
+    """Serve's applications, by Ray's own interface, which KubeRay speaks, too."""
+    found: dict[str, Any] = httpx.get(
+        f"{head.job_server}/api/serve/applications/", headers=head.authorized, timeout=30
+    ).json()
+    return found["applications"]
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_run_is_submitted_followed_stopped_and_resumed(head: RayHead, tmp_path: Path) -> None:
+    model = make_tiny_model(tmp_path / "model")
+    overrides = (
+        *(f"output_dir={tmp_path}/runs", "run_name=far", f"model.path={model}", "iterations=500"),
+        *("rollout.engine=transformers", "metrics=[]", "evaluate_every=0", "save_every=0", *QUICK),
+    )
+    folder = RunFolder(tmp_path / "runs/far")
+
+    following = submit(head, *overrides)
+    wait_for("three iterations", lambda: ended(following) or len(folder.rollout_info()) >= 3)
+    wait_for("all metrics", lambda: names() <= exported(head, "far").keys())
+    metrics = exported(head, "far")
+    assert 0 < metrics["ray_whetstone_iteration"] <= len(folder.rollout_info())
+    assert metrics["ray_whetstone_iterations_planned"] == 500
+    assert 0 <= time.time() - metrics["ray_whetstone_last_progress_timestamp_seconds"] < 60
+
+    code, listing = answer(head, "status")
+    assert code == 0
+    (job,) = [line.split()[0] for line in listing.splitlines()]
+    assert job.startswith("far-") and "RUNNING" in listing and str(folder.path) in listing
+    code, refused = answer(head, "resume", job)
+    assert code == 2 and f"{job} is RUNNING" in refused
+    assert not folder.checkpoints()
+
+    code, told = answer(head, "stop", job)
+    assert code == 0 and "STOPPED" in told
+    log, _ = following.communicate(timeout=60)
+    assert following.returncode == 130, log
+    assert "iteration 3/500" in log and "stopping: saving the last whole iteration" in log
+    (saved,) = folder.checkpoints()
+    assert saved >= 3 and folder.report.exists()
+    assert answer(head, "logs", job)[1] in log.replace(TOKEN, "")
+    wait_for("the run's servers to end", lambda: not served(head), 60)
+
+    code, log = answer(head, "resume", job, f"iterations={saved + 2}")
+    assert code == 0, log
+    assert f"resumed from {folder.checkpoint(saved)}" in log
+    assert [row["iteration"] for row in folder.rollout_info()] == list(range(1, saved + 3))
+    assert (folder.model / "config.json").exists()
+    assert [line.split()[1] for line in answer(head, "status")[1].splitlines()] == ["SUCCEEDED", "STOPPED"]
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_manifests_reward_servers_answer_who_knows_the_token(head: RayHead) -> None:
+    manifest = yaml.safe_load((ROOT / "deploy/kuberay/rayservice.yaml").read_text())
+    configuration = yaml.safe_load(manifest["spec"]["serveConfigV2"])
+    (port,) = free_ports(1)
+    configuration["http_options"] = {"host": "127.0.0.1", "port": port}
+    configuration["proxy_location"] = "HeadOnly"
+    for application in configuration["applications"]:  # two cores are enough for all
+        application.get("args", {}).get("server", {}).pop("num_cpus", None)
+
+    put = httpx.put(
+        f"{head.job_server}/api/serve/applications/", json=configuration, headers=head.authorized, timeout=60
+    )
+    assert put.status_code == 200, put.text
+    wanted = {application["name"] for application in configuration["applications"]}
+
+    def running() -> bool:
+        there = served(head)
+        assert "DEPLOY_FAILED" not in json.dumps(there), json.dumps(there, indent=1)
+        return {name for name, app in there.items() if app["status"] == "RUNNING"} == wanted
+
+    wait_for(f"{wanted} to run", running)
+    address = f"http://127.0.0.1:{port}"
+    request = {"samples": [{"text": "the cat", "references": ["the cat"]}]}
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}):
+        for path in ("/", "/openapi.json"):
+            assert httpx.get(address + path, headers=headers, timeout=30).status_code == 401
+        assert httpx.post(f"{address}/score/rouge", json=request, headers=headers).status_code == 401
+    known = {"Authorization": f"Bearer {TOKEN}"}
+    scored = httpx.post(f"{address}/score/rouge", json=request, headers=known, timeout=30)
+    assert (scored.status_code, scored.json()) == (200, {"scores": [{"score": 1.0, "error": None}]})
+    measured = httpx.post(f"{address}/metric/rouge", json=request, headers=known, timeout=30)
+    assert measured.status_code == 200 and measured.json()["metrics"]["lexical/rouge_rouge1"]["corpus"] == 1.0

@@ -1,0 +1,182 @@
+"""The experiments that learn from data: LoL-RL's tasks × algorithms, with the settings that it published."""
+
+import functools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.errors import InputError
+from services import annotate
+from services.annotation_settings import settings_from
+from services.benchmarks.offline import OFFLINE
+from services.compose import CONF, run_settings
+from tests.local_run import train_here
+from tests.models import make_tiny_model
+from tests.services.response_files import folder as rows_in
+from tests.test_experiments import FROM_DATA, left_open
+from tests.test_experiments import run_of as run_anew
+
+OF_PAIRS = ("dpo", "dpo_ref_free", "pro")
+SCORED = tuple(name for name in OFFLINE.algorithms if name not in OF_PAIRS)
+KNOWLEDGE = ("wow", "faithdial", "faithdial_wow")
+LABELS = {
+    "helpful_harmless": ["learned_reward"],
+    "atomic": ["critic"],
+    "reddit_comments": ["fluency", "depth", "updown", "safe", "tfidf_diversity"],
+    **{task: ["fluency", "faithdial", "depth", "tfidf_diversity"] for task in KNOWLEDGE},
+}
+
+
+run_of = functools.cache(run_anew)
+
+
+def there() -> set[str]:
+    return {path.stem for path in (CONF / "experiment").glob("*.yaml")}
+
+
+def test_every_task_has_all_eight_and_pairs_have_the_rest() -> None:
+    asked = {f"{task}_{name}" for task in OFFLINE.tasks for name in SCORED}
+    asked |= {f"helpful_harmless_{name}" for name in OF_PAIRS}
+    assert asked == FROM_DATA & there()
+
+
+@pytest.mark.parametrize("task", OFFLINE.tasks)
+def test_rewards_lengths_and_optimisation_are_as_published(task: str) -> None:
+    of_pairs = OF_PAIRS if task == "helpful_harmless" else ()
+    for name in (*SCORED, *of_pairs):
+        run = run_of(f"{task}_{name}")
+        assert (run.task_name, run.algorithm_name) == (task, name.replace("dpo_ref_free", "dpo"))
+        assert run.run_name == f"{task}-{name}-seed901" and run.data is not None
+        assert run.data.folder == f"annotated/{task}"
+        assert [part.label for part in run.reward] == LABELS[task]
+        assert {part.weight for part in run.reward} == {1.0}
+        options = run.resolved()["algorithm"]
+        found = (options["learning_rate"], options["max_grad_norm"], options["optimizer"]["eps"])
+        sampling, asked = run.sampling(evaluating=True), run.rollout
+        lengths = (asked.max_prompt_tokens, asked.max_tokens)
+        adapter = run.model.adapter
+        assert (adapter.kind, adapter.r) == (("qlora", 64) if task == "helpful_harmless" else ("none", 16))
+        if task == "helpful_harmless":
+            assert found == (2e-4, 0.3, 1e-6) and lengths == (640, 128)
+            assert (run.data.num_epochs, sampling.num_beams, sampling.temperature) == (1, 1, 0)
+        else:
+            assert found == (2e-5, 1.0, 1e-8) and lengths == (512, 30 if task == "atomic" else 128)
+            epochs = 1 if task == "atomic" else 6 if name == "nll" else 3
+            assert (run.data.num_epochs, sampling.num_beams, sampling.temperature) == (epochs, 2, 0)
+
+
+def test_clips_and_samplers_are_as_published() -> None:
+    def of(name: str) -> tuple[Any, Any]:
+        options = run_of(name).resolved()["algorithm"]
+        return options.get("sampling_strategy"), options.get("ppo_clip", "none")
+
+    for task, wbc in (
+        ("helpful_harmless", True),
+        ("atomic", True),
+        ("reddit_comments", True),
+        ("wow", False),
+    ):
+        clip = 0.9 if task == "helpful_harmless" else 0.2
+        assert of(f"{task}_nll") == (None, "none")
+        assert of(f"{task}_wbc") == ("good_priority" if wbc else None, "none")
+        for name in ("r_lol", "a_lol", "a_lol_seq"):
+            assert of(f"{task}_{name}") == ("good_priority", clip)
+    assert run_of("wow_a_lol_kl").resolved()["algorithm"]["kl_beta"] == 0.2
+    assert run_of("helpful_harmless_dpo").resolved()["algorithm"]["beta"] == 0.1
+    assert run_of("helpful_harmless_dpo_ref_free").resolved()["algorithm"]["reference_free"] is True
+
+
+def test_what_is_open_is_asked_for_by_its_place() -> None:
+    with pytest.raises(
+        InputError, match=r"model\.path and reward\[3\]\.model and reward\[4\]\.corpus is req"
+    ):
+        run_settings(["experiment=reddit_comments_a_lol"])
+    with pytest.raises(
+        InputError, match=r"is a list, so say whose option .* fluency, depth, updown, safe, tfidf"
+    ):
+        run_settings(["experiment=reddit_comments_a_lol", "reward.unsafe.model=x"])
+
+
+def test_annotation_takes_task_rewards_lengths_and_place_of_an_experiment() -> None:
+    given = [each for each in left_open("wow_a_lol") if each.startswith("reward.")]
+    found = settings_from(["experiment=wow_a_lol", *given, "task.data_files=somewhere"])
+    assert [part.label for part in found.reward] == LABELS["wow"]
+    assert (found.output, found.rollout.max_prompt_tokens, found.rollout.max_tokens) == (
+        "annotated/wow",
+        512,
+        128,
+    )
+    assert found.held_out_task == {"name": "wow", "data_files": "somewhere"}
+    rows = settings_from(["experiment=wow_a_lol", *given, "data.files=mine", "output=there", "reward=length"])
+    assert (rows.task, rows.output, [part.label for part in rows.reward]) == (None, "there", ["length"])
+    with pytest.raises(InputError, match=r"reward\[3\]\.corpus is required"):
+        settings_from(["experiment=wow_a_lol"])
+    with pytest.raises(InputError, match="no such experiment; did you mean"):
+        settings_from(["experiment=wow_a_lo"])
+
+
+# Of pairs and of single responses, from rows to a trained model; the reward needs no download
+
+
+def talk(number: int) -> dict[str, Any]:
+    texts = [f"\n\nHuman: Is {number} far?\n\nAssistant: {end}" for end in (f"{number} miles 7", "no idea")]
+    return {"chosen": texts[0], "rejected": texts[1]}
+
+
+def knowledge(number: int) -> dict[str, Any]:
+    return {"knowledge": f"Cats are {number}.", "history": ["Hi", "What?"], "response": f"They are {number}"}
+
+
+TINY = (
+    "iterations=1",
+    "data.num_epochs=1",
+    "save_every=0",
+    "tracking.enabled=false",
+    "learner.device=cpu",
+    "learner.num_threads=1",
+)
+WHOLE = ("model.adapter.kind=none", "model.adapter.r=16", "model.adapter.lora_alpha=32")  # without an adapter
+SHORT = ("rollout.max_tokens=4", "rollout.max_prompt_tokens=32")
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [("helpful_harmless_dpo", talk), ("faithdial_r_lol", knowledge)],
+)
+def test_from_rows_to_a_model(name: str, row: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.interrupts.signal.signal", lambda number, handler: None)
+    model = make_tiny_model(tmp_path / "model")
+    files = rows_in(tmp_path / "rows", [row(number) for number in range(6)], **others(row))
+    reward = "reward=[{name: length, target: 4}]"
+    asked = [f"experiment={name}", reward, f"task.data_files={files}", f"reference={model}"]
+    asked += [f"output={tmp_path / 'annotated'}", "executor=here", "rollout.engine=transformers", *SHORT]
+    assert annotate.run([*asked, "learner.device=cpu"]) == 0
+
+    chosen = [
+        f"experiment={name}",
+        reward,
+        f"data={tmp_path / 'annotated'}",
+        f"model.path={model}",
+        *TINY,
+        *SHORT,
+    ]
+    run = run_settings(
+        [*chosen, "rollout.engine=transformers", f"output_dir={tmp_path}", "algorithm.learning_rate=1e-3"]
+    )
+    assert run.resolved()["task"]["data_files"] == files  # the same task: what is unsaid is the annotation's
+    folder = train_here(run)
+    (trained,) = folder.rollout_info()
+    assert trained["rollouts/trained"] >= 1
+    assert [each["epoch"] for each in folder.evaluations("test")] == [0, 1]
+    json.dumps(folder.evaluations("test"), allow_nan=False)
+
+
+def others(row: Any) -> Mapping[str, Any]:
+    """Other rows for validation and test, which are to have other prompts."""
+    return {
+        "validation": [row(number) for number in (10, 11, 12)],
+        "test": [row(number) for number in (20, 21)],
+    }
