@@ -18,6 +18,7 @@ ALL = {
     "families": "a PPO iteration of a T5-like model, beside a GPT of its size",
     "shared_trunk": "the last third of the layers trained, beside all of them",
     "adapters": "LoRA and QLoRA beside all of a model: the base's bytes, trained tokens a second",
+    "offline_cost": "A-LoL beside supervised training on the same batches: tokens a second, memory",
     "learner_memory": "what updates of PPO, NLPO and TRPO take with 50,257 tokens",
     "score": "ROUGE and METEOR rewards a second, beside RL4LMs' way of calling them, and through Serve",
     "peer": "whole iterations, beside trl's PPO trainer",

@@ -42,15 +42,15 @@ SAMPLED = [
     "evaluation.samples_per_prompt=4",
     "save_every=0",
 ]
-# Walkthroughs of a third of the training games, five and a half times each: enough to read the list of
-# commands some of the time. What comes after has games that the model can't know by heart.
+# Walkthroughs of a third of the training games, six times each: enough to read the list of commands most
+# of the time. What comes after has games that the model can't know by heart.
 WARM_UP = [
     f"task.num_train={SHOWN}",
     "algorithm=supervised",
     "algorithm.learning_rate=2e-3",
     "algorithm.minibatch_size=2",
     "learner.lr_schedule=linear",
-    "iterations=11",
+    "iterations=12",
     "rollout.prompts_per_iteration=120",
 ]
 TRAINED = ["iterations=20", "rollout.prompts_per_iteration=128", "learner.lr_schedule=linear"]
@@ -59,15 +59,14 @@ ALGORITHMS = {
     "ppo": [
         "algorithm=ppo",
         "algorithm.learning_rate=3e-4",
-        "algorithm.critic_learning_rate=3e-3",
         "algorithm.num_epochs=2",
-        "algorithm.minibatch_size=32",
+        "algorithm.minibatch_size=16",
         "algorithm.gamma=1.0",
         "algorithm.turn_gamma=0.95",
         "algorithm.value_coef=0.05",
         "algorithm.reward_scale=0.5",
         "algorithm.advantage_whitening=batch",
-        "algorithm.kl.coefficient=0.002",
+        "algorithm.kl.coefficient=0.02",
     ],
     "rejection": [
         "algorithm=rejection",

@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 PROMPTS = 32  # an iteration
 SAVE_EVERY = 2
+STALL_S = 12
 BETWEEN = 2  # iterations in peace before the next fault
 
 
@@ -73,11 +74,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         "rollout.deterministic=false",
         "rollout.max_staleness=1",
         "rollout.num_workers=2",
-        "rollout.stall_timeout_s=5",
-        "learner.stall_timeout_s=5",
+        f"rollout.stall_timeout_s={STALL_S}",
+        f"learner.stall_timeout_s={STALL_S}",
         "reward={name: 'tests.fickle_reward:Fickle', label: fickle, never: none}",
         "reward_servers.default.timeout_s=3",
-        "reward_servers.default.retries=10",
+        "reward_servers.retries=10",
         "measures=[tests.lease_log:Leases]",
         "metrics=[]",
         "tracking.enabled=false",
@@ -144,12 +145,12 @@ def table(found: list[Outcome]) -> str:
     lines = [
         "# What a fault costs",
         "",
-        "One run (`tests/test_faults.py`): two vLLM workers that write an iteration ahead, a reward on Serve,",
-        f"a learner, {PROMPTS} prompts an iteration, a checkpoint every {SAVE_EVERY}. One part after the other is",
-        "killed (SIGKILL) or stopped without dying (SIGSTOP). Seconds are from the fault to the end of an",
-        "iteration that had not been done before. What hangs is noticed after `stall_timeout_s=5` (workers,",
-        "learner) and `timeout_s=3` (rewards), which are shorter than the defaults. Each prompt was trained on",
-        "once: none was lost, none was trained on twice.",
+        "One run (`tests/test_faults.py`): two vLLM workers that write an iteration ahead, a reward on",
+        f"Serve, a learner, {PROMPTS} prompts an iteration, a checkpoint every {SAVE_EVERY}. One part after",
+        "the other is killed (SIGKILL) or stopped without dying (SIGSTOP). Seconds are from the fault to the",
+        "end of an iteration that had not been done before. What hangs is noticed after",
+        f"`stall_timeout_s={STALL_S}` (workers, learner) and `timeout_s=3` (rewards), which are shorter than",
+        "the defaults. Each prompt was trained on once: none was lost, none was trained on twice.",
         "",
         f"{os.cpu_count()} CPU cores, Python {platform.python_version()}; other work ran on the machine.",
         "",

@@ -26,6 +26,9 @@ from services.preflight import check
 from services.rollout_stream import RolloutStream
 from services.settings import RunSettings
 from tests.fakes import FakeRewards, FakeWorkers, WordTokens, prompts
+from tests.lease_log import expected
+from tests.local_run import train_here
+from tests.models import make_tiny_model
 from tests.services.test_controller import Loop
 
 
@@ -190,3 +193,33 @@ def run_settings(**given: Any) -> RunSettings:
         {"algorithm": "ppo", "task": "increasing_numbers", "model": {"path": "none"}} | given,
         where="",
     )
+
+
+# With a real engine, a real learner
+
+
+def test_weights_change_while_texts_are_written_and_old_tokens_are_weighed(tmp_path: Path) -> None:
+    """Responses of up to 60 tokens are being written when new weights come: some hold two versions."""
+    given = {
+        "model": {"path": str(make_tiny_model(tmp_path / "model"))},
+        "task": {"name": "increasing_numbers", "num_prompts": 64, "num_eval_prompts": 2},
+        "rollout": {"prompts_per_iteration": 48, "max_tokens": 60, "max_staleness": 2, "num_threads": 1},
+        "learner": {"num_threads": 1},
+        "algorithm": {"name": "ppo", "learning_rate": 1e-3, "num_epochs": 1, "minibatch_size": None},
+        "measures": ["tests.lease_log:Leases"],
+        "metrics": [],
+        "iterations": 6,
+        "evaluate_every": 0,
+        "tracking": {"enabled": False},
+        "output_dir": str(tmp_path / "runs"),
+    }
+    rows = train_here(run_settings(**given)).rollout_info()
+
+    for row in rows:
+        assert row.items() >= expected(row["iteration"], 48).items()
+        assert row["staleness/mean"] <= row["staleness/max"] <= 2
+    assert any(row["staleness/max"] > 0 for row in rows)
+    assert any(row["staleness/mean"] % 1 > 0 for row in rows)
+    fresh = [row["mismatch/max"] for row in rows if not row["staleness/max"]]
+    stale = [row["mismatch/max"] for row in rows if row["staleness/max"]]
+    assert max(fresh) < 1e-4 < max(stale)

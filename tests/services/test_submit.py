@@ -25,7 +25,8 @@ from tests.runs import QUICK, ROOT
 from tests.services.ray_head import RayHead, free_ports
 
 TOKEN = "a-token-of-the-tests-own"
-PATIENCE_S = 300.0
+PATIENCE_S = 600.0
+START = "reward_servers.start_timeout_s=600"  # on a machine that is busy with others
 
 
 @pytest.mark.parametrize(
@@ -118,12 +119,12 @@ def served(head: RayHead) -> dict[str, Any]:
 
 @pytest.mark.ray
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_run_is_submitted_followed_stopped_and_resumed(head: RayHead, tmp_path: Path) -> None:
     model = make_tiny_model(tmp_path / "model")
     overrides = (
         *(f"output_dir={tmp_path}/runs", "run_name=far", f"model.path={model}", "iterations=500"),
-        *("rollout.engine=transformers", "metrics=[]", "evaluate_every=0", "save_every=0", *QUICK),
+        *("rollout.engine=transformers", "metrics=[]", "evaluate_every=0", "save_every=0", *QUICK, START),
     )
     folder = RunFolder(tmp_path / "runs/far")
 
@@ -163,7 +164,7 @@ def test_a_run_is_submitted_followed_stopped_and_resumed(head: RayHead, tmp_path
 
 @pytest.mark.ray
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_the_manifests_reward_servers_answer_who_knows_the_token(head: RayHead) -> None:
     manifest = yaml.safe_load((ROOT / "deploy/kuberay/rayservice.yaml").read_text())
     configuration = yaml.safe_load(manifest["spec"]["serveConfigV2"])

@@ -1,0 +1,92 @@
+"""The table of `docs/results/textworld.md` and its picture, from what `benchmarks.games` has made."""
+
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.games import ALGORITHMS, PAGE, RUNS
+
+PICTURE = Path("docs/images/games.png")
+WON, STEPS, INVALID = (f"environment/{what}/mean" for what in ("won", "steps", "invalid"))
+HEAD = "| who plays the test games | won | gain, a seed each | commands a game | refused | minutes |"
+NAMES = {"ppo": "PPO", "rejection": "rejection sampling, the better half"}
+
+
+def lines_of(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def tested(run: Path) -> list[dict[str, float]]:
+    """The test games before and after."""
+    return [line["metrics"] for line in lines_of(run / "test_split_metrics.jsonl")]
+
+
+def runs_of(algorithm: str) -> list[Path]:
+    return sorted(run for run in RUNS.glob(f"{algorithm}-seed*") if len(tested(run)) == 2)
+
+
+def with_error(values: Sequence[float]) -> str:
+    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    return f"{statistics.fmean(values):.3f} ± {error:.3f}"
+
+
+def minutes(runs: Sequence[Path]) -> float:
+    took = [sum(line["time/iteration_s"] for line in lines_of(run / "rollout_info.jsonl")) for run in runs]
+    return statistics.fmean(took) / 60
+
+
+def table() -> list[str]:
+    untrained = tested(RUNS / "warm")[0]
+    lines = [HEAD, "|---|---|---|---|---|---|"]
+    for who, name in (("random", "any possible command"), ("expert", "the walkthrough")):
+        found = {key: untrained.get(f"baseline/{who}/{key}", 0.0) for key in (WON, STEPS, INVALID)}
+        lines.append(f"| {name} | {found[WON]:.3f} | | {found[STEPS]:.1f} | {found[INVALID]:.2f} | |")
+    befores = [tested(run)[0] for algorithm in ALGORITHMS for run in runs_of(algorithm)]
+    lines.append(_row("the warm start", befores, "", minutes([RUNS / "warm"])))
+    for algorithm in ALGORITHMS:
+        runs = runs_of(algorithm)
+        gains = [after[WON] - before[WON] for before, after in map(tested, runs)]
+        told = ", ".join(f"{gain:+.3f}" for gain in gains)
+        lines.append(_row(NAMES[algorithm], [tested(run)[1] for run in runs], told, minutes(runs)))
+    return lines
+
+
+def _row(name: str, found: Sequence[dict[str, float]], gains: str, took: float) -> str:
+    steps, invalid = (statistics.fmean(each.get(key, 0.0) for each in found) for key in (STEPS, INVALID))
+    won = with_error([each[WON] for each in found])
+    return f"| {name} | {won} | {gains} | {steps:.1f} | {invalid:.2f} | {took:.1f} |"
+
+
+def draw() -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
+    for algorithm, color in zip(ALGORITHMS, ("#1f6f8b", "#c8553d"), strict=True):
+        curves = [[line[WON] for line in lines_of(run / "rollout_info.jsonl")] for run in runs_of(algorithm)]
+        for curve in curves:
+            axes.plot(range(1, len(curve) + 1), curve, color=color, alpha=0.25, linewidth=1)
+        mean = [statistics.fmean(values) for values in zip(*curves, strict=True)]
+        axes.plot(range(1, len(mean) + 1), mean, color=color, linewidth=2, label=NAMES[algorithm])
+    axes.set(xlabel="iteration of 128 games", ylabel="training games won", ylim=(0, 1))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower right")
+    figure.savefig(PICTURE, dpi=160)
+
+
+def main() -> None:
+    """What a person wrote around the table stays."""
+    draw()
+    lines, rows = PAGE.read_text().splitlines(), table()
+    first = next(index for index, line in enumerate(lines) if line.startswith(HEAD[:20]))
+    past = next(index for index in range(first, len(lines)) if not lines[index].startswith("|"))
+    PAGE.write_text("\n".join([*lines[:first], *rows, *lines[past:], ""]))
+    print("\n".join(rows))
+
+
+if __name__ == "__main__":
+    main()
