@@ -82,6 +82,7 @@ def application_of(kind: str, part: Part, own: ServerSettings) -> tuple[Applicat
         max_ongoing_requests=own.max_ongoing_requests,
         max_queued_requests=own.max_queued_requests,
         health_check_period_s=2.0,  # a lost replica is replaced within seconds
+        health_check_timeout_s=5.0,  # one that hangs, after three of these
         graceful_shutdown_timeout_s=5.0,
         graceful_shutdown_wait_loop_s=0.1,
         max_constructor_retry_count=START_TRIES,

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 
 from contracts.clients import RewardClient, RolloutClient
@@ -85,14 +86,12 @@ class Collected:
 
 @dataclass(slots=True)
 class Pending:
-    """Rollouts whose scores are on their way; says so after a while, and then more and more rarely."""
+    """Rollouts whose scores are on their way."""
 
     rollouts: Sequence[Rollout]
     scores: Future[list[Score]]
     timeout_s: float
-    console: Console
     since: float = field(default_factory=time.monotonic)
-    noted_s: float = field(default_factory=lambda: FIRST_NOTE_S)  # waited that long, a person is told
 
     def is_done(self, wait_s: float = 0.0) -> bool:
         """Whether they are there, now or within `wait_s`.
@@ -100,22 +99,35 @@ class Pending:
         Raises:
             DeadlineExceeded: they should be by now.
         """
-        waited_s = time.monotonic() - self.since
-        if wait([self.scores], timeout=min(wait_s, max(0.0, self.noted_s - waited_s))).done:
+        if wait([self.scores], timeout=wait_s).done:
             return True
-        waited_s = time.monotonic() - self.since
-        if waited_s >= self.timeout_s:
+        if time.monotonic() - self.since >= self.timeout_s:
             raise DeadlineExceeded(
                 f"waited {self.timeout_s:.0f} s for scores; reward_servers.default.timeout_s= allows for more"
             )
-        if waited_s >= self.noted_s:
-            self.console.note(
-                f"waiting {waited_s:.0f} s for the scores of {len(self.rollouts)} texts: "
-                "a reward server is slow, or died and is being replaced",
-                "warning",
-            )
-            self.noted_s *= 2
         return False
+
+
+class Patience:
+    """Says what is waited for after a while, and then more and more rarely."""
+
+    def __init__(self, console: Console, first_note_s: float) -> None:
+        self._console, self._first_note_s = console, first_note_s
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Something came."""
+        self._since, self._noted_s = time.monotonic(), self._first_note_s
+
+    def look(self, what: Callable[[], str]) -> None:
+        waited_s = time.monotonic() - self._since
+        if waited_s >= self._noted_s:
+            self._console.note(f"waiting {waited_s:.0f} s for {what()}", "warning")
+            self._noted_s *= 2
+
+
+def scores_of(num_texts: int) -> str:
+    return f"the scores of {num_texts} texts: a reward server is slow, or died and is being replaced"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +164,9 @@ class Collector:
         result.num_environment_restarts = self.workers.environment_restarts - restarts
         for part in pending:
             part.since = time.monotonic()  # patience begins where nothing else is left to do
-            while not part.is_done(wait_s=LOOK_S):
-                pass
+            patience = Patience(self.console, FIRST_NOTE_S)
+            while not part.is_done(wait_s=min(LOOK_S, FIRST_NOTE_S)):
+                patience.look(partial(scores_of, len(part.rollouts)))
             self.take(part, result)
         result.reward_s = time.perf_counter() - started - result.rollout_s
         return result
@@ -161,7 +174,7 @@ class Collector:
     def begin(self, finished: Sequence[Rollout], result: Collected) -> Pending:
         """Have those that were played to an end scored; the others are counted."""
         played = [rollout for rollout in finished if self._was_played(rollout, result)]
-        return Pending(played, self._submit(played), self.reward_timeout_s, self.console)
+        return Pending(played, self._submit(played), self.reward_timeout_s)
 
     def _was_played(self, rollout: Rollout, result: Collected) -> bool:
         """Whether it reached an end; else it has a hole, and is counted."""

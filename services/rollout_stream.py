@@ -18,10 +18,11 @@ from typing import Any
 from contracts.clients import FleetClient
 from contracts.errors import RunError
 from contracts.rollout import Rollout
-from services.collecting import Collected, Collector, Pending
+from services.collecting import Collected, Collector, Patience, Pending, scores_of
 from services.leasing import LeaseSource
 from services.mixed_source import MixedSource
 
+NOTE_S = 15.0  # without news, a person is told what is waited for
 PAUSE_S = 0.02  # between two looks, where nothing has come
 
 
@@ -112,11 +113,15 @@ class RolloutStream:
         started, first = time.perf_counter(), self._ahead[0]
         for phase in ("rollout", "reward"):
             self._collector.console.phase(phase)
+        patience = Patience(self._collector.console, NOTE_S)
         while not first.is_whole:
             self._collector.check_stop()
             if not first.missing and not first.found.rollout_s:
                 first.found.rollout_s = time.perf_counter() - started
-            if not self.pump():
+            if self.pump():
+                patience.begin_anew()
+            else:
+                patience.look(lambda: _missing(first))
                 time.sleep(PAUSE_S)
         self._ahead.popleft()
         first.found.reward_s = time.perf_counter() - started - first.found.rollout_s
@@ -126,6 +131,12 @@ class RolloutStream:
     def state(self) -> Mapping[str, Any]:
         """The source's, before what was leased and is not trained on: a resumed run leases it again."""
         return self._ahead[0].before if self._ahead else self._source.state()
+
+
+def _missing(ahead: _Ahead) -> str:
+    if ahead.missing:
+        return f"{len(ahead.missing)} rollouts of this iteration"
+    return scores_of(sum(len(part.rollouts) for part in ahead.scoring))
 
 
 def _require_fresh(rollouts: Sequence[Rollout], version: int, max_staleness: int) -> None:

@@ -127,9 +127,7 @@ def test_one_that_hangs_is_told_from_one_that_computes_and_another_takes_its_pla
 
     pid = group.pid()
     os.kill(pid, signal.SIGSTOP)
-    with pytest.raises(
-        LearnerLost, match=r"no sign of life for 2 s: an update on 8 rollouts"
-    ):
+    with pytest.raises(LearnerLost, match=r"no sign of life for 2 s: an update on 8 rollouts"):
         group.update(rollouts, lambda *_: None)
     group.restart()
     assert group.pid() != pid and not Path(f"/proc/{pid}").exists()

@@ -58,7 +58,9 @@ def scored_by_hand() -> tuple[list[Rollout], ScoredBatch]:
         ("response", True, [2, 2, 3, 1, 0.5, 0.5], [2, 3, 0.25]),
     ],
 )
-def test_weights_by_hand(own: Weighted | None, by_token: bool, tokens: list[float], responses: list[float]) -> None:
+def test_weights_by_hand(
+    own: Weighted | None, by_token: bool, tokens: list[float], responses: list[float]
+) -> None:
     rollouts, scored = scored_by_hand()
     batch = collate(rollouts)
     found = importance(batch, scored, whole(batch), cap=3.0, own=own, by_token=by_token)

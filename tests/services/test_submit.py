@@ -102,7 +102,7 @@ def ended(process: subprocess.Popen[str]) -> bool:
 def exported(head: RayHead, run_name: str) -> dict[str, float]:
     """What Ray's endpoint says of a run, as Prometheus would read it."""
     try:
-        lines = httpx.get(head.metrics, timeout=5).text.splitlines()
+        lines = httpx.get(head.metrics, timeout=30).text.splitlines()
     except httpx.TransportError:
         return {}
     ours = [line for line in lines if f'run="{run_name}"' in line]
@@ -112,7 +112,7 @@ def exported(head: RayHead, run_name: str) -> dict[str, float]:
 def served(head: RayHead) -> dict[str, Any]:
     """Serve's applications, by Ray's own interface, which KubeRay speaks, too."""
     found: dict[str, Any] = httpx.get(
-        f"{head.job_server}/api/serve/applications/", headers=head.authorized, timeout=30
+        f"{head.job_server}/api/serve/applications/", headers=head.authorized, timeout=120
     ).json()
     return found["applications"]
 
@@ -146,13 +146,13 @@ def test_a_run_is_submitted_followed_stopped_and_resumed(head: RayHead, tmp_path
 
     code, told = answer(head, "stop", job)
     assert code == 0 and "STOPPED" in told
-    log, _ = following.communicate(timeout=60)
+    log, _ = following.communicate(timeout=PATIENCE_S)
     assert following.returncode == 130, log
     assert "iteration 3/500" in log and "stopping: saving the last whole iteration" in log
     (saved,) = folder.checkpoints()
     assert saved >= 3 and folder.report.exists()
     assert answer(head, "logs", job)[1] in log.replace(TOKEN, "")
-    wait_for("the run's servers to end", lambda: not served(head), 60)
+    wait_for("the run's servers to end", lambda: not served(head))
 
     code, log = answer(head, "resume", job, f"iterations={saved + 2}")
     assert code == 0, log
@@ -175,7 +175,7 @@ def test_the_manifests_reward_servers_answer_who_knows_the_token(head: RayHead) 
         application.get("args", {}).get("server", {}).pop("num_cpus", None)
 
     put = httpx.put(
-        f"{head.job_server}/api/serve/applications/", json=configuration, headers=head.authorized, timeout=60
+        f"{head.job_server}/api/serve/applications/", json=configuration, headers=head.authorized, timeout=120
     )
     assert put.status_code == 200, put.text
     wanted = {application["name"] for application in configuration["applications"]}
@@ -190,10 +190,13 @@ def test_the_manifests_reward_servers_answer_who_knows_the_token(head: RayHead) 
     request = {"samples": [{"text": "the cat", "references": ["the cat"]}]}
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}):
         for path in ("/", "/openapi.json"):
-            assert httpx.get(address + path, headers=headers, timeout=30).status_code == 401
-        assert httpx.post(f"{address}/score/rouge", json=request, headers=headers).status_code == 401
+            assert httpx.get(address + path, headers=headers, timeout=120).status_code == 401
+        assert (
+            httpx.post(f"{address}/score/rouge", json=request, headers=headers, timeout=120).status_code
+            == 401
+        )
     known = {"Authorization": f"Bearer {TOKEN}"}
-    scored = httpx.post(f"{address}/score/rouge", json=request, headers=known, timeout=30)
+    scored = httpx.post(f"{address}/score/rouge", json=request, headers=known, timeout=120)
     assert (scored.status_code, scored.json()) == (200, {"scores": [{"score": 1.0, "error": None}]})
-    measured = httpx.post(f"{address}/metric/rouge", json=request, headers=known, timeout=30)
+    measured = httpx.post(f"{address}/metric/rouge", json=request, headers=known, timeout=120)
     assert measured.status_code == 200 and measured.json()["metrics"]["lexical/rouge_rouge1"]["corpus"] == 1.0
