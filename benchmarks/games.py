@@ -34,6 +34,8 @@ SHARED = [
     "environment.hidden_verbs=[examine,look,inventory]",
     "environment.objective=hidden",  # it is always the coin
     "environment.isolated=false",  # games this quick need no processes of their own
+    "rollout.num_threads=1",  # nor a model this small two threads
+    "learner.num_threads=1",
 ]
 SAMPLED = [
     "rollout.max_tokens=8",
@@ -42,15 +44,15 @@ SAMPLED = [
     "evaluation.samples_per_prompt=4",
     "save_every=0",
 ]
-# Walkthroughs of a third of the training games, six times each: enough to read the list of commands most
-# of the time. What comes after has games that the model can't know by heart.
+# Walkthroughs of a third of the training games, five and a half times each: enough to read the list of
+# commands some of the time. What comes after has games that the model can't know by heart.
 WARM_UP = [
     f"task.num_train={SHOWN}",
     "algorithm=supervised",
     "algorithm.learning_rate=2e-3",
     "algorithm.minibatch_size=2",
     "learner.lr_schedule=linear",
-    "iterations=12",
+    "iterations=11",
     "rollout.prompts_per_iteration=120",
 ]
 TRAINED = ["iterations=20", "rollout.prompts_per_iteration=128", "learner.lr_schedule=linear"]

@@ -147,6 +147,11 @@ def _check_staleness(settings: RunSettings) -> None:
             "while a text is written, and ratios are exact under one mask alone; expected "
             "rollout.max_staleness=0"
         )
+    if ahead and settings.model.adapter.serve == "adapter":
+        raise InputError(
+            f"rollout.max_staleness={ahead} with model.adapter.serve=adapter: a text that vLLM has begun "
+            "keeps the adapter it began with; expected model.adapter.serve=merged"
+        )
     if ahead and not settings.algorithm.online:
         raise InputError(
             f"rollout.max_staleness={ahead} with algorithm={settings.algorithm_name}: nothing is written "

@@ -80,9 +80,8 @@ def kill_once(run: Run) -> Run:
 
 def test_a_run_on_data_is_evaluated_by_workers_and_reward_servers(runs: dict[str, Run]) -> None:
     folder = runs["straight"].folder
-    rollout, training = folder.rollout_info(), folder.training_info()
+    rollout = folder.rollout_info()
     assert [row["iteration"] for row in rollout] == list(range(1, ITERATIONS + 1))
-    assert training[0]["ratio/mean"] == pytest.approx(1, abs=1e-4)  # cached log-probabilities are the model's
     assert {row["throughput/generated_tokens_per_s"] for row in rollout} == {0.0}
     for split in ("val", "test"):
         assert [row["epoch"] for row in folder.evaluations(split)] == [0, ITERATIONS]

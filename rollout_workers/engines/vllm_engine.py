@@ -88,6 +88,7 @@ class VLLMEngine:
         self._adapter: Any = None  # vLLM's name for the one that was loaded last
         self._active: dict[str, _Active] = {}
         self._stashed: list[Generation] = []
+        self._num_loads = 0
         self.weight_version = 0
         self.mask_version: int | None = None if mask_rule is None else 0
         self.num_generated = 0
@@ -98,8 +99,8 @@ class VLLMEngine:
         """
         _check_sampling(request.sampling, has_mask=self.mask_version is not None)
         # The salt keeps a prefix computed by old weights, of either model, from being reused under new ones.
-        salt = f"{self.weight_version}/{self.mask_version}"
-        prompt = {"prompt_token_ids": list(request.tokens), "cache_salt": salt}
+        # A version comes twice, with other weights, where a run went back to a checkpoint.
+        prompt = {"prompt_token_ids": list(request.tokens), "cache_salt": f"load {self._num_loads}"}
         key = str(request.id)
         parameters = sampling_parameters(request.sampling, request.seed)
         own_key = self._engine.add_request(key, prompt, parameters, lora_request=self._adapter)
@@ -129,12 +130,14 @@ class VLLMEngine:
             policy = self._model if self.mask_version is None else self._model.policy
             self._reload(policy, manifest, arrays)
         self.weight_version = manifest.version
+        self._num_loads += 1
 
     def load_mask(self, manifest: WeightManifest, arrays: Arrays) -> None:
         if self.mask_version is None:
             raise InputError("weights came for a mask model, and the engine was started without a mask_rule")
         self._reload(self._model.mask, manifest, arrays)
         self.mask_version = manifest.mask_version
+        self._num_loads += 1
 
     def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
         from vllm import SamplingParams

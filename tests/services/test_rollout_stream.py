@@ -174,12 +174,19 @@ def test_what_was_under_way_is_leased_again_after_a_stop(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "told"),
-    [("nlpo", "the mask may change while a text is written"), ("supervised", "nothing is written that")],
+    ("given", "told"),
+    [
+        ({"algorithm": "nlpo"}, "the mask may change while a text is written"),
+        ({"algorithm": "supervised"}, "nothing is written that"),
+        (
+            {"model": {"path": "none", "adapter": {"kind": "lora", "serve": "adapter"}}},
+            "keeps the adapter it began with",
+        ),
+    ],
 )
-def test_where_it_would_be_wrong_it_is_refused(algorithm: str, told: str) -> None:
+def test_where_it_would_be_wrong_it_is_refused(given: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError, match=told):
-        check(run_settings(algorithm=algorithm, rollout={"max_staleness": 2}))
+        check(run_settings(**given, rollout={"max_staleness": 2}))
 
 
 def test_a_deterministic_run_leaves_nothing_to_timing() -> None:
