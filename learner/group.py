@@ -65,7 +65,10 @@ class LearnerGroup:
         call, arrays = self._actor.publish.options(num_returns=2).remote(self._engine_dtype)
         manifest = self._watched(call, "weights to be published")
         if manifest.mask_version is not None and manifest.mask_version != self._mask_version:
-            self._mask_version, self._mask_arrays = manifest.mask_version, self._actor.publish_mask.remote()
+            # Waited for here: that the learner dies in it is not to look like a worker's loss.
+            mask = self._actor.publish_mask.remote()
+            self._await(mask, "the mask's weights to be published")
+            self._mask_version, self._mask_arrays = manifest.mask_version, mask
         return PublishedWeights(manifest, arrays, self._mask_arrays)
 
     def save(self, folder: str) -> None:
@@ -81,7 +84,12 @@ class LearnerGroup:
         ray.kill(self._actor)
 
     def _watched(self, call: Any, what: str, on_progress: OnProgress = lambda *_: None) -> Any:
-        """The call's result; `on_progress` is called all the while, with what the learner last said.
+        """The call's result."""
+        self._await(call, what, on_progress)
+        return self._get(call, what)
+
+    def _await(self, call: Any, what: str, on_progress: OnProgress = lambda *_: None) -> None:
+        """Until the call has ended, well or not; `on_progress` is called meanwhile, with what was last said.
 
         Raises:
             LearnerLost: it died, or did not say anything for `learner.stall_timeout_s`.
@@ -100,7 +108,6 @@ class LearnerGroup:
                     f"waited {self._timeout_s:.0f} s for {what}; learner.update_timeout_s= allows for more"
                 )
             on_progress(*said)
-        return self._get(call, what)
 
     def _get(self, call: Any, what: str) -> Any:
         try:
@@ -117,3 +124,5 @@ class LearnerGroup:
             if mistake:
                 raise InputError(message.rstrip()) from None
             raise LearnerLost(f"the learner died while it was waited for {what}: {error}") from None
+        except ray.exceptions.RayError as error:  # its node went, or its memory was full
+            raise LearnerLost(f"the learner was lost while it was waited for {what}: {error}") from None

@@ -28,6 +28,7 @@ POLL_S = 0.25  # a worker answers a poll after this long, even with nothing fini
 FETCH_S = 0.02  # how long one look at all answers waits for the slowest
 NOTE_EVERY_S = 15.0
 SCORED_AT_ONCE = 64  # texts of one call to a worker
+AWAY_S = 2.0  # longer than this between two rounds of polls, and the driver did something else
 CLOSE_S = 5.0  # how long workers may take to close before they are ended
 
 Note = Callable[[str], None]
@@ -43,6 +44,7 @@ class _Slot:
     progress: int = 0  # tokens written and steps of environments
     num_restarts: int = 0  # of its environments
     idle_s: float = 0.0  # as it last said
+    num_cancels: int = 0  # that it was told of
     alive_at: float = field(default_factory=time.monotonic)  # when it last showed progress, or was idle
 
 
@@ -69,6 +71,7 @@ class Fleet:
         self.num_leased_again = 0
         self.environment_restarts = 0
         self.idle_s = 0.0
+        self._looked_at = time.monotonic()
         for _ in range(settings.num_workers):
             self._start_worker()
 
@@ -141,6 +144,7 @@ class Fleet:
         self._finished.clear()
         for slot in self._slots.values():
             slot.leases.clear()
+            slot.num_cancels += 1
         self._call("cancel_all", {actor_id: {} for actor_id in self._slots}, "leases to be given up")
 
     @property
@@ -183,6 +187,7 @@ class Fleet:
 
     def _collect(self) -> list[Rollout]:
         """One round of polls; also where lost workers are noticed."""
+        self._forgive_absence()
         for actor_id in self._slots:
             self._send(actor_id, "poll", {"wait_s": POLL_S})  # dropped where one is in flight
         results = self._manager.fetch_ready_async_reqs(tags=["poll", "submit"], timeout_seconds=FETCH_S)
@@ -203,7 +208,9 @@ class Fleet:
         slot.num_restarts = report.num_restarts
         self.idle_s += report.idle_s - slot.idle_s
         slot.idle_s = report.idle_s
-        # What a worker was told to forget, or has lost the lease of, no longer counts.
+        if report.num_cancels != slot.num_cancels:
+            return []  # answered before it was told to forget: a lease of the same id may be out again
+        # What a worker has lost the lease of no longer counts.
         return [rollout for rollout in report.rollouts if slot.leases.pop(rollout.lease_id, None)]
 
     # ---- workers ----
@@ -225,6 +232,12 @@ class Fleet:
                 self._starting.remove(starting)
                 self._admit(starting)
             elif time.monotonic() - starting.since > self._settings.start_timeout_s:
+                if self._slots:  # the others go on, and another one is tried
+                    self._starting.remove(starting)
+                    ray.kill(starting.actor)
+                    waited_s = self._settings.start_timeout_s
+                    self._count_loss(starting.name, f"was not up after {waited_s:.0f} s", num_leases=0)
+                    continue
                 raise DeadlineExceeded(
                     f"waited {self._settings.start_timeout_s:.0f} s for the engine of {starting.name} "
                     "to start; rollout.start_timeout_s= allows for more"
@@ -255,6 +268,14 @@ class Fleet:
     def _add(self, actor: Any) -> list[int]:
         self._manager.add_actors([actor])
         return list(self._manager.actor_ids())
+
+    def _forgive_absence(self) -> None:
+        """While nobody asks, a worker can't show progress."""
+        now = time.monotonic()
+        if (away_s := now - self._looked_at) > AWAY_S:
+            for slot in self._slots.values():
+                slot.alive_at += away_s
+        self._looked_at = now
 
     def _end_silent(self) -> None:
         now = time.monotonic()

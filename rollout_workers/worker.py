@@ -53,6 +53,7 @@ class WorkerReport:
     num_steps: int = 0  # of environments
     num_restarts: int = 0  # of environments that died, hung or raised
     idle_s: float = 0.0  # since its start
+    num_cancels: int = 0  # what was leased before the last of them is given up
 
 
 class RolloutWorker:
@@ -88,6 +89,7 @@ class RolloutWorker:
         self._failure: str | None = None
         self._ready: Future[int] = Future()
         self._idle_s, self._idle_since = 0.0, math.inf
+        self._num_cancels = 0
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
@@ -106,6 +108,7 @@ class RolloutWorker:
             if self._failure:
                 raise WorkerError(f"the engine's thread ended:\n{self._failure}")
             rollouts, self._outbox = tuple(self._outbox), []
+            num_cancels = self._num_cancels
         return WorkerReport(
             rollouts,
             len(self._leases),
@@ -114,6 +117,7 @@ class RolloutWorker:
             self._play.num_steps,
             self._play.num_restarts,
             self._idle_s + max(0.0, time.monotonic() - self._idle_since),
+            num_cancels,
         )
 
     def load_weights(
@@ -233,6 +237,7 @@ class RolloutWorker:
         self._leases.clear()
         with self._shipped:
             self._outbox.clear()
+            self._num_cancels += 1
 
     def _post(self, act: Callable[[], None]) -> None:
         if self._failure:

@@ -50,7 +50,8 @@ class Console:
         now = time.monotonic()
         with self._lock:
             self.view.phases.setdefault(name, Phase(None, now)).advance(n, now)
-        self.on_progress()
+        if n:
+            self.on_progress()
 
     def iteration_done(self, iteration: int, metrics: Mapping[str, Any]) -> None:
         now = time.monotonic()

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from contracts.clients import FleetClient, LearnerClient, RewardClient
-from contracts.errors import LearnerLost
+from contracts.errors import LearnerLost, RunError
 from contracts.rollout import Lease
 from reward_servers.settings import Part
 from reward_servers.shaping import shares
@@ -77,6 +77,7 @@ class Controller:
         self._boundary: dict[str, Any] = {}  # the loop's state at the last iteration's end
         self._saved_at = -1
         self._num_learners_lost = 0
+        self._lost: LearnerLost | None = None  # and not replaced yet
         self._start = source.state()
 
     def run(self) -> None:
@@ -85,7 +86,10 @@ class Controller:
         Raises:
             Interrupted: a stop was asked for; everything up to the last whole iteration is saved.
         """
-        self._resume()
+        try:
+            self._resume()
+        except LearnerLost as error:
+            self._lost = error
         self._console.start(self._settings.run_name, self._settings.iterations, self._iteration + 1)
         try:
             while not self._finish():
@@ -98,6 +102,8 @@ class Controller:
     def _finish(self) -> bool:
         """Do what is left. False: the learner was lost on the way, and is back where it was last saved."""
         try:
+            if self._lost is not None:
+                self._recover(self._lost)
             if not self._learns_from_data:
                 self._push_weights()
             self._do_what_is_due()
@@ -108,26 +114,28 @@ class Controller:
             with checkpoints.appearing_whole(self._folder.model) as unfinished:
                 self._clients.learner.export(str(unfinished))
         except LearnerLost as error:
-            self._recover(error)
+            self._lost = error
             return False
         return True
 
-    def _recover(self, error: LearnerLost) -> None:
+    def _recover(self, lost: LearnerLost) -> None:
         """Another learner in the place of a lost one, and everything back to the newest checkpoint.
 
         Raises:
-            LearnerLost: too many were lost.
+            RunError: too many were lost.
+            LearnerLost: this one, too.
         """
         self._num_learners_lost += 1
         limit = self._settings.learner.max_restarts
         if self._num_learners_lost > limit:
-            raise LearnerLost(
-                f"{error}; that is loss {self._num_learners_lost}, and learner.max_restarts={limit}"
+            raise RunError(
+                f"{lost}; that is loss {self._num_learners_lost}, and learner.max_restarts={limit}"
             )
-        self._console.note(f"{error}; replacement {self._num_learners_lost} of {limit} starts", "warning")
+        self._console.note(f"{lost}; replacement {self._num_learners_lost} of {limit} starts", "warning")
         self._clients.workers.cancel_all()
         self._clients.learner.restart()
         self._resume()
+        self._lost = None
 
     def _open_stream(self) -> RolloutStream | None:
         """What writes ahead, where that was asked for and anything is written."""
@@ -330,6 +338,7 @@ class Controller:
 
     def _begin(self) -> None:
         self._iteration, self._saved_at = 0, -1
+        self._failures.num_unscored = self._failures.num_unplayed = 0
         self._source.restore(self._start)
         if self._stream is not None:
             self._stream.restart(0)
@@ -341,13 +350,16 @@ class _UpdateBar:
     """The learner's (phase, done, total) as a bar of the console; what is written ahead is looked after."""
 
     def __init__(self, console: Console, stream: RolloutStream | None) -> None:
-        self._console, self._stream, self._shown = console, stream, 0
+        self._console, self._stream = console, stream
+        self._scored = self._shown = 0
         console.phase("update")
 
     def __call__(self, phase: str, done: int, total: int) -> None:
         if self._stream is not None:
             self._stream.pump()
         if phase != "update":
+            self._console.advance(phase, max(0, done - self._scored))
+            self._scored = done
             return
         if not self._shown:
             self._console.phase("update", total)

@@ -27,6 +27,7 @@ from contracts.errors import DeadlineExceeded, InputError, RunError, did_you_mea
 STOP_WAIT_S = 900
 CONNECT_S = 5.0
 STATUS_S = 60.0  # for a status to follow the end of the log
+AWAY_S = 60.0  # a cluster, or the way to it, may be away so long
 POLL_S = 0.5
 OVERRIDES, FOLDER = "whetstone_overrides", "whetstone_folder"
 
@@ -136,7 +137,7 @@ class Jobs:
                 asyncio.run(self._tail(id, unseen))
                 return self.await_end(id, STATUS_S)
             except (OSError, RuntimeError, ClientError, DeadlineExceeded):
-                job = self.get(id)
+                job = self._get_patiently(id)
                 if job.is_over:
                     unseen.begin()
                     unseen.read(self.logs(id))
@@ -149,9 +150,20 @@ class Jobs:
             self._client.stop_job(id)
         return self.await_end(id, STOP_WAIT_S + STATUS_S)
 
+    def _get_patiently(self, id: str) -> Job:
+        """As `get`; a cluster that does not answer for a moment is asked again."""
+        deadline = time.monotonic() + AWAY_S
+        while True:
+            try:
+                return self.get(id)
+            except InputError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_S)
+
     def await_end(self, id: str, patience_s: float) -> Job:
         deadline = time.monotonic() + patience_s
-        while not (job := self.get(id)).is_over:
+        while not (job := self._get_patiently(id)).is_over:
             if time.monotonic() > deadline:
                 raise DeadlineExceeded(f"waited {patience_s:.0f} s for {id} to end: it is {job.status}")
             time.sleep(POLL_S)

@@ -14,11 +14,11 @@ HIDDEN = "***"
 # `token` alone is a secret; `eou_token`, `max_tokens` and their like are a language model's words.
 _NAME = (
     r"(?:[\w-]+[_-])?(?:password|passwd|passphrase|secret|credentials?|api[_-]?key|access[_-]key|secret[_-]key"
-    r"|private[_-]key|(?:access|api|auth|bearer|hf|hub|refresh|session)[_-]token)"
+    r"|signature|private[_-]key|(?:access|api|auth|bearer|hf|hub|refresh|session)[_-]token)"
 )
 _SECRET_KEY = re.compile(rf"{_NAME}|token", re.IGNORECASE)
 _IN_ADDRESS = re.compile(r"(?<=://)[^/\s@\"']+(?=@)")
-_VALUE = r"(?!\*)[^\s&,'\"}]+"
+_VALUE = r"(?!\*|\$\{)[^\s&,'\"}]+"
 _AFTER_NAME = re.compile(rf"(?<![\w-])((?:{_NAME})['\"]?\s*[:=]\s*['\"]?){_VALUE}", re.IGNORECASE)
 _AFTER_TOKEN = re.compile(rf"(?<![\w-])(token=|['\"]token['\"]\s*:\s*['\"]){_VALUE}", re.IGNORECASE)
 _IN_HEADER = re.compile(r"(?i)\b(bearer|basic)\s+(?!\*)[\w.~+/=-]{8,}")
@@ -45,6 +45,8 @@ def redact(text: str) -> str:
     'reward.api_key=*** seed=1 https://host/?token=***&n=1'
     >>> redact("reward={name: mine, api_key: abc} {'token': 'abc'} the token: 3")
     "reward={name: mine, api_key: ***} {'token': '***'} the token: 3"
+    >>> redact("reward.api_key=${oc.env:KEY}")  # where it is, not what it is
+    'reward.api_key=${oc.env:KEY}'
     """
     text = _IN_ADDRESS.sub(HIDDEN, text)
     text = _AFTER_NAME.sub(rf"\1{HIDDEN}", text)
@@ -61,6 +63,8 @@ def without_secrets(tree: Any, key: str = "") -> Any:
 
     >>> without_secrets({"tracking": {"uri": "https://a:b@host"}, "reward": [{"api_key": "x"}]})
     {'tracking': {'uri': 'https://***@host'}, 'reward': [{'api_key': '***'}]}
+    >>> without_secrets({"uri": "https://host/x?token=abcdef&X-Amz-Signature=01"})
+    {'uri': 'https://host/x?token=***&X-Amz-Signature=***'}
     """
     if isinstance(tree, Mapping):
         return {name: without_secrets(value, str(name)) for name, value in tree.items()}
@@ -68,7 +72,7 @@ def without_secrets(tree: Any, key: str = "") -> Any:
         return [without_secrets(value, key) for value in tree]
     if is_secret(key) and tree is not None and tree != "":
         return HIDDEN
-    return _IN_ADDRESS.sub(HIDDEN, tree) if isinstance(tree, str) else tree
+    return redact(tree) if isinstance(tree, str) else tree
 
 
 class RedactingFormatter(logging.Formatter):

@@ -146,9 +146,10 @@ def _require_fresh(rollouts: Sequence[Rollout], version: int, max_staleness: int
         RunError: it has not; a worker writes with weights that it should not have any more.
     """
     for rollout in rollouts:
-        oldest = min((v for turn in rollout.turns for v in turn.weight_versions), default=version)
-        if version - oldest > max_staleness:
+        versions = [v for turn in rollout.turns for v in turn.weight_versions]
+        if not all(version - max_staleness <= v <= version for v in versions):
             raise RunError(
-                f"lease {rollout.lease_id} has tokens by weights of version {oldest}, and those to train are "
-                f"of {version}; expected at most rollout.max_staleness={max_staleness} versions between them"
+                f"lease {rollout.lease_id} has tokens by weights of versions {min(versions)} to "
+                f"{max(versions)}, and those to train are of {version}; expected none newer, and none more "
+                f"than rollout.max_staleness={max_staleness} versions older"
             )

@@ -112,6 +112,11 @@ def _check(overrides: Sequence[str], address: str, working_dir: Path | None) -> 
 
 
 def _start(jobs: "Jobs", overrides: Sequence[str], folder: Path, arguments: argparse.Namespace) -> int:
+    if others := [job.id for job in jobs.all() if not job.is_over]:
+        raise InputError(
+            f"{jobs.address} is taken by {', '.join(others)}: one run at a time has a cluster, since its "
+            "reward servers are known by their labels; wait for it, or stop it: whetstone submit stop ID"
+        )
     id = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', folder.name)}-{secrets.token_hex(3)}"
     uploaded: Path | None = arguments.working_dir
     jobs.submit(entrypoint(overrides, uploaded), id, overrides, str(folder), uploaded)

@@ -103,7 +103,7 @@ def test_whatever_dies_or_hangs_every_prompt_is_trained_on_once(run: Run) -> Non
             row["iteration"], PROMPTS
         )
     assert max(row["mismatch/max"] for row in rows if not row["staleness/max"]) < 1e-4
-    assert max(row["staleness/max"] for row in rows) <= 1
+    assert all(0 <= row["staleness/mean"] <= row["staleness/max"] <= 1 for row in rows)
     assert all(outcome.iterations_again <= SAVE_EVERY for outcome in found)
     if PAGE:
         Path(PAGE).write_text(table(found))

@@ -237,6 +237,27 @@ def test_cancelled_leases_do_not_come_back(make_fleet: MakeFleet) -> None:
     assert time.monotonic() - started < PATIENCE_S / 2
 
 
+def test_what_was_answered_before_it_was_cancelled_is_not_taken_for_a_lease_of_the_same_id(
+    make_fleet: MakeFleet,
+) -> None:
+    """As after a lost learner: the same leases go out again, and other weights are to write them."""
+    fleet = make_fleet(num_workers=1)
+    fleet.load_weights(weights(6))
+    fleet.submit(leases(1, num_tokens=1))
+    fleet.collect()  # the lease is out, and a poll under way
+    time.sleep(1.0)  # its answer has the rollout, and is not fetched
+    fleet.cancel_all()
+    fleet.load_weights(weights(4))
+    fleet.submit(leases(1, num_tokens=1))
+
+    found: list[Rollout] = []
+    while not found:
+        found = fleet.collect()
+    assert found[0].turns[0].weight_versions == (4,)
+    time.sleep(0.5)
+    assert fleet.collect() == []
+
+
 def test_texts_are_scored_in_order_though_a_worker_is_gone(make_fleet: MakeFleet, notes: list[str]) -> None:
     fleet = make_fleet()
     texts = [(7, number, 2 * number) for number in range(300)]  # more than one call to each worker

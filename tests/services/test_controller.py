@@ -289,10 +289,28 @@ def test_one_lost_before_the_first_checkpoint_begins_anew(tmp_path: Path) -> Non
     assert rows(loop) == [1, 2, 3, 4]
 
 
+def test_one_lost_while_it_takes_the_place_of_another_is_replaced_too(tmp_path: Path) -> None:
+    loop = Loop(tmp_path)
+    loses(loop, 3)
+    load, restarts = loop.learner.load, []
+
+    def dies_once(folder: str) -> None:
+        restarts.append(folder)
+        if len(restarts) == 1:
+            raise LearnerLost("it died again")
+        load(folder)
+
+    loop.learner.load = dies_once  # type: ignore[method-assign]
+    loop.run()
+
+    assert loop.learner.trained == [[0, 1], [2, 3], [4, 5], [6, 7]] and len(restarts) == 2
+    assert "it died again; replacement 2 of 3 starts" in loop.screen.getvalue()
+
+
 def test_too_many_lost_learners_end_the_run_and_it_can_be_resumed(tmp_path: Path) -> None:
     loop = Loop(tmp_path, learner={"max_restarts": 1})
     loses(loop, 3, 4)
-    with pytest.raises(LearnerLost, match=r"that is loss 2, and learner\.max_restarts=1"):
+    with pytest.raises(RunError, match=r"that is loss 2, and learner\.max_restarts=1"):
         loop.run()
 
     assert Loop(tmp_path).run().learner.trained == [[4, 5], [6, 7]]

@@ -112,8 +112,15 @@ def test_a_token_that_is_too_old_is_a_fault_of_ours() -> None:
     ahead = stream(workers, max_staleness=1)
     for done in range(2):
         ahead.next(done)
-    with pytest.raises(RunError, match=r"tokens by weights of version 0, and those to train are of 2"):
+    with pytest.raises(RunError, match=r"tokens by weights of versions 0 to 0, and those to train are of 2"):
         ahead.next(2)
+
+
+def test_a_token_of_weights_that_were_given_up_is_one_too() -> None:
+    workers = FakeWorkers([])
+    workers.version = 6
+    with pytest.raises(RunError, match=r"versions 6 to 6, and those to train are of 4; expected none newer"):
+        stream(workers, max_staleness=1).next(4)
 
 
 def test_a_queue_of_scores_that_moves_is_waited_for() -> None:
