@@ -4,6 +4,7 @@ Its columns are those of the stage `rewards`; with a reference `prompt_tokens`, 
 `cut`; with values `value`. A run that was killed and gone on with writes the same bytes as one that was not.
 """
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,6 +72,19 @@ class AnnotatedRows:
     def column(self, name: str) -> list[Any]:
         found: list[Any] = self.table[name].to_pylist()
         return found
+
+    def digest(self) -> str:
+        """A hash of all that is learned from: another text, token, log-probability, reward or value."""
+        digest = hashlib.sha256()
+        for name in ("prompt", "response", "group", "order"):
+            digest.update(json.dumps(self.column(name)).encode())
+        for name in ("prompt_tokens", "tokens", "ref_logprobs") if self.has_reference else ():
+            lists = self.table[name]
+            for numbers in (pc.list_value_length(lists), pc.list_flatten(lists)):
+                digest.update(numbers.to_numpy().tobytes())
+        for values_M in (self.rewards_M, self.values_M, self.good_M):
+            digest.update(b"none" if values_M is None else values_M.tobytes())
+        return digest.hexdigest()
 
     def prompt(self, place: int) -> Prompt:
         names = ("prompt_id", "prompt", "references", "meta")

@@ -150,8 +150,10 @@ def claimed(folder: Path) -> Iterator[None]:
     if folder.is_file():
         raise InputError(f"output={folder} is a file; expected a folder's name")
     there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    if there and not {MANIFEST, ".lock"} & set(there):
-        raise InputError(f"output={folder} holds {there[0]!r} and no {MANIFEST}: give a folder of its own")
+    # A run's folder has a lock, too; beside it one that was killed left no more than half a manifest.
+    others = [name for name in there if name != ".lock" and not name.startswith(f".{MANIFEST}.")]
+    if others and MANIFEST not in there:
+        raise InputError(f"output={folder} holds {others[0]!r} and no {MANIFEST}: give a folder of its own")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         run_claim.lock(folder)

@@ -98,7 +98,7 @@ def _model(arguments: argparse.Namespace) -> ChatModel:
         raise InputError(f"--body {arguments.body}: is no JSON: {error}") from None
     if not isinstance(body, dict):
         raise InputError(f"--body {arguments.body}: expected an object")
-    key = os.environ.get(arguments.key_variable or "")
+    key = os.environ.get(arguments.key_variable or "", "").strip() or None  # a file's last line has an end
     if arguments.key_variable and not key:
         raise InputError(f"--key-variable {arguments.key_variable}: this environment variable is not set")
     model = ChatModel(

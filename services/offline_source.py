@@ -9,7 +9,8 @@ the reference's log-probabilities are the behaviour policy's.
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow.compute as pc
@@ -141,11 +142,16 @@ class OfflineSource:
             num_examples -= count
         return rollouts
 
-    def state(self) -> dict[str, int]:
-        return {"epoch": self._epoch, "position": self._position, "num_examples": len(self._examples)}
+    def state(self) -> dict[str, Any]:
+        return {
+            "epoch": self._epoch,
+            "position": self._position,
+            "num_examples": len(self._examples),
+            "sha256": self._digest,
+        }
 
-    def restore(self, state: Mapping[str, int]) -> None:
-        """Go on where `state` was taken.
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken; one of a version that took no digest is taken at its word.
 
         Raises:
             InputError: the data is not what it was.
@@ -155,8 +161,17 @@ class OfflineSource:
                 f"data: {len(self._examples)} examples are there, and this run began with "
                 f"{state['num_examples']}; expected the data that it began with"
             )
+        if state.get("sha256", self._digest) != self._digest:
+            raise InputError(
+                f"data: the {len(self._examples)} examples are others than those that this run began with: "
+                f"texts, tokens, rewards or values were annotated anew; expected the data that it began with"
+            )
         self._epoch, self._position = int(state["epoch"]), int(state["position"])
         self._selection = self._select(self._epoch)
+
+    @cached_property
+    def _digest(self) -> str:
+        return self._rows.digest()
 
     def _select(self, epoch: int) -> Selection:
         rows, best = self._rows, [example[0] for example in self._examples]
@@ -216,17 +231,18 @@ class OfflineSource:
 
     def _ranked(self, usable: Sequence[int], num_responses: int, rank_by: RankBy) -> list[tuple[int, ...]]:
         """Of each prompt so many responses, the best first; prompts that have fewer are counted."""
-        by_reward = rank_by == "reward" and self._rows.rewards_M is not None
+        rewards_M = self._rows.rewards_M if rank_by == "reward" else None
         groups: dict[int, list[int]] = {}
         of_row = self._rows.column("group")
         for place in usable:
             groups.setdefault(of_row[place], []).append(place)
-        order, texts = self._rows.column("order"), self._rows.column("response")
-        ranks = -self._rows.rewards_M if by_reward and self._rows.rewards_M is not None else np.array(order)
+        order = self._rows.column("order")
+        # As the learner has them: what differs in float64 alone is no ranking there.
+        ranks = np.array(order) if rewards_M is None else -rewards_M.astype(np.float32)
         examples = []
         for places in groups.values():
             places.sort(key=lambda place: (ranks[place], order[place]))
-            distinct = _distinct(places, texts, ranks if by_reward else None)
+            distinct = self._distinct(places, None if rewards_M is None else ranks)
             if len(distinct) >= num_responses:
                 examples.append(tuple(spread(distinct, num_responses)))
             else:
@@ -237,6 +253,21 @@ class OfflineSource:
                 f"data: none of {len(groups)} prompts has {num_responses} responses to be ranked: {told}"
             )
         return examples
+
+
+    def _distinct(self, places: Sequence[int], ranks: NDArray[np.floating] | None) -> list[int]:
+        """Without tokens that come again, and without a rank that the one before has.
+
+        Texts that differ may have the same tokens: where they are cut, or in what a tokenizer does not keep.
+        """
+        kept: list[int] = []
+        seen: set[tuple[int, ...]] = set()
+        for place in places:
+            tokens = self._tokens(place)[1]
+            if tokens not in seen and (ranks is None or not kept or ranks[place] != ranks[kept[-1]]):
+                kept.append(place)
+                seen.add(tokens)
+        return kept
 
 
 def _tokens_of(rows: AnnotatedRows, to_tokens: ToTokens | None) -> list[Tokens]:
@@ -254,16 +285,6 @@ def spread(ranked: Sequence[int], count: int) -> list[int]:
     """
     last = len(ranked) - 1
     return [ranked[round(place * last / (count - 1))] for place in range(count)]
-
-
-def _distinct(places: Sequence[int], texts: Sequence[str], ranks: NDArray[np.floating] | None) -> list[int]:
-    """Without texts that come again, and without a rank that the one before has."""
-    kept: list[int] = []
-    for place in places:
-        is_new = texts[place] not in {texts[other] for other in kept}
-        if is_new and (ranks is None or not kept or ranks[place] != ranks[kept[-1]]):
-            kept.append(place)
-    return kept
 
 
 def _why(places: Sequence[int], num_responses: int) -> str:

@@ -14,7 +14,7 @@ import httpx
 
 from contracts.errors import InputError, RunError
 from services.json_lines import read_rows, to_line
-from services.pairwise.chat_model import ChatModel, Unanswered
+from services.pairwise.chat_model import ChatModel, Refused, Unanswered
 from services.pairwise.question import ORDERS, Order, Question
 from services.pairwise.texts import Pair
 
@@ -73,7 +73,8 @@ def ask(
     if waiting:
         file.parent.mkdir(parents=True, exist_ok=True)
         end_broken_line(file)
-        desk = _Desk(model, file, replies, advance)
+        has_replied = any(each.key in replies for each in asked)
+        desk = _Desk(model, file, replies, advance, has_replied=has_replied)
         asyncio.run(desk.work_off(list(waiting.values()), num_in_flight))
     return replies
 
@@ -89,9 +90,16 @@ class _Desk:
     """The questions under way."""
 
     def __init__(
-        self, model: ChatModel, file: Path, replies: dict[str, str], advance: Callable[[], None]
+        self,
+        model: ChatModel,
+        file: Path,
+        replies: dict[str, str],
+        advance: Callable[[], None],
+        *,
+        has_replied: bool,
     ) -> None:
         self._model, self._file, self._replies, self._advance = model, file, replies, advance
+        self._has_replied = has_replied  # to one of these questions, now or before
         self._in_a_row = 0
 
     async def work_off(self, waiting: list[Asked], num_in_flight: int) -> None:
@@ -110,14 +118,16 @@ class _Desk:
             try:
                 reply = await self._model.reply(client, asked.text)
             except Unanswered as error:
-                self._in_a_row += 1
+                # Who refuses every question from the first on is no judge; some of them may be too long.
+                if not (isinstance(error, Refused) and self._has_replied):
+                    self._in_a_row += 1
                 if self._in_a_row >= GIVEN_UP_AFTER:
                     raise RunError(
                         f"{self._in_a_row} questions in a row got no reply from {error}. "
                         f"{len(self._replies)} replies are kept; the same command goes on"
                     ) from None
             else:
-                self._in_a_row = 0
+                self._in_a_row, self._has_replied = 0, True
                 self._keep(asked, reply)
             self._advance()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,10 @@ SHOWN = 300  # characters of a server's message
 
 class Unanswered(Exception):
     """A question that got no reply, however often it was asked."""
+
+
+class Refused(Unanswered):
+    """A question that is refused on its own account: somebody is there."""
 
 
 class _Passing(Exception):
@@ -53,10 +58,16 @@ class ChatModel:
     def check(self) -> None:
         """
         Raises:
-            InputError: the address is none.
+            InputError: the address is none, or the key has what no header can carry.
         """
         if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
             raise InputError(f"--url {self.shown_url}: expected an address such as http://127.0.0.1:8000/v1")
+        # A refused header would be shown as an escape, in which the key is not found to be masked.
+        if self.key is not None and not re.fullmatch(r"[!-~]+", self.key):
+            raise InputError(
+                "--key-variable: the key is not shown; it has white space within, or a character that is not "
+                "ASCII. Expected a key as its service gave it, on one line"
+            )
 
     def client(self) -> httpx.AsyncClient:
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
@@ -71,8 +82,8 @@ class ChatModel:
     async def reply(self, client: httpx.AsyncClient, text: str) -> str:
         """
         Raises:
-            Unanswered: no reply within the deadline, or a passing fault, at every attempt; or this question
-                is refused, as one that is too long.
+            Unanswered: no reply within the deadline, or a passing fault, at every attempt.
+            Refused: this question is, as one that is too long.
             InputError: the server refuses any: another address, name or key is needed.
         """
         wait_s = self.first_wait_s
@@ -95,7 +106,8 @@ class ChatModel:
             raise _Passing(f"no reply within {self.timeout_s:g} s") from None
         except httpx.HTTPError as error:
             raise _Passing(f"{type(error).__name__}: {self._safe(str(error))}") from None
-        status, message = response.status_code, self._safe(_message(response))
+        # Masked before it is cut: half a key would not be found.
+        status, message = response.status_code, self._safe(_message(response))[:SHOWN]
         if response.is_success:
             if (content := _content(response)) is None:
                 raise _Passing(f"no chat model's reply (is the URL one up to /v1?): {message}")
@@ -103,7 +115,7 @@ class ChatModel:
         if status in PASSING or status >= 500:
             raise _Passing(f"status {status}: {message}", _wanted_wait_s(response))
         if status in OF_ONE_QUESTION:
-            raise Unanswered(f"{self.shown_url}: status {status}: {message}")
+            raise Refused(f"{self.shown_url}: status {status}: {message}")
         raise InputError(f"{self.shown_url} refuses, status {status}: {message}. {self._remedy(status)}")
 
     def _remedy(self, status: int) -> str:
@@ -114,7 +126,10 @@ class ChatModel:
     def _safe(self, text: str) -> str:
         """Servers like to repeat a key that they don't take."""
         text = text.replace(self.url, self.shown_url)
-        return text.replace(self.key, "***") if self.key else text
+        if self.key:
+            for form in (self.key, repr(self.key)[1:-1], json.dumps(self.key)[1:-1]):
+                text = text.replace(form, "***")
+        return text
 
 
 def _content(response: httpx.Response) -> str | None:
@@ -133,7 +148,7 @@ def _message(response: httpx.Response) -> str:
         said = error.get("message", error) if isinstance(error, dict) else error
     except ValueError:
         said = response.text
-    return " ".join(str(said).split())[:SHOWN]
+    return " ".join(str(said).split())
 
 
 def _wanted_wait_s(response: httpx.Response) -> float | None:

@@ -243,8 +243,8 @@ def test_what_was_answered_before_it_was_cancelled_is_not_taken_for_a_lease_of_t
     """As after a lost learner: the same leases go out again, and other weights are to write them."""
     fleet = make_fleet(num_workers=1)
     fleet.load_weights(weights(6))
-    fleet.submit(leases(1, num_tokens=1))
-    fleet.collect()  # the lease is out, and a poll under way
+    fleet.submit(leases(1, num_tokens=20))
+    assert fleet.collect() == []  # the lease is out, and a poll under way
     time.sleep(1.0)  # its answer has the rollout, and is not fetched
     fleet.cancel_all()
     fleet.load_weights(weights(4))
