@@ -8,7 +8,7 @@ Each stage keeps what it made, so that the same command goes on where it was kil
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from rich.console import Console as Terminal
 from contracts.errors import InputError
 from reward_servers.server import check_at_hand
 from services.annotated_rows import merge, weights_of
-from services.annotation import TOLD, Parts, claimed, files_fingerprint, fingerprint, settle_manifest
+from services.annotation import TOLD, Parts, claimed, fingerprint, reference_fingerprint, settle_manifest
 from services.annotation_report import report
 from services.annotation_rewards import Execute, failed_parts, score_here, score_missing
 from services.annotation_settings import AnnotateSettings, print_help, settings_from
@@ -28,7 +28,9 @@ from services.annotation_value import (
     distinct_prompts,
     generate,
     leases_for,
+    num_failed,
     read_values,
+    score_failed,
     train,
     value_all,
 )
@@ -102,15 +104,17 @@ class Annotation:
     def _score_and_generate(self) -> None:
         """All that the reward servers are needed for."""
         settings = self.settings
-        if settings.retry_failed:
-            for start in failed_parts(self.rewards):
-                self.rewards.file(start).unlink()
+        again = failed_parts(self.rewards) if settings.retry_failed else []
         generates = settings.value is not None and not self.values.generations.exists()
-        if not self.rewards.missing() and not generates:
+        retries = settings.value is not None and settings.retry_failed and num_failed(self.values) > 0
+        if not (self.rewards.missing() or again or generates or retries):
             return
         with _services(settings) as execute:
-            self._begin("rewards", self.rewards)
-            score_missing(self.rows, settings.reward, self.rewards, execute, self._advance("rewards"))
+            self._begin("rewards", self.rewards, again)
+            advance = self._advance("rewards")
+            score_missing(self.rows, settings.reward, self.rewards, execute, advance, again)
+            if retries:
+                score_failed(self.validation, settings.reward, execute, self.values)
             if generates:
                 assert self.model is not None and self.tokens is not None and settings.value is not None
                 leases = leases_for(self.validation, self.tokens.of_prompt, settings.rollout, settings.value)
@@ -165,7 +169,7 @@ class Annotation:
         }
         if model is not None and self.tokens is not None:
             asked["reference"] = {
-                "sha256": _fingerprint_of(model),
+                "sha256": reference_fingerprint(model.path, model.files.folder),
                 "vocabulary": vocabulary_fingerprint(self.tokens.tokenizer),
                 "max_prompt_tokens": settings.rollout.max_prompt_tokens,
                 "max_tokens": settings.rollout.max_tokens,
@@ -187,8 +191,8 @@ class Annotation:
             }
         return asked
 
-    def _begin(self, name: str, parts: Parts) -> None:
-        num_missing = sum(len(parts.rows(start)) for start in parts.missing())
+    def _begin(self, name: str, parts: Parts, again: Collection[int] = ()) -> None:
+        num_missing = sum(len(parts.rows(start)) for start in {*parts.missing(), *again})
         if done := parts.num_rows - num_missing:
             self.progress.note(f"{name}: {done} of {parts.num_rows} rows are there already")
         self.progress.phase(name, num_missing)
@@ -216,13 +220,6 @@ def _tokens(model: RunModel) -> ResponseTokens:
     rollout = model.rollout
     room = room_for_prompt(model, rollout.max_tokens)
     return ResponseTokens(tokenizer, rollout.max_prompt_tokens, rollout.max_tokens, room)
-
-
-def _fingerprint_of(model: RunModel) -> str:
-    """Of a folder its files; a model of the hub never changes under its commit."""
-    if Path(model.path).is_dir():
-        return files_fingerprint(Path(model.path))
-    return f"{model.path} {model.files.folder.name}"
 
 
 @contextlib.contextmanager

@@ -6,11 +6,12 @@ from typing import Any
 from contracts.errors import InputError, LearnerError
 from learner.algorithms.base import Checks
 from services.annotated_rows import check_vocabulary, read_annotated
+from services.annotation import TOLD, read_manifest, reference_fingerprint
 from services.data_needs import check_same_rewards, needs_of
 from services.data_settings import DataSettings
 from services.leasing import LeaseSource
 from services.mixed_source import MixedSource
-from services.model_files import ModelFiles
+from services.model_files import ModelFiles, read_model
 from services.offline_source import OfflineSource
 from services.response_tokens import ResponseTokens
 from services.settings import RunSettings
@@ -102,6 +103,22 @@ def summary(source: OfflineSource) -> str:
         counts = ", ".join(f"{count} {reason}" for reason, count in source.left_out.items())
         told += f"; left out before: {counts}"
     return told
+
+
+def other_reference(settings: RunSettings) -> str | None:
+    """A sentence for people, where the log-probabilities that the algorithm needs are another model's."""
+    data = _data(settings)
+    found = read_manifest(Path(data.folder)).get("reference")
+    if data.share is not None or found is None or not needs_of(settings, data).reference:
+        return None
+    model = read_model(settings.model)
+    if found["sha256"] == reference_fingerprint(settings.model.path, model.folder):
+        return None
+    return (
+        f"data={data.folder} was annotated with reference={found[TOLD]}, and the files of "
+        f"model.path={settings.model.path} are others: importance weights and the distance to the reference "
+        f"are then measured from a model that training did not start from"
+    )
 
 
 def _data(settings: RunSettings) -> DataSettings:

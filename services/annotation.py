@@ -140,6 +140,11 @@ def files_fingerprint(folder: Path, names: Iterable[str] = ("*.json", "*.safeten
     return digest.hexdigest()
 
 
+def reference_fingerprint(path: str, folder: Path) -> str:
+    """Of a model's folder its files; a model of the hub never changes under its commit, `folder`'s name."""
+    return files_fingerprint(Path(path)) if Path(path).is_dir() else f"{path} {folder.name}"
+
+
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
     """Nobody else writes into the folder meanwhile, and there was nothing of anybody else's.

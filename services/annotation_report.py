@@ -15,6 +15,7 @@ from services.annotated_rows import AnnotatedRows, read_annotated
 from services.annotation import ANNOTATED, read_table
 from services.annotation_rewards import REWARD
 from services.annotation_settings import AnnotateSettings
+from services.annotation_value import ValueFiles, num_failed
 from services.console import Console
 from services.json_lines import without_nan, write_atomically
 from services.readable import number
@@ -51,6 +52,13 @@ def report(folder: Path, settings: AnnotateSettings, console: Console, *, num_cu
         )
     if settings.value is not None:
         summary["value"] = _report_values(folder, console)
+        if failed := num_failed(ValueFiles(folder / "value")):
+            summary["value"]["num_failed"] = failed
+            console.note(
+                f"{failed} responses of the reference to validation prompts could not be scored, and the "
+                f"value was learned without them; retry_failed=true tries again and learns it anew",
+                "warning",
+            )
     write_atomically(folder / "summary.json", json.dumps(without_nan(summary), indent=1) + "\n")
     console.note(f"{folder / ANNOTATED}")
 

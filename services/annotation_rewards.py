@@ -10,7 +10,7 @@ way. Columns hold the values as the rewards gave them; weights are laid on when 
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -86,7 +86,7 @@ class Keep:
 
     def __call__(self, job: Job, scores: list[Score]) -> int:
         start, rows = job
-        _check_some(self.rewards, start, scores)
+        check_some(self.rewards, f"rows of the part from row {start} on", scores)
         self.parts.write(start, as_table(self.parts.rows(start), rows, self.rewards, scores))
         return len(rows)
 
@@ -97,16 +97,19 @@ def score_missing(
     parts: Parts,
     execute: Execute,
     advance: Callable[[int], None],
+    again: Collection[int] = (),
 ) -> None:
     """Score what is not scored yet. A row that can't be scored has the reason in `error`.
 
     Args:
+        again: parts that are there and scored once more; each stays as it is until its new scores are there.
         advance: told how many rows more are kept.
 
     Raises:
         RunError: a reward scored not one row of a part: something is wrong with it, and not with the rows.
     """
-    jobs = ((start, [rows[row] for row in parts.rows(start)]) for start in parts.missing())
+    starts = sorted({*parts.missing(), *again})
+    jobs = ((start, [rows[row] for row in parts.rows(start)]) for start in starts)
     # Another process may stand in another folder.
     keep = Keep(tuple(rewards), replace(parts, folder=parts.folder.absolute()))
     for _, num_rows in execute(jobs, keep) if rewards else _unscored(jobs, keep):
@@ -188,13 +191,16 @@ def _json(values: Mapping[str, Any]) -> str:
     return json.dumps(dict(values), sort_keys=True, default=str)
 
 
-def _check_some(rewards: Sequence[Part], start: int, scores: Sequence[Score]) -> None:
+def check_some(rewards: Sequence[Part], what: str, scores: Sequence[Score]) -> None:
+    """
+    Raises:
+        RunError: a reward scored none of them: something is wrong with it, and not with the texts.
+    """
     if len(scores) < FEW:  # chance may have it that none of them can be scored
         return
     for part in rewards:
         if not any(part.label in score.parts for score in scores):
             reason = next((score.error for score in scores if score.error), "no reason given")
             raise RunError(
-                f"reward {part.label} scored none of the {len(scores)} rows of the part from row {start} on; "
-                f"the first: {reason}"
+                f"reward {part.label} scored none of the {len(scores)} {what}; the first: {reason}"
             )

@@ -18,10 +18,11 @@ import pyarrow as pa
 
 from contracts.errors import InputError, LearnerError
 from contracts.rollout import Lease, Prompt, Rollout, Sampling
+from contracts.scores import Score
 from reward_servers.settings import Part
 from rollout_workers.settings import RolloutSettings
 from services.annotation import read_table, write_table
-from services.annotation_rewards import Execute, as_table, scores_alone, totals
+from services.annotation_rewards import Execute, as_table, check_some, scores_alone, totals
 from services.annotation_settings import ValueStage
 from services.json_lines import without_nan, write_atomically
 from services.leasing import PromptTokens, evaluation_leases
@@ -84,16 +85,62 @@ def leases_for(
 def generate(
     leases: Sequence[Lease], write: Write, rewards: Sequence[Part], execute: Execute, files: ValueFiles
 ) -> None:
-    """Let the reference write, score what it wrote, and keep both."""
+    """Let the reference write, score what it wrote, and keep both.
+
+    Raises:
+        RunError: a reward scored none of it: something is wrong with it, and nothing is kept.
+    """
     rollouts = {rollout.lease_id: rollout for finished in write(leases) for rollout in finished}
     written = [
         ResponseRow(lease.prompt, rollouts[lease.id].text, lease.group, is_good=True, order=0)
         for lease in leases
     ]
-    starts = range(0, len(written), AT_ONCE)
-    scores = dict(execute(((start, written[start : start + AT_ONCE]) for start in starts), scores_alone))
+    scores = _scores(written, rewards, execute)
+    write_table(files.generations, [as_table(range(len(written)), written, rewards, scores)])
+
+
+def num_failed(files: ValueFiles) -> int:
+    """How many of the generations could not be scored; 0 where there are none."""
+    if not files.generations.exists():
+        return 0
+    table = read_table(files.generations, ["error"])
+    return int(table.num_rows - table["error"].null_count)
+
+
+def score_failed(
+    prompts: Sequence[Prompt], rewards: Sequence[Part], execute: Execute, files: ValueFiles
+) -> None:
+    """Score once more what could not be scored; the values, which did without it, are then learned anew.
+
+    Args:
+        prompts: those that the reference answered.
+
+    Raises:
+        RunError: as `generate`; what was kept stays as it is.
+    """
+    table, by_id = read_table(files.generations), {prompt.id: prompt for prompt in prompts}
+    columns = ("prompt_id", "response", "group", "order")
+    failed = [place for place, error in enumerate(table["error"].to_pylist()) if error is not None]
+    rows = [
+        ResponseRow(by_id[name], response, group, is_good=True, order=order)
+        for name, response, group, order in zip(
+            *(table[column].take(failed).to_pylist() for column in columns), strict=True
+        )
+    ]
+    scored = as_table(failed, rows, rewards, _scores(rows, rewards, execute)).to_pylist()
+    kept = table.to_pylist()
+    for place, row in zip(failed, scored, strict=True):
+        kept[place] = row
+    files.values.unlink(missing_ok=True)
+    write_table(files.generations, [pa.Table.from_pylist(kept, schema=table.schema)])
+
+
+def _scores(rows: Sequence[ResponseRow], rewards: Sequence[Part], execute: Execute) -> list[Score]:
+    starts = range(0, len(rows), AT_ONCE)
+    scores = dict(execute(((start, list(rows[start : start + AT_ONCE])) for start in starts), scores_alone))
     in_order = [score for start in starts for score in scores[start]]
-    write_table(files.generations, [as_table(range(len(written)), written, rewards, in_order)])
+    check_some(rewards, "responses of the reference to validation prompts", in_order)
+    return in_order
 
 
 def train(

@@ -254,7 +254,6 @@ class OfflineSource:
             )
         return examples
 
-
     def _distinct(self, places: Sequence[int], ranks: NDArray[np.floating] | None) -> list[int]:
         """Without tokens that come again, and without a rank that the one before has.
 

@@ -63,7 +63,7 @@ class Responses:
 
 
 def read_responses(data: ResponseData, task: Task | None, split: Split) -> Responses:
-    """The responses of one split; a split that the source lacks is cut out of its train split.
+    """The responses of one split; a split that the source lacks is cut out of its train split, by prompts.
 
     Raises:
         InputError: naming the file and the line, or the row, and what is wrong there; how many texts are
@@ -131,8 +131,8 @@ def _rows(data: ResponseData, split: Split, check: Any) -> Any:
     columns = [data.prompt, *filter(None, [data.references_column]), *data.meta_columns]
     try:
         if data.files is not None:
-            return from_files(data.files, split, columns, check)
-        return from_hub(data.path, split, columns, subset=data.subset, revision=data.revision)
+            return from_files(data.files, split, columns, check, by=data.prompt)
+        return from_hub(data.path, split, columns, subset=data.subset, revision=data.revision, by=data.prompt)
     except InputError as error:
         told = str(error).replace("task.data_files", "data.files")
         raise InputError(

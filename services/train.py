@@ -142,13 +142,17 @@ def _source(
 
     data = None
     if settings.data is not None:
-        from services.annotated_data import mixed_with, open_source, summary
+        from services.annotated_data import mixed_with, open_source, other_reference, summary
         from services.data_task import disagreement
 
         data = open_source(settings, tokenizer)
         console.note(summary(data))
-        if warning := disagreement(Path(settings.data.folder), settings.task_name):
-            console.note(warning, "warning")
+        for warning in (
+            disagreement(Path(settings.data.folder), settings.task_name),
+            other_reference(settings),
+        ):
+            if warning:
+                console.note(warning, "warning")
         if settings.data.share is None:
             return data
     prompts = LeaseSource(

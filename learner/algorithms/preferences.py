@@ -26,7 +26,7 @@ class Preferences(FromData):
         super().check(rollouts)
         groups = by_group(rollouts)
         alone = [group for group in groups if len(group) < 2]
-        equal = [group for group in groups if len({_whole(each) for each in group}) < len(group)]
+        equal = [group for group in groups if len({each.tokens for each in group}) < len(group)]
         for found, what, expected in (
             (alone, "one response alone", "at least two, which can be compared"),
             (equal, "equal responses", "different ones: of the same there is no better"),
@@ -45,8 +45,3 @@ def by_group(rollouts: Sequence[Rollout]) -> list[list[Rollout]]:
     for rollout in rollouts:
         groups.setdefault(rollout.group, []).append(rollout)
     return list(groups.values())
-
-
-def _whole(rollout: Rollout) -> tuple[tuple[int, ...], ...]:
-    """With what was given to it: there a response has its first token, where PRO shifts the mask."""
-    return tuple(turn.observation + turn.tokens for turn in rollout.turns)

@@ -4,11 +4,12 @@
 files, or a single file, which then is the train split.
 
 A split that the source lacks is cut out of its train split, always the same rows: of each ten rows the
-ninth goes to validation and the tenth to the test, if these are missing; train keeps the rest.
+ninth goes to validation and the tenth to the test, if these are missing; train keeps the rest. Where rows
+are cut `by` a column, such as the prompt, it is of each ten of its texts, and a text is in one split alone.
 """
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,12 @@ ROWS_READ_AHEAD = 20_000  # with nothing heavy imported, to refuse what is wrong
 
 
 def from_files(
-    data_files: DataFiles, split: Split, columns: Sequence[str], check: Check | None = None
+    data_files: DataFiles,
+    split: Split,
+    columns: Sequence[str],
+    check: Check | None = None,
+    *,
+    by: str | None = None,
 ) -> Any:
     """One split of the files as a `datasets.Dataset` that has `columns`.
 
@@ -39,7 +45,7 @@ def from_files(
     read_checked(path, columns, ROWS_READ_AHEAD, check)
     rows = _read(path, columns, check)
     check_columns(rows.column_names, columns, f"task.data_files: {path}")
-    return rows.select(kept_rows(len(rows), split, files, f"task.data_files={path}"))
+    return _cut(rows, split, files, f"task.data_files={path}", by)
 
 
 def read_ahead(
@@ -61,7 +67,13 @@ def read_ahead(
 
 
 def from_hub(
-    name: str, split: Split, columns: Sequence[str], *, subset: str | None = None, revision: str | None = None
+    name: str,
+    split: Split,
+    columns: Sequence[str],
+    *,
+    subset: str | None = None,
+    revision: str | None = None,
+    by: str | None = None,
 ) -> Any:
     """One split of a data set on the hub (or in its cache on this machine) as a `datasets.Dataset`.
 
@@ -74,7 +86,7 @@ def from_hub(
         raise InputError(f"task.path={name}: the data set has no train split; it has: {', '.join(parts)}")
     rows = parts[source]
     check_columns(rows.column_names, columns, f"task.path={name}")
-    return rows.select(kept_rows(len(rows), split, parts, f"task.path={name}"))
+    return _cut(rows, split, parts, f"task.path={name}", by)
 
 
 def hub_splits(
@@ -136,8 +148,23 @@ def split_files(data_files: DataFiles) -> dict[str, str]:
     return found
 
 
-def kept_rows(num_rows: int, split: Split, present: Collection[str], where: str) -> list[int]:
+def places_by(texts: Iterable[object]) -> list[int]:
+    """The place of each text among those that differ: what it is cut by.
+
+    >>> places_by(["a", "b", "a", "c"])
+    [0, 1, 0, 2]
+    """
+    found: dict[str, int] = {}
+    return [found.setdefault(str(text), len(found)) for text in texts]
+
+
+def kept_rows(
+    num_rows: int, split: Split, present: Collection[str], where: str, places: Sequence[int] | None = None
+) -> list[int]:
     """Which rows of the source serve `split`, when the source has the splits `present`.
+
+    Args:
+        places: of each row, what it is counted by; None: its own number.
 
     >>> kept_rows(12, "train", ("train", "test"), "here")
     [0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11]
@@ -146,17 +173,19 @@ def kept_rows(num_rows: int, split: Split, present: Collection[str], where: str)
     >>> kept_rows(3, "test", ("train", "test"), "here")
     [0, 1, 2]
     """
+    places = range(num_rows) if places is None else places
     if split == "train":
         given_away = {place for name, place in CUT_OUT_OF_TEN.items() if name not in present}
-        rows = [row for row in range(num_rows) if row % 10 not in given_away]
+        rows = [row for row, place in enumerate(places) if place % 10 not in given_away]
     elif split in present:
         rows = list(range(num_rows))
     else:
-        rows = list(range(CUT_OUT_OF_TEN[split], num_rows, 10))
+        rows = [row for row, place in enumerate(places) if place % 10 == CUT_OUT_OF_TEN[split]]
     if not rows:
         raise InputError(
             f"{where}: {num_rows} rows leave none for {split}, which is cut out of train by tens. "
-            f"Give at least 10 rows, or a file for each split: task.data_files={{train: …, {split}: …}}"
+            f"Give at least 10 rows that differ, "
+            f"or a file for each split: task.data_files={{train: …, {split}: …}}"
         )
     return rows
 
@@ -168,6 +197,13 @@ def _file_for(data_files: DataFiles, split: Split) -> tuple[dict[str, str], Path
     if source not in files:
         raise InputError(f"task.data_files: there is no train split; there are: {', '.join(files)}")
     return files, Path(files[source])
+
+
+def _cut(rows: Any, split: Split, present: Collection[str], where: str, by: str | None) -> Any:
+    """Those rows of a `datasets.Dataset` that serve the split."""
+    is_whole = split in present and (split != "train" or CUT_OUT_OF_TEN.keys() <= set(present))
+    places = None if by is None or is_whole else places_by(rows[by])
+    return rows.select(kept_rows(len(rows), split, present, where, places))
 
 
 def _read(path: Path, columns: Sequence[str], check: Check | None) -> Any:

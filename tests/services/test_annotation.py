@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,17 @@ import torch
 
 from contracts.errors import InputError, RunError
 from contracts.rollout import Prompt
-from contracts.scores import Score
+from contracts.scores import Sample, Score
 from reward_servers.settings import parts
 from services.annotate import run
 from services.annotated_rows import check_vocabulary, read_annotated
-from services.annotation import Parts, settle_manifest, write_table
+from services.annotation import Parts, claimed, settle_manifest, write_table
 from services.annotation_rewards import as_table
 from services.annotation_settings import settings_from
 from services.offline_source import OfflineSource
 from services.response_data import ResponseData, read_responses
 from services.response_tokens import ResponseTokens
+from services.tasks.base import SPLITS
 from services.tasks.responses import ResponseRow
 from tests.models import Architecture, make_tiny_model
 from tests.services.annotated import DIES_AFTER
@@ -137,6 +139,26 @@ def test_failed_rows_are_scored_again_when_asked(tmp_path: Path, monkeypatch: py
     assert [row["reward.Ledger"] for row in rows_of(tmp_path)][3:9] == [0.01, 0.5, 0.5, 0.5, 0.5, 0.77]
 
 
+def test_parts_that_are_scored_again_stay_until_their_new_scores_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.services.annotated import Ledger
+
+    ledger = f"reward=[{{name: '{HERE}:Ledger', file: '{tmp_path / 'ledger'}', never: '3 3'}}]"
+    asked = [*command(tmp_path), ledger, "rows_per_part=16"]
+    run(asked)
+    files = sorted((tmp_path / "out" / "rewards").iterdir())
+    before = [file.read_bytes() for file in files]
+
+    def fail(self: Ledger, samples: Sequence[Sample]) -> list[float]:
+        raise ValueError("no quota is left")
+
+    monkeypatch.setattr(Ledger, "score", fail)
+    with pytest.raises(RunError, match="scored none of the 16 rows"):
+        run([*asked, "retry_failed=true"])
+    assert [file.read_bytes() for file in files] == before
+
+
 def test_a_reward_that_scores_nothing_stops_it(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="scored none of the 16 rows of the part from row 0 on"):
         run([*command(tmp_path), f"reward=[{{name: '{HERE}:Ledger', file: '/'}}]", "rows_per_part=16"])
@@ -203,6 +225,19 @@ def test_a_folder_of_somebody_elses_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "out" / "thesis.txt").write_text("")
     with pytest.raises(InputError, match=r"holds 'thesis.txt' and no manifest.json"):
         run(command(tmp_path))
+
+
+def test_a_training_runs_folder_is_left_alone_although_it_has_a_lock(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    for name in (".lock", "config.yaml", "metrics.jsonl"):
+        (tmp_path / "out" / name).write_text("")
+    with pytest.raises(InputError, match=r"holds 'config.yaml' and no manifest.json"):
+        run(command(tmp_path))
+    (tmp_path / "killed").mkdir()  # before anything but the lock was there
+    for name in (".lock", ".manifest.json.7.tmp"):
+        (tmp_path / "killed" / name).write_text("")
+    with claimed(tmp_path / "killed"):
+        assert [path.name for path in (tmp_path / "killed").iterdir()] == [".lock"]
 
 
 def test_a_damaged_part_is_named(tmp_path: Path) -> None:
@@ -355,6 +390,45 @@ def test_values_are_learned_kept_and_told(
     assert rows_of(tmp_path)[0]["value"] != rows[0]["value"]
 
 
+def test_a_grader_that_fails_the_references_responses_does_not_spoil_the_values(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """20 responses to the prompts "50 1" … "59 1": none is scored, then all but 4, then all."""
+    from tests.services.annotated import Ledger
+
+    value = ("value.max_value=4", "value.num_epochs=1", "value.head=mean", "value.temperature=1")
+    asked = command(tmp_path, f"reference={model}", *value, "value.samples_per_prompt=2")
+    files, score = tmp_path / "out" / "value", Ledger.score
+
+    def fail(*prompts: str) -> None:
+        def failing(self: Ledger, samples: Sequence[Sample]) -> list[float]:
+            if any(sample.prompt.startswith(prompts) for sample in samples):
+                raise ValueError("no quota is left")
+            return score(self, samples)
+
+        monkeypatch.setattr(Ledger, "score", failing)
+
+    fail(*(f"5{i}" for i in range(10)))
+    with pytest.raises(RunError, match="scored none of the 20 responses of the reference to validation"):
+        run(asked)
+    assert not (files / "generations.parquet").exists()
+    fail("50", "51")
+    run(asked)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "4 responses of the reference to validation prompts could not be scored" in said
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["value"]["num_failed"] == 4
+    errors = json.loads((files / "errors.json").read_text())
+    before = pq.read_table(files / "generations.parquet").to_pylist()
+    assert errors["num_prompts"] == 8 and sum(row["error"] is not None for row in before) == 4
+    fail("never")
+    run([*asked, "retry_failed=true"])
+    after = pq.read_table(files / "generations.parquet").to_pylist()
+    assert [row["response"] for row in after] == [row["response"] for row in before]
+    assert after[4:] == before[4:] and all(row["reward.Ledger"] is not None for row in after)
+    assert json.loads((files / "errors.json").read_text())["num_prompts"] == 10
+    assert "num_failed" not in json.loads((tmp_path / "out" / "summary.json").read_text())["value"]
+
+
 @pytest.mark.parametrize("architecture", ["gpt2", "t5"])
 def test_where_training_starts_at_the_reference_all_ratios_are_one(
     tmp_path: Path, architecture: Architecture
@@ -431,6 +505,18 @@ def test_empty_responses_are_refused_with_their_number_or_left_out(tmp_path: Pat
     with pytest.raises(InputError, match="1 empty responses and 1 empty prompts, beside 1"):
         read_responses(ResponseData(files=file), None, "train")
     assert len(read_responses(ResponseData(files=file, skip_empty=True), None, "train").rows) == 1
+
+
+def test_a_prompt_that_comes_again_is_in_one_split_alone(tmp_path: Path) -> None:
+    """Cut by tens of prompts: of 20, each in three rows, the 9th and 19th to validation."""
+    rows = [{"prompt": f"{i // 3} 1", "response": f"{i} 2"} for i in range(60)]
+    file = write(tmp_path / "a.jsonl", *rows)
+    found = {
+        split: {row.prompt.text for row in read_responses(ResponseData(files=file), None, split).rows}
+        for split in SPLITS
+    }
+    assert found["validation"] == {"8 1", "18 1"} and found["test"] == {"9 1", "19 1"}
+    assert found["train"] == {f"{i} 1" for i in range(20)} - found["validation"] - found["test"]
 
 
 def test_a_file_without_responses_is_refused_by_its_line(tmp_path: Path) -> None:

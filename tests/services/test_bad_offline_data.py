@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 from contracts.scores import Sample
 from contracts.settings import Settings
 from services import cli
+from services.annotated_data import other_reference
+from services.compose import run_settings
 from tests.models import make_tiny_model
 
 HERE = "tests.services.test_bad_offline_data"
@@ -143,3 +146,20 @@ def test_responses_that_are_cut_to_nothing(say: Any, model: Path, tmp_path: Path
     say(*annotate(source, tmp_path / "bare", "reward=length"))
     code, told = say(*train("wbc", tmp_path / "bare", model))
     assert code == 2 and "all 2 responses are cut to nothing; raise rollout.max_tokens" in told
+
+
+def test_a_reference_that_is_not_the_model_trained_is_told(say: Any, model: Path, tmp_path: Path) -> None:
+    """Only where its log-probabilities are used; a copy of the folder is the same model."""
+    source = responses(tmp_path / "some.jsonl", "5", "6")
+    say(*annotate(source, tmp_path / "out", "reward=length", f"reference={model}"))
+    other = make_tiny_model(tmp_path / "other", seed=1, sharpness=3.0)
+    shutil.copytree(model, tmp_path / "copy")
+
+    def told(algorithm: str, path: Path) -> str | None:
+        words = train(algorithm, tmp_path / "out", path, "iterations=1")[1:]
+        return other_reference(run_settings(words))
+
+    assert told("wbc", other) is None
+    said = told("dpo", other)
+    assert said is not None and f"reference={model}, and the files of model.path={other} are others" in said
+    assert told("dpo", tmp_path / "copy") is None

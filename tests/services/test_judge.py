@@ -226,6 +226,23 @@ def test_a_question_that_is_refused_is_told_and_asked_again_by_the_next_command(
     assert run(argv(sides, url)) == 0 and judgement(sides)["num_judged"] == 9
 
 
+def test_questions_that_are_refused_one_by_one_do_not_end_it(
+    sides: tuple[Path, Path], url: str, judge: Judge
+) -> None:
+    """Ten of sixteen, in a row; and again, where only they are left."""
+    refused = [f"question {number}" for number in range(1, 6)]
+    judge.fault = lambda number, text: (
+        JSONResponse({"error": {"message": "too long"}}, 400) if any(q in text for q in refused) else None
+    )
+    for num_asked in (16, 10):
+        judge.requests.clear()
+        assert run(argv(sides, url, "--in-flight", "1")) == 1
+        assert len(judge.requests) == num_asked and judgement(sides)["num_without_reply"] == 5
+    judge.fault = lambda number, text: JSONResponse({"error": {"message": "no such model"}}, 400)
+    with pytest.raises(RunError, match=f"{GIVEN_UP_AFTER} questions in a row"):
+        run(argv(sides, url, "--model", "none", "--in-flight", "1"))
+
+
 def test_nobody_there_ends_soon_and_keeps_what_was_said(
     sides: tuple[Path, Path], url: str, judge: Judge
 ) -> None:
@@ -274,6 +291,36 @@ def test_the_key_goes_to_the_server_and_nowhere_else(
     assert KEY not in said + repr(ChatModel(url, "wise", KEY))
     written = [path.read_bytes() for path in (sides[0].parent / "out").iterdir()]
     assert len(written) >= 3 and not any(KEY.encode() in content for content in written)
+
+
+def test_a_key_with_the_end_of_its_line_is_taken_without_it(
+    sides: tuple[Path, Path], url: str, judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", f" {KEY}\r\n")
+    assert run(argv(sides, url, "--key-variable", "MY_KEY")) == 0
+    assert set(judge.keys) == {f"Bearer {KEY}"}
+
+
+@pytest.mark.parametrize("middle", ["\n", " ", "\t", "\x7f", "é", "\u2028"])
+def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(
+    sides: tuple[Path, Path], url: str, judge: Judge, monkeypatch: pytest.MonkeyPatch, middle: str
+) -> None:
+    monkeypatch.setenv("MY_KEY", KEY + middle + KEY)
+    with pytest.raises(InputError, match="the key is not shown") as raised:
+        run(argv(sides, url, "--key-variable", "MY_KEY"))
+    assert KEY not in str(raised.value) and judge.requests == []
+
+
+@pytest.mark.parametrize("key", [KEY, "sk-'back\\slash\"-0123456789"])
+def test_a_key_is_masked_before_a_message_is_cut(
+    sides: tuple[Path, Path], url: str, judge: Judge, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setenv("MY_KEY", key)
+    for error in ({"message": "x" * 290 + key}, {"got": key}):
+        judge.fault = lambda number, text, error=error: JSONResponse({"error": error}, 401)  # type: ignore[misc]
+        with pytest.raises(InputError, match="status 401") as raised:
+            run(argv(sides, url, "--key-variable", "MY_KEY"))
+        assert key[:8] not in str(raised.value) and "***" in str(raised.value)
 
 
 def test_a_redirect_is_not_followed(sides: tuple[Path, Path], url: str, judge: Judge) -> None:

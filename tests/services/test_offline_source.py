@@ -13,6 +13,7 @@ from contracts.rollout import FinishReason, Prompt, Rollout
 from contracts.scores import Score
 from learner.algorithms.a_lol import ALoL
 from learner.algorithms.dpo import DPO
+from learner.algorithms.pro import PRO
 from learner.algorithms.wbc import WBC
 from learner.batching import collate
 from reward_servers.settings import Part, parts
@@ -227,6 +228,26 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
         source.restore(OfflineSource(read_annotated(tmp_path / "a"), WBC(), seed=1).state())
 
 
+def test_a_run_does_not_go_on_with_as_many_examples_that_are_others(tmp_path: Path) -> None:
+    annotated(tmp_path / "a", [1.0, 2.0], values=[0.0, 0.0])
+    rows = read_annotated(tmp_path / "a", needs_values=True)
+    state = OfflineSource(rows, WBC(), seed=1).state()
+    for name, changed in (
+        ("rewards", {"lengths": [1.0, 3.0]}),
+        ("texts", {"lengths": [1.0, 2.0], "texts": ["text 0", "other"]}),
+        ("tokens", {"lengths": [1.0, 2.0], "tokens": [[10, 1], [12, 1]]}),
+        ("values", {"lengths": [1.0, 2.0], "values": [0.0, 0.5]}),
+    ):
+        other: dict[str, Any] = {"values": [0.0, 0.0], **changed}
+        annotated(tmp_path / name, **other)
+        source = OfflineSource(read_annotated(tmp_path / name, needs_values=True), WBC(), seed=1)
+        with pytest.raises(InputError, match="the 2 examples are others than those"):
+            source.restore(state)
+        source.restore({key: value for key, value in state.items() if key != "sha256"})  # an older state
+    annotated(tmp_path / "again", [1.0, 2.0], values=[0.0, 0.0])
+    OfflineSource(read_annotated(tmp_path / "again", needs_values=True), WBC(), seed=1).restore(state)
+
+
 # Ranked responses
 
 
@@ -264,6 +285,7 @@ def test_prompts_that_cannot_be_ranked_are_left_out_and_counted(tmp_path: Path) 
         [1.0, 2.0, 3.0, 2.0, 2.0, 1.0, 2.0],
         groups=[0, 1, 1, 2, 2, 3, 3],
         texts=["a", "b", "b", "c", "d", "e", "f"],
+        tokens=[[1], [2], [2], [3], [4], [5], [6]],
     )
     source = ranked(read_annotated(tmp_path), num_responses=2)
     assert source.num_kept == 1 and rewards_of(source.next(1)) == [2.5, 1.5]
@@ -273,3 +295,20 @@ def test_prompts_that_cannot_be_ranked_are_left_out_and_counted(tmp_path: Path) 
     }
     with pytest.raises(InputError, match="none of 4 prompts has 3 responses to be ranked: 4 prompts with"):
         ranked(read_annotated(tmp_path), num_responses=3)
+
+
+def test_pairs_whose_tokens_are_equal_are_left_out_whatever_their_texts(tmp_path: Path) -> None:
+    """As DPO would refuse them in the middle of a run."""
+    annotated(tmp_path, [1.0, 2.0, 1.0, 2.0], groups=[0, 0, 1, 1], tokens=[[9], [9], [9], [8]])
+    source = ranked(read_annotated(tmp_path), num_responses=2, rank_by="order")
+    assert source.num_kept == 1
+    assert source.left_out == {"prompts with fewer than 2 different responses or rewards": 1}
+    DPO().check(source.next(1))
+
+
+def test_rewards_that_the_learner_sees_as_equal_are_no_ranking(tmp_path: Path) -> None:
+    """1 and 1 + 1e-9 are one number in float32; 1 and 1 + 1e-6 are two."""
+    annotated(tmp_path, [1.0, 1.0 + 1e-9, 1.0, 1.0 + 1e-6], groups=[0, 0, 1, 1])
+    source = OfflineSource(read_annotated(tmp_path), PRO(), seed=0, num_responses=2)
+    assert source.num_kept == 1 and sum(source.left_out.values()) == 1
+    PRO().check(source.next(1))
