@@ -45,7 +45,7 @@ def table() -> list[str]:
         lines.append(f"| {name} | {found[WON]:.3f} | | {found[STEPS]:.1f} | {found[INVALID]:.2f} | |")
     befores = [tested(run)[0] for algorithm in ALGORITHMS for run in runs_of(algorithm)]
     lines.append(_row("the warm start", befores, "", minutes([RUNS / "warm"])))
-    for algorithm in ALGORITHMS:
+    for algorithm in (each for each in ALGORITHMS if runs_of(each)):
         runs = runs_of(algorithm)
         gains = [after[WON] - before[WON] for before, after in map(tested, runs)]
         told = ", ".join(f"{gain:+.3f}" for gain in gains)
@@ -67,12 +67,15 @@ def draw() -> None:
 
     figure, axes = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
     for algorithm, color in zip(ALGORITHMS, ("#1f6f8b", "#c8553d"), strict=True):
+        if not runs_of(algorithm):
+            continue
         curves = [[line[WON] for line in lines_of(run / "rollout_info.jsonl")] for run in runs_of(algorithm)]
         for curve in curves:
             axes.plot(range(1, len(curve) + 1), curve, color=color, alpha=0.25, linewidth=1)
         mean = [statistics.fmean(values) for values in zip(*curves, strict=True)]
         axes.plot(range(1, len(mean) + 1), mean, color=color, linewidth=2, label=NAMES[algorithm])
     axes.set(xlabel="iteration of 128 games", ylabel="training games won", ylim=(0, 1))
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="lower right")
     figure.savefig(PICTURE, dpi=160)

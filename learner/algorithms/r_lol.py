@@ -1,5 +1,4 @@
-"""R-LoL: the reward, times π/π_ref of the whole response, times its likelihood; with a KL to the reference if
-wanted.
+"""R-LoL: the reward, times π/π_ref of the whole response, times its likelihood; a KL if wanted.
 
 Baheti et al. 2024 (arXiv 2305.14718): A-LoL without a baseline.
 """

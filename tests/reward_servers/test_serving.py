@@ -178,7 +178,7 @@ def test_closing_a_client_cancels_what_is_under_way(address: str) -> None:
 
 
 def test_a_replica_whose_grader_hangs_calls_itself_ill() -> None:
-    from reward_servers.app import RewardReplica
+    from reward_servers.replicas import RewardReplica
 
     async def scenario() -> None:
         replica = RewardReplica(MOODY_ALONE[0], ServerSettings(timeout_s=0.05))
