@@ -103,7 +103,7 @@ def test_a_model_that_cannot_be_used_is_the_users_error(tmp_path: Path) -> None:
 def test_an_update_that_takes_too_long_says_what_allows_for_more_and_a_dead_learner_that_it_died(
     group: LearnerGroup,
 ) -> None:
-    impatient = LearnerGroup(lambda: group._actor, "float32", replace(SETTINGS, update_timeout_s=2.0))
+    impatient = LearnerGroup(lambda: group._actor, "float32", replace(SETTINGS, update_timeout_s=4.0))
     progress: list[tuple[str, int, int]] = []
     with pytest.raises(DeadlineExceeded, match=r"an update on 8000 rollouts; learner\.update_timeout_s="):
         impatient.update(random_rollouts(8000), lambda *seen: progress.append(seen))

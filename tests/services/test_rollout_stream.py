@@ -212,8 +212,8 @@ def run_settings(**given: Any) -> RunSettings:
 # With a real engine, a real learner
 
 
-def test_weights_change_while_texts_are_written_and_old_tokens_are_weighed(tmp_path: Path) -> None:
-    """Responses of up to 60 tokens are being written when new weights come: some hold two versions."""
+def test_what_was_written_ahead_is_told_from_what_is_fresh(tmp_path: Path) -> None:
+    """By how old it is, and by how much likelier or not the learner finds it."""
     given = {
         "model": {"path": str(make_tiny_model(tmp_path / "model"))},
         "task": {"name": "increasing_numbers", "num_prompts": 64, "num_eval_prompts": 2},
@@ -233,7 +233,6 @@ def test_weights_change_while_texts_are_written_and_old_tokens_are_weighed(tmp_p
         assert row.items() >= expected(row["iteration"], 48).items()
         assert row["staleness/mean"] <= row["staleness/max"] <= 2
     assert any(row["staleness/max"] > 0 for row in rows)
-    assert any(row["staleness/mean"] % 1 > 0 for row in rows)
     fresh = [row["mismatch/max"] for row in rows if not row["staleness/max"]]
     stale = [row["mismatch/max"] for row in rows if row["staleness/max"]]
     assert max(fresh) < 1e-4 < max(stale)
