@@ -153,7 +153,6 @@ def test_an_episode_that_fails_for_good_is_left_out_and_wrong_input_ends_the_run
     assert "2 episodes were lost, more than environment.max_failures=1" in told[0]
     assert told[0].endswith(" was played before")
     assert "Traceback" not in fragile.output
-    assert list(tmp_path.glob("closed-*"))  # who still lived was closed before its process was ended
 
 
 @pytest.fixture

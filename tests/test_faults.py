@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 PROMPTS = 32  # an iteration
 SAVE_EVERY = 2
-STALL_S = 12
+STALL_S = 30
 BETWEEN = 2  # iterations in peace before the next fault
 
 

@@ -165,7 +165,18 @@ def test_a_run_is_submitted_followed_stopped_and_resumed(head: RayHead, tmp_path
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_the_manifests_reward_servers_answer_who_knows_the_token(head: RayHead) -> None:
+@pytest.fixture
+def fresh_head() -> Iterator[RayHead]:
+    """On a cluster that has had a run, Serve goes on listening where it listened then."""
+    started = RayHead.start({"WHETSTONE_TOKEN": TOKEN})
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+def test_the_manifests_reward_servers_answer_who_knows_the_token(fresh_head: RayHead) -> None:
+    head = fresh_head
     manifest = yaml.safe_load((ROOT / "deploy/kuberay/rayservice.yaml").read_text())
     configuration = yaml.safe_load(manifest["spec"]["serveConfigV2"])
     (port,) = free_ports(1)
