@@ -72,6 +72,16 @@ def head() -> Iterator[RayHead]:
         started.stop()
 
 
+@pytest.fixture
+def fresh_head() -> Iterator[RayHead]:
+    """On a cluster that has had a run, Serve goes on listening where it listened then."""
+    started = RayHead.start({"WHETSTONE_TOKEN": TOKEN})
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
 def submit(head: RayHead, *words: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "services.cli", "submit", *words, "--address", head.job_server]
     return subprocess.Popen(
@@ -165,16 +175,6 @@ def test_a_run_is_submitted_followed_stopped_and_resumed(head: RayHead, tmp_path
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.fixture
-def fresh_head() -> Iterator[RayHead]:
-    """On a cluster that has had a run, Serve goes on listening where it listened then."""
-    started = RayHead.start({"WHETSTONE_TOKEN": TOKEN})
-    try:
-        yield started
-    finally:
-        started.stop()
-
-
 def test_the_manifests_reward_servers_answer_who_knows_the_token(fresh_head: RayHead) -> None:
     head = fresh_head
     manifest = yaml.safe_load((ROOT / "deploy/kuberay/rayservice.yaml").read_text())
