@@ -67,11 +67,15 @@ class Outcome:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     folder = tmp_path_factory.mktemp("faults")
-    made = Run(
-        folder,
-        "run",
-        f"model.path={make_tiny_model(folder / 'model')}",
-        f"iterations={ITERATIONS}",
+    made = Run(folder, "run", *options(make_tiny_model(folder / "model")), f"iterations={ITERATIONS}")
+    yield made.start()
+    made.end()
+
+
+def options(model: Path) -> tuple[str, ...]:
+    """Of a run that writes ahead and whose patience is short."""
+    return (
+        f"model.path={model}",
         "rollout.deterministic=false",
         "rollout.max_staleness=1",
         "rollout.num_workers=2",
@@ -87,8 +91,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         "evaluation.num_prompts=1",
         f"save_every={SAVE_EVERY}",
     )
-    yield made.start()
-    made.end()
 
 
 def test_whatever_dies_or_hangs_every_prompt_is_trained_on_once(run: Run) -> None:

@@ -1,0 +1,110 @@
+"""A soak: faults at random, one every half a minute, for as long as is asked for.
+
+SOAK_MINUTES=30 python -m pytest tests/test_soak.py runs it; SOAK_PAGE=FILE writes what happened into a page.
+"""
+
+import os
+import random
+import statistics
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.lease_log import expected
+from tests.models import make_tiny_model
+from tests.runs import Run
+from tests.test_faults import FAULTS, PROMPTS, Fault, options, processes
+
+MINUTES = float(os.environ.get("SOAK_MINUTES", "0"))
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.slow,
+    pytest.mark.timeout(4 * 3600),
+    pytest.mark.skipif(not MINUTES, reason="SOAK_MINUTES=30 asks for it"),
+]
+
+BETWEEN_S = 30.0
+PER_MINUTE = int(os.environ.get("SOAK_PER_MINUTE", "40"))  # iterations that the machine does among faults
+TAIL = 20  # iterations, at the end, whose rewards are compared
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[tuple[Run, Run]]:
+    """The one that nobody disturbs and the other."""
+    model = make_tiny_model(tmp_path / "model")
+    iterations = max(4, int(MINUTES * PER_MINUTE))
+    shared = (*options(model), f"iterations={iterations}")
+    made = Run(tmp_path, "straight", *shared), Run(tmp_path, "soaked", *shared)
+    yield made
+    for run in made:
+        run.end()
+
+
+def test_a_run_under_random_faults_trains_on_every_prompt_once(runs: tuple[Run, Run]) -> None:
+    straight, run = runs
+    assert straight.start().finish() == 0, straight.output
+
+    started = time.monotonic()
+    befell = soak(run.start())
+    minutes = (time.monotonic() - started) / 60
+
+    assert run.finish() == 0, run.output
+    rows, undisturbed = run.folder.rollout_info(), straight.folder.rollout_info()
+    assert [row["iteration"] for row in rows] == [row["iteration"] for row in undisturbed]
+    for row in rows:
+        assert {key: row[key] for key in row if key.startswith("lease/")} == expected(
+            row["iteration"], PROMPTS
+        )
+    ends = [[row["reward/mean"] for row in found[-TAIL:]] for found in (rows, undisturbed)]
+    if page := os.environ.get("SOAK_PAGE"):
+        Path(page).write_text(table(befell, minutes, len(rows), ends))
+    noise = (sum(statistics.variance(end) for end in ends) / TAIL) ** 0.5
+    assert abs(statistics.fmean(ends[0]) - statistics.fmean(ends[1])) < max(0.05, 4 * noise)
+
+
+def soak(run: Run) -> list[str]:
+    """A fault every half a minute, of whichever process there is, until the run has ended."""
+    drawn, befell = random.Random(0), []
+    run.wait_for_iteration(2)
+    while run.process.poll() is None:
+        fault: Fault = drawn.choice(FAULTS)
+        try:
+            found = processes(run, fault.title)
+            if found and run.process.poll() is None:
+                drawn.choice(found).send_signal(fault.signal)
+                befell.append(fault.name)
+                print(
+                    f"{time.strftime('%X')} {fault.name}, {len(run.folder.rollout_info())} done", flush=True
+                )
+        except psutil.Error:
+            pass  # it went in the meantime
+        deadline = time.monotonic() + BETWEEN_S
+        while run.process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.2)
+    return befell
+
+
+def table(befell: list[str], minutes: float, iterations: int, ends: list[list[float]]) -> str:
+    soaked, straight = (
+        f"{statistics.fmean(end):.3f} ± {statistics.stdev(end) / TAIL**0.5:.3f}" for end in ends
+    )
+    lines = [
+        "# A soak",
+        "",
+        f"{minutes:.0f} minutes, a fault every {BETWEEN_S:.0f} s, of a part and a kind drawn at random, {len(befell)} in",
+        f"all. Both the run and its twin that nobody disturbed trained on {iterations * PROMPTS:,} prompts in",
+        f"{iterations} iterations, each once. Mean reward of the last {TAIL} iterations: {soaked}, undisturbed",
+        f"{straight}.",
+        "",
+        "| fault | times |",
+        "|---|---|",
+        *[f"| {name} | {times} |" for name, times in sorted(Counter(befell).items())],
+        "",
+        "`SOAK_MINUTES=30 SOAK_PAGE=docs/results/soak.md python -m pytest tests/test_soak.py`",
+        "",
+    ]
+    return "\n".join(lines)
