@@ -1,4 +1,4 @@
-"""Kill -9 at instants that nobody chose: each time the run goes on, and is in the end what it would have been.
+"""Kill -9 at instants that nobody chose: each time the run goes on, and ends as it would have ended.
 
 KILLS=20 python -m pytest tests/test_any_instant.py runs it, a quarter of an hour; INSTANTS_PAGE=FILE
 writes what happened into a page.
@@ -100,17 +100,16 @@ def table(kills: list[Kill]) -> str:
     lines = [
         "# Killed at any instant",
         "",
-        f"A run of {ITERATIONS} iterations with `rollout.deterministic=true` and a checkpoint every fourth, killed",
-        f"(`kill -9` of the driver and all that it started) {len(kills)} times at instants drawn evenly from the",
-        f"{LATEST_S:.0f} seconds after each start, and each time started again with the same command. After every kill",
-        "all finished iterations were those of a run that nobody disturbed; at the end so were rollouts,",
-        "updates, evaluations and every weight of the model, bit by bit.",
+        f"A run of {ITERATIONS} iterations with `rollout.deterministic=true` and a checkpoint every fourth,",
+        f"killed (`kill -9` of the driver and all that it started) {len(kills)} times at instants drawn evenly",
+        f"from the {LATEST_S:.0f} seconds after each start, and each time started again with the same command.",
+        "After every kill all finished iterations were those of a run that nobody disturbed; at the end so",
+        "were rollouts, updates, evaluations and every weight of the model, bit by bit.",
         "",
         "| kill | seconds after the start | iterations done | goes on from |",
         "|---|---|---|---|",
     ]
     lines += [f"| {n} | {k.seconds:.1f} | {k.iterations} | {k.checkpoint} |" for n, k in enumerate(kills, 1)]
-    again = (
-        f"KILLS={len(kills)} INSTANTS_PAGE=docs/results/resume.md python -m pytest tests/test_any_instant.py"
-    )
+    page = "INSTANTS_PAGE=docs/results/resume.md"
+    again = f"KILLS={len(kills)} {page} python -m pytest tests/test_any_instant.py"
     return "\n".join([*lines, "", f"`{again}`", ""])

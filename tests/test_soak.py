@@ -77,9 +77,7 @@ def soak(run: Run) -> list[str]:
             if found and run.process.poll() is None:
                 drawn.choice(found).send_signal(fault.signal)
                 befell.append(fault.name)
-                print(
-                    f"{time.strftime('%X')} {fault.name}, {len(run.folder.rollout_info())} done", flush=True
-                )
+                print(f"{len(run.folder.rollout_info())} iterations done: {fault.name}", flush=True)
         except psutil.Error:
             pass  # it went in the meantime
         deadline = time.monotonic() + BETWEEN_S
@@ -95,10 +93,10 @@ def table(befell: list[str], minutes: float, iterations: int, ends: list[list[fl
     lines = [
         "# A soak",
         "",
-        f"{minutes:.0f} minutes, a fault every {BETWEEN_S:.0f} s, of a part and a kind drawn at random, {len(befell)} in",
-        f"all. Both the run and its twin that nobody disturbed trained on {iterations * PROMPTS:,} prompts in",
-        f"{iterations} iterations, each once. Mean reward of the last {TAIL} iterations: {soaked}, undisturbed",
-        f"{straight}.",
+        f"{minutes:.0f} minutes, a fault every {BETWEEN_S:.0f} s, of a part and a kind drawn at random,",
+        f"{len(befell)} in all. Both the run and its twin that nobody disturbed trained on",
+        f"{iterations * PROMPTS:,} prompts in {iterations} iterations, each once. Mean reward of the last",
+        f"{TAIL} iterations: {soaked}, undisturbed {straight}.",
         "",
         "| fault | times |",
         "|---|---|",
