@@ -7,6 +7,7 @@ from contracts.errors import RewardError
 from contracts.scores import MetricValue, Sample
 from reward_servers.batches import Batches
 from reward_servers.cache import AnswerCache, Scored
+from reward_servers.sandbox import SandboxedServer
 from reward_servers.server import MetricServer, RewardServer, is_deterministic
 from reward_servers.settings import Part, ServerSettings
 
@@ -18,7 +19,9 @@ class RewardReplica:
     """What runs in a replica of a reward."""
 
     def __init__(self, part: Part, settings: ServerSettings) -> None:
-        self._batches = Batches(RewardServer(part).score, settings.batch_size)
+        limits = settings.sandbox
+        server = RewardServer(part) if limits is None else SandboxedServer(part, limits)
+        self._batches = Batches(server.score, settings.batch_size)
         self._cache = AnswerCache(self._batches.score, settings.cache_size if is_deterministic(part) else 0)
         self._patience_s = 2 * settings.timeout_s
 

@@ -140,6 +140,15 @@ def _part(entry: Any, where: str) -> Part:
     return build(Part, entry, where)
 
 
+class Sandbox(Settings):
+    """Limits of a reward that runs in a process of its own, beside its replica."""
+
+    memory_gib: float | None = Field(default=4.0, gt=0)  # of addresses: libraries take more than they use
+    seconds: float = Field(default=30.0, gt=0)  # for a batch; shorter than the server's timeout_s
+    start_seconds: float = Field(default=120.0, gt=0)  # to load it
+    file_mib: float = Field(default=64.0, ge=0)  # the largest file that it may write
+
+
 class ServerSettings(Settings):
     """How one reward or metric is served: either `replicas`, or bounds between which it scales itself."""
 
@@ -154,6 +163,7 @@ class ServerSettings(Settings):
     timeout_s: float = Field(default=60.0, gt=0)  # for one call of at most batch_size samples
     num_cpus: float = Field(default=0.0, ge=0)  # reserved for each replica; 0 fits onto any laptop
     num_gpus: float = Field(default=0.0, ge=0)
+    sandbox: Sandbox | None = None  # of a reward: a process of its own, with limits; {}: the usual ones
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -170,6 +180,11 @@ class ServerSettings(Settings):
             raise ValueError(
                 f"target_ongoing_requests={self.target_ongoing_requests:g} is above "
                 f"max_ongoing_requests={self.max_ongoing_requests}, so it would never scale up"
+            )
+        if self.sandbox is not None and self.sandbox.seconds >= self.timeout_s:
+            raise ValueError(
+                f"sandbox.seconds={self.sandbox.seconds:g} has to be shorter than "
+                f"timeout_s={self.timeout_s:g}, or the call is given up before the sandbox is"
             )
         return self
 

@@ -1,0 +1,79 @@
+"""The other end of `reward_servers.sandbox`: limits first, then the reward, then a line for a line."""
+
+import json
+import math
+import os
+import resource
+import sys
+import threading
+import time
+from typing import IO, Any
+
+from contracts.errors import InputError
+from contracts.scores import Sample
+from reward_servers.settings import Part, Sandbox
+
+GIB, MIB = 2**30, 2**20
+FILES = 256  # open at a time
+
+
+def main() -> None:
+    # What the reward prints must not get between the answers.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    asked = json.loads(sys.stdin.readline())
+    limit(Sandbox(**asked["limits"]))
+    server = _load(Part(**asked["part"]), answers)
+    for line in sys.stdin:
+        samples = [
+            Sample(row["text"], row["prompt"], tuple(row["references"]), row["meta"])
+            for row in json.loads(line)["samples"]
+        ]
+        _say({"answers": server.score(samples)}, answers)
+
+
+def limit(limits: Sandbox) -> None:
+    """Of this process and all that it starts; a limit can't be raised again."""
+    if limits.memory_gib is not None:
+        _at_most(resource.RLIMIT_AS, math.ceil(limits.memory_gib * GIB))
+    _at_most(resource.RLIMIT_FSIZE, math.ceil(limits.file_mib * MIB))
+    _at_most(resource.RLIMIT_NOFILE, FILES)
+    _at_most(resource.RLIMIT_CORE, 0)
+
+
+def _at_most(kind: int, value: int) -> None:
+    _, highest = resource.getrlimit(kind)
+    value = value if highest == resource.RLIM_INFINITY else min(value, highest)
+    resource.setrlimit(kind, (value, value))
+
+
+def _load(part: Part, answers: IO[str]) -> Any:
+    from reward_servers.server import RewardServer
+
+    try:
+        server = RewardServer(part)
+    except InputError as error:
+        _say({"refused": str(error)}, answers)
+        sys.exit(0)
+    except Exception as error:  # a reward may raise anything
+        _say({"failed": f"{type(error).__name__}: {error}"}, answers)
+        sys.exit(0)
+    _say({"ready": True}, answers)
+    return server
+
+
+def _say(message: dict[str, Any], answers: IO[str]) -> None:
+    answers.write(json.dumps(message) + "\n")
+    answers.flush()
+
+
+def _end_with(parent: int) -> None:
+    """A reward that hangs must not outlive the replica that asked it."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""A reward in a process of its own: it may hang, die, take memory or print, and no other text pays for it."""
+
+import asyncio
+import os
+import re
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from contracts.errors import InputError
+from contracts.scores import Sample
+from reward_servers.replicas import RewardReplica
+from reward_servers.sandbox import SandboxedServer
+from reward_servers.server import RewardServer
+from reward_servers.settings import Part, Sandbox, ServerSettings
+
+GREEDY = Part(name="tests.reward_servers.greedy_reward:Greedy")
+LIMITS = Sandbox(memory_gib=2.0, seconds=1.5, file_mib=1.0)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[SandboxedServer]:
+    made = SandboxedServer(GREEDY, LIMITS)
+    yield made
+    made.close()
+
+
+def samples(*texts: str) -> list[Sample]:
+    return [Sample(text=text) for text in texts]
+
+
+def test_it_answers_as_the_server_in_this_process_does(server: SandboxedServer) -> None:
+    part, asked = Part(name="length"), samples("a b", "", "c")
+    own = SandboxedServer(part, LIMITS)
+
+    assert own.score(asked) == RewardServer(part).score(asked)
+    assert server.score([]) == []
+    own.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("hang", "gave no answer within 1.5 s"),
+        ("exit", "exit code 3"),
+        ("raise", "ValueError: no"),
+        ("memory", "MemoryError"),
+        ("file", "large|signal 25"),
+    ],
+)
+def test_what_goes_wrong_costs_the_one_text_alone(server: SandboxedServer, text: str, reason: str) -> None:
+    (first, none), (score, why), (last, nothing) = server.score(samples("ab", text, "abc"))
+
+    assert (first, none, last, nothing) == (2.0, None, 3.0, None)
+    assert score is None and why is not None and re.search(reason, why), why
+    assert server.score(samples("abcd")) == [(4.0, None)]
+
+
+def test_what_it_prints_is_no_answer(server: SandboxedServer) -> None:
+    assert server.score(samples("print")) == [(5.0, None)]
+
+
+def test_secrets_are_not_around(server: SandboxedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHETSTONE_TOKEN", "secret")
+    fresh = SandboxedServer(GREEDY, LIMITS)
+
+    assert fresh.score(samples("environment:WHETSTONE_TOKEN", "environment:PATH")) == [
+        (0.0, None),
+        (1.0, None),
+    ]
+    fresh.close()
+
+
+def test_it_is_another_process_and_ends_with_its_server() -> None:
+    server = SandboxedServer(GREEDY, LIMITS)
+    ((pid, _),) = server.score(samples("pid"))
+    assert pid is not None and int(pid) != os.getpid() and psutil.pid_exists(int(pid))
+
+    server.close()
+
+    assert not psutil.pid_exists(int(pid))
+
+
+def test_a_reward_that_cannot_be_made_is_refused_with_its_own_reason() -> None:
+    with pytest.raises(InputError, match="no such reward; did you mean 'length'"):
+        SandboxedServer(Part(name="lengthh"), LIMITS)
+
+
+def test_a_replica_takes_the_sandbox_from_its_settings() -> None:
+    replica = RewardReplica(GREEDY, ServerSettings(sandbox=LIMITS))
+
+    answers, _ = asyncio.run(replica.score(samples("ab", "exit")))
+
+    assert answers[0] == (2.0, None)
+    assert answers[1][0] is None
+
+
+def test_a_sandbox_that_outlasts_the_call_is_refused() -> None:
+    with pytest.raises(ValueError, match="has to be shorter than timeout_s=10"):
+        ServerSettings(timeout_s=10, sandbox=Sandbox(seconds=10))
