@@ -1,0 +1,159 @@
+"""Annotating 10,000 responses with three rewards: killed and resumed, and with more replicas.
+
+`python -m benchmarks.annotation` annotates one data set three times by `whetstone annotate`: with one replica
+a reward; with four; with four, killed with -9 at two fifths and started again. Each reward takes 5 ms a text,
+and writes down which texts it saw. --page FILE writes what was found.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.outcome import OUT
+from contracts.scores import Sample
+from contracts.settings import Settings
+
+ROOT = OUT / "annotation"
+ROWS, LABELS, TEXT_S = 10_000, "abc", 0.005
+KILLED_AT = 0.4  # of the rows
+
+
+class Ledger(Settings):
+    """A score that depends on the text alone, after 5 ms a text; `file` gets a line for each."""
+
+    file: str
+    factor: int = 1
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        time.sleep(TEXT_S * len(samples))
+        now = time.time()
+        lines = "".join(f"{sample.text}\t{now}\n" for sample in samples)
+        # One write to a file opened for appending: lines of several replicas don't mix.
+        handle = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.write(handle, lines.encode())
+        os.close(handle)
+        return [float(int(sample.text.rsplit(" ", 1)[1]) * self.factor % 101) for sample in samples]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one annotation took, and how often each text was scored."""
+
+    seconds: float
+    counts: tuple[Counter[str], ...]  # of each reward
+
+    @property
+    def missing(self) -> int:
+        return sum(ROWS - len(counts) for counts in self.counts)
+
+    @property
+    def twice(self) -> int:
+        return sum(times - 1 for counts in self.counts for times in counts.values())
+
+
+def make_data(folder: Path) -> None:
+    """All rows are to be annotated: validation and test have some of their own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, numbers in (("train", range(ROWS)), ("validation", range(8)), ("test", range(8))):
+        rows = ({"prompt": f"{split} {n // 4}", "response": f"this is answer {n}"} for n in numbers)
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def command(folder: Path, data: Path, replicas: int) -> list[str]:
+    rewards = ", ".join(
+        f"{{name: 'benchmarks.annotation:Ledger', label: {label}, file: '{folder / label}', factor: {n}}}"
+        for n, label in enumerate(LABELS, start=1)
+    )
+    return [
+        *(sys.executable, "-m", "services.cli", "annotate", f"data.files={data}"),
+        *(f"reward=[{rewards}]", f"output={folder / 'out'}", "num_in_flight=16"),
+        f"reward_servers.default.replicas={replicas}",
+    ]
+
+
+def annotate(name: str, data: Path, replicas: int, *, kill: bool = False) -> None:
+    folder = ROOT / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    asked = command(folder, data, replicas)
+    if kill:
+        process = subprocess.Popen(asked, start_new_session=True)
+        while len(lines(folder / LABELS[-1])) < KILLED_AT * ROWS:
+            assert process.poll() is None, "it ended before it was to be killed"
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        print(f"killed with {[len(lines(folder / label)) for label in LABELS]} scored", flush=True)
+        time.sleep(20)  # its cluster ends with it
+    subprocess.run(asked, check=True)
+
+
+def found_in(name: str) -> Found:
+    told = [lines(ROOT / name / label) for label in LABELS]
+    times = [float(line.split("\t")[1]) for found in told for line in found]
+    counts = tuple(Counter(line.split("\t")[0] for line in found) for found in told)
+    return Found(max(times) - min(times), counts)
+
+
+def lines(file: Path) -> list[str]:
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def table(one: Found, four: Found, killed: Found, *, same: bool) -> str:
+    def row(name: str, found: Found) -> str:
+        return f"| {name} | {found.seconds:.1f} s | {found.twice} | {found.missing} |"
+
+    return "\n".join(
+        [
+            "# Annotation at scale",
+            "",
+            f"`whetstone annotate` of {ROWS:,} responses; three rewards of {TEXT_S * 1000:.0f} ms a text,",
+            "and `num_in_flight=16`. Other work ran on the machine:",
+            f"{os.cpu_count()} CPU cores, Python {platform.python_version()}.",
+            "",
+            "| | first to last score | scored twice | missing |",
+            "|---|---|---|---|",
+            row("one replica a reward", one),
+            row("four replicas", four),
+            row(f"four, `kill -9` at {KILLED_AT:.0%}, started again", killed),
+            "",
+            f"Four replicas take {one.seconds / four.seconds:.1f} times less. "
+            + ("All three files are equal, byte for byte." if same else "The files differ."),
+            "",
+            "`python -m benchmarks.annotation --page docs/results/annotation.md`",
+            "",
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--page", type=Path)
+    parser.add_argument("--again", action="store_true", help="the page alone, of what was found before")
+    asked = parser.parse_args()
+    data = ROOT / "rows"
+    make_data(data)
+    names = ("one", "four", "killed")
+    if not asked.again:
+        annotate("one", data, 1)
+        annotate("four", data, 4)
+        annotate("killed", data, 4, kill=True)
+    files = {(ROOT / name / "out" / "annotated.parquet").read_bytes() for name in names}
+    page = table(*map(found_in, names), same=len(files) == 1)
+    print(page)
+    if asked.page:
+        asked.page.write_text(page)
+
+
+if __name__ == "__main__":
+    main()
