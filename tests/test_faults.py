@@ -10,7 +10,7 @@ import platform
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -35,10 +35,11 @@ class Fault:
     part: str
     title: str  # of its process, as Ray names it; empty: the driver
     signal: signal.Signals
+    for_s: float = 0.0  # stopped that long, and then let go on: slow, and not lost
 
     @property
     def name(self) -> str:
-        return f"{self.part}, {self.signal.name}"
+        return f"{self.part}, {f'slow: stopped for {self.for_s:.0f} s' if self.for_s else self.signal.name}"
 
 
 FAULTS = (
@@ -51,7 +52,8 @@ FAULTS = (
     Fault("learner", "ray::Learner", signal.SIGSTOP),
 )
 if PAGE := os.environ.get("FAULTS_PAGE"):  # tests/test_training.py has it, too
-    FAULTS = (*FAULTS, Fault("driver", "", signal.SIGKILL))
+    slow = [replace(fault, for_s=5.0) for fault in FAULTS if fault.signal == signal.SIGSTOP]
+    FAULTS = (*FAULTS, *slow, Fault("driver", "", signal.SIGKILL))
 ITERATIONS = (BETWEEN + 2) * len(FAULTS) + SAVE_EVERY
 
 
@@ -117,7 +119,11 @@ def befall(run: Run, fault: Fault) -> Outcome:
     if fault.title:
         victim = processes(run, fault.title)[0]
         victim.send_signal(fault.signal)
-        run.wait_for(f"another {fault.part}", lambda: set(processes(run, fault.title)) - {victim})
+        if fault.for_s:
+            time.sleep(fault.for_s)
+            victim.send_signal(signal.SIGCONT)
+        else:
+            run.wait_for(f"another {fault.part}", lambda: set(processes(run, fault.title)) - {victim})
     else:
         run.signal(fault.signal)
         run.process.wait()
@@ -158,6 +164,9 @@ def table(found: list[Outcome]) -> str:
         "the defaults. Each prompt was trained on once: none was lost, none was trained on twice.",
         "",
         f"{os.cpu_count()} CPU cores, Python {platform.python_version()}; other work ran on the machine.",
+        "Elsewhere: environments (`tests/test_environments.py`), a node (`tests/test_node_loss.py`), rewards",
+        "that raise (`tests/test_survival.py`), a learner of several processes",
+        "(`tests/learner/test_ranks_on_ray.py`).",
         "",
         "| fault | seconds to go on | iterations done again |",
         "|---|---|---|",
