@@ -24,7 +24,7 @@ from services.demo import make_start_model
 ROOT = OUT / "asynchronous"
 TEXT_S = 0.05
 WARM_UP = 3  # iterations that are not counted
-ITERATIONS = 40
+ITERATIONS = 30
 KINDS = {
     "synchronous": ["rollout.max_staleness=0"],
     "max_staleness=1": ["rollout.max_staleness=1"],
