@@ -52,7 +52,23 @@ class FleetClient(RolloutClient, Protocol):
         ...
 
     @property
-    def num_workers(self) -> int: ...
+    def num_workers(self) -> int:
+        """That there are to be."""
+        ...
+
+    @property
+    def num_up(self) -> int:
+        """That may be given leases now."""
+        ...
+
+    @property
+    def num_quarantined(self) -> int:
+        """Times, since the start, that one was taken out and its place stayed empty for a while."""
+        ...
+
+    def scale(self, num_workers: int) -> None:
+        """From now on there are to be so many; nothing that is leased is lost."""
+        ...
 
     def submit(self, leases: Sequence[Lease]) -> None:
         """To be played while the caller does other things; weights may change meanwhile."""

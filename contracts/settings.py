@@ -44,6 +44,8 @@ def _list_to_tuple(value: Any) -> Any:
 Strings = Annotated[tuple[str, ...], BeforeValidator(_list_to_tuple)]
 Integers = Annotated[tuple[int, ...], BeforeValidator(_list_to_tuple)]
 
+TYPES = frozenset({"bool", "int", "float", "str", "none"})
+
 AnySettings = TypeVar("AnySettings", bound=BaseModel)
 
 
@@ -63,9 +65,10 @@ def explain(error: ValidationError, kind: type[BaseModel], where: str) -> str:
     """One line a mistake: `algorithm.clip_range: got -1; Input should be greater than 0`."""
     lines = []
     for mistake in error.errors():
-        path = [str(part) for part in mistake["loc"]]
+        is_extra = mistake["type"] == "extra_forbidden"  # its key may be anything
+        path = [str(part) for part in mistake["loc"] if is_extra or not _names_a_type(part)]
         key = ".".join([where, *path]) if where else ".".join(path)
-        if mistake["type"] == "extra_forbidden":
+        if is_extra:
             known = _fields_at(kind, path[:-1])
             lines.append(f"{key}: there is no such option" + (did_you_mean(path[-1], known) if known else ""))
         elif mistake["type"] == "missing":
@@ -73,9 +76,15 @@ def explain(error: ValidationError, kind: type[BaseModel], where: str) -> str:
         else:
             message = mistake["msg"].removeprefix("Value error, ")
             # A rule over several options says itself what it got; all of them would bury it.
-            got = "" if isinstance(mistake["input"], Mapping) else f"got {mistake['input']!r}; "
+            is_said = isinstance(mistake["input"], Mapping) or message.startswith("got ")
+            got = "" if is_said else f"got {mistake['input']!r}; "
             lines.append((f"{key}: " if key else "") + got + message)
-    return "\n".join(lines)
+    return "\n".join(dict.fromkeys(lines))
+
+
+def _names_a_type(part: int | str) -> bool:
+    """Pydantic puts the types of a union into the path as if they were keys: `stop.str`."""
+    return isinstance(part, str) and (part in TYPES or "[" in part)
 
 
 def _fields_at(kind: type[BaseModel], path: list[str]) -> list[str]:

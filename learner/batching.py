@@ -31,6 +31,7 @@ class MicroBatch:
     loss_mask_SL: Tensor
     rows_N: Tensor  # the rollout that each of the model's tokens belongs to
     columns_N: Tensor  # and its place in there
+    weight: float = 1.0  # 0: it counts for nothing, and keeps this process in step with others that have more
 
     @property
     def num_sequences(self) -> int:
@@ -231,6 +232,15 @@ def micro_batches(
             rollout that exceeds the budget makes a part of its own.
         whole_groups: so do all rollouts of a group, in the order of `rows_B`.
     """
+    units = units_of(batch, rows_B, whole_rollouts=whole_rollouts, whole_groups=whole_groups)
+    for chosen in within_budget(batch, units, token_budget):
+        yield batch.part(chosen)
+
+
+def units_of(
+    batch: Batch, rows_B: Tensor, *, whole_rollouts: bool = False, whole_groups: bool = False
+) -> list[list[int]]:
+    """The sequences of `rows_B`, those that have to stay together in one list, longest first."""
     lengths = batch.lengths_S.tolist()
     of_row: dict[int, list[int]] = {}
     for sequence, row in enumerate(batch.rows_S.tolist()):
@@ -243,13 +253,19 @@ def micro_batches(
         units = list(of_group.values())
     elif not whole_rollouts:
         units = [[sequence] for unit in units for sequence in unit]
-    units.sort(key=lambda unit: -max(lengths[sequence] for sequence in unit))
+    return sorted(units, key=lambda unit: -max(lengths[sequence] for sequence in unit))
+
+
+def within_budget(batch: Batch, units: Sequence[Sequence[int]], token_budget: int) -> Iterator[list[int]]:
+    """Neighbouring units of `units_of` together, as many as the budget allows."""
+    lengths = batch.lengths_S.tolist()
     chosen: list[int] = []
     longest = 0
     for unit in units:
         if chosen and (len(chosen) + len(unit)) * longest > token_budget:
-            yield batch.part(chosen)
+            yield chosen
             chosen = []
         longest = longest if chosen else max(lengths[sequence] for sequence in unit)
         chosen += unit
-    yield batch.part(chosen)
+    if chosen:
+        yield chosen

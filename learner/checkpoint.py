@@ -1,5 +1,7 @@
 """The learner's whole state on disk: safetensors for tensors, JSON for the rest; no pickles.
 
+Ranks that share the models out write their rows each, see `learner/tensor_files.py`; any number reads them.
+
 Of what does not train (model.trainable_layers, model.adapter) there is only a fingerprint: its weights are
 those of `model.path`.
 """
@@ -13,24 +15,26 @@ from typing import Any
 import torch
 from pydantic import ConfigDict, TypeAdapter
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from contracts.errors import LearnerError
 from contracts.rollout import Rollout
 from learner.actor_critic import ActorCritic
 from learner.merged_weights import save_merged
 from learner.policy import Policy
+from learner.ranks import ALONE, Ranks
 from learner.settings import ModelSettings
+from learner.sharding import whole
 from learner.shared_trunk import fingerprint
+from learner.tensor_files import TensorFiles, write
 
 # A part of a reward may be infinite or NaN, which plain JSON can't say.
 # The error of a rollout that failed is of no type that JSON has; no such rollout is kept.
 KEPT = ConfigDict(ser_json_inf_nan="constants", arbitrary_types_allowed=True)
 ROLLOUTS = TypeAdapter(list[Rollout], config=KEPT)
 
-POLICY, MASK, OPTIMIZER, RANDOM = (
-    f"{name}.safetensors" for name in ("policy", "mask", "optimizer", "random")
-)
+POLICY, MASK, OPTIMIZER = "policy", "mask", "optimizer"
+RANDOM = "random.safetensors"
 STATE, ELITE = "learner.json", "elite.json"
 ADAPTER = "adapter"  # a folder within an exported model
 FROZEN = "frozen"  # the fingerprint's name among the policy's tensors
@@ -43,17 +47,22 @@ def save(
     optimizer: torch.optim.Optimizer,
     state: dict[str, float | int],
     elite: Sequence[Rollout],
+    ranks: Ranks = ALONE,
 ) -> None:
-    """Write into an existing folder. Making the whole checkpoint appear at once is the caller's part."""
-    _save_tensors(_state(pair, pair.frozen), folder / POLICY)
+    """Write into an existing folder, which all ranks see. Making the whole checkpoint appear at once is the
+    caller's part.
+    """
+    write(_state(pair, pair.frozen), folder, POLICY, ranks)
     if mask is not None:
-        _save_tensors(_state(mask, pair.frozen), folder / MASK)
+        write(_state(mask, pair.frozen), folder, MASK, ranks)
     moments = {
-        f"{index}.{key}": value.detach().cpu().contiguous()
+        f"{index}.{key}": value
         for index, entry in optimizer.state_dict()["state"].items()
         for key, value in entry.items()
     }
-    save_file(moments, folder / OPTIMIZER)
+    write(moments, folder, OPTIMIZER, ranks)
+    if not ranks.is_first:
+        return
     random_states = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         random_states |= {f"cuda.{i}": s for i, s in enumerate(torch.cuda.get_rng_state_all())}
@@ -73,17 +82,20 @@ def load(
         LearnerError: the checkpoint is of another model, of other trained layers, or of an algorithm
             without a mask.
     """
-    if mask is not None and not (folder / MASK).exists():
+    if mask is not None and not any(folder.glob(f"{MASK}*.safetensors")):
         raise LearnerError(
-            f"{folder}: it holds no mask model ({MASK}), so it is another algorithm's; "
+            f"{folder}: it holds no mask model ({MASK}.safetensors), so it is another algorithm's; "
             "resume with the algorithm that wrote it"
         )
-    _restore(_state(pair, pair.frozen), folder / POLICY)
+    _restore(_state(pair, pair.frozen), folder, POLICY)
     if mask is not None:
-        _restore(_state(mask, pair.frozen), folder / MASK)
-    moments: dict[int, dict[str, torch.Tensor]] = {}
-    for key, value in load_file(folder / OPTIMIZER).items():
+        _restore(_state(mask, pair.frozen), folder, MASK)
+    saved, moments = TensorFiles(folder, OPTIMIZER), dict[int, dict[str, Tensor]]()
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for key, shape in saved.shapes.items():
         index, _, name = key.partition(".")
+        of = parameters[int(index)]
+        value = saved.like(key, of) if shape == of.shape else saved.whole(key)
         moments.setdefault(int(index), {})[name] = value
     optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
     random_states = load_file(folder / RANDOM)
@@ -105,39 +117,38 @@ def _state(module: nn.Module, frozen: Sequence[nn.Parameter]) -> dict[str, torch
     return own | {FROZEN: fingerprint(frozen)}
 
 
-def _save_tensors(state: dict[str, torch.Tensor], file: Path) -> None:
-    save_file({name: t.detach().cpu().contiguous() for name, t in state.items()}, file)
-
-
-def _restore(own: dict[str, torch.Tensor], file: Path) -> None:
-    saved = load_file(file)
-    shapes, own_shapes = ({name: p.shape for name, p in each.items()} for each in (saved, own))
+def _restore(own: dict[str, torch.Tensor], folder: Path, kind: str) -> None:
+    saved = TensorFiles(folder, kind)
+    shapes, own_shapes = saved.shapes, {name: p.shape for name, p in own.items()}
     if shapes != own_shapes:
         differing = sorted({name for name, _ in shapes.items() ^ own_shapes.items()})
         raise LearnerError(
-            f"{file.parent}: a checkpoint of another model; "
+            f"{folder}: a checkpoint of another model; "
             f"{len(differing)} parameters differ, such as {differing[0]} (what model.trainable_layers= "
             "or model.adapter.kind= freezes is not in it)"
         )
-    if FROZEN in own and not torch.allclose(saved[FROZEN], own[FROZEN], rtol=1e-9, atol=0):
+    if FROZEN in own and not torch.allclose(saved.whole(FROZEN), own[FROZEN], rtol=1e-9, atol=0):
         raise LearnerError(
-            f"{file.parent}: a checkpoint of another model; its frozen layers are not those of model.path, "
+            f"{folder}: a checkpoint of another model; its frozen layers are not those of model.path, "
             "and only trained ones are in it. Resume with the model that it was begun with"
         )
     with torch.no_grad():
         for name, tensor in own.items():
-            tensor.copy_(saved[name])
+            tensor.copy_(saved.like(name, tensor))
 
 
-def export(folder: Path, pair: ActorCritic, settings: ModelSettings) -> None:
+def export(folder: Path, pair: ActorCritic, settings: ModelSettings, ranks: Ranks = ALONE) -> None:
     """Hugging Face format with its tokenizer: loads in transformers and in vLLM. An adapter is merged into
     it, and lies in `adapter/` besides, in peft's format.
     """
     from transformers import AutoConfig, AutoTokenizer
 
     lm = pair.lm
+    weights = _whole_state(lm, ranks)
+    if not ranks.is_first:
+        return
     if pair.adapter is None:
-        lm.save_pretrained(folder)
+        lm.save_pretrained(folder, state_dict=weights)
     else:
         save_merged(lm, folder)
         lm.generation_config.save_pretrained(folder)
@@ -149,3 +160,17 @@ def export(folder: Path, pair: ActorCritic, settings: ModelSettings) -> None:
     AutoTokenizer.from_pretrained(
         settings.tokenizer or settings.path, revision=settings.revision
     ).save_pretrained(folder)
+
+
+def _whole_state(lm: nn.Module, ranks: Ranks) -> dict[str, Tensor] | None:
+    """On the first of several ranks the model's weights, each put together in its turn; None: it has them."""
+    if ranks.size == 1:
+        return None
+    gathered: dict[int, Tensor] = {}  # what is tied is gathered once
+    state = {}
+    for name, tensor in lm.state_dict(keep_vars=True).items():
+        if id(tensor) not in gathered:
+            rows = whole(tensor.detach())  # which all ranks take part in
+            gathered[id(tensor)] = rows.cpu() if ranks.is_first else torch.empty(0)
+        state[name] = gathered[id(tensor)]
+    return state

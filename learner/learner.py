@@ -4,14 +4,15 @@
                                                                                           │
                 publish ◀── version + 1, mask synced ◀── epochs of minibatches, or a trust region's step
 
-A plain class: `learner/group.py` puts it into a Ray actor.
+A plain class: `learner/group.py` puts it into a Ray actor, or several that are one another's ranks. Each of
+those gets the same calls with the same arguments.
 """
 
 import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,24 +20,26 @@ import torch
 from contracts.errors import LearnerError
 from contracts.rollout import Rollout, Sampling
 from contracts.weights import WeightManifest
-from learner import checkpoint, off_policy
+from learner import checkpoint, off_policy, ranks
 from learner.actor_critic import copy_trained, frozen_copy, load_actor_critic, reference_of
 from learner.algorithms.base import Algorithm, Checks, CreditInputs, Masks, Selects, learns_from, mixes_data
+from learner.batch_metrics import measured_kl, sampler_metrics
 from learner.batching import Batch, collate
 from learner.behavior import behavior_for
 from learner.bootstrap import bootstrap_values
 from learner.functional.advantages import require_finite
-from learner.functional.kl import k1, k2, k3
 from learner.functional.ratios import explained_variance
 from learner.kl_control import next_coefficient
 from learner.optimizer import build_optimizer, schedule_factor, set_learning_rate
+from learner.ranks import Rendezvous
 from learner.scoring import Models, ScoredBatch, score, score_by
 from learner.settings import LearnerSettings, ModelSettings
-from learner.updates import Update, check_model, update_for
+from learner.updates import Update, check_model, takes_sharded, update_for
 from learner.updates.context import UpdateContext
 from learner.weight_publisher import arrays_of, publish
 
 ANY_LENGTH = Sampling(max_tokens=2**31)
+Module = TypeVar("Module", bound=torch.nn.Module)
 
 
 class Learner:
@@ -52,6 +55,7 @@ class Learner:
         iterations: int,
         sampling: Sampling = ANY_LENGTH,
         max_turns: int = 1,
+        rendezvous: Rendezvous | None = None,
     ) -> None:
         if settings.num_threads:
             torch.set_num_threads(settings.num_threads)
@@ -59,19 +63,30 @@ class Learner:
         self.model_settings, self.algorithm, self.settings = model, algorithm, settings
         self.seed, self.iterations = seed, iterations
         self.max_tokens = sampling.max_tokens * max_turns  # that a response may have, all of its turns
-        self.device = pick_device(settings)
+        self.device = pick_device(settings, rendezvous)
+        shards = rendezvous is not None and rendezvous.size > 1 and takes_sharded(algorithm)
+        loaded_on = torch.device("cpu") if shards else self.device
         normalize = getattr(algorithm, "normalize_values", False)
-        self.pair = load_actor_critic(model, settings.logits_budget, self.device, normalize_values=normalize)
-        self.reference = reference_of(self.pair) if algorithm.online else None
-        self.mask = frozen_copy(self.pair.policy) if isinstance(algorithm, Masks) else None
-        self.mask_version = 0
+        self.pair = load_actor_critic(model, settings.logits_budget, loaded_on, normalize_values=normalize)
         self.behavior = behavior_for(algorithm, sampling, settings, self.pair.lm, model)
-        check_model(algorithm, self.pair.policy, self.device)
+        check_model(algorithm, self.pair.policy, loaded_on)
+        self.ranks = ranks.join(rendezvous, self.device, settings.update_timeout_s)
+        self.reference = self._placed(reference_of(self.pair), shards) if algorithm.online else None
+        masks = isinstance(algorithm, Masks)
+        self.mask = self._placed(frozen_copy(self.pair.policy), shards) if masks else None
+        self.mask_version = 0
+        self._placed(self.pair, shards)  # copies are of the whole
         self.optimizer = build_optimizer(self.pair, algorithm)
         self.kl_coefficient = algorithm.kl.coefficient
         self.elite: list[Rollout] = []  # what a selecting algorithm keeps from iteration to iteration
         self.version = 0
         self._progress = ("idle", 0, 1)
+
+    def _placed(self, module: Module, shards: bool) -> Module:
+        """A model's copy in its place: with this rank's rows alone, where ranks share it out."""
+        if shards:
+            self.ranks.shard(module, in_bfloat16=self._computes_in_bfloat16)
+        return module
 
     def progress(self) -> tuple[str, int, int]:
         """(phase, done, total), readable from another thread while an update runs."""
@@ -103,6 +118,7 @@ class Learner:
         metrics = self._train(batch, scored, bootstrap_B)
         metrics |= self._adapt_kl(batch, scored) | self._behavior_metrics(batch, scored)
         self.version += 1
+        self.ranks.release()
         self._sync_mask()
         self._progress = ("idle", 0, 1)
         finished = time.perf_counter()
@@ -124,7 +140,7 @@ class Learner:
 
         self.pair.eval()
         kl = self.algorithm.kl
-        with self._autocast():
+        with self._autocast(), self.ranks.at_hand():
             return score(
                 batch,
                 Models(self.pair, self.reference, self.mask),
@@ -133,6 +149,7 @@ class Learner:
                 advance,
                 with_values=self.algorithm.uses_critic,
                 with_full_kl=kl.placement == "reward" and kl.sums_vocabulary,
+                ranks=self.ranks,
             )
 
     def _score_data(self, batch: Batch) -> ScoredBatch:
@@ -151,15 +168,15 @@ class Learner:
         if not getattr(self.algorithm, "bootstrap_truncated", False):
             return torch.zeros(len(rollouts), device=self.device)
         self.pair.eval()
-        with self._autocast():
-            return bootstrap_values(rollouts, self.pair, self.settings.token_budget, self.device)
+        with self._autocast(), self.ranks.at_hand():
+            return bootstrap_values(rollouts, self.pair, self.settings.token_budget, self.device, self.ranks)
 
     def _train(self, batch: Batch, scored: ScoredBatch, bootstrap_B: torch.Tensor) -> dict[str, float]:
         algorithm = self.algorithm
         credit = algorithm.credit(
             CreditInputs(
                 rewards_BT=batch.rewards_BT,
-                kl_BT=self._penalty(scored),
+                kl_BT=scored.penalty(self.algorithm.kl),
                 values_BT=scored.values_BT,
                 mask_BT=batch.mask_BT,
                 positions_BT=batch.positions_BT,
@@ -204,6 +221,7 @@ class Learner:
             advance=advance,
             order=self._shuffled,
             own_weights=self._own_weights(batch),
+            ranks=self.ranks,
         )
         return update_for(self.algorithm, context)
 
@@ -215,16 +233,6 @@ class Learner:
         correction = self.settings.staleness_correction
         return correction if is_stale and correction != "none" else None
 
-    def _penalty(self, scored: ScoredBatch) -> torch.Tensor:
-        """The KL that the reward is lessened by, a token; 0 where it acts in the loss."""
-        kl = self.algorithm.kl
-        if kl.placement == "loss":
-            return torch.zeros_like(scored.logprobs_BT)
-        if scored.full_kl_BT is not None:
-            return scored.full_kl_BT
-        estimate = {"k1": k1, "k2": k2, "k3": k3}[kl.estimator]
-        return estimate(scored.logprobs_BT, scored.ref_logprobs_BT)
-
     def _shuffled(self, num_rollouts: int, epoch: int) -> torch.Tensor:
         """A permutation that depends on seed, version and epoch alone: nothing to save, exact on resume."""
         order = np.random.default_rng([self.seed, self.version, epoch]).permutation(num_rollouts)
@@ -233,38 +241,22 @@ class Learner:
     def _adapt_kl(self, batch: Batch, scored: ScoredBatch) -> dict[str, float]:
         if self.reference is None:
             return {}
-        own_BT = batch.own_BT  # the estimate is one under the policy's tokens alone
-        num_own = int(own_BT.any(-1).sum())
-        if not num_own:
-            return {"kl/coefficient": self.kl_coefficient}
-        total = float((k1(scored.logprobs_BT, scored.ref_logprobs_BT) * own_BT).sum())
-        per_token, per_sequence = total / int(own_BT.sum()), total / num_own
-        metrics = {"kl/mean": per_token, "kl/sequence": per_sequence, "kl/coefficient": self.kl_coefficient}
+        metrics, found = {"kl/coefficient": self.kl_coefficient}, measured_kl(batch, scored)
+        if found is None:
+            return metrics
         self.kl_coefficient = next_coefficient(
-            self.algorithm.kl, self.kl_coefficient, per_token, per_sequence, num_own
+            self.algorithm.kl, self.kl_coefficient, found.per_token, found.per_sequence, found.num_own
         )
-        return metrics
+        return {"kl/mean": found.per_token, "kl/sequence": found.per_sequence, **metrics}
 
     def _behavior_metrics(self, batch: Batch, scored: ScoredBatch) -> dict[str, float]:
-        """How far the sampler's distribution is from the learner's, and how old its weights were."""
-        of_data = {}
+        metrics = sampler_metrics(batch, scored, self.version)
+        if metrics and self.mask is not None:
+            metrics |= scored.mask.metrics() | {"mask/age": float(self.version - self.mask_version)}
         if mixes_data(self.algorithm) == "weighted":
             cap, by_token = self.settings.importance_cap, self.algorithm.uses_critic
-            of_data = off_policy.metrics(batch, scored, cap=cap, by_token=by_token)
-        mask_BT = batch.own_BT
-        if scored.entropies_BT is None or not bool(mask_BT.any()):
-            return of_data
-        behavior_N, old_N = batch.behavior_logprobs_BT[mask_BT], scored.logprobs_BT[mask_BT]
-        metrics = {
-            "entropy": float(scored.entropies_BT[mask_BT].mean()),
-            "mismatch_kl": float(k3(behavior_N, old_N).mean()),
-            "mismatch/max": float((behavior_N - old_N).abs().max()),
-            "staleness/mean": float((self.version - batch.versions_BT[mask_BT]).float().mean()),
-            "staleness/max": float((self.version - batch.versions_BT[mask_BT]).max()),
-        }
-        if self.mask is not None:
-            metrics |= scored.mask.metrics() | {"mask/age": float(self.version - self.mask_version)}
-        return metrics | of_data
+            metrics |= off_policy.metrics(batch, scored, cap=cap, by_token=by_token)
+        return metrics
 
     def _sync_mask(self) -> None:
         if self.mask is None or not isinstance(self.algorithm, Masks):
@@ -273,20 +265,23 @@ class Learner:
             copy_trained(self.pair.policy, self.mask)
             self.mask_version = self.version
 
-    def _autocast(self) -> torch.autocast:
+    @property
+    def _computes_in_bfloat16(self) -> bool:
         wanted = self.settings.autocast
-        enabled = wanted == "bfloat16" or (wanted == "auto" and self.device.type == "cuda")
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled)
+        return wanted == "bfloat16" or (wanted == "auto" and self.device.type == "cuda")
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self._computes_in_bfloat16)
 
     def publish(self, engine_dtype: str) -> tuple[WeightManifest, dict[str, np.ndarray[Any, Any]]]:
-        """The current weights; see `learner.weight_publisher`."""
+        """The current weights; see `learner.weight_publisher`. Of several ranks the first has the arrays."""
         mask_version = None if self.mask is None else self.mask_version
         served = self.pair.adapter if self.model_settings.adapter.serve == "adapter" else None
-        return publish(self.pair.lm, self.version, engine_dtype, mask_version, served)
+        return publish(self.pair.lm, self.version, engine_dtype, mask_version, served, self.ranks)
 
     def publish_mask(self) -> dict[str, np.ndarray[Any, Any]] | None:
         """NLPO's mask model's weights."""
-        return None if self.mask is None else arrays_of(self.mask.lm)
+        return None if self.mask is None else arrays_of(self.mask.lm, self.ranks)
 
     def save(self, folder: str) -> None:
         """Everything that the next update depends on."""
@@ -295,7 +290,7 @@ class Learner:
             "kl_coefficient": self.kl_coefficient,
             "mask_version": self.mask_version,
         }
-        checkpoint.save(Path(folder), self.pair, self.mask, self.optimizer, state, self.elite)
+        checkpoint.save(Path(folder), self.pair, self.mask, self.optimizer, state, self.elite, self.ranks)
 
     def load(self, folder: str) -> None:
         """Continue exactly where `save` was called."""
@@ -305,10 +300,18 @@ class Learner:
 
     def export(self, folder: str) -> None:
         """The language model with its tokenizer, in Hugging Face format."""
-        checkpoint.export(Path(folder), self.pair, self.model_settings)
+        checkpoint.export(Path(folder), self.pair, self.model_settings, self.ranks)
+
+    def leave(self) -> None:
+        """End the connections to the other ranks; nothing can be called after that."""
+        self.ranks.leave()
 
 
-def pick_device(settings: LearnerSettings) -> torch.device:
-    if settings.device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(settings.device)
+def pick_device(settings: LearnerSettings, rendezvous: Rendezvous | None = None) -> torch.device:
+    """Of several ranks on a machine each has a GPU of its own."""
+    name = settings.device
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and rendezvous is not None:
+        return torch.device(name, rendezvous.rank % torch.cuda.device_count())
+    return torch.device(name)

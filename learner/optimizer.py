@@ -10,6 +10,7 @@ from torch import nn
 from contracts.errors import LearnerError
 from learner.actor_critic import ActorCritic
 from learner.algorithms.base import Algorithm
+from learner.sharding import whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def clip_gradients(policy: ActorCritic, max_norm: float | None) -> GradientNorms
 
     def clip(role: str, parameters: list[tuple[str, nn.Parameter]]) -> float:
         trained = [p for _, p in parameters if p.grad is not None]
-        norm = float(nn.utils.clip_grad_norm_(trained, max_norm or math.inf)) if trained else 0.0
+        norm = float(whole(nn.utils.clip_grad_norm_(trained, max_norm or math.inf))) if trained else 0.0
         if not math.isfinite(norm):
             raise LearnerError(
                 f"the {role}'s gradient has norm {norm}, and a finite one is expected; the weights are "

@@ -7,7 +7,7 @@ One forward of a sequence gives all its tokens; never one forward a token.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import torch
 from torch import Tensor
@@ -15,9 +15,13 @@ from torch import Tensor
 from contracts.rollout import MaskRule
 from learner.actor_critic import ActorCritic
 from learner.batching import Batch, MicroBatch, micro_batches
+from learner.dealing import dealt
+from learner.functional.kl import k1, k2, k3
 from learner.functional.logprobs import Restriction, row_chunks
 from learner.functional.support import Behavior, allowed_tokens, mask_set, pack_bits
+from learner.kl_control import KLSettings
 from learner.policy import Policy
+from learner.ranks import ALONE, Ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,12 @@ class MaskStatistics:
     def add_masked(self, logits_NV: Tensor, inside_NV: Tensor) -> None:
         self.share_masked += float((~inside_NV).double().mean(-1).sum())
         self.mass_masked += float((logits_NV.softmax(-1) * ~inside_NV).sum())
+
+    def add_others(self, ranks: Ranks) -> None:
+        """What the other ranks have counted."""
+        found = ranks.total(asdict(self))
+        self.num_tokens, self.num_forced = int(found["num_tokens"]), int(found["num_forced"])
+        self.share_masked, self.mass_masked = found["share_masked"], found["mass_masked"]
 
     def metrics(self) -> dict[str, float]:
         """Nothing where no support was computed: a share of 0 would be a claim."""
@@ -81,6 +91,15 @@ class ScoredBatch:
         ref_BT = batch.behavior_logprobs_BT if ref_BT is None else ref_BT
         return cls(ref_BT, ref_BT, torch.zeros_like(ref_BT), None)
 
+    def penalty(self, kl: KLSettings) -> Tensor:
+        """The KL that the reward is lessened by, a token; 0 where it acts in the loss."""
+        if kl.placement == "loss":
+            return torch.zeros_like(self.logprobs_BT)
+        if self.full_kl_BT is not None:
+            return self.full_kl_BT
+        estimate = {"k1": k1, "k2": k2, "k3": k3}[kl.estimator]
+        return estimate(self.logprobs_BT, self.ref_logprobs_BT)
+
     def restriction(self, micro: MicroBatch) -> Restriction:
         """Of a micro-batch's tokens; the same for the policy, its old self and the reference."""
         bits = None if self.bits_BTW is None else micro.pick(self.bits_BTW)
@@ -106,21 +125,25 @@ def score(
     *,
     with_values: bool = True,
     with_full_kl: bool = False,
+    ranks: Ranks = ALONE,
 ) -> ScoredBatch:
-    """Score every rollout of the batch; `advance(sequences done)` is called after each micro-batch."""
+    """Score every rollout of the batch; `advance(sequences done)` is called after each micro-batch.
+
+    Each rank scores its share, and gets what the others have found.
+    """
     policy, reference = models.pair.policy, models.reference
     found = {name: torch.zeros_like(batch.rewards_BT) for name in ("old", "entropy", "value", "ref", "kl")}
     bits_BTW, statistics = _no_bits(batch, policy.vocab_size, behavior), MaskStatistics()
-    done = 0
-    for micro in micro_batches(batch, torch.arange(batch.num_rollouts), token_budget):
+    done, unused = 0, MaskStatistics()
+    for micro in dealt(batch, torch.arange(batch.num_rollouts), token_budget, ranks):
+        counted = statistics if micro.weight else unused
         hidden_NH = policy.states(micro)
         bits_NW = None
         if bits_BTW is not None:
             positions_N = micro.pick(batch.positions_BT)
-            bits_NW = support_bits(models, micro, hidden_NH, positions_N, behavior, statistics)
-            micro.place(bits_BTW, bits_NW)
+            bits_NW = support_bits(models, micro, hidden_NH, positions_N, behavior, counted)
         elif behavior.ignored_mask is not None:
-            count_masked(models, micro, hidden_NH, behavior.ignored_mask, statistics)
+            count_masked(models, micro, hidden_NH, behavior.ignored_mask, counted)
         restriction = Restriction(behavior.sampling.temperature, bits_NW)
         old_N, entropy_N = policy.evaluate(hidden_NH, micro, True, restriction)
         scores = {"old": old_N, "entropy": entropy_N}
@@ -131,11 +154,18 @@ def score(
             scores["ref"] = reference.evaluate(ref_hidden_NH, micro, False, restriction)[0]
             if with_full_kl:
                 scores["kl"] = policy.kl_to(reference, hidden_NH, ref_hidden_NH, restriction)
+        if not micro.weight:
+            continue
         for name, values_N in scores.items():
             assert values_N is not None
             micro.place(found[name], values_N.float())
+        if bits_BTW is not None and bits_NW is not None:
+            micro.place(bits_BTW, bits_NW)
         done += micro.num_sequences
-        advance(done)
+        advance(min(batch.num_sequences, done * ranks.size))
+    # each token was placed by one rank, and is 0 with the others
+    ranks.sum(*found.values(), *([] if bits_BTW is None else [bits_BTW]))
+    statistics.add_others(ranks)
     return ScoredBatch(
         found["old"],
         found["ref"],

@@ -82,7 +82,8 @@ class LearnerSettings(Settings):
     staleness_correction: Literal["token", "response", "none"] = "token"
     lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
     warmup_iterations: int = Field(default=0, ge=0)
-    num_threads: int | None = Field(default=None, ge=1)  # None: all cores
+    num_processes: int = Field(default=1, ge=1)  # that share out models, moments and work
+    num_threads: int | None = Field(default=None, ge=1)  # of each process; None: all cores
     update_timeout_s: float = Field(default=3600.0, gt=0)  # one scoring or update call
     stall_timeout_s: float = Field(default=120.0, gt=0)  # without any sign of life
     max_restarts: int = Field(default=3, ge=0)  # of a learner that died or hung, in the whole run

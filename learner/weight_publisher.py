@@ -1,5 +1,6 @@
 """A version of the weights as arrays that cross process borders, with a probe that proves their arrival."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from contracts.weights import Probe, WeightManifest
 from learner.adapters import Adapter
 from learner.merged_weights import changed_parameters, is_adapted
 from learner.policy import family
+from learner.ranks import ALONE, Ranks
+from learner.sharding import whole
 
 PROBE_TOKENS = 24
 LOGITS_BUDGET = 2**26  # a probe never needs more
@@ -23,26 +26,37 @@ def publish(
     engine_dtype: str,
     mask_version: int | None = None,
     served: Adapter | None = None,
+    ranks: Ranks = ALONE,
 ) -> tuple[WeightManifest, dict[str, np.ndarray[Any, Any]]]:
     """The language model's parameters by Hugging Face name; tied ones once. Of a model with an adapter those
     that are not as in its files, merged: whoever loads them has begun with the files.
 
     On a CPU the arrays are views of the parameters: they must be copied (Ray's object store does)
-    before the next update.
+    before the next update. Of several ranks the first has them, and has put each together in its turn.
 
     Args:
         served: the adapter, where workers are to use it as it is: then its matrices alone are published.
     """
     config, tensors = served.published() if served else (None, published_parameters(lm))
     dtypes = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()}
-    arrays = {name: as_array(tensor) for name, tensor in tensors.items()}
-    num_bytes = sum(array.nbytes for array in arrays.values())
-    made = probe(lm, PROBE_TOLERANCE[engine_dtype])
+    num_bytes = sum(tensor.nbytes for tensor in tensors.values())
+    arrays = gathered(tensors, ranks)
+    with ranks.at_hand():
+        made = probe(lm, PROBE_TOLERANCE[engine_dtype])
     return WeightManifest(version, dtypes, num_bytes, made, mask_version, config), arrays
 
 
-def arrays_of(lm: nn.Module) -> dict[str, np.ndarray[Any, Any]]:
-    return {name: as_array(tensor) for name, tensor in published_parameters(lm).items()}
+def arrays_of(lm: nn.Module, ranks: Ranks = ALONE) -> dict[str, np.ndarray[Any, Any]]:
+    return gathered(published_parameters(lm), ranks)
+
+
+def gathered(tensors: Mapping[str, Tensor], ranks: Ranks) -> dict[str, np.ndarray[Any, Any]]:
+    arrays = {}
+    for name, tensor in tensors.items():
+        all_rows = whole(tensor)  # which all ranks take part in
+        if ranks.is_first:
+            arrays[name] = as_array(all_rows)
+    return arrays
 
 
 def published_parameters(lm: nn.Module) -> dict[str, Tensor]:

@@ -71,7 +71,9 @@ class Part(Settings):
         if own.get("label") is None and isinstance(own.get("name"), str):
             own["label"] = own["name"].rpartition(":")[2]
         nested = own.get("options", {})
-        if isinstance(nested, Mapping) and (taken := cls.model_fields.keys() & nested.keys()):
+        if not isinstance(nested, Mapping):
+            raise ValueError(f"options: got {nested!r}; expected a mapping of the component's own options")
+        if taken := cls.model_fields.keys() & nested.keys():
             raise ValueError(
                 f"options: {', '.join(sorted(taken))} is the sum's own word; give a component's option "
                 "another name"

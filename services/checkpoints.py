@@ -18,16 +18,20 @@ def save(
     iteration: int,
     save_learner: Callable[[str], None],
     state: Mapping[str, Any],
-    keep: int,
 ) -> Path:
-    """Write checkpoint `iteration`, then forget all but the newest `keep`."""
+    """Write checkpoint `iteration`."""
     final = folder.checkpoint(iteration)
     with appearing_whole(final) as unfinished:
         save_learner(str(unfinished))
         (unfinished / LOOP_STATE).write_text(json.dumps(dict(state), indent=1))
-    for old in list(folder.checkpoints().values())[:-keep]:
-        shutil.rmtree(old)
     return final
+
+
+def forget(folder: RunFolder, keep: int, spared: int | None = None) -> None:
+    """All but the newest `keep`, and `spared`."""
+    for iteration, old in list(folder.checkpoints().items())[:-keep]:
+        if iteration != spared:
+            _remove(old)
 
 
 @contextlib.contextmanager
@@ -37,9 +41,9 @@ def appearing_whole(final: Path) -> Iterator[Path]:
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     yield unfinished
-    for file in unfinished.iterdir():
+    for file in unfinished.rglob("*"):
         _to_disk(file)
-    shutil.rmtree(final, ignore_errors=True)  # one of an earlier start
+    _remove(final)  # one of an earlier start
     os.replace(unfinished, final)
     _to_disk(final.parent)
 
@@ -53,6 +57,15 @@ def latest(folder: RunFolder) -> tuple[int, Path] | None:
 def read_state(checkpoint: Path) -> dict[str, Any]:
     state: dict[str, Any] = json.loads((checkpoint / LOOP_STATE).read_text())
     return state
+
+
+def _remove(folder: Path) -> None:
+    """Under another name first: half of it must not look complete."""
+    gone = folder.with_name(f"{folder.name}.forgotten")
+    shutil.rmtree(gone, ignore_errors=True)  # a crash left it
+    with contextlib.suppress(FileNotFoundError):
+        os.replace(folder, gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def _to_disk(path: Path) -> None:

@@ -20,6 +20,7 @@ from services.redaction import redact
 # Each is imported when it is asked for, so that no command waits for what another one needs.
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("services.train:run", "train a model by reinforcement learning (-m for sweeps)"),
+    "plan": ("services.plan:run", "say what a run would do, need and read, with nothing started"),
     "evaluate": ("services.evaluate:run", "score a model or a finished run on validation or test prompts"),
     "generate": ("services.generate:run", "let a trained model write, for prompts of your own"),
     "chat": ("services.chat:run", "talk to a trained model"),
@@ -31,7 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("services.listing:run", "name tasks, rewards, metrics and algorithms, with their options"),
     "doctor": ("services.doctor:run", "say what this machine has, what will be used, and what is missing"),
     "serve": ("services.serve:run", "serve rewards and metrics over HTTP"),
-    "scale": ("services.scale:run", "give a reward of a running train or serve more replicas"),
+    "scale": ("services.scale:run", "give a running train more rollout workers, or a reward more replicas"),
     "annotate": ("services.annotate:run", "score a data set's responses, to learn from them alone"),
     "submit": ("services.submit:run", "train as a job of a Ray cluster; status, logs, stop, resume"),
     "train-reward": ("services.train_reward:run", "train a classifier or a preference model to be a reward"),

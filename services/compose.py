@@ -11,11 +11,13 @@
 What is unknown is refused: group choices here, keys when `RunSettings` types the tree.
 """
 
+import copy
 import shutil
 import tempfile
 import textwrap
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +104,33 @@ def experiment(name: str) -> DictConfig:
         raise InputError(f"configuration: {_first_line(error)}") from None
 
 
+def files_of(overrides: list[str]) -> list[Path]:
+    """The YAML files that these overrides, and the experiment among them, choose: a later one wins."""
+    asked, _ = _sorted_out([parse(text) for text in overrides])
+    with _files(asked) as files, initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        composed = hydra_compose("train", overrides=files, return_hydra_config=True)
+    chosen = {**composed.hydra.runtime.choices, **asked}
+    places = [CONF / group / f"{chosen[group]}{SUFFIX}" for group in GROUPS if group in chosen]
+    found = [CONF / f"train{SUFFIX}", *(place for place in places if place.is_file())]
+    own = asked.get("experiment", "")
+    return [*found, Path(own)] if own.endswith(SUFFIX) else found
+
+
 def _of_files(choices: dict[str, str]) -> DictConfig:
-    with (
-        initialize_config_dir(version_base="1.3", config_dir=str(CONF)),
-        _files(choices) as files,
-    ):
+    with _files(choices) as files:
+        if choices.get("experiment", "").endswith(SUFFIX):  # one's own, which may have changed since
+            return _composed(files)
+        return copy.deepcopy(_known(tuple(files)))
+
+
+@lru_cache
+def _known(files: tuple[str, ...]) -> DictConfig:
+    """Composed once for each choice of our own files: a sweep asks as often as it has runs."""
+    return _composed(list(files))
+
+
+def _composed(files: list[str]) -> DictConfig:
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
         tree = hydra_compose("train", overrides=files)
     OmegaConf.set_struct(tree, False)
     return tree

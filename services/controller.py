@@ -27,7 +27,8 @@ from services.console import Console
 from services.demonstrations import Demonstrate
 from services.evaluation import Evaluation, evaluate, play_statistics
 from services.interrupts import Interrupted, StopRequest
-from services.iteration_info import rollout_info, training_info
+from services.iteration_info import rollout_info, training_info, workers_info
+from services.keeping import Keeper
 from services.leasing import LeaseSource
 from services.mixed_source import MixedSource
 from services.offline_source import OfflineSource
@@ -35,8 +36,10 @@ from services.policy_perplexity import PolicyPerplexity
 from services.post_processing import find_post_processor
 from services.rollout_stream import RolloutStream
 from services.run_folder import RunFolder
+from services.scaling import Scaling
 from services.settings import RunSettings
 from services.tracking import Tracker
+from services.uploads import Uploads
 
 SHOWN_SAMPLES = 20  # rows of an evaluation that go to the tracker's table
 
@@ -64,6 +67,7 @@ class Controller:
         stop: StopRequest,
         demonstrate: Demonstrate | None = None,
         perplexity: PolicyPerplexity | None = None,
+        uploads: Uploads | None = None,
     ) -> None:
         self._settings, self._clients, self._source = settings, clients, source
         self._demonstrate = demonstrate  # for algorithms that learn from references, not from rollouts
@@ -72,6 +76,10 @@ class Controller:
         self._failures = FailureBudget(
             settings.reward_servers.max_failures, settings.environment.max_failures
         )
+        self._keeper = Keeper(
+            folder, keep=settings.keep_checkpoints, keep_best=settings.keep_best, uploads=uploads
+        )
+        self._scaling = Scaling(folder.path, clients.workers, console.note)
         self._stream = self._open_stream()
         self._iteration = 0
         self._boundary: dict[str, Any] = {}  # the loop's state at the last iteration's end
@@ -111,8 +119,7 @@ class Controller:
                 self.iterate()
                 self._do_what_is_due()
             self._save()
-            with checkpoints.appearing_whole(self._folder.model) as unfinished:
-                self._clients.learner.export(str(unfinished))
+            self._keeper.export(self._clients.learner, self._iteration)
         except LearnerLost as error:
             self._lost = error
             return False
@@ -153,7 +160,8 @@ class Controller:
 
     def iterate(self) -> None:
         """One iteration: collect, update, push."""
-        started, idle_s = time.perf_counter(), self._clients.workers.idle_s
+        started, workers = time.perf_counter(), self._clients.workers
+        idle_s, num_quarantined = workers.idle_s, workers.num_quarantined
         found = self._collect()
         batch = [*found.rollouts, *found.from_data]
         trained = self._clients.learner.update(batch, self._meanwhile)
@@ -165,8 +173,7 @@ class Controller:
         iteration_s = time.perf_counter() - started
         info = rollout_info(found, trained, weights_s, iteration_s)
         if self._generates:
-            idle_s = self._clients.workers.idle_s - idle_s
-            info["time/workers_idle_share"] = idle_s / iteration_s / self._clients.workers.num_workers
+            info |= workers_info(workers, workers.idle_s - idle_s, num_quarantined, iteration_s)
         if self._stream is not None:
             generated = sum(rollout.num_generated for rollout in found.rollouts)
             info["throughput/generated_tokens_per_s"] = generated / iteration_s
@@ -188,7 +195,7 @@ class Controller:
             RunError: there are none.
             InputError: there are none, for a reason that the user can mend.
         """
-        self._stop.check()  # where nothing is generated, nobody else does
+        self._look()  # where nothing is generated, nobody else does
         count = self._settings.rollout.prompts_per_iteration
         if isinstance(self._source, OfflineSource):
             started = time.perf_counter()
@@ -217,6 +224,11 @@ class Controller:
             return replace(self._collector, judging=judging)(played_by("expert", leases))
         return self._collector(leases)
 
+    def _look(self) -> None:
+        """At what a person may have asked for meanwhile; raises Interrupted."""
+        self._stop.check()
+        self._scaling.look()
+
     @property
     def _generates(self) -> bool:
         """Whether the policy writes what it is trained on."""
@@ -224,7 +236,7 @@ class Controller:
 
     @property
     def _meanwhile(self) -> "_UpdateBar":
-        return _UpdateBar(self._console, self._stream)
+        return _UpdateBar(self._console, self._stream, self._scaling)
 
     @property
     def _learns_from_data(self) -> bool:
@@ -244,7 +256,7 @@ class Controller:
             clients.rewards,
             self._failures,
             self._console,
-            self._stop.check,
+            self._look,
             patience_s,
             settings.judging,
         )
@@ -261,8 +273,8 @@ class Controller:
             self._push_weights()
         for split in due:
             self._evaluate(split)
-        every = self._settings.save_every
-        if every and self._iteration and self._iteration % every == 0:
+        every, iteration = self._settings.save_every, self._iteration
+        if iteration and ((every and iteration % every == 0) or self._keeper.is_best(iteration)):
             self._save()
 
     def _due_splits(self) -> tuple[str, ...]:
@@ -275,6 +287,8 @@ class Controller:
         post_process = find_post_processor(self._settings.evaluation.post_processor)
         leases = self._evaluation_leases[split]
         found = evaluate(split, leases, self._collector, post_process, self._perplexity)
+        if split == "validation":
+            self._keeper.check(found.metrics)
         if self._iteration == 0 and self._settings.environment.has_baselines:
             found.metrics.update(baselines(split, leases, self._collector))
             self._console.note(f"{split} played by others: {summary(found.metrics)}")
@@ -313,9 +327,7 @@ class Controller:
         if self._saved_at == self._iteration:
             return
         state = self._boundary | {"tracking_run_id": self._tracker.run_id}
-        checkpoints.save(
-            self._folder, self._iteration, self._clients.learner.save, state, self._settings.keep_checkpoints
-        )
+        self._keeper.save(self._clients.learner, self._iteration, state)
         self._saved_at = self._iteration
 
     def _resume(self) -> None:
@@ -349,12 +361,13 @@ class Controller:
 class _UpdateBar:
     """The learner's (phase, done, total) as a bar of the console; what is written ahead is looked after."""
 
-    def __init__(self, console: Console, stream: RolloutStream | None) -> None:
-        self._console, self._stream = console, stream
+    def __init__(self, console: Console, stream: RolloutStream | None, scaling: Scaling) -> None:
+        self._console, self._stream, self._scaling = console, stream, scaling
         self._scored = self._shown = 0
         console.phase("update")
 
     def __call__(self, phase: str, done: int, total: int) -> None:
+        self._scaling.look()
         if self._stream is not None:
             self._stream.pump()
         if phase != "update":

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from contracts.clients import FleetClient
 from services.collecting import Collected
 from services.evaluation import reward_statistics
 
@@ -34,6 +35,22 @@ def rollout_info(
         "throughput/sequences_per_s": (len(found.rollouts) + len(found.from_data)) / iteration_s,
     }
     return info | data_info(found)
+
+
+def workers_info(
+    workers: FleetClient, idle_s: float, num_quarantined: int, iteration_s: float
+) -> dict[str, float]:
+    """What the workers did not do in an iteration.
+
+    Args:
+        idle_s: that all of them together had nothing to write.
+        num_quarantined: as the workers counted before it.
+    """
+    return {
+        "time/workers_idle_share": idle_s / iteration_s / workers.num_workers,
+        "workers/up": float(workers.num_up),
+        "workers/quarantined": float(workers.num_quarantined - num_quarantined),
+    }
 
 
 def data_info(found: Collected) -> dict[str, float]:

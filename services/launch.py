@@ -6,18 +6,21 @@ refused has been checked.
 
 import contextlib
 import logging
-import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
 import ray
+from ray.util.placement_group import placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from contracts.errors import DeadlineExceeded
 from contracts.scores import MetricValue, Sample, Score
 from learner.algorithms.base import Masks
 from learner.group import LearnerGroup
 from learner.learner import Learner
+from learner.ranks import Rendezvous
 from reward_servers.app import deploy, remove
 from reward_servers.client import RewardClient, compute_metrics
 from reward_servers.settings import Part, RewardServersSettings
@@ -26,6 +29,7 @@ from rollout_workers.environment_actors import start_environments
 from rollout_workers.fleet import Fleet
 from rollout_workers.worker import RolloutWorker
 from services.controller import Clients
+from services.placement import Placement, Reservation, placement
 from services.settings import RunSettings
 
 # Large arrays come and go at every step. Keeping their memory, in huge pages, instead of handing it back
@@ -33,6 +37,7 @@ from services.settings import RunSettings
 MALLOC_TUNABLES = ":".join(
     ("glibc.malloc.hugetlb=1", "glibc.malloc.mmap_max=0", "glibc.malloc.trim_threshold=1099511627776")
 )
+NOTE_AFTER_S = 5.0  # of waiting for workers' places
 ACTOR_THREADS = 6  # calls answered at once: polls, weights and questions, while an engine computes
 
 
@@ -109,7 +114,8 @@ def start_fleet(settings: RunSettings, model: str, note: Callable[[str], None]) 
     """The rollout workers, starting; `wait_until_ready` waits for them."""
     rollout = settings.rollout
     mask = settings.algorithm.mask_rule() if isinstance(settings.algorithm, Masks) else None
-    options = _placement(settings, rollout.num_threads)
+    placed = _placement(settings)
+    options = _options(placed.worker, rollout.num_threads) | places_together(settings, placed, note)
     tokenizer = settings.model.tokenizer or model
     revision = settings.model.revision if model == settings.model.path else None
     adapter = settings.model.adapter
@@ -134,11 +140,13 @@ def start_fleet(settings: RunSettings, model: str, note: Callable[[str], None]) 
 
 
 def start_learner(settings: RunSettings) -> LearnerGroup:
+    """Its processes, starting; `wait_until_ready` waits for them."""
+    cores = max(1, (os.cpu_count() or 1) // settings.learner.num_processes)
     actor = ray.remote(Learner).options(
-        max_concurrency=2, **_placement(settings, settings.learner.num_threads)
+        max_concurrency=2, **_options(_placement(settings).learner, settings.learner.num_threads or cores)
     )
 
-    def make_learner() -> object:
+    def make_learner(rendezvous: Rendezvous | None) -> object:
         return actor.remote(
             settings.model,
             settings.algorithm,
@@ -147,6 +155,7 @@ def start_learner(settings: RunSettings) -> LearnerGroup:
             iterations=settings.iterations,
             sampling=settings.sampling(),
             max_turns=settings.environment.max_turns if settings.plays else 1,
+            rendezvous=rendezvous,
         )
 
     return LearnerGroup(make_learner, engine_dtype(settings.rollout), settings.learner)
@@ -160,18 +169,52 @@ def start_rewards(settings: RunSettings) -> RewardServers:
     return RewardServers(client, settings.reward, settings.metrics, settings.reward_servers)
 
 
-def _placement(settings: RunSettings, num_threads: int | None) -> dict[str, object]:
-    """Where an actor runs: a share of a GPU where there are any, and how many threads it may use.
+def _placement(settings: RunSettings) -> Placement:
+    """With the GPUs that the cluster has now."""
+    return placement(settings, ray.cluster_resources().get("GPU", 0))
+
+
+def _options(reserved: Reservation, num_threads: int | None) -> dict[str, object]:
+    """What an actor reserves, and how many threads it may use.
 
     Ray gives an actor without processors of its own a single thread unless told otherwise.
     """
     threads = str(num_threads or os.cpu_count() or 1)
-    num_gpus = ray.cluster_resources().get("GPU", 0)
-    wanted = settings.rollout.num_workers + 1  # and the learner
-    # So many to a GPU that all find a place: an actor's share never spans two.
-    share = 1.0 / math.ceil(wanted / num_gpus) if num_gpus else 0.0
     return {
-        "num_cpus": 0,
-        "num_gpus": share,
+        "num_cpus": reserved.num_cpus,
+        "num_gpus": reserved.num_gpus,
         "runtime_env": {"env_vars": {"OMP_NUM_THREADS": threads, "GLIBC_TUNABLES": MALLOC_TUNABLES}},
     }
+
+
+def places_together(
+    settings: RunSettings, placed: Placement, note: Callable[[str], None]
+) -> dict[str, object]:
+    """All workers' places at once, laid out as `cluster.strategy` says; a worker takes any that is free, so
+    that a replacement finds the lost one's, or another that Ray made for it.
+
+    Raises:
+        DeadlineExceeded: the cluster has not had room for all of them in time.
+    """
+    strategy, patience_s = settings.cluster.strategy, settings.rollout.start_timeout_s
+    if strategy == "none":
+        return {}
+    bundles = [placed.worker.resources] * placed.num_workers
+    group = placement_group(bundles, strategy=strategy.upper())
+    asked = f"cluster.strategy={strategy}: {placed.num_workers} places of {placed.worker.resources}"
+    if not group.wait(min(NOTE_AFTER_S, patience_s)):
+        note(f"waiting for {asked}; the cluster has {_shown(ray.cluster_resources())}")
+        if not group.wait(patience_s):
+            raise DeadlineExceeded(
+                f"waited {patience_s:g} s (rollout.start_timeout_s) for {asked}; the cluster has "
+                f"{_shown(ray.cluster_resources())}, of which {_shown(ray.available_resources())} are free"
+            )
+    return {"scheduling_strategy": PlacementGroupSchedulingStrategy(group)}
+
+
+def _shown(resources: dict[str, float]) -> str:
+    """
+    >>> _shown({"CPU": 4.0, "memory": 1e9})
+    '4 CPU, 0 GPU'
+    """
+    return ", ".join(f"{resources.get(name, 0):g} {name}" for name in ("CPU", "GPU"))

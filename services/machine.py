@@ -41,7 +41,7 @@ class Gpus:
     detail: str = ""
 
 
-def cores(cgroup: Path = Path("/sys/fs/cgroup")) -> Finding:
+def num_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> float:
     """Cores this process may use, by its affinity and its container's quota."""
     count: float = len(os.sched_getaffinity(0))
     try:
@@ -49,6 +49,11 @@ def cores(cgroup: Path = Path("/sys/fs/cgroup")) -> Finding:
         count = min(count, int(quota) / int(period))
     except (OSError, ValueError):  # no such control group, or "max": no quota
         pass
+    return count
+
+
+def cores(cgroup: Path = Path("/sys/fs/cgroup")) -> Finding:
+    count = num_cores(cgroup)
     if count < 2:
         return Finding("cores", "warning", f"{count:g}", "a run works, slowly: its parts take turns")
     return Finding("cores", "ok", f"{count:g}")

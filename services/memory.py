@@ -7,13 +7,18 @@ from pathlib import Path
 
 from contracts.errors import InputError
 from learner.algorithms.base import Masks
+from services.adapter_checks import base_bytes as bytes_of_base
+from services.adapter_checks import trained_share as share_of_adapter
+from services.model_files import ModelFiles
 from services.settings import RunSettings
 
 GIB = 2**30
 LEARNER_PROCESS = 0.6 * GIB  # Python with torch and transformers, before a model
 WORKER_PROCESS = 0.9 * GIB  # the same with vLLM
-TRAINED_BYTES = 16  # a parameter's weight, gradient, and Adam's two moments, in float32
-FROZEN_BYTES = 4
+FROZEN_BYTES = 4  # a parameter in float32
+GRADIENT_BYTES = 4  # of a parameter that trains
+MOMENT_BYTES = {"adamw": 8, "rmsprop": 4}  # likewise: two moments, or one
+TRAINS = ("weights", "gradients", "optimiser's moments")
 CGROUPS = (  # limit, usage, statistics with what can be given up; version 2, then version 1
     ("memory.max", "memory.current", "inactive_file"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
@@ -63,24 +68,68 @@ def needed_bytes(
     base_bytes: float | None = None,
 ) -> dict[str, float]:
     """What each part takes at least, in bytes; activations come on top. A frozen trunk is there once."""
-    trunks = 2 if settings.model.value_trunk == "separate" else 1
     workers = settings.rollout.num_workers
-    copies = 2 if isinstance(settings.algorithm, Masks) else 1  # the mask model is the second
-    each = WORKER_PROCESS + copies * FROZEN_BYTES * num_parameters + settings.rollout.kv_cache_gib * GIB
     needed: dict[str, float] = {}
     if training:
-        top = trained_share * num_parameters
-        trunk = FROZEN_BYTES * (num_parameters - top) if base_bytes is None else base_bytes
-        needed["learner with gradients and Adam"] = LEARNER_PROCESS + trunk + TRAINED_BYTES * top * trunks
-        if settings.model.adapter.trains:
-            if settings.model.adapter.serve == "merged":
-                needed["merged weights on their way"] = FROZEN_BYTES * num_parameters
-        elif settings.algorithm.online:
-            needed["reference model"] = FROZEN_BYTES * top
-        if isinstance(settings.algorithm, Masks):
-            needed["mask model"] = FROZEN_BYTES * top
+        parts = learner_parts(settings, num_parameters, trained_share, base_bytes)
+        processes = settings.learner.num_processes * LEARNER_PROCESS
+        needed["learner with gradients and Adam"] = processes + sum(
+            parts.pop(name) for name in TRAINS if name in parts
+        )
+        needed |= parts
+    each = WORKER_PROCESS + sum(worker_parts(settings, num_parameters, FROZEN_BYTES).values())
     needed[f"{workers} rollout worker{'s' * (workers > 1)}"] = workers * each
     return needed
+
+
+def share_and_base(
+    settings: RunSettings, model: ModelFiles, num_parameters: int
+) -> tuple[float, float | None]:
+    """The share of a model that trains, and the bytes of what lies frozen beside an adapter.
+
+    Raises:
+        InputError: model.trainable_layers leaves none to freeze. Whether the architecture can be split, the
+            learner says, when it has loaded the model.
+    """
+    if settings.model.adapter.trains:
+        return share_of_adapter(settings, model), bytes_of_base(settings, model, num_parameters)
+    if not model.num_layers:
+        return 1.0, None
+    return settings.model.num_trained(model.num_layers) / model.num_layers, None
+
+
+def learner_parts(
+    settings: RunSettings, num_parameters: int, trained_share: float, base_bytes: float | None
+) -> dict[str, float]:
+    """Bytes of the learner, in all its processes, by what they are for; the first of them are `TRAINS`."""
+    trunks = 2 if settings.model.value_trunk == "separate" else 1
+    top = trained_share * num_parameters
+    trunk = FROZEN_BYTES * (num_parameters - top) if base_bytes is None else base_bytes
+    parts = {
+        "weights": trunk + trunks * FROZEN_BYTES * top,
+        "gradients": trunks * GRADIENT_BYTES * top,
+        "optimiser's moments": trunks * MOMENT_BYTES[settings.algorithm.optimizer.name] * top,
+    }
+    if settings.model.adapter.trains:
+        if settings.model.adapter.serve == "merged":
+            parts["merged weights on their way"] = FROZEN_BYTES * num_parameters
+    elif settings.algorithm.online:
+        parts["reference model"] = FROZEN_BYTES * top
+    if isinstance(settings.algorithm, Masks):
+        parts["mask model"] = FROZEN_BYTES * top
+    return parts
+
+
+def worker_parts(settings: RunSettings, num_parameters: int, bytes_each: int) -> dict[str, float]:
+    """Bytes in one worker's process, by what they are for, on a CPU.
+
+    Args:
+        bytes_each: of a weight.
+    """
+    parts = {"weights": float(bytes_each * num_parameters)}
+    if isinstance(settings.algorithm, Masks):
+        parts["mask model"] = float(bytes_each * num_parameters)
+    return parts | {"KV cache": settings.rollout.kv_cache_gib * GIB}
 
 
 def available_bytes(cgroup: Path = Path("/sys/fs/cgroup")) -> int:

@@ -1,6 +1,8 @@
 """Everything that can be refused before anything is started, the cheap checks first."""
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 from contracts.errors import InputError
@@ -8,10 +10,13 @@ from contracts.rollout import Prompt
 from learner.algorithms.base import Algorithm, learns_from
 from reward_servers.server import check_at_hand, has_reference, needs_meta, needs_references, shown_keys
 from reward_servers.settings import Part
-from services.adapter_checks import base_bytes, check_adapter, trained_share
+from services.adapter_checks import check_adapter
 from services.environment_checks import check_environment, check_environment_prompts
-from services.memory import check_memory
+from services.machine import find_gpus, num_cores
+from services.memory import check_memory, share_and_base
 from services.model_files import ModelFiles, read_model
+from services.placement import check_room
+from services.process_checks import check_processes
 from services.settings import RunSettings
 from services.tasks.base import SPLITS, ReadsAhead, Split
 from services.token_counter import CountsTokens, token_counter
@@ -21,7 +26,15 @@ LEAST_CONTEXT = 4  # tokens; an environment could hardly say less
 PROMPTS_AT_ONCE = 1000  # tokenized together
 
 
-def check(settings: RunSettings, *, training: bool = True) -> None:
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What was read on the way: the model's files, and how many prompts each split that was looked at has."""
+
+    model: ModelFiles
+    num_prompts: Mapping[Split, int]
+
+
+def check(settings: RunSettings, *, training: bool = True) -> Checked:
     """Refuse a run that can't work. Nothing is started, nothing written.
 
     Args:
@@ -45,6 +58,9 @@ def check(settings: RunSettings, *, training: bool = True) -> None:
     room = _room_for_prompts(settings, model)
     if training and settings.model.adapter.trains:
         check_adapter(settings, model)
+    if training:
+        check_processes(settings, model)
+        _check_room(settings)
     _check_memory(settings, model, training)
     count = token_counter(model)
     if training and settings.data is not None:
@@ -56,8 +72,12 @@ def check(settings: RunSettings, *, training: bool = True) -> None:
     if isinstance(settings.task, ReadsAhead):
         for split in splits:
             _check_prompts(settings, settings.task.first_prompts(split), count, room)
+    num_prompts: dict[Split, int] = {}
     for split in splits:
-        _check_prompts(settings, prompts_of(settings, split), count, room)
+        prompts = prompts_of(settings, split)
+        _check_prompts(settings, prompts, count, room)
+        num_prompts[split] = len(prompts)
+    return Checked(model, num_prompts)
 
 
 def _check_algorithm(settings: RunSettings) -> None:
@@ -159,25 +179,19 @@ def _check_staleness(settings: RunSettings) -> None:
         )
 
 
-def _check_memory(settings: RunSettings, model: ModelFiles, training: bool) -> None:
-    share, base, count = _trained_share(settings, model), None, model.num_parameters
-    if count is None:
+def _check_room(settings: RunSettings) -> None:
+    """On a cluster, others may come; on this machine there is what there is."""
+    if os.environ.get("RAY_ADDRESS"):
         return
-    if settings.model.adapter.trains:
-        share, base = trained_share(settings, model), base_bytes(settings, model, count)
-    check_memory(settings, count, training=training, trained_share=share, base_bytes=base)
+    gpus = find_gpus()
+    check_room(settings, len(gpus.names) if gpus.usable else 0, num_cores())
 
 
-def _trained_share(settings: RunSettings, model: ModelFiles) -> float:
-    """The share of the model's layers that train.
-
-    Raises:
-        InputError: model.trainable_layers leaves none to freeze. Whether the architecture can be split, the
-            learner says, when it has loaded the model.
-    """
-    if not model.num_layers:
-        return 1.0
-    return settings.model.num_trained(model.num_layers) / model.num_layers
+def _check_memory(settings: RunSettings, model: ModelFiles, training: bool) -> None:
+    count = model.num_parameters
+    share, base = share_and_base(settings, model, count or 0)
+    if count is not None:
+        check_memory(settings, count, training=training, trained_share=share, base_bytes=base)
 
 
 def _check_family(settings: RunSettings, model: ModelFiles) -> None:

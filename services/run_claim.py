@@ -19,11 +19,14 @@ MAY_CHANGE = (
     "evaluate_every",
     "save_every",
     "keep_checkpoints",
+    "keep_best",
+    "mirror",
     "resume",
     "run_name",
     "output_dir",
     "measures",
     "tracking",
+    "cluster",
     "reward_servers",
     "rollout.num_workers",
     "rollout.num_threads",
@@ -66,7 +69,7 @@ def refuse_strangers(path: Path) -> None:
         raise InputError(f"{path} holds {others[0]!r} but no config.yaml: it is no run's folder. {ELSEWHERE}")
 
 
-def refuse_other_config(path: Path, there: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+def refuse_other_config(path: Path | str, there: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
     """Refuse to go on with a run under a configuration that would change its results."""
     differences = config_differences(there, asked)
     if differences:
@@ -88,6 +91,13 @@ def make_writable(path: Path) -> None:
         raise InputError(f"{path} can't be written: {error.strerror}. {ELSEWHERE}") from None
 
 
+def expect_writable(path: Path) -> None:
+    """As `make_writable`, with nothing made: looks at the nearest folder that is there."""
+    there = next(place for place in (path, *path.parents) if place.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"{path} can't be written: permission is denied in {there}. {ELSEWHERE}")
+
+
 def lock(path: Path) -> None:
     """Hold the folder until this process ends, however it ends."""
     if path in _locks:
@@ -103,6 +113,23 @@ def lock(path: Path) -> None:
     except OSError:
         pass  # a file system without locks: better a run without this guard than none
     _locks[path] = descriptor
+
+
+def is_held(path: Path) -> bool:
+    """Whether a run goes on there, or none could say."""
+    if path in _locks:
+        return True
+    try:
+        descriptor = os.open(path / ".lock", os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def config_differences(

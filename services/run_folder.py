@@ -6,7 +6,8 @@
         val_split_metrics.jsonl  test_…             {"epoch": n, "metrics": {…}}, a line an evaluation
         epoch_<n>_<split>_split_predictions.json    a list with a row for each prompt
         checkpoints/<iteration>/                    a bare number once complete, another name before
-        model/  report.html  learning_curves.png  log.txt
+        checkpoints/best.json                       which of them is the best one, where that was asked for
+        model/  best_model/  report.html  learning_curves.png  log.txt
 
 Iterations count from 1; epoch n of an evaluation is the number of iterations before it, so 0 is the
 untrained model.
@@ -55,6 +56,34 @@ class RunFolder:
                 something else, to a run with another configuration, or to one that is running now;
                 or it holds results and `resume` is "never". Nothing in it was touched then.
         """
+        folder, asked = cls._checked(output_dir, run_name, config, resume)
+        run_claim.make_writable(folder.path)
+        run_claim.lock(folder.path)
+        write_atomically(folder.config_file, yaml.safe_dump(asked, sort_keys=False, allow_unicode=True))
+        return folder
+
+    @classmethod
+    def look(
+        cls,
+        output_dir: str | os.PathLike[str],
+        run_name: str,
+        config: Mapping[str, Any],
+        resume: Literal["auto", "never"],
+    ) -> "RunFolder":
+        """The folder that `open` would make or take; nothing is made, written or locked.
+
+        Raises:
+            InputError: as `open`, but for a run that is running now.
+        """
+        folder, _ = cls._checked(output_dir, run_name, config, resume)
+        run_claim.expect_writable(folder.path)
+        return folder
+
+    @classmethod
+    def _checked(
+        cls, output_dir: str | os.PathLike[str], run_name: str, config: Mapping[str, Any], resume: str
+    ) -> tuple["RunFolder", dict[str, Any]]:
+        """The folder, and the configuration as it is written there."""
         if Path(run_name).name != run_name or run_name in ("", ".."):
             raise InputError(f"run_name={run_name!r}: expected a single folder name, without slashes")
         folder = cls(Path(output_dir).absolute() / run_name)
@@ -67,10 +96,7 @@ class RunFolder:
                     f"{folder.path} already holds this run's results, and resume=never was asked for. "
                     f"Choose another run_name=, or resume=auto to go on with it."
                 )
-        run_claim.make_writable(folder.path)
-        run_claim.lock(folder.path)
-        write_atomically(folder.config_file, yaml.safe_dump(asked, sort_keys=False, allow_unicode=True))
-        return folder
+        return folder, asked
 
     @property
     def config_file(self) -> Path:
@@ -79,6 +105,14 @@ class RunFolder:
     @property
     def model(self) -> Path:
         return self.path / "model"
+
+    @property
+    def best_model(self) -> Path:
+        return self.path / "best_model"
+
+    @property
+    def best_file(self) -> Path:
+        return self.path / "checkpoints" / "best.json"
 
     @property
     def report(self) -> Path:
@@ -183,6 +217,11 @@ class RunFolder:
             self._predictions_file(epoch, split).read_text(encoding="utf-8")
         )
         return loaded
+
+    def lines_so_far(self) -> dict[str, bytes]:
+        """The info files, the evaluations and the configuration, by name."""
+        files = [self.config_file, *self._jsonl_files()]
+        return {file.name: file.read_bytes() for file in files if file.exists()}
 
     # Inside
 

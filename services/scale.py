@@ -1,9 +1,14 @@
-"""`whetstone scale`: more or fewer replicas of one reward or metric, while a run or service goes on."""
+"""`whetstone scale`: more or fewer replicas of a reward, or rollout workers of a run, while it goes on."""
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
+from contracts.errors import InputError
+from services.run_folder import is_run
 from services.run_model import at_least
+
+WORKERS = "workers="
 
 
 def run(argv: Sequence[str]) -> int:
@@ -11,27 +16,61 @@ def run(argv: Sequence[str]) -> int:
 
     Raises:
         InputError: nothing runs here, or serves nothing under this label, or what does scales itself.
-        DeadlineExceeded: the new replicas do not come up.
+        RunError: not as many workers can start.
+        DeadlineExceeded: they do not come up.
     """
     arguments = _parser().parse_args(argv)
-    kind = "metric" if arguments.metric else "reward"
+    if arguments.number.startswith(WORKERS):
+        _scale_workers(Path(arguments.what), _count(arguments.number), arguments.timeout)
+    else:
+        kind = "metric" if arguments.metric else "reward"
+        _scale_replicas(kind, arguments.what, _count(arguments.number), arguments.timeout)
+    return 0
+
+
+def _scale_workers(folder: Path, num_workers: int, timeout_s: float) -> None:
+    from services.scaling import ask
+
+    if not is_run(folder):
+        raise InputError(f"{folder} is no run's folder: expected one, such as runs/NAME, before {WORKERS}N")
+    ask(folder.absolute(), num_workers, timeout_s)
+    print(f"{folder}: {num_workers} rollout workers up")
+
+
+def _scale_replicas(kind: str, label: str, replicas: int, timeout_s: float) -> None:
     from reward_servers.app import scale_what_runs  # imports Ray: seconds
 
-    scale_what_runs(kind, arguments.label, arguments.replicas, arguments.timeout)
-    print(f"{kind} {arguments.label}: {arguments.replicas} up")
-    return 0
+    scale_what_runs(kind, label, replicas, timeout_s)
+    print(f"{kind} {label}: {replicas} up")
+
+
+def _number(text: str) -> str:
+    """For argparse: `3` or `workers=3`."""
+    at_least(1)(text.removeprefix(WORKERS))
+    return text
+
+
+def _count(number: str) -> int:
+    return int(number.removeprefix(WORKERS))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="whetstone scale",
-        description="Give a reward of a running `whetstone train` or `serve` more replicas, or fewer. "
-        "Nothing else restarts. It is the one last started on this machine, or that of RAY_ADDRESS.",
+        description="Give a reward of a running `whetstone train` or `serve` more replicas, or fewer: the "
+        "one last started on this machine, or that of RAY_ADDRESS. Or, with workers=N, give the run in "
+        "this folder more rollout workers, or fewer. Nothing else restarts.",
     )
-    parser.add_argument("label", metavar="LABEL", help="the reward's label: its name, unless it has one")
-    parser.add_argument("replicas", metavar="N", type=at_least(1), help="how many there are to be")
+    parser.add_argument(
+        "what",
+        metavar="LABEL|RUN",
+        help="the reward's label (its name, unless it has one), or a run's folder",
+    )
+    parser.add_argument(
+        "number", metavar="N|workers=N", type=_number, help="how many replicas or workers there are to be"
+    )
     parser.add_argument("--metric", action="store_true", help="the metric of that label")
     parser.add_argument(
-        "--timeout", metavar="S", type=at_least(1), default=300, help="seconds to wait for them (300)"
+        "--timeout", metavar="S", type=at_least(1), default=600, help="seconds to wait for them (600)"
     )
     return parser

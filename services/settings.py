@@ -19,6 +19,8 @@ from reward_servers.settings import Part, RewardServersSettings, ServerSettings,
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.single_turn import SingleTurn
 from rollout_workers.settings import RolloutSettings
+from services.best import Criterion
+from services.cluster_settings import ClusterSettings
 from services.component_settings import TABLES, component, name_and_options
 from services.data_settings import DataSettings
 from services.evaluation_settings import DRAWN_AS, EvaluationSettings
@@ -55,6 +57,8 @@ class RunSettings(Settings):
     evaluate_every: int = Field(default=10, ge=0)  # iterations; 0: only before the first and after the last
     save_every: int = Field(default=10, ge=0)  # iterations; 0: only after the last
     keep_checkpoints: int = Field(default=2, ge=1)
+    keep_best: str | None = None  # and the best one, by a metric of validation: val/reward/mean, min:val/…
+    mirror: str | None = None  # s3://…, gs://…, file://…: where the run is copied to, and restored from
     resume: Literal["auto", "never"] = "auto"
 
     rollout: RolloutSettings = RolloutSettings()
@@ -62,6 +66,7 @@ class RunSettings(Settings):
     reward_servers: RewardServersSettings = RewardServersSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     tracking: TrackingSettings = TrackingSettings()
+    cluster: ClusterSettings = ClusterSettings()
 
     _given: dict[str, Any] = PrivateAttr(default_factory=dict)  # names and options of the components
 
@@ -78,6 +83,20 @@ class RunSettings(Settings):
         settings: RunSettings = validate(given)
         settings._given = {kind: {"name": name, **options} for kind, (name, options) in named.items()}
         return settings
+
+    @field_validator("keep_best")
+    @classmethod
+    def _is_a_criterion(cls, value: str | None) -> str | None:
+        if value is not None:
+            Criterion.of(value)
+        return value
+
+    @field_validator("output_dir")
+    @classmethod
+    def _is_a_folder(cls, value: str) -> str:
+        if "://" in value:
+            raise ValueError(f"a run works in a folder; expected output_dir=FOLDER and mirror={value}")
+        return value
 
     @field_validator("data", mode="before")
     @classmethod

@@ -8,14 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from contracts.errors import InputError
+from contracts.errors import InputError, RunError
 from contracts.rollout import Lease
 from services.console import Console, open_console
-from services.redaction import RedactingFormatter, redact
-from services.run_claim import flatten
+from services.mirror import Mirror, open_mirror
+from services.redaction import RedactingFormatter, redact, without_secrets
+from services.run_claim import flatten, plain
 from services.run_folder import RunFolder
 from services.settings import RunSettings
 from services.tracking import Status, Tracker
+from services.uploads import Uploads
 
 if TYPE_CHECKING:
     from services.controller import Clients, Controller
@@ -50,11 +52,10 @@ def train(settings: RunSettings) -> int:
 
     preflight.check(settings)
     settings = with_iterations(settings)
-    folder = RunFolder.open(
-        settings.output_dir, settings.run_name, config=settings.resolved(), resume=settings.resume
-    )
+    folder, mirror = open_folder(settings)
     if _is_done(folder, settings):
         print(f"{folder.path} is done: {settings.iterations} iterations. iterations= allows for more.")
+        _require_copied(Uploads(mirror, folder, print).finish() if mirror else None, folder)
         return 0
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # it would tear our own screen
@@ -64,8 +65,9 @@ def train(settings: RunSettings) -> int:
         console.note(warning, "warning")
     tracker = _start_tracker(settings, folder)
     status: Status = "FAILED"
+    uploads = Uploads(mirror, folder, lambda text: console.note(text, "warning")) if mirror else None
     try:
-        interrupted = _run_on_cluster(settings, folder, tracker, console)
+        interrupted = _run_on_cluster(settings, folder, tracker, console, uploads)
         status = "KILLED" if interrupted else "FINISHED"
     except KeyboardInterrupt:
         status = "KILLED"
@@ -75,11 +77,36 @@ def train(settings: RunSettings) -> int:
         with contextlib.suppress(InputError):  # too early for a report
             finish_report(folder, tracker)
         tracker.finish(status)
+        failure = uploads.finish() if uploads is not None else None
+    _require_copied(failure, folder)
     _say_what_is_where(settings, folder, tracker, interrupted)
     return EXIT_INTERRUPTED if interrupted else 0
 
 
-def _run_on_cluster(settings: RunSettings, folder: RunFolder, tracker: Tracker, console: Console) -> bool:
+def open_folder(settings: RunSettings) -> tuple[RunFolder, Mirror | None]:
+    """The run's folder, with the newest checkpoint of its mirror where that is ahead of it."""
+    asked = without_secrets(plain(settings.resolved()))
+    path = Path(settings.output_dir).absolute() / settings.run_name
+    mirror = open_mirror(settings.mirror, path, asked, settings.resume)
+    folder = RunFolder.open(
+        settings.output_dir, settings.run_name, config=settings.resolved(), resume=settings.resume
+    )
+    if mirror is not None:
+        restored = mirror.restore(folder, print, settings.keep_best)
+        if restored is not None:
+            print(f"restored checkpoint {restored} from {redact(mirror.url)}")
+        mirror.expect_writable(folder)
+    return folder, mirror
+
+
+def _require_copied(failure: str | None, folder: RunFolder) -> None:
+    if failure:
+        raise RunError(f"{failure}. The run is whole in {folder.path}; the same command tries again")
+
+
+def _run_on_cluster(
+    settings: RunSettings, folder: RunFolder, tracker: Tracker, console: Console, uploads: Uploads | None
+) -> bool:
     """Start the parts and run the loop. True: it was interrupted."""
     from services import launch
     from services.interrupts import Interrupted, StopRequest
@@ -92,7 +119,7 @@ def _run_on_cluster(settings: RunSettings, folder: RunFolder, tracker: Tracker, 
         stop.install()  # after Ray, which sets handlers of its own
         try:
             with launch.service(settings, lambda text: console.note(text, "warning")) as clients:
-                loop = controller(settings, clients, folder, tracker, console, stop)
+                loop = controller(settings, clients, folder, tracker, console, stop, uploads)
                 stop.hold()
                 loop.run()
             return False
@@ -109,6 +136,7 @@ def controller(
     tracker: Tracker,
     console: Console,
     stop: "StopRequest",
+    uploads: Uploads | None = None,
 ) -> "Controller":
     """The loop over these clients, with the task's prompts or annotated data."""
     from services.controller import Controller
@@ -130,6 +158,7 @@ def controller(
         stop=stop,
         demonstrate=_demonstrations(settings, tokenizer),
         perplexity=policy_perplexity(settings),
+        uploads=uploads,
     )
 
 
@@ -232,7 +261,8 @@ def finish_report(folder: RunFolder, tracker: Tracker) -> None:
 
 def _is_done(folder: RunFolder, settings: RunSettings) -> bool:
     finished = max(folder.checkpoints(), default=-1)
-    return folder.model.exists() and finished >= settings.iterations
+    has_models = folder.model.exists() and (settings.keep_best is None or folder.best_model.exists())
+    return has_models and finished >= settings.iterations
 
 
 def _say_what_is_where(settings: RunSettings, folder: RunFolder, tracker: Tracker, interrupted: bool) -> None:
@@ -243,6 +273,10 @@ def _say_what_is_where(settings: RunSettings, folder: RunFolder, tracker: Tracke
         return
     print(f"\nreport    {_shown(folder.report)}")
     print(f"model     {_shown(folder.model)}   (try it: whetstone chat {path})")
+    if folder.best_model.exists():
+        print(f"best      {_shown(folder.best_model)}   (by {settings.keep_best})")
+    if settings.mirror:
+        print(f"mirror    {redact(settings.mirror)}")
     if settings.tracking.enabled:
         print(f"tracking  mlflow ui --backend-store-uri {redact(tracker.uri)}")
 

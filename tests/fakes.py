@@ -23,7 +23,7 @@ class FakeWorkers:
     """Brings the last lease back first, one a round, with empty rounds between."""
 
     environment_restarts = 0
-    idle_s, num_workers = 0.0, 1
+    idle_s, num_workers, num_up, num_quarantined = 0.0, 1, 1, 0
 
     def __init__(self, calls: Calls) -> None:
         self.calls, self.version = calls, -1
@@ -48,6 +48,10 @@ class FakeWorkers:
     def cancel_all(self) -> None:
         self.calls.append(("cancel_all", [lease.id for lease in self.submitted]))
         self.submitted.clear()
+
+    def scale(self, num_workers: int) -> None:
+        self.calls.append(("scale", num_workers))
+        self.num_workers = self.num_up = num_workers
 
     def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
         return [tuple(-token / 4 for token in text[1:]) for text in texts]

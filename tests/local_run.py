@@ -22,20 +22,22 @@ from services.interrupts import StopRequest
 from services.run_folder import RunFolder
 from services.settings import RunSettings
 from services.tracking import Tracker
-from services.train import controller
+from services.train import controller, open_folder
+from services.uploads import Uploads
 
 
 def train_here(settings: RunSettings) -> RunFolder:
     """A whole run, its checks included."""
     preflight.check(settings)
     settings = with_iterations(settings)
-    folder = RunFolder.open(
-        settings.output_dir, settings.run_name, config=settings.resolved(), resume=settings.resume
-    )
+    folder, mirror = open_folder(settings)
     clients = Clients(LocalWorkers(settings), LocalRewards(settings), LocalLearner(settings))
     tracker = Tracker.start(settings.tracking, settings.output_dir, settings.run_name)
     console = Console(Terminal(file=io.StringIO()))
-    controller(settings, clients, folder, tracker, console, StopRequest()).run()
+    uploads = Uploads(mirror, folder, console.note) if mirror else None
+    controller(settings, clients, folder, tracker, console, StopRequest(), uploads).run()
+    if uploads:
+        assert uploads.finish() is None
     return folder
 
 
@@ -43,7 +45,7 @@ class LocalWorkers:
     """`contracts.clients.RolloutClient`: one worker, a thread."""
 
     environment_restarts = 0
-    idle_s, num_workers = 0.0, 1
+    idle_s, num_workers, num_up, num_quarantined = 0.0, 1, 1, 0
 
     def __init__(self, settings: RunSettings) -> None:
         mask = settings.algorithm.mask_rule() if isinstance(settings.algorithm, Masks) else None
@@ -65,6 +67,9 @@ class LocalWorkers:
 
     def cancel_all(self) -> None:
         self._worker.cancel_all()
+
+    def scale(self, num_workers: int) -> None:
+        raise NotImplementedError("one worker, a thread")
 
     def generate(self, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
         self._worker.submit(leases)

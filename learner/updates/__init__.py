@@ -31,6 +31,11 @@ def check_model(algorithm: Algorithm, policy: Policy, device: torch.device) -> N
         check_forward_mode(policy, device)
 
 
+def takes_sharded(algorithm: Algorithm) -> bool:
+    """Whether ranks may share out the models; a trust region's step needs all of the policy on each."""
+    return not isinstance(algorithm, TRPO)
+
+
 def update_for(algorithm: Algorithm, context: UpdateContext) -> Update:
     kind = TrustRegionUpdate if isinstance(algorithm, TRPO) else MinibatchUpdate
     return kind(context)

@@ -8,10 +8,12 @@ from torch import Tensor
 
 from learner.actor_critic import PolicyOutput
 from learner.algorithms.base import Algorithm, Credit, LossInputs
-from learner.batching import Batch, MicroBatch, micro_batches
+from learner.batching import Batch, MicroBatch
+from learner.dealing import dealt
 from learner.functional.kl import exact_gradient_kl, forward_kl, k2, k3
 from learner.functional.logprobs import Restriction
 from learner.off_policy import Weighted, importance
+from learner.ranks import ALONE, Ranks
 from learner.scoring import Models, ScoredBatch
 from learner.settings import LearnerSettings
 
@@ -30,13 +32,14 @@ class UpdateContext:
     advance: Callable[[int, int], None]  # (sequences done, sequences in all)
     order: Callable[[int, int], Tensor]  # (rollouts, epoch) -> a permutation
     own_weights: Weighted | None = None  # how the policy's own rollouts are weighed
+    ranks: Ranks = ALONE
 
     def micro_batches(self, rows_B: Tensor) -> Iterator[MicroBatch]:
-        """The sequences of these rollouts, within the budget of tokens."""
+        """This rank's share of the sequences of these rollouts, within the budget of tokens."""
         # A product over a whole response needs all of it at once.
         whole = getattr(self.algorithm, "whole_responses", False) or self.own_weights is not None
         budget, groups = self.settings.token_budget, self.whole_groups
-        return micro_batches(self.batch, rows_B, budget, whole_rollouts=whole, whole_groups=groups)
+        return dealt(self.batch, rows_B, budget, self.ranks, whole_rollouts=whole, whole_groups=groups)
 
     @property
     def whole_groups(self) -> bool:

@@ -29,18 +29,24 @@ def fit_critic(
             num_values = int(trains_BT[rows_B.to(trains_BT.device)].sum())
             for micro in micro_batches(rows_B):
                 value = _value_errors(context, algorithm, micro, credit).sum() / num_values
-                (algorithm.value_coef * value).backward()
-                loss += float(value.detach())
+                (micro.weight * algorithm.value_coef * value).backward()
+                loss += micro.weight * float(value.detach())
+            context.ranks.sum(*_gradients(context))
             norms += clip_gradients(context.models.pair, algorithm.max_grad_norm).critic
             context.optimizer.step()
             steps += 1
     return {
-        "loss/value": loss / steps,
+        "loss/value": context.ranks.total({"loss": loss})["loss"] / steps,
         "gradient_norm/critic": norms / steps,
         "update/steps": float(steps),
         "update/epochs": float(algorithm.num_epochs),
         "update/stopped_early": 0.0,
     }
+
+
+def _gradients(context: UpdateContext) -> list[Tensor]:
+    parameters = [parameter for _, parameter in context.models.pair.critic_parameters()]
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
 
 
 def _value_errors(

@@ -49,9 +49,11 @@ class FisherProduct:
     def __call__(self, vector_P: Tensor) -> Tensor:
         tangents = self._parameters.parts(vector_P)
         for micro in self._micro_batches():
-            self._accumulate(micro, tangents)
-        product_P = self._parameters.take_gradient() / self._context.batch.num_tokens
-        return product_P + self._damping * vector_P
+            if micro.weight:
+                self._accumulate(micro, tangents)
+        product_P = self._parameters.take_gradient()
+        self._context.ranks.sum(product_P)
+        return product_P / self._context.batch.num_tokens + self._damping * vector_P
 
     def _accumulate(self, micro: MicroBatch, tangents: dict[str, Tensor]) -> None:
         """Add a micro-batch's Jᵀ(diag(p) - ppᵀ)Jv to the parameters' gradients."""

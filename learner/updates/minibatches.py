@@ -54,11 +54,12 @@ class MinibatchUpdate:
                 micro, credit, num_tokens=num_tokens, num_rollouts=len(rows_B), num_values=num_values
             )
             output = context.algorithm.loss(inputs)
-            output.loss.backward()
-            _add(sums, output.metrics)
-            self._done += micro.num_sequences
-            context.advance(self._done, context.algorithm.num_epochs * batch.num_sequences)
-        return {name: float(total) for name, total in sums.items()}
+            (micro.weight * output.loss).backward()
+            _add(sums, {name: micro.weight * share for name, share in output.metrics.items()})
+            self._done += micro.num_sequences * context.ranks.size
+            total = context.algorithm.num_epochs * batch.num_sequences
+            context.advance(min(self._done, total), total)
+        return context.ranks.total({name: float(total) for name, total in sums.items()})
 
     def _prepared(self, credit: Credit, rows_B: Tensor) -> Credit:
         """Advantages as the algorithm wants them over the whole minibatch (whitened, mostly)."""

@@ -7,6 +7,11 @@
 
 Schulman et al. 2015 (arXiv 1502.05477), appendix C, over every parameter that trains and every token of the
 batch at once. F, the curvature of the KL, is never written out: see `fisher.py`.
+
+Of several ranks each takes its share of the samples; gradients, products and measures are summed. But the
+models and the vectors of the conjugate gradients are whole on every rank: forward-mode derivatives exchange
+parameters for others, which FSDP2's hooks don't follow. So more ranks make a step faster; what one of them
+needs in memory they do not lessen.
 """
 
 import math
@@ -121,11 +126,13 @@ class TrustRegionUpdate:
         objective, sums = 0.0, defaultdict[str, float](float)
         for micro in self._micro_batches():
             output = self._algorithm.loss(self._loss_inputs(micro, credit))
-            output.loss.backward()
-            objective -= float(output.loss.detach())
+            (micro.weight * output.loss).backward()
+            objective -= micro.weight * float(output.loss.detach())
             for name, share in output.metrics.items():
-                sums[name] += float(share)
-        return Measured(objective, 0.0, dict(sums)), -self._parameters.take_gradient()
+                sums[name] += micro.weight * float(share)
+        gradient_P = self._parameters.take_gradient()
+        self._context.ranks.sum(gradient_P)
+        return self._of_all(objective, 0.0, sums), -gradient_P
 
     def _line_search(self, credit: Credit, before: Measured, step_P: Tensor) -> Search:
         algorithm, old_P = self._algorithm, self._parameters.copy()
@@ -140,6 +147,10 @@ class TrustRegionUpdate:
         finally:
             if not accepted:
                 self._parameters.set(old_P)
+            elif self._context.ranks.size > 1:  # one rank's last digits, lest copies drift apart
+                new_P = self._parameters.copy()
+                self._context.ranks.copy_first(new_P)
+                self._parameters.set(new_P)
         return Search(accepted, tries + 1, found)
 
     @torch.no_grad()
@@ -148,11 +159,16 @@ class TrustRegionUpdate:
         objective, kl, sums = 0.0, 0.0, defaultdict[str, float](float)
         for micro in self._micro_batches():
             output = self._algorithm.loss(self._loss_inputs(micro, credit))
-            objective -= float(output.loss.detach())
-            kl += float(self._kl(micro, old_P).sum()) / self._context.batch.num_tokens
+            objective -= micro.weight * float(output.loss.detach())
+            kl += micro.weight * float(self._kl(micro, old_P).sum()) / self._context.batch.num_tokens
             for name, share in output.metrics.items():
-                sums[name] += float(share)
-        return Measured(objective, kl, dict(sums))
+                sums[name] += micro.weight * float(share)
+        return self._of_all(objective, kl, sums)
+
+    def _of_all(self, objective: float, kl: float, metrics: dict[str, float]) -> Measured:
+        """What this rank has measured, and the others."""
+        found = self._context.ranks.total({"objective": objective, "kl": kl})
+        return Measured(found["objective"], found["kl"], self._context.ranks.total(metrics))
 
     def _loss_inputs(self, micro: MicroBatch, credit: Credit) -> LossInputs:
         batch = self._context.batch
@@ -180,8 +196,8 @@ class TrustRegionUpdate:
         rows_B = torch.arange(context.batch.num_rollouts) if rows_B is None else rows_B
         for micro in context.micro_batches(rows_B):
             yield micro
-            self._done += micro.num_sequences
-            context.advance(self._done, self._total)
+            self._done += micro.num_sequences * context.ranks.size
+            context.advance(min(self._done, self._total), self._total)
 
 
 def drops_out(policy: Policy) -> bool:

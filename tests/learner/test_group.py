@@ -21,6 +21,7 @@ from tests.learner.tiny import (
     plain_logprobs,
     random_rollouts,
     rollout,
+    snapshot,
     without_times,
 )
 
@@ -40,7 +41,14 @@ def _ray() -> Iterator[None]:
 def start(path: Path, **options: float) -> LearnerGroup:
     actor = ray.remote(Learner).options(max_concurrency=2, num_cpus=0)
     return LearnerGroup(
-        lambda: actor.remote(ModelSettings(path=str(path)), ALGORITHM, SETTINGS, seed=0, iterations=4),
+        lambda rendezvous: actor.remote(
+            ModelSettings(path=str(path)),
+            ALGORITHM,
+            SETTINGS,
+            seed=0,
+            iterations=4,
+            rendezvous=rendezvous,
+        ),
         "float32",
         replace(SETTINGS, **options),
     )
@@ -103,7 +111,7 @@ def test_a_model_that_cannot_be_used_is_the_users_error(tmp_path: Path) -> None:
 def test_an_update_that_takes_too_long_says_what_allows_for_more_and_a_dead_learner_that_it_died(
     group: LearnerGroup,
 ) -> None:
-    impatient = LearnerGroup(lambda: group._actor, "float32", replace(SETTINGS, update_timeout_s=4.0))
+    impatient = LearnerGroup(lambda _: group._actors[0], "float32", replace(SETTINGS, update_timeout_s=4.0))
     progress: list[tuple[str, int, int]] = []
     with pytest.raises(DeadlineExceeded, match=r"an update on 8000 rollouts; learner\.update_timeout_s="):
         impatient.update(random_rollouts(8000), lambda *seen: progress.append(seen))
@@ -125,13 +133,49 @@ def test_one_that_hangs_is_told_from_one_that_computes_and_another_takes_its_pla
     group.save(str(tmp_path))
     second = without_times(group.update(rollouts, lambda *_: None))
 
-    pid = group.pid()
+    [pid] = group.pids()
     os.kill(pid, signal.SIGSTOP)
     with pytest.raises(LearnerLost, match=r"no sign of life for 2 s: an update on 8 rollouts"):
         group.update(rollouts, lambda *_: None)
     group.restart()
-    assert group.pid() != pid and not Path(f"/proc/{pid}").exists()
+    assert group.pids() != [pid] and not Path(f"/proc/{pid}").exists()
     assert without_times(group.update(rollouts, lambda *_: None)) == first
     group.load(str(tmp_path))
     assert without_times(group.update(rollouts, lambda *_: None)) == second
+    group.stop()
+
+
+def test_with_one_of_two_processes_the_learner_is_lost_and_both_are_replaced(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    group = start(models["llama"], num_processes=2)
+    group.wait_until_ready()
+    rollouts = random_rollouts(9)
+    first = without_times(group.update(rollouts, lambda *_: None))
+    alone = make_learner(models["llama"], ALGORITHM, num_threads=1)
+    assert first == pytest.approx(without_times(alone.update(rollouts)), abs=1e-5)
+    published, (manifest, arrays) = group.publish(), alone.publish("float32")
+    assert published.manifest.dtypes == manifest.dtypes
+    assert published.manifest.num_bytes == manifest.num_bytes
+    assert published.manifest.probe.logprobs == pytest.approx(manifest.probe.logprobs, abs=1e-5)
+    found = ray.get(published.arrays)
+    assert found.keys() == arrays.keys()
+    assert all(found[name] == pytest.approx(array, abs=1e-5) for name, array in arrays.items())
+    group.save(str(tmp_path))
+    assert (tmp_path / "policy-00002-of-00002.safetensors").exists()
+
+    pids = group.pids()
+    os.kill(pids[1], signal.SIGKILL)
+    with pytest.raises(LearnerLost, match=r"process 2 of 2|the learner died"):
+        group.update(rollouts, lambda *_: None)
+    group.restart()
+    assert not set(group.pids()) & set(pids)
+    group.load(str(tmp_path))
+    second = without_times(group.update(rollouts, lambda *_: None))
+    assert second == pytest.approx(without_times(alone.update(rollouts)), abs=1e-5)
+
+    (tmp_path / "model").mkdir()
+    group.export(str(tmp_path / "model"))
+    again = make_learner(tmp_path / "model", ALGORITHM)
+    torch.testing.assert_close(snapshot(again.pair.lm), snapshot(alone.pair.lm), atol=1e-5, rtol=1e-5)
     group.stop()

@@ -66,9 +66,25 @@ class FailsToStart(CountingEngine):
         raise RuntimeError("no such kernel")
 
 
+class NeverUp(CountingEngine):
+    def __init__(self, *_: Any) -> None:
+        time.sleep(3600)
+
+
 class FailsOnStep(CountingEngine):
     def step(self) -> list[Generation]:
         raise RuntimeError("out of memory, say")
+
+
+class SlowToLoad(CountingEngine):
+    def load_weights(self, manifest: WeightManifest, arrays: Any) -> None:
+        time.sleep(0.5)
+        super().load_weights(manifest, arrays)
+
+
+class HangsOnLoad(CountingEngine):
+    def load_weights(self, manifest: WeightManifest, arrays: Any) -> None:
+        time.sleep(3600)
 
 
 class AlwaysWrong(CountingEngine):

@@ -5,9 +5,11 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import ray
 
@@ -50,14 +52,21 @@ def make_fleet(notes: list[str]) -> Iterator[MakeFleet]:
             model: str = "none",
             worker: type[RolloutWorker] = RolloutWorker,
             ready: bool = True,
+            later: str | None = None,  # the engine of those that are not there from the start
             **options: Any,
         ) -> Fleet:
             settings = RolloutSettings(**({"num_workers": 2, "dtype": "float32"} | options))
-            address = engine if engine == "transformers" else f"tests.rollout_workers.engines:{engine}"
+            engines = chain([engine] * settings.num_workers, repeat(later or engine))
             actor = ray.remote(worker).options(
                 num_cpus=0, max_concurrency=6, runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}}
             )
-            fleet = Fleet(lambda: actor.remote(model, model, None, address, settings), settings, notes.append)
+
+            def make_worker() -> Any:
+                kind = next(engines)
+                address = kind if kind == "transformers" else f"tests.rollout_workers.engines:{kind}"
+                return actor.remote(model, model, None, address, settings)
+
+            fleet = Fleet(make_worker, settings, notes.append)
             stack.callback(fleet.stop)
             if ready:
                 fleet.wait_until_ready()
@@ -196,11 +205,13 @@ def test_a_worker_that_falls_silent_between_iterations_does_not_hold_up_the_weig
 def test_an_engine_that_fails_while_generating_is_replaced_up_to_the_limit(
     make_fleet: MakeFleet, notes: list[str]
 ) -> None:
-    fleet = make_fleet("FailsOnStep", num_workers=1, max_restarts=1)
+    fleet = make_fleet("FailsOnStep", num_workers=1, max_restarts=2)
 
-    with pytest.raises(WorkerError, match=r"out of memory, say; that is loss 2, and rollout.max_restarts=1"):
+    with pytest.raises(WorkerError, match=r"out of memory, say; that is loss 3, and rollout.max_restarts=2"):
         gather(fleet.generate(leases(3)))
-    assert sum("3 prompts are leased again" in note for note in notes) == 1
+    lost = [note for note in notes if "3 prompts are leased again" in note]
+    assert ["starts in 1 s" in lost[0], "starts in 2 s" in lost[1]] == [True, True] and len(lost) == 2
+    assert fleet.num_quarantined == 3
 
 
 def test_weights_that_arrive_wrong_take_a_worker_out(make_fleet: MakeFleet) -> None:
@@ -219,7 +230,7 @@ def test_an_engine_that_never_starts_is_not_tried_again(make_fleet: MakeFleet, n
 
 
 def test_a_start_that_takes_too_long_says_so(make_fleet: MakeFleet) -> None:
-    fleet = make_fleet(ready=False, start_timeout_s=0.001)
+    fleet = make_fleet("NeverUp", ready=False, start_timeout_s=0.5)
 
     with pytest.raises(DeadlineExceeded, match=r"engine of worker \d to start; rollout.start_timeout_s="):
         fleet.wait_until_ready()
@@ -265,3 +276,131 @@ def test_texts_are_scored_in_order_though_a_worker_is_gone(make_fleet: MakeFleet
 
     assert fleet.score(texts) == [(-number / 4, -number / 2) for number in range(300)]
     assert any("died" in note for note in notes)
+
+
+def test_a_driver_that_looks_rarely_notices_who_hangs_and_forgives_who_works(
+    make_fleet: MakeFleet, notes: list[str]
+) -> None:
+    fleet = make_fleet(stall_timeout_s=6.0)
+    fleet.submit(leases(2, num_tokens=2000))
+    fleet.collect()
+    time.sleep(7.0)  # away for longer than the deadline
+    fleet.collect()
+    assert notes == []
+    os.kill(fleet.pids["worker 1"], signal.SIGSTOP)
+
+    deadline = time.monotonic() + PATIENCE_S
+    while not notes:
+        time.sleep(2.5)
+        fleet.collect()
+        assert time.monotonic() < deadline
+    assert "worker 1 made no token for" in notes[0] and "does not answer" in notes[0]
+    assert fleet.num_quarantined == 1
+
+
+def test_workers_that_are_added_have_the_current_weights_before_they_write(
+    make_fleet: MakeFleet, models: dict[str, Path]
+) -> None:
+    fleet = make_fleet("transformers", str(models["llama"]), num_workers=1)
+    lm = load_lm(models["llama"])
+    perturb(lm, seed=1)
+    manifest, arrays = publish(lm, 9, "float32")
+    fleet.load_weights(PublishedWeights(manifest, ray.put(arrays)))
+
+    free = [
+        Lease(i, Prompt("p", "a"), (4 + i % 8, 5 + i // 8), i, i, Sampling(max_tokens=10)) for i in range(24)
+    ]
+    rounds = fleet.generate(free[:12])
+    found = next(rounds)
+    fleet.scale(2)
+    found += gather(rounds)
+    fleet.wait_until_ready()
+    found += gather(fleet.generate(free[12:]))
+
+    assert ids(found) == list(range(24)) and fleet.num_leased_again == 0
+    assert fleet.num_up == fleet.num_workers == len(set(fleet.pids.values())) == 2
+    assert {v for rollout in found for v in rollout.turns[0].weight_versions} == {9}
+    requests = [Request(lease.id, lease.tokens, lease.sampling, lease.seed) for lease in free]
+    written = {rollout.lease_id: generation(rollout) for rollout in found}
+    assert worst_difference(lm, requests, written) < 1e-4
+
+
+def test_those_that_leave_end_what_they_have_begun_and_may_come_back_before(
+    make_fleet: MakeFleet, notes: list[str]
+) -> None:
+    fleet = make_fleet()
+    before = dict(fleet.pids)
+    rounds = fleet.generate(leases(20, num_tokens=100))
+    next(rounds)
+    fleet.scale(1)
+    fleet.scale(2)
+    assert fleet.num_up == 2
+    fleet.scale(1)
+    assert fleet.num_up == 1 and fleet.pids == before
+    found = gather(rounds) + gather(fleet.generate(leases(5, start=50)))
+
+    assert ids(found) == [*range(20), *range(50, 55)]
+    assert fleet.num_leased_again == fleet.num_quarantined == 0
+    assert len(fleet.pids) == 1 and any("has left" in note for note in notes)
+    (left,) = set(before.values()) - set(fleet.pids.values())
+    deadline = time.monotonic() + PATIENCE_S
+    while psutil.pid_exists(left):
+        fleet.collect()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_one_that_dies_while_it_leaves_is_not_replaced_and_its_leases_are_given_out_again(
+    make_fleet: MakeFleet, notes: list[str]
+) -> None:
+    fleet = make_fleet()
+    rounds = fleet.generate(leases(20, num_tokens=300))
+    next(rounds)
+    fleet.scale(1)
+    (leaving,) = [slot for slot in fleet._members.slots.values() if slot.is_leaving]
+    os.kill(leaving.pid, signal.SIGKILL)
+
+    assert ids(gather(rounds)) == list(range(20))
+    assert fleet.num_quarantined == 0 and fleet.num_leased_again == 10 and len(fleet.pids) == 1
+    assert any("it was leaving; 10 prompts are leased again" in note for note in notes)
+
+
+def test_one_that_is_added_and_can_not_start_costs_nothing(make_fleet: MakeFleet, notes: list[str]) -> None:
+    fleet = make_fleet(num_workers=1, max_restarts=0, later="FailsToStart")
+    fleet.scale(2)
+    fleet.wait_until_ready()
+
+    assert fleet.num_workers == fleet.num_up == 1 and fleet.num_quarantined == 0
+    assert any("no such kernel; there stay 1 workers" in note for note in notes)
+    assert ids(gather(fleet.generate(leases(4)))) == [0, 1, 2, 3]
+
+
+def test_nobody_waits_for_a_late_joiner_that_hangs_while_it_catches_up(
+    make_fleet: MakeFleet, notes: list[str]
+) -> None:
+    fleet = make_fleet(num_workers=1, stall_timeout_s=8.0, later="HangsOnLoad")
+    fleet.load_weights(weights(2))
+    fleet.scale(2)
+    deadline = time.monotonic() + PATIENCE_S
+    number = 0
+    while not notes:
+        assert ids(gather(fleet.generate(leases(1, start=number)))) == [number]
+        number += 1
+        assert time.monotonic() < deadline
+    assert "for the weights of worker 1 to arrive" in notes[0] and number > 1
+
+
+def test_weights_that_come_while_one_catches_up_with_earlier_ones_are_loaded_too(
+    make_fleet: MakeFleet,
+) -> None:
+    fleet = make_fleet(num_workers=1, later="SlowToLoad")
+    fleet.load_weights(weights(1))
+    fleet.scale(2)
+    (arrival,) = fleet._members._arrivals
+    while arrival.loads is None:
+        fleet.collect()
+    fleet.load_weights(weights(2))
+    fleet.wait_until_ready()
+    found = gather(fleet.generate(leases(20, num_tokens=20)))
+
+    assert {v for rollout in found for v in rollout.turns[0].weight_versions} == {2}

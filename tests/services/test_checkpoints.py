@@ -14,7 +14,9 @@ def write(folder: str, content: str = "weights") -> None:
 
 def save(folder: RunFolder, iteration: int, keep: int = 2, content: str = "weights") -> Path:
     state = {"iteration": iteration}
-    return checkpoints.save(folder, iteration, lambda path: write(path, content), state, keep)
+    saved = checkpoints.save(folder, iteration, lambda path: write(path, content), state)
+    checkpoints.forget(folder, keep)
+    return saved
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ def test_one_that_broke_off_is_not_there_and_the_one_before_it_is(folder: RunFol
         raise OSError("no space left on device")
 
     with pytest.raises(OSError, match="no space"):
-        checkpoints.save(folder, 4, breaks, {"iteration": 4}, keep=1)
+        checkpoints.save(folder, 4, breaks, {"iteration": 4})
 
     assert checkpoints.latest(folder) == (2, folder.checkpoint(2))
     assert list(folder.checkpoints()) == [2]

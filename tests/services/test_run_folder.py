@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from contracts.errors import InputError
 from services.json_lines import read_rows, to_line
+from services.run_claim import is_held
 from services.run_folder import RunFolder, is_run
 
 CONFIG = {
@@ -128,9 +129,11 @@ def test_a_second_process_is_refused_while_the_first_runs_and_not_after(tmp_path
     assert first.stdout.readline() == "open\n"
     with pytest.raises(InputError, match="running now"):
         RunFolder.open(tmp_path, "numbers", {"seed": 1}, "auto")
+    assert is_held(tmp_path / "numbers")
 
     first.kill()
     first.communicate()
+    assert not is_held(tmp_path / "numbers")
     RunFolder.open(tmp_path, "numbers", {"seed": 1}, "auto")
 
 

@@ -1,0 +1,156 @@
+"""The processes of one learner: where they meet, what they add up, what each holds of the models.
+
+Each is a rank: a whole `Learner` that gets the same rollouts as the others, lays them into the same batch,
+and computes on its share of the sequences. A loss is divided by the whole minibatch's tokens, so gradients
+and metrics of the ranks are summed, never averaged.
+"""
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from learner.sharding import sharded
+
+CPU = torch.device("cpu")
+FILE, TCP = "file://", "tcp://"
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """Where the ranks of one learner meet, and which of them this is.
+
+    Example: the second of two that meet in a file: `Rendezvous(1, 2, "file:///tmp/meeting")`; `MeetingPoint`
+    gives addresses such as `tcp://127.0.0.1:40123`.
+    """
+
+    rank: int
+    size: int
+    address: str
+
+
+class MeetingPoint:
+    """A store in which ranks find each other, for as long as it is kept; it listens on `host` alone."""
+
+    def __init__(self, host: str, size: int) -> None:
+        listening = socket.create_server((host, 0))
+        port = listening.getsockname()[1]
+        self._size, self._address = size, f"{TCP}{host}:{port}"
+        self._store = dist.TCPStore(
+            host, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach()
+        )
+
+    def for_rank(self, rank: int) -> Rendezvous:
+        return Rendezvous(rank, self._size, self._address)
+
+
+class Ranks:
+    """All of them, as one sees them. Alone it holds everything, and nothing is sent anywhere."""
+
+    def __init__(self, rank: int = 0, size: int = 1, device: torch.device = CPU) -> None:
+        self.rank, self.size, self.device = rank, size, device
+        self._roots: list[Any] = []
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the one that answers for all."""
+        return self.rank == 0
+
+    @torch.no_grad()
+    def sum(self, *tensors: Tensor) -> None:
+        """Put the sum over all ranks in the place of each."""
+        for tensor in tensors if self.size > 1 else ():
+            dist.all_reduce(tensor)
+
+    @torch.no_grad()
+    def copy_first(self, tensor: Tensor) -> None:
+        """Put the first rank's numbers in the place of each."""
+        if self.size > 1:
+            dist.broadcast(tensor, src=0)
+
+    def total(self, shares: Mapping[str, float]) -> dict[str, float]:
+        """Sums over all ranks, which have the same names; of what ends in /max the largest."""
+        if self.size == 1:
+            return dict(shares)
+        largest = sorted(name for name in shares if name.endswith("/max"))
+        summed = sorted(shares.keys() - set(largest))
+        values: dict[str, float] = {}
+        for names, operation in ((summed, dist.ReduceOp.SUM), (largest, dist.ReduceOp.MAX)):
+            if names:
+                own = [shares[name] for name in names]
+                found = torch.tensor(own, dtype=torch.float64, device=self.device)
+                dist.all_reduce(found, operation)
+                values |= dict(zip(names, found.tolist(), strict=True))
+        return {name: values[name] for name in shares}
+
+    def shard(self, module: nn.Module, *, in_bfloat16: bool) -> None:
+        """Leave of the module's parameters this rank's rows alone; see `learner/sharding.py`."""
+        self._roots.append(sharded(module, self.size, self.device, in_bfloat16=in_bfloat16))
+
+    def gather(self) -> None:
+        """Have the parameters at hand that no block has to itself, until a backward pass or `release`."""
+        for root in self._roots:
+            root()
+
+    def release(self) -> None:
+        for root in self._roots:
+            root.reset_iter_state()  # as `reshard`, and forgets which blocks ran
+
+    @contextlib.contextmanager
+    def at_hand(self) -> Iterator[None]:
+        """Where there is no backward pass: all parameters can be used inside, each block's in its turn."""
+        self.gather()
+        try:
+            yield
+        finally:
+            self.release()
+
+    def leave(self) -> None:
+        """End the connections to the others."""
+        self._roots.clear()
+        if self.size > 1:
+            dist.destroy_process_group()
+
+
+ALONE = Ranks()
+
+
+def join(rendezvous: Rendezvous | None, device: torch.device, patience_s: float) -> Ranks:
+    """Wait for the other ranks, at most that long; None: there are none."""
+    if rendezvous is None or rendezvous.size == 1:
+        return Ranks(device=device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if rendezvous.address.startswith((FILE, f"{TCP}{LOOPBACK}:")):
+        _stay_on_loopback()
+    patience = timedelta(seconds=patience_s)
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        store=_store(rendezvous, patience),
+        rank=rendezvous.rank,
+        world_size=rendezvous.size,
+        timeout=patience,
+    )
+    return Ranks(rendezvous.rank, rendezvous.size, device)
+
+
+def _store(rendezvous: Rendezvous, patience: timedelta) -> dist.Store:
+    if rendezvous.address.startswith(FILE):
+        return dist.FileStore(rendezvous.address.removeprefix(FILE), rendezvous.size)
+    host, _, port = rendezvous.address.removeprefix(TCP).rpartition(":")
+    return dist.TCPStore(host, int(port), is_master=False, timeout=patience)
+
+
+def _stay_on_loopback() -> None:
+    """Ranks of one machine listen for each other there, unless its owner has named an interface."""
+    names = [name for _, name in socket.if_nameindex() if name.startswith("lo")]
+    for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if names else ():
+        os.environ.setdefault(variable, names[0])

@@ -1,0 +1,124 @@
+"""Tensors on disk, as safetensors: in one file, or in one for each rank that holds rows of them.
+
+    policy.safetensors               whole tensors
+    policy-00002-of-00002.safetensors    the second rank's rows of each; where they belong its header says,
+                                         as JSON: {"wte.weight": {"shape": [37, 16], "first": 19}}
+
+Any number of ranks reads what any number wrote; each reads its own rows alone.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from contracts.errors import LearnerError
+from learner.ranks import Ranks
+from learner.sharding import own_rows, spread_like
+
+ROWS = "rows"  # the entry of a file's header
+
+
+def write(tensors: Mapping[str, Tensor], folder: Path, name: str, ranks: Ranks) -> None:
+    """All ranks together. What each has whole the first one writes."""
+    if not any(isinstance(tensor, DTensor) for tensor in tensors.values()):
+        if ranks.is_first:
+            save_file(_on_cpu(tensors), folder / f"{name}.safetensors")
+        return
+    parts, places = {}, {}
+    for key, tensor in tensors.items():
+        rows, first = own_rows(tensor)
+        if rows.numel() and (isinstance(tensor, DTensor) or ranks.is_first):
+            parts[key], places[key] = rows, {"shape": list(tensor.shape), "first": first}
+    file = folder / f"{name}-{ranks.rank + 1:05d}-of-{ranks.size:05d}.safetensors"
+    save_file(_on_cpu(parts), file, metadata={ROWS: json.dumps(places)})
+
+
+def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    file: Path
+    first: int
+    num_rows: int
+
+
+class TensorFiles:
+    """What `write` has left under a name in a folder.
+
+    Raises:
+        LearnerError: none of its files is there, or not all.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._parts: dict[str, list[_Part]] = {}
+        self.shapes: dict[str, torch.Size] = {}
+        for file in _files(folder, name):
+            with safe_open(file, framework="pt") as opened:
+                places = json.loads((opened.metadata() or {}).get(ROWS, "{}"))
+                for key in opened.keys():  # noqa: SIM118 (it is no dictionary)
+                    stored = opened.get_slice(key).get_shape()
+                    place = places.get(key, {"shape": stored, "first": 0})
+                    self.shapes[key] = torch.Size(place["shape"])
+                    part = _Part(file, place["first"], stored[0] if stored else 0)
+                    self._parts.setdefault(key, []).append(part)
+
+    def whole(self, key: str) -> Tensor:
+        shape = self.shapes[key]
+        if not shape:
+            with safe_open(self._parts[key][0].file, framework="pt") as opened:
+                scalar: Tensor = opened.get_tensor(key)
+            return scalar
+        return self.rows(key, 0, shape[0])
+
+    def rows(self, key: str, first: int, count: int) -> Tensor:
+        """So many rows of a tensor.
+
+        Raises:
+            LearnerError: no file has them.
+        """
+        found = []
+        for part in sorted(self._parts[key], key=lambda part: part.first):
+            start, stop = max(first, part.first), min(first + count, part.first + part.num_rows)
+            if start < stop:
+                with safe_open(part.file, framework="pt") as opened:
+                    found.append(opened.get_slice(key)[start - part.first : stop - part.first])
+        if sum(map(len, found)) != count:
+            raise LearnerError(
+                f"{self._parts[key][0].file.parent}: of {key} rows {first} to {first + count} are expected, "
+                f"and {sum(map(len, found))} of them are there; the checkpoint is incomplete"
+            )
+        return torch.cat(found) if found else self._none_of(key)
+
+    def _none_of(self, key: str) -> Tensor:
+        with safe_open(self._parts[key][0].file, framework="pt") as opened:
+            none: Tensor = opened.get_slice(key)[:0]
+        return none
+
+    def like(self, key: str, other: Tensor) -> Tensor:
+        """A tensor, or its rows that belong to this rank, spread as `other` is."""
+        if not isinstance(other, DTensor):
+            return self.whole(key)
+        rows, first = own_rows(other)
+        return spread_like(self.rows(key, first, len(rows)).to(rows.device), other)
+
+
+def _files(folder: Path, name: str) -> list[Path]:
+    if (single := folder / f"{name}.safetensors").exists():
+        return [single]
+    files = sorted(folder.glob(f"{name}-*-of-*.safetensors"))
+    expected = int(files[0].stem.rpartition("-of-")[2]) if files else 1
+    if len(files) != expected:
+        raise LearnerError(
+            f"{folder}: {name}.safetensors is expected, or one file for each process that wrote it; "
+            f"{len(files)} of {expected} are there"
+        )
+    return files

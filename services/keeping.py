@@ -1,0 +1,79 @@
+"""What of a run is kept: the newest checkpoints and the best; both models at the end; a copy elsewhere."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from contracts.clients import LearnerClient
+from services import checkpoints
+from services.best import Best, Criterion, best_of
+from services.json_lines import write_atomically
+from services.run_folder import RunFolder
+from services.uploads import Uploads
+
+
+class Keeper:
+    """Saves and exports; `uploads` copies what it wrote."""
+
+    def __init__(
+        self, folder: RunFolder, *, keep: int, keep_best: str | None, uploads: Uploads | None = None
+    ) -> None:
+        self._folder, self._keep, self._uploads = folder, keep, uploads
+        self._criterion = Criterion.of(keep_best) if keep_best else None
+        self._told: Best | None = None
+
+    def save(self, learner: LearnerClient, iteration: int, state: Mapping[str, Any]) -> None:
+        """Write a checkpoint, and forget those that are neither new nor the best."""
+        checkpoints.save(self._folder, iteration, learner.save, state)
+        best = self._best_saved()
+        if best is not None and best != self._told:
+            self._tell(best)
+        if self._uploads is not None:
+            self._uploads.wait()  # what is being copied must not be forgotten meanwhile
+        checkpoints.forget(self._folder, self._keep, spared=best.iteration if best else None)
+        if self._uploads is not None:
+            self._uploads.begin(iteration)
+
+    def check(self, metrics: Mapping[str, Any]) -> None:
+        """Raises:
+        InputError: `keep_best` names a metric that validation does not measure.
+        """
+        if self._criterion is not None:
+            self._criterion.check(metrics)
+
+    def is_best(self, iteration: int) -> bool:
+        """Whether no evaluation was better than that after this iteration."""
+        if self._criterion is None:
+            return False
+        best = best_of(self._criterion, self._folder.evaluations("validation"))
+        return best is not None and best.iteration == iteration
+
+    def export(self, learner: LearnerClient, iteration: int) -> None:
+        """The model as it is now, and beside it the best one. The learner ends with the latter's state."""
+        with checkpoints.appearing_whole(self._folder.model) as unfinished:
+            learner.export(str(unfinished))
+        best = self._best_saved()
+        if best is None:
+            return
+        if best.iteration != iteration:
+            learner.load(str(self._folder.checkpoint(best.iteration)))
+        with checkpoints.appearing_whole(self._folder.best_model) as unfinished:
+            learner.export(str(unfinished))
+
+    def _best_saved(self) -> Best | None:
+        if self._criterion is None:
+            return None
+        return best_of(
+            self._criterion, self._folder.evaluations("validation"), among=self._folder.checkpoints()
+        )
+
+    def _tell(self, best: Best) -> None:
+        assert self._criterion is not None
+        said = {
+            "iteration": best.iteration,
+            "metric": f"val/{self._criterion.key}",
+            "better": self._criterion.better,
+            "value": best.value,
+        }
+        write_atomically(self._folder.best_file, json.dumps(said) + "\n")
+        self._told = best

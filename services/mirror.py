@@ -1,0 +1,263 @@
+"""A run's folder in an object store, or in any place that fsspec knows: whole checkpoints, or none.
+
+    <mirror>/<run_name>/
+        checkpoints/<n>/…       its files, then manifest.json: written last, removed first
+        checkpoints/<n>/run/…   the run's lines and configuration, as they were then
+        model/  best_model/     likewise
+        everything else         as in the folder, the newest
+
+A manifest has the size and SHA-256 of each file. What it names is not written again while it stands, so a
+copy that broke off is never taken for a checkpoint, and one that was damaged is noticed.
+"""
+
+import contextlib
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from contracts.errors import InputError, RunError, WhetstoneError
+from services import checkpoints, run_claim
+from services.best import Criterion, best_of
+from services.json_lines import write_atomically
+from services.run_folder import RunFolder
+
+MANIFEST = "manifest.json"
+AT_THE_TIME = "run"  # the run's lines, within a checkpoint
+
+Files = dict[str, dict[str, Any]]  # of a manifest: path within the tree, {"size": …, "sha256": …}
+
+
+class Broken(WhetstoneError):
+    """A tree that can't be used: incomplete, or damaged."""
+
+
+class Mirror:
+    """One run's copy.
+
+    Example: `Mirror("s3://bucket/runs", "numbers").complete()` gives `[40, 30]`
+    """
+
+    def __init__(self, url: str, run_name: str) -> None:
+        """Raises:
+        InputError: nothing is known of such an address, or what speaks to it is not installed.
+        """
+        import fsspec
+
+        self.url = f"{url.rstrip('/')}/{run_name}"
+        is_local = "://" not in url or url.startswith(("file:", "local:"))
+        try:
+            self._fs, self._root = fsspec.url_to_fs(self.url, **({"auto_mkdir": True} if is_local else {}))
+        except (ImportError, ValueError) as error:
+            raise InputError(f"mirror={url}: {error}") from None
+        self._put: dict[str, tuple[int, int]] = {}  # files outside of trees: size and time when copied
+
+    def refuse_if_inside(self, folder: Path) -> None:
+        """Raises:
+        InputError: the copy would lie in the folder itself.
+        """
+        from fsspec.implementations.local import LocalFileSystem
+
+        if isinstance(self._fs, LocalFileSystem) and Path(self._root).is_relative_to(folder):
+            raise InputError(f"mirror: {self.url} is in the run's own folder; expected another place")
+
+    def expect_writable(self, folder: RunFolder) -> None:
+        """Copy what there is beside checkpoints.
+
+        Raises:
+            InputError: it can't be written to.
+        """
+        try:
+            self.put_files(folder)
+        except Exception as error:  # each file system raises its own
+            raise InputError(
+                f"mirror: {self.url} can't be written: {type(error).__name__}: {error}"
+            ) from None
+
+    # ---- writing ----
+
+    def put_tree(self, folder: Path, name: str, besides: Mapping[str, bytes] | None = None) -> None:
+        """Copy a folder whole; nothing is done where the same is there."""
+        paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+        besides = besides or {}
+        files: Files = {
+            **{relative: _said(path.stat().st_size, _digest(path)) for relative, path in paths.items()},
+            **{
+                relative: _said(len(content), hashlib.sha256(content).hexdigest())
+                for relative, content in besides.items()
+            },
+        }
+        manifest = self._path(name, MANIFEST)
+        if self._fs.exists(manifest):
+            with contextlib.suppress(Broken):
+                if self._manifest(name) == files:
+                    return
+            self._fs.rm_file(manifest)
+        for relative, path in paths.items():
+            self._fs.put_file(str(path), self._path(name, relative))
+        for relative, content in besides.items():
+            self._fs.makedirs(self._fs._parent(self._path(name, relative)), exist_ok=True)
+            self._fs.pipe_file(self._path(name, relative), content)
+        self._fs.pipe_file(manifest, json.dumps({"files": files}, indent=1).encode())
+
+    def put_checkpoint(self, folder: RunFolder, iteration: int, at_the_time: Mapping[str, bytes]) -> None:
+        besides = {f"{AT_THE_TIME}/{name}": content for name, content in at_the_time.items()}
+        self.put_tree(folder.checkpoint(iteration), f"checkpoints/{iteration}", besides)
+
+    def put_files(self, folder: RunFolder) -> None:
+        """What lies in the folder itself, where it changed."""
+        beside = [folder.best_file] if folder.best_file.exists() else []
+        for path in [*folder.path.iterdir(), *beside]:
+            if path.name.startswith(".") or not path.is_file():
+                continue
+            name, found = path.relative_to(folder.path).as_posix(), path.stat()
+            if self._put.get(name) != (found.st_size, found.st_mtime_ns):
+                self._fs.put_file(str(path), self._path(name))
+                self._put[name] = (found.st_size, found.st_mtime_ns)
+
+    def keep_only(self, iterations: Iterable[int]) -> None:
+        """Forget all other checkpoints before the last of these, and what broke off there."""
+        kept = set(iterations)
+        for iteration in [n for n in self._checkpoints() if n not in kept and n < max(kept, default=0)]:
+            name = f"checkpoints/{iteration}"
+            if self._fs.exists(self._path(name, MANIFEST)):
+                self._fs.rm_file(self._path(name, MANIFEST))
+            self._fs.rm(self._path(name), recursive=True)
+
+    # ---- reading ----
+
+    def complete(self) -> list[int]:
+        """The checkpoints that are whole, newest first."""
+        return [n for n in self._checkpoints() if self._fs.exists(self._path(f"checkpoints/{n}", MANIFEST))]
+
+    def config(self, iteration: int) -> bytes:
+        """The configuration that this checkpoint was written under."""
+        found: bytes = self._fs.cat_file(self._path(f"checkpoints/{iteration}/{AT_THE_TIME}/config.yaml"))
+        return found
+
+    def restore(
+        self, folder: RunFolder, note: Callable[[str], None], keep_best: str | None = None
+    ) -> int | None:
+        """Bring the newest whole checkpoint where it is newer than the folder's own; returns its iteration.
+
+        The best one comes with it.
+
+        Raises:
+            RunError: the mirror fails; beginning anew would be no answer to that.
+        """
+        newest, whole = max(folder.checkpoints(), default=-1), self.complete()
+        for iteration in [n for n in whole if n > newest]:
+            try:
+                at_the_time = self._fetch_checkpoint(folder, iteration)
+            except Broken as error:
+                note(f"{self.url}/checkpoints/{iteration}: {error}; an older one is looked for")
+                continue
+            for name, content in at_the_time.items():
+                if name != folder.config_file.name:
+                    write_atomically(folder.path / name, content.decode("utf-8"))
+            self._fetch_predictions(folder)
+            if keep_best is not None:
+                best = best_of(Criterion.of(keep_best), folder.evaluations("validation"), among=whole)
+                if best is not None and best.iteration < iteration:
+                    self._fetch_checkpoint(folder, best.iteration)
+            return iteration
+        return None
+
+    def _fetch_checkpoint(self, folder: RunFolder, iteration: int) -> dict[str, bytes]:
+        """Into the run's folder; returns the run's lines of that time.
+
+        Raises:
+            Broken: it is not whole.
+            RunError: the mirror fails.
+        """
+        with checkpoints.appearing_whole(folder.checkpoint(iteration)) as unfinished:
+            self._fetch(f"checkpoints/{iteration}", unfinished)
+            apart = unfinished / AT_THE_TIME
+            at_the_time = {path.name: path.read_bytes() for path in apart.iterdir()} if apart.exists() else {}
+            shutil.rmtree(apart, ignore_errors=True)
+        return at_the_time
+
+    def _fetch(self, name: str, target: Path) -> None:
+        for relative, said in self._manifest(name).items():
+            path = target / relative
+            if PurePosixPath(relative).is_absolute() or ".." in PurePosixPath(relative).parts:
+                raise Broken(f"its manifest names {relative!r}, which is outside of it")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._fs.get_file(self._path(name, relative), str(path))
+            except FileNotFoundError:
+                raise Broken(f"{relative} is not there") from None
+            except Exception as error:  # each file system raises its own
+                raise RunError(f"{self.url}/{name}/{relative}: {type(error).__name__}: {error}") from error
+            if _said(path.stat().st_size, _digest(path)) != said:
+                raise Broken(f"{relative} is not what its manifest says")
+
+    def _fetch_predictions(self, folder: RunFolder) -> None:
+        """Texts of past evaluations, which only people read."""
+        for found in self._fs.glob(self._path("epoch_*_split_predictions.json")):
+            local = folder.path / PurePosixPath(found).name
+            if not local.exists():
+                self._fs.get_file(found, str(local))
+
+    def _manifest(self, name: str) -> Files:
+        try:
+            files: Files = dict(json.loads(self._fs.cat_file(self._path(name, MANIFEST)))["files"])
+        except (ValueError, KeyError, TypeError, FileNotFoundError) as error:
+            raise Broken(f"its manifest can't be read: {error}") from None
+        return files
+
+    def _checkpoints(self) -> list[int]:
+        self._fs.invalidate_cache()
+        try:
+            names = [
+                PurePosixPath(path).name for path in self._fs.ls(self._path("checkpoints"), detail=False)
+            ]
+        except FileNotFoundError:
+            return []
+        return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+
+    def _path(self, *parts: str) -> str:
+        return "/".join([self._root, *parts])
+
+
+def open_mirror(url: str | None, folder: Path, config: Mapping[str, Any], resume: str) -> Mirror | None:
+    """The copy of the run that belongs into `folder`; nothing is written.
+
+    Raises:
+        InputError: it can't be reached, holds a run with another configuration, or holds results and `resume`
+            is "never".
+    """
+    if url is None:
+        return None
+    mirror = Mirror(url, folder.name)
+    mirror.refuse_if_inside(folder)
+    try:
+        found = mirror.complete()
+    except Exception as error:  # each file system raises its own
+        raise InputError(f"mirror={url} can't be read: {type(error).__name__}: {error}") from None
+    if found and resume == "never":
+        raise InputError(
+            f"{mirror.url} already holds this run's results, and resume=never was asked for. Choose another "
+            "run_name=, or resume=auto to go on with it."
+        )
+    if found:
+        run_claim.refuse_other_config(mirror.url, _config_of(mirror, found[0]), config)
+    return mirror
+
+
+def _config_of(mirror: Mirror, iteration: int) -> dict[str, Any]:
+    import yaml
+
+    found: dict[str, Any] = yaml.safe_load(mirror.config(iteration))
+    return found
+
+
+def _said(size: int, digest: str) -> dict[str, Any]:
+    return {"size": size, "sha256": digest}
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,131 @@
+"""How many processors and GPUs each process of a run reserves. Pure: who has them is asked elsewhere."""
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+from contracts.errors import InputError
+from services.settings import RunSettings
+
+ROUNDING = 1e-9  # three thirds are a whole
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Of one process.
+
+    Example: a worker that has a GPU to itself: `Reservation(num_cpus=0.0, num_gpus=1.0)`
+    """
+
+    num_cpus: float = 0.0
+    num_gpus: float = 0.0
+
+    @property
+    def resources(self) -> dict[str, float]:
+        """By Ray's names, without what is nothing: a bundle of a placement group."""
+        both = {"CPU": self.num_cpus, "GPU": self.num_gpus}
+        return {name: amount for name, amount in both.items() if amount}
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Of a run: how many processes learner and workers have, and what each reserves."""
+
+    learner: Reservation  # of each of its processes
+    worker: Reservation
+    num_workers: int
+    num_learners: int = 1
+
+    @property
+    def num_gpus(self) -> float:
+        return self.num_learners * self.learner.num_gpus + self.num_workers * self.worker.num_gpus
+
+    @property
+    def num_cpus(self) -> float:
+        return self.num_learners * self.learner.num_cpus + self.num_workers * self.worker.num_cpus
+
+
+def placement(settings: RunSettings, num_gpus: float) -> Placement:
+    """Where there are so many GPUs. What the settings leave open is shared out evenly."""
+    asked, workers, learners = settings.cluster, settings.rollout.num_workers, settings.learner.num_processes
+    if asked.learner_gpus is None or asked.worker_gpus is None:
+        # So many to a GPU that all find a place: a process's share never spans two.
+        share = 1.0 / math.ceil((workers + learners) / num_gpus) if num_gpus else 0.0
+        of_learner = of_worker = share
+        if learners > 1 and 0 < share < 1:  # NCCL lets no two of its processes meet on one GPU
+            of_learner, of_worker = 0.51, 0.48 / math.ceil(workers / num_gpus)
+    else:
+        of_learner, of_worker = asked.learner_gpus, asked.worker_gpus
+    of_each = Reservation(asked.learner_cpus, of_learner), Reservation(asked.worker_cpus, of_worker)
+    return Placement(*of_each, num_workers=workers, num_learners=learners)
+
+
+def fits(placed: Placement, num_gpus: int, num_cpus: float) -> bool:
+    """Whether one machine has room: shares lie on single GPUs, whole ones take theirs alone."""
+    kinds = [(placed.learner.num_gpus, placed.num_learners), (placed.worker.num_gpus, placed.num_workers)]
+    free = Counter({1.0: num_gpus})  # what is left of a GPU, and of how many
+    for wanted, count in sorted(kinds, reverse=True):
+        if wanted >= 1:
+            free[1.0] -= int(wanted) * count
+        elif wanted and not _share_out(free, wanted, count):
+            return False
+        if free[1.0] < 0:
+            return False
+    return placed.num_cpus <= num_cpus
+
+
+def _share_out(free: Counter[float], wanted: float, count: int) -> bool:
+    """Lay so many shares onto what is left, where least is left first; False: it is not enough."""
+    for left in sorted(free):
+        each = int((left + ROUNDING) / wanted)
+        filled = min(free[left], count // each) if each else 0
+        free[left] -= filled
+        free[left - each * wanted] += filled
+        count -= filled * each
+        if 0 < count < each and free[left] > 0:
+            free[left] -= 1
+            free[left - count * wanted] += 1
+            count = 0
+    return not count
+
+
+def check_room(settings: RunSettings, num_gpus: int, num_cpus: float) -> None:
+    """Refuse what this one machine has no room for: it would be waited for, and never come.
+
+    Raises:
+        InputError: what is asked for, what there is, and what to set.
+    """
+    placed, cluster = placement(settings, num_gpus), settings.cluster
+    if settings.learner.device == "cuda" and not num_gpus:
+        raise InputError(
+            "learner.device=cuda: this machine has no GPU that torch can use; expected learner.device=auto"
+        )
+    if cluster.strategy == "strict_spread" and placed.num_workers > 1:
+        raise InputError(
+            f"cluster.strategy=strict_spread puts {placed.num_workers} workers on as many nodes, and this is "
+            "one machine; expected cluster.strategy=spread, or RAY_ADDRESS of a cluster"
+        )
+    if fits(placed, num_gpus, num_cpus):
+        return
+    workers = f"rollout.num_workers={placed.num_workers}"
+    raise InputError(
+        f"cluster: {_learners(placed)} {_said(placed.learner)}, and each worker of {workers} "
+        f"{_said(placed.worker)}; this machine has {_said(Reservation(num_cpus, num_gpus))}. Expected "
+        "less of cluster.learner_gpus, worker_gpus, learner_cpus or worker_cpus, such as cluster=laptop; "
+        "or RAY_ADDRESS of a cluster that has them"
+    )
+
+
+def _learners(placed: Placement) -> str:
+    if placed.num_learners == 1:
+        return "the learner reserves"
+    return f"each process of learner.num_processes={placed.num_learners} reserves"
+
+
+def _said(reserved: Reservation) -> str:
+    """
+    >>> _said(Reservation(2.0, 0.5))
+    '0.5 GPUs and 2 CPUs'
+    """
+    gpus = f"{reserved.num_gpus:g} GPU{'s' * (reserved.num_gpus != 1)}"
+    return f"{gpus} and {reserved.num_cpus:g} CPU{'s' * (reserved.num_cpus != 1)}"

@@ -1,0 +1,143 @@
+"""What a run will hold in memory, part by part: an estimate, from config.json and the weights' headers."""
+
+from dataclasses import dataclass
+
+from services.memory import (
+    FROZEN_BYTES,
+    LEARNER_PROCESS,
+    WORKER_PROCESS,
+    learner_parts,
+    share_and_base,
+    worker_parts,
+)
+from services.model_files import ModelFiles
+from services.model_shape import ModelShape, shape_of
+from services.plan_arithmetic import batch
+from services.plan_processes import Machine, engine_of, has_gpu, worker_dtype
+from services.settings import RunSettings
+
+# Numbers that a layer keeps of each token for its gradient, in widths: 34 bytes at two each, attention's own
+# aside, which today's kernels recompute (Korthikanti et al. 2022, arXiv 2205.05198, eq. 1).
+KEPT_A_LAYER = 17
+LOGITS_HELD = 3  # logits, their logarithms and the gradient
+BYTES = {"float32": 4, "bfloat16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Memory of one part of one process.
+
+    Example: `Amount("learner", "gradients", 497_759_232.0, "")`; None bytes: not known from here.
+    """
+
+    where: str
+    what: str
+    num_bytes: float | None
+    note: str = ""
+
+
+def num_parameters(model: ModelFiles) -> tuple[int | None, bool]:
+    """Counted in the weights' headers; (…, True): estimated, since they are still on the hub."""
+    if model.num_parameters is not None:
+        return model.num_parameters, False
+    shape = shape_of(model)
+    return (None, True) if shape is None else (shape.num_parameters(), True)
+
+
+def amounts(settings: RunSettings, model: ModelFiles, machine: Machine) -> list[Amount]:
+    """The learner's parts, then those of each worker; nothing where the model's size is not known."""
+    count, _ = num_parameters(model)
+    if count is None:
+        return []
+    shape = shape_of(model)
+    return [
+        *_of_learner(settings, model, machine, count, shape),
+        *_of_worker(settings, model, machine, count),
+    ]
+
+
+def total_bytes(found: list[Amount], num_workers: int) -> float:
+    """Of all processes together."""
+    times = {"each worker": num_workers}
+    return sum((amount.num_bytes or 0.0) * times.get(amount.where, 1) for amount in found)
+
+
+def _of_learner(
+    settings: RunSettings, model: ModelFiles, machine: Machine, count: int, shape: ModelShape | None
+) -> list[Amount]:
+    share, base = share_and_base(settings, model, count)
+    processes = settings.learner.num_processes
+    found = [Amount("learner", "Python, torch", processes * LEARNER_PROCESS, _of_processes(processes))]
+    found += [
+        Amount("learner", what, size) for what, size in learner_parts(settings, count, share, base).items()
+    ]
+    if shape is None:
+        return [*found, Amount("learner", "activations", None, "config.json names no width or layers")]
+    tokens, bytes_each = _most_tokens(settings, model), _activation_bytes(settings, machine)
+    kept = tokens * shape.width * bytes_each * _widths_kept(settings, shape, share)
+    held = min(settings.learner.logits_budget, tokens * shape.vocabulary)
+    note = f"at most: a micro-batch of {tokens:,} tokens"
+    if settings.model.gradient_checkpointing:
+        note += ", recomputed"
+    found.append(Amount("learner", "activations", processes * kept, note))
+    found.append(Amount("learner", "logits", float(processes * LOGITS_HELD * 4 * held), "at most"))
+    return found
+
+
+def _of_processes(count: int) -> str:
+    return f"in {count} processes, which share out what follows" if count > 1 else ""
+
+
+def _most_tokens(settings: RunSettings, model: ModelFiles) -> int:
+    """Of a micro-batch: as many as it may have, or as all rollouts of an iteration have."""
+    budget = settings.learner.token_budget
+    if model.window is None or settings.plays:
+        return budget
+    return min(budget, batch(settings).num_rollouts * model.window)
+
+
+def _widths_kept(settings: RunSettings, shape: ModelShape, share: float) -> float:
+    """Of a token, in all layers. Frozen ones below the trained keep nothing; beside an adapter all do."""
+    layers: float = shape.num_layers
+    if not settings.model.adapter.trains:
+        layers *= share
+    if settings.model.gradient_checkpointing:  # each layer's input, and one layer's inside at a time
+        return layers + KEPT_A_LAYER
+    return KEPT_A_LAYER * layers
+
+
+def _of_worker(settings: RunSettings, model: ModelFiles, machine: Machine, count: int) -> list[Amount]:
+    where = "each worker"
+    bytes_each = BYTES.get(worker_dtype(settings, machine), BYTES["float32"])
+    on_gpu = has_gpu(machine, settings.cluster.worker_gpus)
+    found = [Amount(where, "Python, torch, vLLM", WORKER_PROCESS)]
+    shape, kept_in_gpu = shape_of(model), f"{settings.rollout.gpu_memory_utilization:.0%} of a GPU, all told"
+    for what, size in worker_parts(settings, count, bytes_each).items():
+        if what != "KV cache":
+            found.append(Amount(where, what, size))
+        elif on_gpu:
+            found.append(Amount(where, what, None, f"the rest of {kept_in_gpu}"))
+        elif engine_of(settings, model) != "vllm":
+            found.append(Amount(where, what, None, "grows with the texts in progress"))
+        else:
+            note = (
+                f"on a GPU the rest of {kept_in_gpu}"
+                if on_gpu is None
+                else _tokens_held(size, shape, bytes_each)
+            )
+            found.append(Amount(where, what, size, note))
+    return found
+
+
+def _tokens_held(cache: float, shape: ModelShape | None, bytes_each: int) -> str:
+    if shape is None:
+        return ""
+    return f"{cache / shape.cache_bytes(bytes_each):,.0f} tokens"
+
+
+def _activation_bytes(settings: RunSettings, machine: Machine) -> int:
+    """Of a number: half as many where the learner computes in bfloat16."""
+    asked = settings.learner.autocast
+    auto = settings.learner.device == "auto" and has_gpu(machine, settings.cluster.learner_gpus)
+    halves = asked == "bfloat16" or (asked == "auto" and (auto or settings.learner.device == "cuda"))
+    return 2 if halves else FROZEN_BYTES

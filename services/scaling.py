@@ -1,0 +1,105 @@
+"""More or fewer rollout workers while a run goes on: asked for in a file of its folder, answered in another.
+
+whetstone scale RUN workers=3 ──▶ .workers_asked.json ──▶ the loop looks, a second apart
+                  ▲                                               │
+                  └──────── .workers.json ◀── how many are up ◀───┘
+"""
+
+import contextlib
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from contracts.clients import FleetClient
+from contracts.errors import DeadlineExceeded, InputError, RunError
+from services import run_claim
+from services.json_lines import write_atomically
+
+ASKED, FOUND = ".workers_asked.json", ".workers.json"
+LOOK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """What a run says of its workers.
+
+    Example: `Workers(asked=3, to_be=3, up=2)`
+    """
+
+    asked: int | None  # by the last one who did
+    to_be: int
+    up: int
+
+
+class Scaling:
+    """The run's side."""
+
+    def __init__(self, folder: Path, workers: FleetClient, note: Callable[[str], None]) -> None:
+        self._folder, self._workers, self._note = folder, workers, note
+        self._asked: int | None = None
+        self._told: Workers | None = None
+        self._looked_at = 0.0
+
+    def look(self) -> None:
+        """Do what is asked for, and say what there is where it changed."""
+        if time.monotonic() - self._looked_at < LOOK_S:
+            return
+        self._looked_at = time.monotonic()
+        asked = _read(self._folder / ASKED)
+        if asked is not None:
+            self._asked = max(1, int(asked["workers"]))
+            self._note(f"{self._asked} rollout workers are asked for; there are {self._workers.num_workers}")
+            self._workers.scale(self._asked)
+        found = Workers(self._asked, self._workers.num_workers, self._workers.num_up)
+        if found != self._told:
+            write_atomically(self._folder / FOUND, json.dumps(asdict(found)))
+            self._told = found
+        if asked is not None:
+            (self._folder / ASKED).unlink(missing_ok=True)  # by now the answer is about it
+
+
+def ask(folder: Path, num_workers: int, timeout_s: float) -> None:
+    """The command's side: ask, and wait until so many are up.
+
+    Raises:
+        InputError: no run goes on in this folder.
+        RunError: it could not start as many.
+        DeadlineExceeded: they are not up after `timeout_s`.
+    """
+    write_atomically(folder / ASKED, json.dumps({"workers": num_workers}))
+    deadline = time.monotonic() + timeout_s
+    try:
+        while not _is_answered(folder, num_workers):
+            if not run_claim.is_held(folder):
+                raise InputError(
+                    f"{folder}: no run goes on here; rollout.num_workers={num_workers} is for its next start"
+                )
+            if time.monotonic() > deadline:
+                said = _read(folder / FOUND) or "no answer"
+                raise DeadlineExceeded(f"waited {timeout_s:g} s for {num_workers} workers: {said}")
+            time.sleep(LOOK_S / 4)
+    finally:
+        (folder / ASKED).unlink(missing_ok=True)
+
+
+def _is_answered(folder: Path, num_workers: int) -> bool:
+    """Raises:
+    RunError: with less than was asked for.
+    """
+    if (folder / ASKED).exists():
+        return False
+    found = _read(folder / FOUND)
+    if found is None or found["asked"] != num_workers:
+        return False
+    if found["to_be"] != num_workers:
+        raise RunError(f"{folder}: there stay {found['to_be']} workers, and the run's console says why")
+    return bool(found["up"] == num_workers)
+
+
+def _read(file: Path) -> dict[str, int] | None:
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        found: dict[str, int] = json.loads(file.read_text())
+        return found
+    return None

@@ -1,0 +1,137 @@
+"""Learners of several processes, without Ray: what each process does, and what the first of them found."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from contracts.rollout import Rollout
+from learner.algorithms.a2c import A2C
+from learner.algorithms.base import Algorithm, OptimizerSettings
+from learner.algorithms.dpo import DPO
+from learner.algorithms.nlpo import NLPO
+from learner.algorithms.ppo import PPO
+from learner.algorithms.trpo import TRPO
+from learner.kl_control import KLSettings
+from learner.learner import Learner
+from learner.ranks import Rendezvous
+from learner.settings import LearnerSettings, ModelSettings
+from learner.sharding import whole
+from tests.learner.tiny import random_rollouts, without_times
+
+UPDATES = 10
+NUM_PROCESSES = 4
+ADAM = OptimizerSettings(eps=1e-4)  # a gradient that is all rounding moves nothing
+IN_THE_LOSS = KLSettings(placement="loss", estimator="full", coefficient=0.1, target=0.05)
+ALGORITHMS: dict[str, Algorithm] = {
+    "ppo": PPO(num_epochs=1, minibatch_size=8, learning_rate=1e-3, normalize_values=True, optimizer=ADAM),
+    "nlpo": NLPO(
+        num_epochs=1,
+        minibatch_size=5,
+        learning_rate=1e-3,
+        top_p=0.8,
+        target_update_iterations=3,
+        kl=IN_THE_LOSS,
+        optimizer=ADAM,
+    ),
+    "a2c": A2C(learning_rate=1e-3, entropy_coef=0.01),
+    "trpo": TRPO(num_epochs=1, minibatch_size=5, cg_max_steps=3, cg_damping=0.5, optimizer=ADAM),
+    "dpo": DPO(minibatch_size=4, learning_rate=1e-3, optimizer=ADAM),
+}
+MODELS: dict[str, dict[str, Any]] = {
+    "ppo": {"value_trunk": "separate"},
+    "a2c": {"gradient_checkpointing": True},
+}
+
+
+def rollouts_for(name: str, seed: int) -> list[Rollout]:
+    """Of uneven lengths, some cut off; for DPO pairs. No number of ranks divides them."""
+    found = random_rollouts(10 if name == "dpo" else 9, seed)
+    if name == "dpo":
+        return [replace(one, group=one.lease_id // 2) for one in found]
+    return [replace(one, pending=(3, 4, 5)) if one.lease_id % 4 == 0 else one for one in found]
+
+
+def make(folder: Path, name: str, rendezvous: Rendezvous | None = None, **settings: Any) -> Learner:
+    """A learner, or one rank of it; several micro-batches make a minibatch."""
+    return Learner(
+        ModelSettings(path=str(folder / "model"), **MODELS.get(name, {})),
+        ALGORITHMS[name],
+        LearnerSettings(device="cpu", num_threads=1, token_budget=80, **settings),
+        seed=0,
+        iterations=UPDATES,
+        rendezvous=rendezvous,
+    )
+
+
+def train(learner: Learner, name: str, seeds: Sequence[int] = range(UPDATES)) -> list[dict[str, float]]:
+    return [without_times(learner.update(rollouts_for(name, seed))) for seed in seeds]
+
+
+def parameters_of(learner: Learner) -> dict[str, torch.Tensor]:
+    return {name: whole(p.detach()).clone() for name, p in learner.pair.named_parameters()}
+
+
+class Process:
+    """One of several that were started together; a learner is made of some of them, then of others."""
+
+    def __init__(self, index: int, folder: Path) -> None:
+        self.index, self.folder = index, folder
+
+    def learner(self, name: str, members: Sequence[int], what: str = "ten", **settings: Any) -> Learner:
+        meeting = f"file://{self.folder}/{what}-{name}-{'-'.join(map(str, members))}"
+        rank = members.index(self.index)
+        return make(self.folder, name, Rendezvous(rank, len(members), meeting), **settings)
+
+    def tell(self, file: str, learner: Learner, metrics: list[dict[str, float]]) -> None:
+        """Write what was found, by the first of them."""
+        found = parameters_of(learner)
+        if learner.ranks.is_first:
+            save_file(found, self.folder / f"{file}.safetensors")
+            (self.folder / f"{file}.json").write_text(json.dumps(metrics))
+
+    def ten_updates(self, name: str, members: Sequence[int]) -> None:
+        if self.index in members:
+            learner = self.learner(name, members)
+            self.tell(f"{name}-{len(members)}", learner, train(learner, name))
+            learner.leave()
+
+    def in_bfloat16(self, members: Sequence[int]) -> None:
+        if self.index in members:
+            learner = self.learner("ppo", members, "bfloat16", autocast="bfloat16")
+            self.tell("bfloat16", learner, train(learner, "ppo", [0]))
+            learner.leave()
+
+    def continued(
+        self, members: Sequence[int], checkpoint: str, file: str, before: Sequence[int] = ()
+    ) -> None:
+        """After updates by seeds `before`, or from a checkpoint: save it once more, and make one update."""
+        if self.index not in members:
+            return
+        learner = self.learner("nlpo", members, checkpoint)
+        if before:
+            train(learner, "nlpo", before)
+        else:
+            learner.load(str(self.folder / checkpoint))
+        (self.folder / file).mkdir(exist_ok=True)
+        learner.save(str(self.folder / file))
+        self.tell(f"{file}-next", learner, train(learner, "nlpo", [7]))
+        learner.leave()
+
+
+def work(index: int, folder: str) -> None:
+    """All that the tests look at, in one go: a process takes longer to start than to do it."""
+    torch.set_num_threads(1)
+    process = Process(index, Path(folder))
+    for name in ALGORITHMS:
+        process.ten_updates(name, [0, 1, 2, 3])
+    for name, pair in zip(ALGORITHMS, ([0, 1], [0, 1], [2, 3], [2, 3], [2, 3]), strict=True):
+        process.ten_updates(name, pair)
+    process.in_bfloat16([2, 3])
+    process.continued([0, 1], "", "of_two", before=[1, 2])
+    process.continued([0, 1, 2], "of_one", "of_one_by_three")
+    process.continued([0, 1, 2], "of_two", "of_two_by_three")

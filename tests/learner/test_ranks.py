@@ -1,0 +1,175 @@
+"""Several processes learn what one learns: the same loss and parameters, from each other's checkpoints."""
+
+import json
+import multiprocessing
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.multiprocessing import start_processes
+
+from contracts.errors import LearnerError
+from learner.batching import collate, micro_batches
+from learner.dealing import dealt
+from learner.learner import Learner
+from learner.ranks import MeetingPoint, Ranks
+from learner.tensor_files import TensorFiles
+from tests.learner.ranked import (
+    ALGORITHMS,
+    NUM_PROCESSES,
+    make,
+    parameters_of,
+    train,
+    work,
+)
+from tests.learner.tiny import games, make_model
+
+pytestmark = pytest.mark.timeout(1200)  # a busy machine takes long to start processes
+
+CLOSE = 1e-5
+# What takes long to import is imported once, not four times.
+multiprocessing.set_forkserver_preload(["tests.learner.ranked", "transformers.models.llama.modeling_llama"])
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Learner, list[dict[str, float]]]]:
+    """Of each algorithm a learner in one process after ten updates, and what they said of themselves."""
+    folder = tmp_path_factory.mktemp("alone")
+    make_model(folder / "model", "llama_tied")
+    learners = {name: make(folder, name) for name in ALGORITHMS}
+    return {name: (learner, train(learner, name)) for name, learner in learners.items()}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What four processes have written who made up learners of two, three and four."""
+    folder = tmp_path_factory.mktemp("ranks")
+    make_model(folder / "model", "llama_tied")
+    one = make(folder, "nlpo")
+    train(one, "nlpo", [1, 2])
+    (folder / "of_one").mkdir()
+    one.save(str(folder / "of_one"))
+    start_processes(work, (str(folder),), nprocs=NUM_PROCESSES, start_method="forkserver")
+    return folder
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_ten_updates_of_several_processes_are_those_of_one(
+    alone: dict[str, tuple[Learner, list[dict[str, float]]]], found: Path, name: str, size: int
+) -> None:
+    learner, expected = alone[name]
+    got = json.loads((found / f"{name}-{size}.json").read_text())
+    for ours, theirs in zip(got, expected, strict=True):
+        assert ours == pytest.approx(theirs, abs=CLOSE, rel=CLOSE)
+    parameters = load_file(found / f"{name}-{size}.safetensors")
+    torch.testing.assert_close(parameters, parameters_of(learner), atol=CLOSE, rtol=CLOSE)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_those_ten_updates_go_somewhere(
+    alone: dict[str, tuple[Learner, list[dict[str, float]]]], found: Path, name: str
+) -> None:
+    before, (learner, _) = parameters_of(make(found, name)), alone[name]
+    moved = [(after - before[key]).abs().max() for key, after in parameters_of(learner).items()]
+    assert max(moved) > 100 * CLOSE
+
+
+def test_in_bfloat16_they_are_as_close_to_one_process_as_its_digits(found: Path) -> None:
+    learner = make(found, "ppo", autocast="bfloat16")
+    [expected] = train(learner, "ppo", [0])
+    [got] = json.loads((found / "bfloat16.json").read_text())
+    for name in ("entropy", "loss/value", "ratio/mean", "gradient_norm/policy", "gradient_norm/critic"):
+        assert got[name] == pytest.approx(expected[name], rel=0.03), name
+    parameters = load_file(found / "bfloat16.safetensors")
+    assert {tensor.dtype for tensor in parameters.values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("wrote", ["of_one", "of_two"])
+def test_a_checkpoint_is_read_by_any_number_of_processes(found: Path, wrote: str) -> None:
+    """By three: they went on, and saved it once more as it was read."""
+    learner = make(found, "nlpo")
+    learner.load(str(found / wrote))
+    before, expected = parameters_of(learner), train(learner, "nlpo", [7])
+    again = make(found, "nlpo")
+    again.load(str(found / f"{wrote}_by_three"))
+    torch.testing.assert_close(parameters_of(again), before, atol=0, rtol=0)
+    assert again.optimizer.state_dict()["state"].keys() == learner.optimizer.state_dict()["state"].keys()
+
+    got = json.loads((found / f"{wrote}_by_three-next.json").read_text())
+    assert got[0] == pytest.approx(expected[0], abs=CLOSE, rel=CLOSE)
+    after = load_file(found / f"{wrote}_by_three-next.safetensors")
+    torch.testing.assert_close(after, parameters_of(learner), atol=CLOSE, rtol=CLOSE)
+
+
+def test_the_one_that_goes_on_without_a_break_is_where_they_are(found: Path) -> None:
+    for kind in ("json", "safetensors"):
+        assert (found / f"of_two-next.{kind}").exists()
+    uninterrupted = load_file(found / "of_two-next.safetensors")
+    resumed = load_file(found / "of_two_by_three-next.safetensors")
+    torch.testing.assert_close(resumed, uninterrupted, atol=CLOSE, rtol=CLOSE)
+
+
+def test_a_sharded_checkpoint_holds_no_pickle_and_each_row_once(found: Path) -> None:
+    folder = found / "of_two"
+    assert {path.suffix for path in folder.iterdir()} == {".safetensors", ".json"}
+    for name in ("policy", "mask", "optimizer"):
+        files = [load_file(file) for file in sorted(folder.glob(f"{name}-*.safetensors"))]
+        assert len(files) == 2
+        whole = TensorFiles(folder, name)
+        for key, shape in whole.shapes.items():
+            parts = [file[key] for file in files if key in file]
+            assert sum(part.numel() for part in parts) == shape.numel()
+            assert torch.equal(whole.whole(key), torch.cat(parts) if shape else parts[0])
+    halves = [sum(t.numel() for t in load_file(f).values()) for f in sorted(folder.glob("optimizer-*"))]
+    assert 0.9 < halves[0] / halves[1] < 1.2  # moments are shared out, too
+
+
+def test_a_checkpoint_with_a_part_missing_is_refused(found: Path, tmp_path: Path) -> None:
+    for file in (found / "of_two").iterdir():
+        if file.name != "policy-00002-of-00002.safetensors":
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(LearnerError, match=r"policy\.safetensors is expected.*1 of 2 are there"):
+        make(found, "nlpo").load(str(tmp_path))
+
+
+def hands(size: int, budget: int, **options: Any) -> Iterator[list[Any]]:
+    batch = collate(games(7))
+    for rank in range(size):
+        rows_B = torch.arange(batch.num_rollouts)
+        yield list(dealt(batch, rows_B, budget, Ranks(rank, size), **options))
+
+
+@pytest.mark.parametrize("size", [2, 3, 40])
+@pytest.mark.parametrize("options", [{}, {"whole_rollouts": True}, {"whole_groups": True}])
+def test_each_token_is_dealt_to_one_rank_and_all_have_as_many_passes(size: int, options: Any) -> None:
+    seen: list[tuple[int, int]] = []
+    found = list(hands(size, 60, **options))
+    assert len({len(passes) for passes in found}) == 1
+    for micro in (each for passes in found for each in passes if each.weight):
+        seen += zip(micro.rows_N.tolist(), micro.columns_N.tolist(), strict=True)
+    batch = collate(games(7))
+    assert len(seen) == len(set(seen)) == batch.num_tokens
+    if size < 10:  # and no rank has much more than another
+        counts = [sum(m.tokens_SL.numel() * m.weight for m in passes) for passes in found]
+        assert max(counts) < 3 * min(counts)
+
+
+def test_alone_it_is_dealt_as_it_was_split() -> None:
+    batch = collate(games(7))
+    [passes] = hands(1, 60)
+    for ours, theirs in zip(passes, micro_batches(batch, torch.arange(7), 60), strict=True):
+        assert torch.equal(ours.tokens_SL, theirs.tokens_SL) and ours.weight == 1
+
+
+def test_the_meeting_point_listens_on_its_address_alone() -> None:
+    meeting = MeetingPoint("127.0.0.1", 2)
+    port = int(meeting.for_rank(1).address.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=5):
+        pass
+    with pytest.raises(OSError), socket.create_connection(("127.0.0.2", port), timeout=5):
+        pass

@@ -1,0 +1,230 @@
+"""`whetstone plan`: the arithmetic of a run, its memory and places, by hand; and what train would refuse."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.errors import InputError
+from contracts.settings import build
+from learner.settings import ModelSettings
+from services import cli
+from services.memory import GIB
+from services.model_files import read_model
+from services.model_shape import ModelShape, shape_of
+from services.plan import make_plan
+from services.plan_arithmetic import arithmetic, batch, checkpoints, evaluations, optimizer_steps
+from services.plan_memory import amounts
+from services.plan_processes import Machine, processes
+from services.run_folder import RunFolder
+from services.settings import RunSettings
+from tests.learner.tiny import make_learner, make_model, random_rollouts
+from tests.models import make_tiny_model
+
+HERE = Machine(num_cores=2.0, num_gpus=0, cluster=None)
+PARAMETERS = 95_424  # of the model below: 103 × 64 twice, two layers of 41,088, and a norm of 64
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+def settings(**given: Any) -> RunSettings:
+    whole = {"algorithm": "ppo", "task": "increasing_numbers", "model": {"path": "some/model"}, **given}
+    return build(RunSettings, whole, where="")
+
+
+def words(**given: Any) -> dict[str, str]:
+    return arithmetic(settings(**given), {"train": 100, "validation": 8, "test": 6})
+
+
+# Arithmetic
+
+
+def test_ppo_in_words() -> None:
+    told = words(
+        algorithm={"name": "ppo", "num_epochs": 4, "minibatch_size": 32},
+        rollout={"prompts_per_iteration": 50, "group_size": 2},
+        iterations=10,
+    )
+    assert told["iteration"] == "50 prompts × 2 responses = 100 rollouts of at most 48 tokens"
+    assert told["update"] == (
+        "100 rollouts in minibatches of 32 = 4 minibatches × 4 epochs = 16 optimiser steps, in micro-batches "
+        "of at most 16,384 tokens"
+    )
+    assert told["run"] == (
+        "10 iterations = 1,000 rollouts and 160 optimiser steps; each of 100 training prompts comes 5 times"
+    )
+
+
+def test_grpo_brings_its_group_and_target_kl_may_end_an_update_early() -> None:
+    assert batch(settings(algorithm="grpo")).words == "64 prompts × 8 responses = 512 rollouts"
+    stopped = words(algorithm={"name": "ppo", "target_kl": 0.1})["update"]
+    assert "= at most 10 optimiser steps" in stopped
+
+
+def test_trpo_takes_one_step() -> None:
+    told = words(algorithm={"name": "trpo", "num_epochs": 2, "minibatch_size": 16}, iterations=3)
+    assert told["update"].startswith("one step within the trust region, and 8 steps of the critic")
+    assert "and 3 optimiser steps" in told["run"]
+
+
+def test_rejection_trains_on_some_and_supervised_on_references() -> None:
+    assert words(algorithm="rejection")["update"].startswith("what it selects of 64 rollouts")
+    imitated = words(algorithm="supervised")
+    assert imitated["iteration"].startswith("64 prompts = 64 rollouts, more where one has several references")
+    assert "at least 2 optimiser steps" in imitated["update"]
+
+
+def test_turns_are_counted() -> None:
+    told = words(environment={"name": "dialogue", "max_turns": 3}, rollout={"max_tokens": 8})
+    assert told["iteration"] == "64 prompts × 1 try = 64 episodes of at most 3 turns of 8 tokens"
+
+
+@pytest.mark.parametrize("every", [0, 1, 3, 10, 11])
+@pytest.mark.parametrize("iterations", [1, 10, 12])
+def test_evaluations_and_checkpoints_are_those_of_the_loop(every: int, iterations: int) -> None:
+    run = settings(iterations=iterations, evaluate_every=every, save_every=every)
+    due = [n for n in range(iterations + 1) if n in (0, iterations) or (every and n % every == 0)]
+    assert evaluations(run) == (len(due), 2)
+    saved = [n for n in range(1, iterations + 1) if n == iterations or (every and n % every == 0)]
+    assert checkpoints(run) == len(saved)
+
+
+def test_held_out_texts() -> None:
+    told = words(iterations=20, evaluate_every=10, evaluation={"num_prompts": 7, "samples_per_prompt": 2})
+    assert told["evaluation"] == "3 × 14 texts for 7 validation prompts and 2 × 12 texts for 6 test prompts"
+
+
+@pytest.mark.parametrize(("minibatch_size", "num_epochs"), [(3, 2), (None, 3), (100, 1)])
+def test_the_learner_makes_as_many_steps(tmp_path: Path, minibatch_size: int | None, num_epochs: int) -> None:
+    given = {"name": "ppo", "minibatch_size": minibatch_size, "num_epochs": num_epochs}
+    run = settings(algorithm=given, rollout={"prompts_per_iteration": 8})
+    learner = make_learner(make_model(tmp_path / "model", "llama"), run.algorithm)
+    assert learner.update(random_rollouts(8))["update/steps"] == optimizer_steps(run, 8)[1]
+
+
+# Memory
+
+
+def test_the_shape_of_a_model(model: Path) -> None:
+    found = shape_of(read_model(ModelSettings(path=str(model))))
+    assert found == ModelShape(width=64, num_layers=2, kv_width=64, vocabulary=103)
+    # keys and values, two layers, 64 wide, four bytes each
+    assert found.cache_bytes(4) == 2 * 2 * 64 * 4
+
+
+def test_memory_by_hand(model: Path) -> None:
+    run = settings(model={"path": str(model)}, learner={"token_budget": 1000, "logits_budget": 2000})
+    found = {(each.where, each.what): each for each in amounts(run, read_model(run.model), HERE)}
+    size = {key: each.num_bytes for key, each in found.items()}
+    assert size["learner", "weights"] == size["learner", "gradients"] == 4 * PARAMETERS
+    assert size["learner", "optimiser's moments"] == 8 * PARAMETERS
+    assert size["learner", "reference model"] == 4 * PARAMETERS
+    # 1,000 tokens, 17 times 64 numbers of four bytes in each of two layers; 2,000 logits, three times
+    assert size["learner", "activations"] == 1000 * 17 * 64 * 4 * 2
+    assert size["learner", "logits"] == 3 * 4 * 2000
+    assert size["each worker", "KV cache"] == GIB
+    assert found["each worker", "KV cache"].note == f"{2**30 // 1024:,} tokens"
+
+
+def test_checkpointing_keeps_inputs_and_one_layer(model: Path) -> None:
+    given = {"path": str(model), "gradient_checkpointing": True}
+    run = settings(model=given, learner={"token_budget": 1000})
+    found = {each.what: each.num_bytes for each in amounts(run, read_model(run.model), HERE)}
+    assert found["activations"] == 1000 * (2 + 17) * 64 * 4
+
+
+# Places
+
+
+def test_what_goes_where(model: Path) -> None:
+    run = settings(
+        model={"path": str(model)},
+        cluster={"learner_gpus": 1, "worker_gpus": 1, "worker_cpus": 2, "strategy": "spread"},
+        rollout={"num_workers": 3, "engine": "vllm"},
+        reward=["length", {"name": "rouge", "weight": 0.5}],
+        reward_servers={"rouge": {"min_replicas": 1, "max_replicas": 4, "num_cpus": 1}},
+        environment={"name": "dialogue", "num_parallel": 5},
+    )
+    rows = {row.part: row for row in processes(run, read_model(run.model), Machine(8.0, 4, None))}
+    assert (rows["learner"].num_gpus, rows["rollout worker"].num_gpus) == (1, 1)
+    assert (rows["rollout worker"].count, rows["rollout worker"].num_cpus) == ("3", 2)
+    assert "vLLM, bfloat16" in rows["rollout worker"].what and "spread" in rows["rollout worker"].what
+    assert rows["environment"].count == "0–15"
+    assert (rows["reward replica"].count, rows["reward replica"].num_cpus) == ("1–4", 1)
+    assert "rouge, weight 0.5" in rows["reward replica"].what
+
+
+# The command
+
+
+def command(model: Path, output_dir: Path, *more: str) -> list[str]:
+    short = ["rollout.max_tokens=8", "rollout.kv_cache_gib=0.1"]
+    return [f"model.path={model}", f"output_dir={output_dir}", "run_name=numbers", *short, *more]
+
+
+def test_a_plan_says_all_of_it_and_writes_nothing(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["plan", *command(model, tmp_path / "runs", "cluster=laptop")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    for expected in (
+        "What goes where", "rollout worker 1", "Memory, about", "KV cache 102 MiB", "a new run",
+        "64 prompts × 1 response = 64 rollouts", "conf/train.yaml, conf/cluster/laptop.yaml",
+        str(model / "model.safetensors"), "made by the task itself", "Nothing was started",
+    ):  # fmt: skip
+        assert expected in said, expected
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_train_refuses_is_refused_with_the_same_words(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for wrong in ("rollout.max_tokens=500", "iterations=0", "model.path=nowhere/at/all", "seed=1,2"):
+        said = []
+        for word in ("plan", "train"):
+            assert cli.main([word, *command(model, tmp_path, wrong)]) == 2
+            said.append(capsys.readouterr().err.removeprefix(f"whetstone {word}: "))
+        assert said[0] == said[1] != ""
+
+
+@pytest.fixture
+def begun(model: Path, tmp_path: Path) -> Iterator[Path]:
+    """A folder in which a run has done 20 iterations."""
+    config = make_plan(command(model, tmp_path)).settings.resolved()
+    folder = RunFolder.open(tmp_path, "numbers", config=config, resume="auto")
+    folder.checkpoint(20).mkdir(parents=True)
+    yield tmp_path
+
+
+def test_a_plan_looks_at_the_folder(model: Path, begun: Path) -> None:
+    plan = make_plan(command(model, begun, "iterations=200"))
+    assert plan.done == 20
+    assert plan.sources["checkpoint"].endswith("checkpoints/20")
+    with pytest.raises(InputError, match="holds a run with another configuration"):
+        make_plan(command(model, begun, "seed=3"))
+    with pytest.raises(InputError, match="resume=never was asked for"):
+        make_plan(command(model, begun, "resume=never"))
+
+
+def test_a_place_that_is_no_folder(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="is no folder to write in"):
+        make_plan(command(model, tmp_path / "file"))
+
+
+def test_the_files_are_those_that_the_experiment_chooses() -> None:
+    from services.plan_sources import configuration_files
+
+    assert {"conf/cluster/laptop.yaml", "conf/experiment/demo.yaml"} <= {
+        *configuration_files(["experiment=demo"])
+    }
+    assert "conf/cluster/nodes.yaml" in configuration_files(["experiment=demo", "cluster=nodes"])

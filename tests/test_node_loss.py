@@ -1,0 +1,64 @@
+"""A node goes, with a rollout worker and whatever else was on it: the run goes on with what is left."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from ray.cluster_utils import Cluster
+
+from tests.lease_log import expected
+from tests.models import make_tiny_model
+from tests.runs import Run
+from tests.test_faults import PROMPTS, options
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+
+ITERATIONS = 10
+MEMORY = 100 * 2**20  # of each node's object store
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    made = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 3, "object_store_memory": MEMORY},
+        shutdown_at_exit=False,
+    )
+    monkeypatch.setenv("RAY_ADDRESS", made.address)
+    yield made
+    made.shutdown()
+
+
+def test_a_lost_node_costs_no_prompt(cluster: Cluster, tmp_path: Path) -> None:
+    second = cluster.add_node(num_cpus=3, object_store_memory=MEMORY)
+    run = Run(
+        tmp_path,
+        "run",
+        *options(make_tiny_model(tmp_path / "model")),
+        f"iterations={ITERATIONS}",
+        "cluster.strategy=spread",  # a worker each
+        "cluster.worker_cpus=1",
+    )
+    try:
+        run.start().wait_for_iteration(2)
+        lost = of_node(second)
+        assert any(title.startswith("ray::RolloutWorker") for title in lost), lost
+
+        cluster.remove_node(second, allow_graceful=False)
+
+        assert run.finish() == 0, run.output
+    finally:
+        run.end()
+    rows = run.folder.rollout_info()
+    assert [row["iteration"] for row in rows] == list(range(1, ITERATIONS + 1))
+    for row in rows:
+        leases = {key: row[key] for key in row if key.startswith("lease/")}
+        assert leases == expected(row["iteration"], PROMPTS)
+
+
+def of_node(node: object) -> list[str]:
+    """The titles of the actors that its raylet has started."""
+    (raylet,) = node.all_processes["raylet"]  # type: ignore[attr-defined]
+    found = psutil.Process(raylet.process.pid).children(recursive=True)
+    return [process.cmdline()[0] for process in found if process.cmdline()]
