@@ -25,7 +25,7 @@ from contracts.settings import Settings
 
 ROOT = OUT / "annotation"
 ROWS, LABELS, TEXT_S = 10_000, "abc", 0.005
-KILLED_AT = 0.4  # of the rows
+KILLED_AT, PAUSE_S = 0.4, 20.0  # of the rows; before it is started again
 
 
 class Ledger(Settings):
@@ -94,7 +94,7 @@ def annotate(name: str, data: Path, replicas: int, *, kill: bool = False) -> Non
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         print(f"killed with {[len(lines(folder / label)) for label in LABELS]} scored", flush=True)
-        time.sleep(20)  # its cluster ends with it
+        time.sleep(PAUSE_S)  # its cluster ends with it
     subprocess.run(asked, check=True)
 
 
@@ -125,7 +125,7 @@ def table(one: Found, four: Found, killed: Found, *, same: bool) -> str:
             "|---|---|---|---|",
             row("one replica a reward", one),
             row("four replicas", four),
-            row(f"four, `kill -9` at {KILLED_AT:.0%}, started again", killed),
+            row(f"four, `kill -9` at {KILLED_AT:.0%}, {PAUSE_S:.0f} s later started again", killed),
             "",
             f"Four replicas take {one.seconds / four.seconds:.1f} times less. "
             + ("All three files are equal, byte for byte." if same else "The files differ."),

@@ -20,9 +20,13 @@ class RewardReplica:
 
     def __init__(self, part: Part, settings: ServerSettings) -> None:
         limits = settings.sandbox
-        server = RewardServer(part) if limits is None else SandboxedServer(part, limits)
-        self._batches = Batches(server.score, settings.batch_size)
-        self._cache = AnswerCache(self._batches.score, settings.cache_size if is_deterministic(part) else 0)
+        if limits is None:
+            score, can_remember = RewardServer(part).score, is_deterministic(part)
+        else:  # whose code is not even imported here
+            sandbox = SandboxedServer(part, limits)
+            score, can_remember = sandbox.score, sandbox.is_deterministic
+        self._batches = Batches(score, settings.batch_size)
+        self._cache = AnswerCache(self._batches.score, settings.cache_size if can_remember else 0)
         self._patience_s = 2 * settings.timeout_s
 
     async def score(self, samples: Sequence[Sample]) -> Scored:

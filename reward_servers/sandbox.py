@@ -8,9 +8,11 @@ as the same user, and reaches the network.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,9 +25,15 @@ from contracts.scores import Sample
 from reward_servers.server import Answer
 from reward_servers.settings import Part, Sandbox
 
-# What Python needs to find its packages; tokens and passwords are in none of them.
-KEPT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "HF_HOME", "HF_HUB_OFFLINE")
+# What Python, its libraries and a GPU that Ray has given need; tokens and passwords are in none of them.
+KEPT = (
+    *("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "OMP_NUM_THREADS"),
+    *("CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE"),
+)
 EXCERPT = 200  # characters of what a child said last
+END_S = 1.0  # a process that has closed its pipe is about to end
+
+Row = dict[str, Any]
 
 
 class SandboxedServer:
@@ -41,27 +49,50 @@ class SandboxedServer:
     def __init__(self, part: Part, limits: Sandbox) -> None:
         self._part, self._limits = part, limits
         self._child: _Child | None = _Child(part, limits)
+        self.is_deterministic = self._child.is_deterministic
 
     def score(self, samples: Sequence[Sample]) -> list[Answer]:
-        """An answer a sample, in order; of a batch that ended the child each sample gets a turn alone."""
-        if not samples:
-            return []
-        try:
-            return self._ask(samples)
-        except RewardError as error:
-            if len(samples) == 1:
-                return [
-                    (None, f"reward {self._part.label}: {error}; the sample: {samples[0].text[:EXCERPT]!r}")
-                ]
-        return [answer for sample in samples for answer in self.score([sample])]
+        """An answer a sample, in order.
 
-    def _ask(self, samples: Sequence[Sample]) -> list[Answer]:
-        self._child = self._child or _Child(self._part, self._limits)
+        Of a batch that ends the child each text is scored alone: all of it takes `seconds` twice at most,
+        besides the starts of other children.
+        """
+        answers: list[Answer] = [(None, None)] * len(samples)
+        rows: dict[int, Row] = {}
+        for place, sample in enumerate(samples):
+            try:
+                rows[place] = _row(sample)
+            except RewardError as error:
+                answers[place] = self._refusal(sample, error)
+        if len(rows) > 1:
+            with contextlib.suppress(_Broke):
+                found, _ = self._ask(list(rows.values()), self._limits.seconds)
+                for place, answer in zip(rows, found, strict=True):
+                    answers[place] = answer
+                return answers
+        left_s = self._limits.seconds
+        for place, row in rows.items():
+            try:  # one that hangs leaves as much to those behind it
+                ((answers[place],), took_s) = self._ask([row], left_s / 2 if len(rows) > 1 else left_s)
+            except _Broke as error:
+                took_s = error.took_s
+                answers[place] = self._refusal(samples[place], error)
+            left_s -= took_s
+        return answers
+
+    def _ask(self, rows: Sequence[Row], seconds: float) -> tuple[list[Answer], float]:
+        """Answers, and how many seconds they took; the start of a child is not counted."""
+        began = time.monotonic()
         try:
-            return self._child.score(samples, self._limits.seconds)
-        except RewardError:
+            self._child = self._child or _Child(self._part, self._limits)
+            began = time.monotonic()
+            return self._child.score(rows, seconds), time.monotonic() - began
+        except RewardError as error:
             self.close()
-            raise
+            raise _Broke(str(error), time.monotonic() - began) from None
+
+    def _refusal(self, sample: Sample, error: RewardError) -> Answer:
+        return None, f"reward {self._part.label}: {error}; the sample: {sample.text[:EXCERPT]!r}"
 
     def close(self) -> None:
         """End the child."""
@@ -70,14 +101,25 @@ class SandboxedServer:
         self._child = None
 
 
+class _Broke(RewardError):
+    """The child came to its end, or had to."""
+
+    def __init__(self, reason: str, took_s: float) -> None:
+        super().__init__(reason)
+        self.took_s = took_s
+
+
 class _Child:
     """The process, and lines to and from it."""
 
     def __init__(self, part: Part, limits: Sandbox) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="reward-", ignore_cleanup_errors=True)
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  (closed in end)
+        # Appended to, so that it can be emptied: the limit is one of files, not of all that is ever said.
+        fcntl.fcntl(self._said, fcntl.F_SETFL, fcntl.fcntl(self._said, fcntl.F_GETFL) | os.O_APPEND)
         environment = {name: os.environ[name] for name in KEPT if name in os.environ}
         # Where this process would find a class is where the child has to.
+        environment["HF_HUB_CACHE"] = hub_cache()
         environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in sys.path)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "reward_servers.sandbox_child"],
@@ -85,6 +127,7 @@ class _Child:
             stdout=subprocess.PIPE,
             stderr=self._said,
             cwd=self._home.name,
+            start_new_session=True,  # what it starts is ended with it
             env=environment | {"HOME": self._home.name, "TMPDIR": self._home.name},
         )
         assert self._process.stdout is not None
@@ -104,22 +147,17 @@ class _Child:
             raise InputError(str(told["refused"]))
         if "failed" in told:
             raise RewardError(str(told["failed"]))
+        self.is_deterministic = told.get("is_deterministic") is True
 
-    def score(self, samples: Sequence[Sample], seconds: float) -> list[Answer]:
-        rows = [
-            {"text": s.text, "prompt": s.prompt, "references": s.references, "meta": dict(s.meta)}
-            for s in samples
-        ]
+    def score(self, rows: Sequence[Row], seconds: float) -> list[Answer]:
         answers = self._exchange({"samples": rows}, seconds).get("answers")
-        if not isinstance(answers, list) or len(answers) != len(samples):
-            raise RewardError(f"its process gave no {len(samples)} answers, but {answers!r:.200}")
+        self._said.truncate(0)
+        if not isinstance(answers, list) or len(answers) != len(rows):
+            raise RewardError(f"its process gave no {len(rows)} answers, but {answers!r:.200}")
         return [_checked(answer) for answer in answers]
 
     def _exchange(self, message: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        try:
-            line = json.dumps(message, allow_nan=False).encode() + b"\n"
-        except (TypeError, ValueError) as error:
-            raise RewardError(f"samples for a sandbox have to be JSON: {error}") from None
+        line = json.dumps(message).encode() + b"\n"
         deadline = time.monotonic() + seconds
         self._send(line, deadline, seconds)
         while b"\n" not in self._received:
@@ -161,20 +199,47 @@ class _Child:
                 raise RewardError(f"its process gave no answer within {seconds:g} s and was ended")
 
     def _why_it_ended(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_S)
+        self._kill()
         code = self._process.wait()
         self._said.seek(0)
         last = self._said.read().decode(errors="replace").strip()[-EXCERPT:]
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         return f"its process ended ({how}){f', saying: {last}' if last else ''}"
 
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
     def end(self) -> None:
-        self._process.kill()
+        self._kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._said):
             with contextlib.suppress(OSError):
                 if pipe is not None:
                     pipe.close()
         self._home.cleanup()
+
+
+def hub_cache() -> str:
+    """Where models of the hub lie; beside it, in `HF_HOME`, would be its token."""
+    home = os.environ.get("HF_HOME", os.path.expanduser("~/.cache/huggingface"))
+    return os.environ.get("HF_HUB_CACHE", os.path.join(home, "hub"))
+
+
+def _row(sample: Sample) -> Row:
+    row = {
+        "text": sample.text,
+        "prompt": sample.prompt,
+        "references": sample.references,
+        "meta": dict(sample.meta),
+    }
+    try:
+        json.dumps(row, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise RewardError(f"what a sandbox gets has to be JSON, and this is not: {error}") from None
+    return row
 
 
 def _checked(answer: Any) -> Answer:

@@ -49,7 +49,7 @@ def _at_most(kind: int, value: int) -> None:
 
 
 def _load(part: Part, answers: IO[str]) -> Any:
-    from reward_servers.server import RewardServer
+    from reward_servers.server import RewardServer, is_deterministic
 
     try:
         server = RewardServer(part)
@@ -59,7 +59,7 @@ def _load(part: Part, answers: IO[str]) -> Any:
     except Exception as error:  # a reward may raise anything
         _say({"failed": f"{type(error).__name__}: {error}"}, answers)
         sys.exit(0)
-    _say({"ready": True}, answers)
+    _say({"ready": True, "is_deterministic": is_deterministic(part)}, answers)
     return server
 
 

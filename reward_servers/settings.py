@@ -146,9 +146,9 @@ class Sandbox(Settings):
     """Limits of a reward that runs in a process of its own, beside its replica."""
 
     memory_gib: float | None = Field(default=4.0, gt=0)  # of addresses: libraries take more than they use
-    seconds: float = Field(default=30.0, gt=0)  # for a batch; shorter than the server's timeout_s
+    seconds: float = Field(default=20.0, gt=0)  # for a batch, and for the texts of one that broke
     start_seconds: float = Field(default=120.0, gt=0)  # to load it
-    file_mib: float = Field(default=64.0, ge=0)  # the largest file that it may write
+    file_mib: float = Field(default=64.0, gt=0)  # the largest file that it may write
 
 
 class ServerSettings(Settings):
@@ -183,10 +183,10 @@ class ServerSettings(Settings):
                 f"target_ongoing_requests={self.target_ongoing_requests:g} is above "
                 f"max_ongoing_requests={self.max_ongoing_requests}, so it would never scale up"
             )
-        if self.sandbox is not None and self.sandbox.seconds >= self.timeout_s:
+        if self.sandbox is not None and 2 * self.sandbox.seconds >= self.timeout_s:
             raise ValueError(
-                f"sandbox.seconds={self.sandbox.seconds:g} has to be shorter than "
-                f"timeout_s={self.timeout_s:g}, or the call is given up before the sandbox is"
+                f"sandbox.seconds={self.sandbox.seconds:g} has to be less than half of "
+                f"timeout_s={self.timeout_s:g}, or the call is given up before the text is found that hangs"
             )
         return self
 

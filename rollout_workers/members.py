@@ -9,6 +9,7 @@ here and in `rollout_workers/fleet.py`.
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,7 @@ from contracts.rollout import Lease
 from rollout_workers.arrival import Arrival, Place
 from rollout_workers.settings import RolloutSettings
 
+LAPSE_S = 3600.0  # a loss counts for so long against `rollout.max_restarts`
 CLOSE_S = 5.0  # how long workers may take to close before they are ended
 
 Note = Callable[[str], None]
@@ -67,6 +69,7 @@ class Members:
         self.slots: dict[int, Slot] = {}
         self.weights: PublishedWeights | None = None  # what a late joiner catches up with
         self.num_lost = 0
+        self._lost_at: deque[float] = deque()  # within the last hour
         self._places = [Place() for _ in range(settings.num_workers)]
         for place in self._places:
             self._start(place)
@@ -203,8 +206,12 @@ class Members:
             self._places.remove(place)
             self._note(f"{arrival.name}: {_said(error)}; there stay {len(self._places)} workers")
             return
-        if isinstance(error, DeadlineExceeded) and not (self.slots or has_started):
-            raise error
+        if isinstance(error, DeadlineExceeded) and not has_started:
+            if not (self.slots and place.was_up):
+                raise error
+            # Its node may be gone for good: no fault of the workers, and the others go on meanwhile.
+            self._leave_empty(place, arrival.name, f"did not start: {error}")
+            return
         if not self.slots and not self.num_lost:  # none was ever up: another try would fail as well
             cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
             kind = InputError if isinstance(cause, InputError) else WorkerError
@@ -216,17 +223,21 @@ class Members:
             self._note(f"{name} {reason}; it was leaving; {num_leases} prompts are leased again")
             return
         self.num_lost += 1
-        limit = self._settings.max_restarts
-        if self.num_lost > limit:
-            raise WorkerError(
-                f"{name} {reason}; that is loss {self.num_lost}, and rollout.max_restarts={limit}"
-            )
+        now, limit = time.monotonic(), self._settings.max_restarts
+        self._lost_at.append(now)
+        while self._lost_at[0] < now - LAPSE_S:
+            self._lost_at.popleft()
+        found = f"loss {len(self._lost_at)} within an hour"
+        if len(self._lost_at) > limit:
+            raise WorkerError(f"{name} {reason}; that is {found}, and rollout.max_restarts={limit}")
+        self._leave_empty(
+            place, name, f"{reason}; {num_leases} prompts are leased again; {found}, of {limit}", lasted_s
+        )
+
+    def _leave_empty(self, place: Place, name: str, said: str, lasted_s: float = 0.0) -> None:
         empty_s = place.backoff.lost(lasted_s)
         place.empty_until = time.monotonic() + empty_s
-        self._note(
-            f"{name} {reason}; {num_leases} prompts are leased again, "
-            f"replacement {self.num_lost} of {limit} starts in {empty_s:.0f} s"
-        )
+        self._note(f"{name} {said}; another one starts in {empty_s:.0f} s")
 
     # ---- leaving ----
 

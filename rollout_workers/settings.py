@@ -30,7 +30,7 @@ class RolloutSettings(Settings):
     num_threads: int | None = Field(default=None, ge=1)  # a worker's; None: all cores
     start_timeout_s: float = Field(default=600.0, gt=0)  # until a worker's engine is up
     stall_timeout_s: float = Field(default=120.0, gt=0)  # without a single new token
-    max_restarts: int = Field(default=10, ge=0)  # of lost workers, in the whole run
+    max_restarts: int = Field(default=10, ge=0)  # of lost workers, within an hour
     deterministic: bool = False  # admit each batch at once and in order, so that a run repeats to the bit
 
     @model_validator(mode="after")

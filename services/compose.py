@@ -11,13 +11,11 @@
 What is unknown is refused: group choices here, keys when `RunSettings` types the tree.
 """
 
-import copy
 import shutil
 import tempfile
 import textwrap
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -118,15 +116,7 @@ def files_of(overrides: list[str]) -> list[Path]:
 
 def _of_files(choices: dict[str, str]) -> DictConfig:
     with _files(choices) as files:
-        if choices.get("experiment", "").endswith(SUFFIX):  # one's own, which may have changed since
-            return _composed(files)
-        return copy.deepcopy(_known(tuple(files)))
-
-
-@lru_cache
-def _known(files: tuple[str, ...]) -> DictConfig:
-    """Composed once for each choice of our own files: a sweep asks as often as it has runs."""
-    return _composed(list(files))
+        return _composed(files)
 
 
 def _composed(files: list[str]) -> DictConfig:

@@ -1,6 +1,7 @@
 """A reward that does what the text says, to see what a sandbox does about it."""
 
 import os
+import subprocess
 import time
 from collections.abc import Sequence
 
@@ -28,6 +29,14 @@ class Greedy:
                     file.write(bytes(2 * 2**20))
             case ["environment", name]:
                 return float(name in os.environ)
-            case ["pid"]:
+        return self._harmless(text)
+
+    def _harmless(self, text: str) -> float:
+        match text:
+            case "say":
+                print("x" * 400_000)
+            case "child":
+                return float(subprocess.Popen(["sleep", "600"]).pid)
+            case "pid":
                 return float(os.getpid())
         return float(len(text))

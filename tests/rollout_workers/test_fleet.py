@@ -207,7 +207,9 @@ def test_an_engine_that_fails_while_generating_is_replaced_up_to_the_limit(
 ) -> None:
     fleet = make_fleet("FailsOnStep", num_workers=1, max_restarts=2)
 
-    with pytest.raises(WorkerError, match=r"out of memory, say; that is loss 3, and rollout.max_restarts=2"):
+    with pytest.raises(
+        WorkerError, match=r"out of memory, say; that is loss 3 within an hour, and rollout.max_restarts=2"
+    ):
         gather(fleet.generate(leases(3)))
     lost = [note for note in notes if "3 prompts are leased again" in note]
     assert ["starts in 1 s" in lost[0], "starts in 2 s" in lost[1]] == [True, True] and len(lost) == 2
@@ -234,6 +236,20 @@ def test_a_start_that_takes_too_long_says_so(make_fleet: MakeFleet) -> None:
 
     with pytest.raises(DeadlineExceeded, match=r"engine of worker \d to start; rollout.start_timeout_s="):
         fleet.wait_until_ready()
+
+
+def test_a_lost_worker_that_finds_no_place_again_does_not_end_the_others(
+    make_fleet: MakeFleet, notes: list[str]
+) -> None:
+    fleet = make_fleet(later="NeverUp", max_restarts=1, start_timeout_s=8.0)
+    os.kill(fleet.pids["worker 0"], signal.SIGKILL)
+
+    deadline = time.monotonic() + PATIENCE_S
+    while not any("to start; rollout.start_timeout_s=" in note for note in notes):
+        assert len(gather(fleet.generate(leases(4, num_tokens=2)))) == 4
+        assert time.monotonic() < deadline
+
+    assert fleet.num_up == 1 and fleet.num_quarantined == 1
 
 
 def test_cancelled_leases_do_not_come_back(make_fleet: MakeFleet) -> None:

@@ -87,7 +87,7 @@ def test_another_model_task_and_reward_take_the_run_s_place(run: RunFolder) -> N
             "evaluation.num_prompt: there is no such option; did you mean 'num_prompts'",
         ),
         ("seed=1,2", "seed=1,2: expected one value"),
-        ("cluster=laptop", "cluster: there is no such option"),
+        ("cluster=laptop", "cluster: got 'laptop'"),
         ("reward=rogue", "did you mean 'rouge'"),
         ("evaluation.temperature=-1", "evaluation.temperature: got -1"),
     ],
