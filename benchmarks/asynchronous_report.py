@@ -27,10 +27,10 @@ counted in the sequences a second.
 
 ![The reward, iteration by iteration](../images/asynchronous.png)
 
-What was found in {iterations} iterations: one iteration ahead costs nothing that three seeds can tell. Four ahead
-learn less from each iteration: every batch was sampled from the policy of four or five updates before, and at
-this learning rate that is far. Correcting the old tokens makes no difference here; it keeps the ratio right and
-cannot make old samples new.
+What was found in {iterations} iterations: one iteration ahead costs nothing that three seeds can tell.
+Four ahead learn less from each iteration: every batch was sampled from the policy of four or five
+updates before, and at this learning rate that is far. Correcting the old tokens makes no difference
+here; it keeps the ratio right and cannot make old samples new.
 
 `python -m benchmarks.asynchronous && python -m benchmarks.asynchronous_report`
 """
