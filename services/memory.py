@@ -7,6 +7,7 @@ from pathlib import Path
 
 from contracts.errors import InputError
 from learner.algorithms.base import Masks
+from learner.algorithms.trpo import TRPO
 from services.adapter_checks import base_bytes as bytes_of_base
 from services.adapter_checks import trained_share as share_of_adapter
 from services.model_files import ModelFiles
@@ -101,7 +102,10 @@ def share_and_base(
 def learner_parts(
     settings: RunSettings, num_parameters: int, trained_share: float, base_bytes: float | None
 ) -> dict[str, float]:
-    """Bytes of the learner, in all its processes, by what they are for; the first of them are `TRAINS`."""
+    """Bytes of the learner, in all its processes, by what they are for; the first of them are `TRAINS`.
+
+    Processes share out one copy; TRPO's are not sharded, and each holds its own.
+    """
     trunks = 2 if settings.model.value_trunk == "separate" else 1
     top = trained_share * num_parameters
     trunk = FROZEN_BYTES * (num_parameters - top) if base_bytes is None else base_bytes
@@ -117,7 +121,8 @@ def learner_parts(
         parts["reference model"] = FROZEN_BYTES * top
     if isinstance(settings.algorithm, Masks):
         parts["mask model"] = FROZEN_BYTES * top
-    return parts
+    copies = settings.learner.num_processes if isinstance(settings.algorithm, TRPO) else 1
+    return {what: copies * size for what, size in parts.items()}
 
 
 def worker_parts(settings: RunSettings, num_parameters: int, bytes_each: int) -> dict[str, float]:

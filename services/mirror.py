@@ -14,7 +14,8 @@ import contextlib
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -53,6 +54,7 @@ class Mirror:
         except (ImportError, ValueError) as error:
             raise InputError(f"mirror={url}: {error}") from None
         self._put: dict[str, tuple[int, int]] = {}  # files outside of trees: size and time when copied
+        self._spared: set[int] = set()  # a best one that could not be brought here
 
     def refuse_if_inside(self, folder: Path) -> None:
         """Raises:
@@ -118,9 +120,14 @@ class Mirror:
                 self._put[name] = (found.st_size, found.st_mtime_ns)
 
     def keep_only(self, iterations: Iterable[int]) -> None:
-        """Forget all other checkpoints before the last of these, and what broke off there."""
+        """Forget all other checkpoints before the last of these, and what broke off there.
+
+        Never the one that `best.json` names here: a folder that lacks it could not give it back.
+        """
         kept = set(iterations)
-        for iteration in [n for n in self._checkpoints() if n not in kept and n < max(kept, default=0)]:
+        last = max(kept, default=0)
+        kept |= self._spared | self._named_best()
+        for iteration in [n for n in self._checkpoints() if n not in kept and n < last]:
             name = f"checkpoints/{iteration}"
             if self._fs.exists(self._path(name, MANIFEST)):
                 self._fs.rm_file(self._path(name, MANIFEST))
@@ -133,40 +140,86 @@ class Mirror:
         return [n for n in self._checkpoints() if self._fs.exists(self._path(f"checkpoints/{n}", MANIFEST))]
 
     def config(self, iteration: int) -> bytes:
-        """The configuration that this checkpoint was written under."""
-        found: bytes = self._fs.cat_file(self._path(f"checkpoints/{iteration}/{AT_THE_TIME}/config.yaml"))
-        return found
+        """The configuration that this checkpoint was written under.
+
+        Raises:
+            Broken: it is not there.
+            RunError: the mirror fails.
+        """
+        return self._read(f"checkpoints/{iteration}/{AT_THE_TIME}/config.yaml")
 
     def restore(
         self, folder: RunFolder, note: Callable[[str], None], keep_best: str | None = None
     ) -> int | None:
         """Bring the newest whole checkpoint where it is newer than the folder's own; returns its iteration.
 
-        The best one comes with it.
+        The best one comes before it, and also where nothing newer is there: a start that broke off may have
+        left it out, and what the folder lacks, the mirror would forget.
 
         Raises:
-            RunError: the mirror fails; beginning anew would be no answer to that.
+            RunError: the mirror fails, or none of its checkpoints can be read; beginning anew would be no
+                answer to either.
         """
-        newest, whole = max(folder.checkpoints(), default=-1), self.complete()
-        for iteration in [n for n in whole if n > newest]:
+        own = max(folder.checkpoints(), default=-1)
+        with self._own_errors("checkpoints"):
+            whole = self.complete()
+        restored = self._restore_newest(folder, [n for n in whole if n > own], note, keep_best)
+        if restored is None and own >= 0 and keep_best is not None:
+            self._restore_best(folder, own, folder.evaluations("validation"), note, keep_best)
+        if whole and not folder.checkpoints():
+            raise RunError(
+                f"{self.url}: none of its checkpoints {whole} can be read; the notes above say why. Bring "
+                "one back there, or choose another run_name= to begin anew"
+            )
+        self._spared |= self._named_best() - folder.checkpoints().keys()
+        return restored
+
+    def _restore_newest(
+        self, folder: RunFolder, newer: list[int], note: Callable[[str], None], keep_best: str | None
+    ) -> int | None:
+        for iteration in newer:
             try:
-                at_the_time = self._fetch_checkpoint(folder, iteration)
+                if keep_best is not None:
+                    evaluations = self._evaluations_at(iteration)
+                    self._restore_best(folder, iteration, evaluations, note, keep_best)
+                self._fetch_checkpoint(folder, iteration)
             except Broken as error:
                 note(f"{self.url}/checkpoints/{iteration}: {error}; an older one is looked for")
                 continue
-            for name, content in at_the_time.items():
-                if name != folder.config_file.name:
-                    write_atomically(folder.path / name, content.decode("utf-8"))
             self._fetch_predictions(folder)
-            if keep_best is not None:
-                best = best_of(Criterion.of(keep_best), folder.evaluations("validation"), among=whole)
-                if best is not None and best.iteration < iteration:
-                    self._fetch_checkpoint(folder, best.iteration)
             return iteration
         return None
 
-    def _fetch_checkpoint(self, folder: RunFolder, iteration: int) -> dict[str, bytes]:
-        """Into the run's folder; returns the run's lines of that time.
+    def _restore_best(
+        self,
+        folder: RunFolder,
+        newest: int,
+        evaluations: list[dict[str, Any]],
+        note: Callable[[str], None],
+        keep_best: str,
+    ) -> None:
+        """The best one before `newest`, where it is not in the folder."""
+        here = folder.checkpoints().keys()
+        with self._own_errors("checkpoints"):
+            among = here | {newest} | {n for n in self.complete() if n < newest}
+        best = best_of(Criterion.of(keep_best), evaluations, among=among)
+        if best is None or best.iteration >= newest or best.iteration in here:
+            return
+        try:
+            self._fetch_checkpoint(folder, best.iteration)
+        except Broken as error:
+            self._spared.add(best.iteration)
+            note(
+                f"{self.url}/checkpoints/{best.iteration}, the best one: {error}; the run goes on without it"
+            )
+
+    def _evaluations_at(self, iteration: int) -> list[dict[str, Any]]:
+        with tempfile.TemporaryDirectory() as place:
+            self._fetch(f"checkpoints/{iteration}", Path(place), within=f"{AT_THE_TIME}/")
+            return RunFolder(Path(place) / AT_THE_TIME).evaluations("validation")
+
+    def _fetch_checkpoint(self, folder: RunFolder, iteration: int) -> None:
+        """Into the run's folder; with the run's lines of that time where nothing newer is there.
 
         Raises:
             Broken: it is not whole.
@@ -175,36 +228,69 @@ class Mirror:
         with checkpoints.appearing_whole(folder.checkpoint(iteration)) as unfinished:
             self._fetch(f"checkpoints/{iteration}", unfinished)
             apart = unfinished / AT_THE_TIME
-            at_the_time = {path.name: path.read_bytes() for path in apart.iterdir()} if apart.exists() else {}
+            if apart.exists() and iteration > max(folder.checkpoints(), default=-1):
+                for path in apart.iterdir():
+                    if path.name != folder.config_file.name:
+                        write_atomically(folder.path / path.name, path.read_text(encoding="utf-8"))
             shutil.rmtree(apart, ignore_errors=True)
-        return at_the_time
 
-    def _fetch(self, name: str, target: Path) -> None:
+    def _fetch(self, name: str, target: Path, within: str = "") -> None:
         for relative, said in self._manifest(name).items():
+            if not relative.startswith(within):
+                continue
             path = target / relative
             if PurePosixPath(relative).is_absolute() or ".." in PurePosixPath(relative).parts:
                 raise Broken(f"its manifest names {relative!r}, which is outside of it")
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                self._fs.get_file(self._path(name, relative), str(path))
+                with self._own_errors(f"{name}/{relative}"):
+                    self._fs.get_file(self._path(name, relative), str(path))
             except FileNotFoundError:
                 raise Broken(f"{relative} is not there") from None
-            except Exception as error:  # each file system raises its own
-                raise RunError(f"{self.url}/{name}/{relative}: {type(error).__name__}: {error}") from error
             if _said(path.stat().st_size, _digest(path)) != said:
                 raise Broken(f"{relative} is not what its manifest says")
 
     def _fetch_predictions(self, folder: RunFolder) -> None:
         """Texts of past evaluations, which only people read."""
-        for found in self._fs.glob(self._path("epoch_*_split_predictions.json")):
-            local = folder.path / PurePosixPath(found).name
-            if not local.exists():
-                self._fs.get_file(found, str(local))
+        pattern = "epoch_*_split_predictions.json"
+        with self._own_errors(pattern), contextlib.suppress(FileNotFoundError):
+            for found in self._fs.glob(self._path(pattern)):
+                local = folder.path / PurePosixPath(found).name
+                if not local.exists():
+                    self._fs.get_file(found, str(local))
+
+    def _named_best(self) -> set[int]:
+        """What the mirror's `best.json` names; nothing where there is none."""
+        with contextlib.suppress(Broken, ValueError, KeyError, TypeError):
+            return {int(json.loads(self._read("checkpoints/best.json"))["iteration"])}
+        return set()
+
+    def _read(self, name: str) -> bytes:
+        """Raises:
+        Broken: it is not there.
+        RunError: the mirror fails.
+        """
+        try:
+            with self._own_errors(name):
+                found: bytes = self._fs.cat_file(self._path(name))
+        except FileNotFoundError:
+            raise Broken(f"{PurePosixPath(name).name} is not there") from None
+        return found
+
+    @contextlib.contextmanager
+    def _own_errors(self, name: str) -> Iterator[None]:
+        """Each file system raises its own; what is not there is not among them."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except Exception as error:
+            raise RunError(f"{self.url}/{name}: {type(error).__name__}: {error}") from error
 
     def _manifest(self, name: str) -> Files:
         try:
-            files: Files = dict(json.loads(self._fs.cat_file(self._path(name, MANIFEST)))["files"])
-        except (ValueError, KeyError, TypeError, FileNotFoundError) as error:
+            files: Files = dict(json.loads(self._read(f"{name}/{MANIFEST}"))["files"])
+        except (ValueError, KeyError, TypeError) as error:
             raise Broken(f"its manifest can't be read: {error}") from None
         return files
 
@@ -228,6 +314,7 @@ def open_mirror(url: str | None, folder: Path, config: Mapping[str, Any], resume
     Raises:
         InputError: it can't be reached, holds a run with another configuration, or holds results and `resume`
             is "never".
+        RunError: it can be listed, but fails when the configuration is read.
     """
     if url is None:
         return None
@@ -242,16 +329,22 @@ def open_mirror(url: str | None, folder: Path, config: Mapping[str, Any], resume
             f"{mirror.url} already holds this run's results, and resume=never was asked for. Choose another "
             "run_name=, or resume=auto to go on with it."
         )
-    if found:
-        run_claim.refuse_other_config(mirror.url, _config_of(mirror, found[0]), config)
+    there = _config_of(mirror, found)
+    if there is not None:
+        run_claim.refuse_other_config(mirror.url, there, config)
     return mirror
 
 
-def _config_of(mirror: Mirror, iteration: int) -> dict[str, Any]:
+def _config_of(mirror: Mirror, iterations: list[int]) -> dict[str, Any] | None:
+    """The first that can be read. Where none can, `restore` says so, or the folder has its own."""
     import yaml
 
-    found: dict[str, Any] = yaml.safe_load(mirror.config(iteration))
-    return found
+    for iteration in iterations:
+        with contextlib.suppress(Broken, yaml.YAMLError):
+            found = yaml.safe_load(mirror.config(iteration))
+            if isinstance(found, dict):
+                return found
+    return None
 
 
 def _said(size: int, digest: str) -> dict[str, Any]:

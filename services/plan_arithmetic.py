@@ -157,6 +157,8 @@ def _evaluation(settings: RunSettings, num_prompts: Mapping[Split, int]) -> str:
 
 def _checkpoints(settings: RunSettings) -> str:
     written, kept = checkpoints(settings), settings.keep_checkpoints
+    if settings.keep_best is not None:  # each that is the best so far is written, too
+        return f"at least {written} written, the newest {kept} and the best kept; then both models alone"
     return f"{written} written, the newest {min(written, kept)} kept; then the model alone"
 
 

@@ -85,7 +85,7 @@ def _of_learner(
 
 
 def _of_processes(count: int) -> str:
-    return f"in {count} processes, which share out what follows" if count > 1 else ""
+    return f"in {count} processes; what follows is of all together" if count > 1 else ""
 
 
 def _most_tokens(settings: RunSettings, model: ModelFiles) -> int:

@@ -7,6 +7,7 @@ whetstone scale RUN workers=3 ──▶ .workers_asked.json ──▶ the loop l
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -17,7 +18,7 @@ from contracts.errors import DeadlineExceeded, InputError, RunError
 from services import run_claim
 from services.json_lines import write_atomically
 
-ASKED, FOUND = ".workers_asked.json", ".workers.json"
+ASKED, TAKEN, FOUND = ".workers_asked.json", ".workers_taken.json", ".workers.json"
 LOOK_S = 1.0
 
 
@@ -41,23 +42,37 @@ class Scaling:
         self._asked: int | None = None
         self._told: Workers | None = None
         self._looked_at = 0.0
+        (folder / TAKEN).unlink(missing_ok=True)  # of a run that died over it
 
     def look(self) -> None:
         """Do what is asked for, and say what there is where it changed."""
         if time.monotonic() - self._looked_at < LOOK_S:
             return
         self._looked_at = time.monotonic()
-        asked = _read(self._folder / ASKED)
+        asked = self._take()
         if asked is not None:
-            self._asked = max(1, int(asked["workers"]))
+            self._asked = max(1, asked)
             self._note(f"{self._asked} rollout workers are asked for; there are {self._workers.num_workers}")
             self._workers.scale(self._asked)
         found = Workers(self._asked, self._workers.num_workers, self._workers.num_up)
         if found != self._told:
             write_atomically(self._folder / FOUND, json.dumps(asdict(found)))
             self._told = found
-        if asked is not None:
-            (self._folder / ASKED).unlink(missing_ok=True)  # by now the answer is about it
+        (self._folder / TAKEN).unlink(missing_ok=True)  # by now the answer is about it
+
+    def _take(self) -> int | None:
+        """What is asked for, under another name: who asks meanwhile is not overlooked."""
+        taken = self._folder / TAKEN
+        try:
+            os.replace(self._folder / ASKED, taken)
+        except FileNotFoundError:
+            return None
+        match _read(taken):
+            case {"workers": int(asked)} if not isinstance(asked, bool):
+                return asked
+        got = taken.read_text(errors="replace")[:80]
+        self._note(f'{self._folder / ASKED} was removed: expected {{"workers": N}}, got {got!r}')
+        return None
 
 
 def ask(folder: Path, num_workers: int, timeout_s: float) -> None:
@@ -80,15 +95,17 @@ def ask(folder: Path, num_workers: int, timeout_s: float) -> None:
                 said = _read(folder / FOUND) or "no answer"
                 raise DeadlineExceeded(f"waited {timeout_s:g} s for {num_workers} workers: {said}")
             time.sleep(LOOK_S / 4)
-    finally:
-        (folder / ASKED).unlink(missing_ok=True)
+    except BaseException:
+        if _read(folder / ASKED) == {"workers": num_workers}:  # by now it may be somebody else's
+            (folder / ASKED).unlink(missing_ok=True)
+        raise
 
 
 def _is_answered(folder: Path, num_workers: int) -> bool:
     """Raises:
     RunError: with less than was asked for.
     """
-    if (folder / ASKED).exists():
+    if (folder / ASKED).exists() or (folder / TAKEN).exists():  # in this order: it goes from one to the other
         return False
     found = _read(folder / FOUND)
     if found is None or found["asked"] != num_workers:

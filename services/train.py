@@ -55,7 +55,7 @@ def train(settings: RunSettings) -> int:
     folder, mirror = open_folder(settings)
     if _is_done(folder, settings):
         print(f"{folder.path} is done: {settings.iterations} iterations. iterations= allows for more.")
-        _require_copied(Uploads(mirror, folder, print).finish() if mirror else None, folder)
+        _require_copied(Uploads(mirror, folder, _print_redacted).finish() if mirror else None, folder)
         return 0
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # it would tear our own screen
@@ -92,11 +92,15 @@ def open_folder(settings: RunSettings) -> tuple[RunFolder, Mirror | None]:
         settings.output_dir, settings.run_name, config=settings.resolved(), resume=settings.resume
     )
     if mirror is not None:
-        restored = mirror.restore(folder, print, settings.keep_best)
+        restored = mirror.restore(folder, _print_redacted, settings.keep_best)
         if restored is not None:
             print(f"restored checkpoint {restored} from {redact(mirror.url)}")
         mirror.expect_writable(folder)
     return folder, mirror
+
+
+def _print_redacted(text: str) -> None:
+    print(redact(text))
 
 
 def _require_copied(failure: str | None, folder: RunFolder) -> None:

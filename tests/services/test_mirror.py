@@ -12,7 +12,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from contracts.errors import InputError
+from contracts.errors import InputError, RunError
 from contracts.settings import build
 from services import checkpoints
 from services import uploads as uploads_module
@@ -20,6 +20,7 @@ from services.mirror import Mirror, open_mirror
 from services.run_claim import plain
 from services.run_folder import RunFolder
 from services.settings import RunSettings
+from services.train import _print_redacted
 from services.uploads import Uploads
 from tests.local_run import train_here
 from tests.models import make_tiny_model
@@ -94,6 +95,111 @@ def test_the_best_one_comes_with_it(url: str, tmp_path: Path) -> None:
     there, iteration, _ = restored(url, tmp_path / "there", "val/reward/mean")
 
     assert iteration == 6 and list(there.checkpoints()) == [2, 6]
+
+
+BEST = "val/reward/mean"  # of run_in's the first
+
+
+def test_a_death_between_the_best_and_the_newest_loses_neither(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = str(tmp_path / "store")
+    copy(run_in(tmp_path / "here", 2, 4, 6), url)
+    brought, fetch = [], Mirror._fetch_checkpoint
+
+    def dies_after_one(mirror: Mirror, folder: RunFolder, iteration: int) -> object:
+        if brought:
+            raise KeyboardInterrupt
+        brought.append(iteration)
+        return fetch(mirror, folder, iteration)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Mirror, "_fetch_checkpoint", dies_after_one)
+        restored(url, tmp_path / "there", BEST)
+
+    there, iteration, _ = restored(url, tmp_path / "there", BEST)
+    assert brought == [2] and iteration == 6 and list(there.checkpoints()) == [2, 6]
+    assert [row["iteration"] for row in there.rollout_info()] == [2, 4, 6]
+
+
+def test_a_best_that_is_missing_is_looked_for_though_the_newest_is_there(tmp_path: Path) -> None:
+    url, folder = str(tmp_path / "store"), run_in(tmp_path / "here", 2, 4, 6)
+    copy(folder, url)
+    shutil.rmtree(folder.checkpoint(2))
+
+    assert Mirror(url, "run").restore(folder, print, BEST) is None
+    assert list(folder.checkpoints()) == [2, 4, 6]
+
+
+def test_a_damaged_best_is_told_and_the_newest_comes_without_it(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    copy(run_in(tmp_path / "here", 2, 4), str(store))
+    (store / "run" / "checkpoints" / "2" / "policy.safetensors").write_bytes(b"x")
+
+    there, iteration, notes = restored(str(store), tmp_path / "there", BEST)
+
+    assert iteration == 4 and list(there.checkpoints()) == [4]
+    assert len(notes) == 1 and "2, the best one: policy.safetensors is not what its manifest says" in notes[0]
+
+
+@pytest.mark.parametrize("overwritten", [False, True])
+def test_a_best_that_is_not_here_is_not_forgotten_there(overwritten: bool, tmp_path: Path) -> None:
+    url, folder = str(tmp_path / "store"), run_in(tmp_path / "here", 2, 4, 6)
+    folder.best_file.write_text('{"iteration": 2}')
+    mirror = copy(folder, url)
+    for iteration in (2, 4):
+        shutil.rmtree(folder.checkpoint(iteration))
+    if overwritten:  # this start didn't bring it, and takes another for the best
+        mirror.restore(folder, print, None)
+        folder.best_file.write_text('{"iteration": 6}')
+        mirror.put_files(folder)
+
+    mirror.keep_only(folder.checkpoints())
+    assert mirror.complete() == [6, 2]
+
+
+def test_where_no_checkpoint_can_be_read_nothing_begins_anew(tmp_path: Path) -> None:
+    store, folder = tmp_path / "store", run_in(tmp_path / "here", 2, 4)
+    copy(folder, str(store))
+    for iteration in (2, 4):
+        (store / "run" / "checkpoints" / str(iteration) / "policy.safetensors").unlink()
+
+    with pytest.raises(RunError, match=r"none of its checkpoints \[4, 2\] can be read.*run_name="):
+        restored(str(store), tmp_path / "there")
+    assert Mirror(str(store), "run").restore(folder, print) is None  # this one has its own
+
+
+@pytest.mark.parametrize("method", ["ls", "exists", "cat_file", "get_file", "glob"])
+def test_what_a_file_system_raises_is_told_as_the_mirrors(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = str(tmp_path / "store")
+    copy(run_in(tmp_path / "here", 2), url)
+    mirror, there = Mirror(url, "run"), RunFolder.open(tmp_path / "there", "run", CONFIG, "auto")
+
+    def fails(*_: object, **__: object) -> None:
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(mirror._fs, method, fails)
+    with pytest.raises(RunError, match=r"run/.*: PermissionError: not yours"):
+        mirror.restore(there, print)
+    if method == "cat_file":
+        with pytest.raises(RunError, match=r"config\.yaml: PermissionError"):
+            open_mirror(url, tmp_path / "new" / "run", CONFIG, "auto")
+
+
+def test_a_configuration_that_is_not_there_is_read_from_an_older_checkpoint(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    copy(run_in(tmp_path / "here", 2, 4), str(store))
+    (store / "run" / "checkpoints" / "4" / "run" / "config.yaml").unlink()
+
+    with pytest.raises(InputError, match="another configuration"):
+        open_mirror(str(store), tmp_path / "there" / "run", CONFIG | {"seed": 2}, "auto")
+
+
+def test_what_a_start_says_of_its_mirror_has_no_password(capsys: pytest.CaptureFixture[str]) -> None:
+    _print_redacted("https://ada:pw@host/runs/checkpoints/4: damaged")
+    assert capsys.readouterr().out == "https://***@host/runs/checkpoints/4: damaged\n"
 
 
 def test_lines_are_those_of_the_checkpoint_though_the_run_wrote_on(url: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from contracts.errors import InputError
 from contracts.settings import build
 from learner.settings import ModelSettings
 from services import cli
-from services.memory import GIB
+from services.memory import GIB, LEARNER_PROCESS, needed_bytes
 from services.model_files import read_model
 from services.model_shape import ModelShape, shape_of
 from services.plan import make_plan
@@ -98,6 +98,14 @@ def test_evaluations_and_checkpoints_are_those_of_the_loop(every: int, iteration
     assert checkpoints(run) == len(saved)
 
 
+def test_the_best_checkpoint_is_kept_beside_the_newest() -> None:
+    given: dict[str, Any] = {"iterations": 10, "save_every": 1, "keep_checkpoints": 2}
+    assert words(**given)["checkpoints"] == "10 written, the newest 2 kept; then the model alone"
+    assert words(**given, keep_best="val/reward/mean")["checkpoints"] == (
+        "at least 10 written, the newest 2 and the best kept; then both models alone"
+    )
+
+
 def test_held_out_texts() -> None:
     told = words(iterations=20, evaluate_every=10, evaluation={"num_prompts": 7, "samples_per_prompt": 2})
     assert told["evaluation"] == "3 × 14 texts for 7 validation prompts and 2 × 12 texts for 6 test prompts"
@@ -133,6 +141,18 @@ def test_memory_by_hand(model: Path) -> None:
     assert size["learner", "logits"] == 3 * 4 * 2000
     assert size["each worker", "KV cache"] == GIB
     assert found["each worker", "KV cache"].note == f"{2**30 // 1024:,} tokens"
+
+
+@pytest.mark.parametrize(("algorithm", "copies"), [("ppo", 1), ("trpo", 3)])
+def test_processes_that_are_not_sharded_hold_a_copy_each(algorithm: str, copies: int) -> None:
+    run = settings(algorithm=algorithm, learner={"num_processes": 3})
+    alone = settings(algorithm=algorithm)
+    one, several = needed_bytes(alone, 10**6), needed_bytes(run, 10**6)
+    trained, reference = list(several.values())[:2]
+    assert reference == copies * 4e6 == copies * list(one.values())[1]
+    assert trained - 3 * LEARNER_PROCESS == pytest.approx(
+        copies * (next(iter(one.values())) - LEARNER_PROCESS)
+    )
 
 
 def test_checkpointing_keeps_inputs_and_one_layer(model: Path) -> None:

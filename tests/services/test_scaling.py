@@ -119,3 +119,38 @@ def test_the_loop_does_it_between_two_rounds_of_its_workers(tmp_path: Path) -> N
     assert [row["workers/up"] for row in loop.folder.rollout_info()] == [3.0] * 4
     assert [row["workers/quarantined"] for row in loop.folder.rollout_info()] == [0.0] * 4
     assert loop.learner.trained == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+@pytest.mark.parametrize("written", ["{}", '{"workers": "x"}', '{"workers": true}', "[3]", "{"])
+def test_a_request_that_is_none_is_told_removed_and_ends_nothing(
+    written: str, folder: Path, calls: Calls
+) -> None:
+    (folder / scaling.ASKED).write_text(written)
+    with Looking(folder, FakeWorkers(calls)) as loop:
+        _wait_for_removal(folder)
+        ask(folder, 2, timeout_s=20)
+    assert len(loop.notes) == 2 and 'expected {"workers": N}, got' in loop.notes[0]
+    assert calls == [("scale", 2)]
+
+
+def _wait_for_removal(folder: Path) -> None:
+    until = time.monotonic() + 20
+    while (folder / scaling.ASKED).exists() and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+def test_a_request_that_comes_while_another_is_acted_on_is_not_lost(folder: Path, calls: Calls) -> None:
+    class Asked(FakeWorkers):
+        def scale(self, num_workers: int) -> None:
+            super().scale(num_workers)
+            if num_workers == 2:
+                (folder / scaling.ASKED).write_text('{"workers": 3}')
+
+    run = Scaling(folder, Asked(calls), lambda text: None)
+    (folder / scaling.ASKED).write_text('{"workers": 2}')
+    for _ in range(2):
+        run.look()
+        time.sleep(0.03)
+
+    assert calls == [("scale", 2), ("scale", 3)]
+    assert not (folder / scaling.ASKED).exists() and not (folder / scaling.TAKEN).exists()
