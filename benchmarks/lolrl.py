@@ -85,12 +85,12 @@ PIPELINES = {
         pairs,
         lambda model, _: f"reward={{name: learned_reward, model: {model}}}",
         (
-            "model.adapter.kind=none",
+            "model.adapter.kind=lora",
             "task.system=",
             "rollout.max_prompt_tokens=320",
             "rollout.max_tokens=96",
         ),
-        algorithms=f"{ALGORITHMS},dpo",
+        algorithms="nll,a_lol_ref_free,a_lol,dpo",
         window=448,
     ),
 }

@@ -24,7 +24,7 @@ MODEL` runs one command a step: a reward is trained where there is something to 
 train-reward`), the data are scored, a warm start imitates them (`nll`), the reference's log-
 probabilities and values are added, and `whetstone benchmark offline` trains the algorithms, evaluates on
 the test split and aggregates. The settings are the published ones, but for the learning rate, the number
-of epochs and the beams. Two seeds, ± the standard error; distinct-2 is over all test responses.
+of epochs and the beams. ± is the standard error over seeds; distinct-2 is over all test responses.
 """
 
 
@@ -55,7 +55,8 @@ def table(task: str) -> list[str]:
             for key in keys[:-1]
         ]
         told.append(f"{float(row[keys[-1]]['mean']):.0f}")
-        lines.append(f"| `{algorithm}` | " + " | ".join(told) + " |")
+        seeds = int(row[REWARD]["num_runs"])
+        lines.append(f"| `{algorithm}`, {seeds} seed{'s' if seeds > 1 else ''} | " + " | ".join(told) + " |")
     return lines
 
 
@@ -89,6 +90,7 @@ def main() -> None:
             f"Minutes of each command: {steps}.",
             "",
         ]
+    lines += ["`python -m benchmarks.lolrl DATA --model MODEL && python -m benchmarks.lolrl_report`", ""]
     PAGE.write_text("\n".join(lines))
     print(PAGE.read_text())
 
