@@ -26,7 +26,7 @@ def main() -> None:
         ]
     )
     with launch.cluster():
-        learner = launch.start_learner(settings)
+        learner = launch.start_learner(settings, print)
         fleet = launch.start_fleet(settings, settings.model.path, print)
         learner.wait_until_ready()
         fleet.wait_until_ready()

@@ -102,7 +102,7 @@ class LearnerClient(Protocol):
         """One iteration; `on_progress(phase, done, total)` is called while it runs."""
         ...
 
-    def restart(self) -> None:
+    def restart(self, on_progress: Callable[[str, int, int], None]) -> None:
         """Begin anew, with the weights that the run began with."""
         ...
 

@@ -8,6 +8,7 @@ WhetstoneError
     ├── WorkerError       a rollout worker died, hung or could not be replaced
     ├── LearnerError      the learner failed; its state can't be trusted
     │   └── LearnerLost   its process is gone, and another may take its place
+    │       └── LearnerFailed   it raised what nobody expected; another may fare better
     ├── WeightsError      weights did not arrive, or arrived wrong
     └── DeadlineExceeded  something was waited for too long
 
@@ -49,6 +50,10 @@ class LearnerError(RunError):
 
 class LearnerLost(LearnerError):
     """The learner's process died or hung: what it had not saved is gone."""
+
+
+class LearnerFailed(LearnerLost):
+    """The learner raised what is no statement of its own: its state can't be trusted any more."""
 
 
 class WeightsError(RunError):

@@ -4,11 +4,10 @@
                                                                                           │
                 publish ◀── version + 1, mask synced ◀── epochs of minibatches, or a trust region's step
 
-A plain class: `learner/group.py` puts it into a Ray actor, or several that are one another's ranks. Each of
-those gets the same calls with the same arguments.
+A plain class: `learner/process.py` is the process around it, `learner/group.py` one such Ray actor, or
+several that are one another's ranks. Each of those gets the same calls with the same arguments.
 """
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -70,7 +69,7 @@ class Learner:
         self.pair = load_actor_critic(model, settings.logits_budget, loaded_on, normalize_values=normalize)
         self.behavior = behavior_for(algorithm, sampling, settings, self.pair.lm, model)
         check_model(algorithm, self.pair.policy, loaded_on)
-        self.ranks = ranks.join(rendezvous, self.device, settings.update_timeout_s)
+        self.ranks = ranks.join(rendezvous, self.device, settings.progress_timeout_s)
         self.reference = self._placed(reference_of(self.pair), shards) if algorithm.online else None
         masks = isinstance(algorithm, Masks)
         self.mask = self._placed(frozen_copy(self.pair.policy), shards) if masks else None
@@ -91,9 +90,6 @@ class Learner:
     def progress(self) -> tuple[str, int, int]:
         """(phase, done, total), readable from another thread while an update runs."""
         return self._progress
-
-    def pid(self) -> int:
-        return os.getpid()
 
     def update(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
         """One iteration: the rollouts are trained on for the algorithm's epochs; then `version` grows by 1.

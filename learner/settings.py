@@ -84,6 +84,7 @@ class LearnerSettings(Settings):
     warmup_iterations: int = Field(default=0, ge=0)
     num_processes: int = Field(default=1, ge=1)  # that share out models, moments and work
     num_threads: int | None = Field(default=None, ge=1)  # of each process; None: all cores
-    update_timeout_s: float = Field(default=3600.0, gt=0)  # one scoring or update call
+    start_timeout_s: float = Field(default=600.0, gt=0)  # until its process answers; models load after that
     stall_timeout_s: float = Field(default=120.0, gt=0)  # without any sign of life
-    max_restarts: int = Field(default=3, ge=0)  # of a learner that died or hung, in the whole run
+    progress_timeout_s: float = Field(default=1800.0, gt=0)  # that it answers and gets nowhere
+    max_restarts: int = Field(default=3, ge=0)  # of a learner that died or hung, within an hour

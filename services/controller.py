@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from contracts.clients import FleetClient, LearnerClient, RewardClient
-from contracts.errors import LearnerLost, RunError
+from contracts.errors import LearnerLost
 from contracts.rollout import Lease
 from reward_servers.settings import Part
 from reward_servers.shaping import shares
@@ -30,6 +30,7 @@ from services.interrupts import Interrupted, StopRequest
 from services.iteration_info import rollout_info, training_info, workers_info
 from services.keeping import Keeper
 from services.leasing import LeaseSource
+from services.losses import Losses
 from services.mixed_source import MixedSource
 from services.offline_source import OfflineSource
 from services.policy_perplexity import PolicyPerplexity
@@ -84,8 +85,8 @@ class Controller:
         self._iteration = 0
         self._boundary: dict[str, Any] = {}  # the loop's state at the last iteration's end
         self._saved_at = -1
-        self._num_learners_lost = 0
         self._lost: LearnerLost | None = None  # and not replaced yet
+        self._losses = Losses(settings.learner.max_restarts)
         self._start = source.state()
 
     def run(self) -> None:
@@ -129,18 +130,15 @@ class Controller:
         """Another learner in the place of a lost one, and everything back to the newest checkpoint.
 
         Raises:
-            RunError: too many were lost.
+            RunError: too many were lost, or another would be as well.
             LearnerLost: this one, too.
+            Interrupted: a stop was asked for meanwhile.
         """
-        self._num_learners_lost += 1
-        limit = self._settings.learner.max_restarts
-        if self._num_learners_lost > limit:
-            raise RunError(
-                f"{lost}; that is loss {self._num_learners_lost}, and learner.max_restarts={limit}"
-            )
-        self._console.note(f"{lost}; replacement {self._num_learners_lost} of {limit} starts", "warning")
+        said = self._losses.count(lost, self._iteration + 1)
+        self._console.note(f"{lost}; {said} starts", "warning")
+        self._saved_at = self._iteration  # whoever stops now finds nothing to save
         self._clients.workers.cancel_all()
-        self._clients.learner.restart()
+        self._clients.learner.restart(lambda *_: self._look())
         self._resume()
         self._lost = None
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 
 import ray
 from ray.util.placement_group import placement_group
@@ -20,6 +21,7 @@ from contracts.scores import MetricValue, Sample, Score
 from learner.algorithms.base import Masks
 from learner.group import LearnerGroup
 from learner.learner import Learner
+from learner.process import LearnerProcess
 from learner.ranks import Rendezvous
 from reward_servers.app import deploy, remove
 from reward_servers.client import RewardClient, compute_metrics
@@ -99,7 +101,7 @@ def cluster() -> Iterator[None]:
 def service(settings: RunSettings, note: Callable[[str], None]) -> Iterator[Clients]:
     """Workers, learner and reward servers: started side by side, the slow ones first, all up when given."""
     fleet = start_fleet(settings, settings.model.path, note)
-    learner = start_learner(settings)
+    learner = start_learner(settings, note)
     with contextlib.ExitStack() as ends:
         ends.callback(learner.stop)
         ends.callback(fleet.stop)
@@ -139,26 +141,29 @@ def start_fleet(settings: RunSettings, model: str, note: Callable[[str], None]) 
     return Fleet(make_worker, rollout, note)
 
 
-def start_learner(settings: RunSettings) -> LearnerGroup:
+def start_learner(settings: RunSettings, note: Callable[[str], None]) -> LearnerGroup:
     """Its processes, starting; `wait_until_ready` waits for them."""
     cores = max(1, (os.cpu_count() or 1) // settings.learner.num_processes)
-    actor = ray.remote(Learner).options(
+    actor = ray.remote(LearnerProcess).options(
         max_concurrency=2, **_options(_placement(settings).learner, settings.learner.num_threads or cores)
     )
 
     def make_learner(rendezvous: Rendezvous | None) -> object:
         return actor.remote(
-            settings.model,
-            settings.algorithm,
-            settings.learner,
-            seed=settings.seed,
-            iterations=settings.iterations,
-            sampling=settings.sampling(),
-            max_turns=settings.environment.max_turns if settings.plays else 1,
-            rendezvous=rendezvous,
+            partial(
+                Learner,
+                settings.model,
+                settings.algorithm,
+                settings.learner,
+                seed=settings.seed,
+                iterations=settings.iterations,
+                sampling=settings.sampling(),
+                max_turns=settings.environment.max_turns if settings.plays else 1,
+                rendezvous=rendezvous,
+            )
         )
 
-    return LearnerGroup(make_learner, engine_dtype(settings.rollout), settings.learner)
+    return LearnerGroup(make_learner, engine_dtype(settings.rollout), settings.learner, note)
 
 
 def start_rewards(settings: RunSettings) -> RewardServers:

@@ -45,8 +45,9 @@ MAY_CHANGE = (
     "learner.num_threads",
     "learner.token_budget",
     "learner.logits_budget",
-    "learner.update_timeout_s",
+    "learner.start_timeout_s",
     "learner.stall_timeout_s",
+    "learner.progress_timeout_s",
     "learner.max_restarts",
 )
 

@@ -111,7 +111,8 @@ class FakeLearner:
             "rollouts/trained": float(len(rollouts)),
         }
 
-    def restart(self) -> None:
+    def restart(self, on_progress: Callable[[str, int, int], None]) -> None:
+        on_progress("start", 0, 1)
         self.calls.append(("restart", self.version))
         self.version = 0
 

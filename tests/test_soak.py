@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 BETWEEN_S = 30.0
-PER_MINUTE = int(os.environ.get("SOAK_PER_MINUTE", "15"))  # iterations that the machine does among faults
+PER_MINUTE = int(os.environ.get("SOAK_PER_MINUTE", "40"))  # iterations that the machine does among faults
 PATIENCE_S = 3600.0
 TAIL = 20  # iterations, at the end, whose rewards are compared
 
@@ -42,7 +42,9 @@ def runs(tmp_path: Path) -> Iterator[tuple[Run, Run]]:
         *options(model),
         f"iterations={iterations}",
         "rollout.max_restarts=1000",
+        "rollout.start_timeout_s=90",
         "learner.max_restarts=1000",
+        "learner.start_timeout_s=90",
     )
     made = Run(tmp_path, "straight", *shared), Run(tmp_path, "soaked", *shared)
     yield made

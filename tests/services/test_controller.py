@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console as Terminal
 
-from contracts.errors import LearnerLost, RewardError, RunError
+from contracts.errors import LearnerFailed, LearnerLost, RewardError, RunError
 from contracts.rollout import Lease, Sampling
 from contracts.settings import build
 from services.collecting import Collected
@@ -253,15 +253,18 @@ def test_a_model_that_was_half_written_is_not_there(tmp_path: Path, monkeypatch:
     assert (again.folder.model / "config.json").read_text() == "{}"
 
 
-def loses(loop: Loop, *updates: int) -> None:
-    """The learner dies in these of its updates."""
+DIED = LearnerLost("the learner died")
+
+
+def loses(loop: Loop, *updates: int, error: LearnerLost = DIED) -> None:
+    """The learner is lost in these of its updates."""
     train, seen = loop.learner.update, 0
 
     def dies(*arguments: Any) -> dict[str, float]:
         nonlocal seen
         seen += 1
         if seen in updates:
-            raise LearnerLost("the learner died")
+            raise error
         return train(*arguments)
 
     loop.learner.update = dies  # type: ignore[method-assign]
@@ -310,8 +313,33 @@ def test_one_lost_while_it_takes_the_place_of_another_is_replaced_too(tmp_path: 
 def test_too_many_lost_learners_end_the_run_and_it_can_be_resumed(tmp_path: Path) -> None:
     loop = Loop(tmp_path, learner={"max_restarts": 1})
     loses(loop, 3, 4)
-    with pytest.raises(RunError, match=r"that is loss 2, and learner\.max_restarts=1"):
+    with pytest.raises(RunError, match=r"that is loss 2 within an hour, and learner\.max_restarts=1"):
         loop.run()
+
+    assert Loop(tmp_path).run().learner.trained == [[4, 5], [6, 7]]
+
+
+def test_what_a_learner_raised_gets_one_more_try_in_that_iteration(tmp_path: Path) -> None:
+    """Updates 3 and 5 are iterations 3 and 4: iteration 2 was saved, so 3 is done again in between."""
+    failed = LearnerFailed("an update: MemoryError: 8 GiB\nTraceback …")
+    loop = Loop(tmp_path)
+    loses(loop, 3, 5, error=failed)
+    loop.run()
+    assert rows(loop) == [1, 2, 3, 4]
+
+    loop = Loop(tmp_path / "again")
+    loses(loop, 3, 4, error=failed)
+    with pytest.raises(RunError, match=r"iteration 3 failed in two learners in the same way: an update: Mem"):
+        loop.run()
+
+
+def test_a_stop_while_another_learner_starts_saves_nothing_of_it(tmp_path: Path) -> None:
+    loop = Loop(tmp_path)
+    loses(loop, 4)  # iteration 4: 3 is not saved
+    loop.learner.restart = lambda on_progress: (loop.stop._ask(15, None), on_progress("start", 0, 1))  # type: ignore
+    with pytest.raises(Interrupted):
+        loop.run()
+    assert not any(call == ("save", 3) for call in loop.calls)
 
     assert Loop(tmp_path).run().learner.trained == [[4, 5], [6, 7]]
 
