@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,17 +27,22 @@ class Countdown(EnvironmentSettings):
     """Wants a smaller number at each of three turns; each that is earns a point."""
 
     rewards_itself = True
+    pause_s: float = 0.0  # that each turn takes
 
     def make(self) -> Environment:
-        return _Countdown()
+        return _Countdown(self)
 
 
 class _Countdown:
+    def __init__(self, settings: Countdown) -> None:
+        self._pause_s = settings.pause_s
+
     def reset(self, prompt: Prompt, seed: int) -> Observation:
         self._last, self._num_turns, self._points = 100, 0, 0.0
         return Observation("99", header="50")
 
     def step(self, text: str) -> Step:
+        time.sleep(self._pause_s)
         word = next(iter(text.split()), "")
         number = int(word) if word.isdigit() else 100
         point = float(number < self._last)
@@ -60,6 +66,7 @@ class Fragile(Countdown):
 
 class _Fragile(_Countdown):
     def __init__(self, settings: Fragile) -> None:
+        super().__init__(settings)
         self._settings, self._folder = settings, Path(settings.folder)
 
     def reset(self, prompt: Prompt, seed: int) -> Observation:

@@ -1,5 +1,6 @@
 """A node goes, with a rollout worker and whatever else was on it: the run goes on with what is left."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,10 +8,10 @@ import psutil
 import pytest
 from ray.cluster_utils import Cluster
 
+from tests.fault_kit import PAGE, PROMPTS, Outcome, record, writing_ahead
 from tests.lease_log import expected
 from tests.models import make_tiny_model
 from tests.runs import Run
-from tests.test_faults import PROMPTS, options
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -35,7 +36,7 @@ def test_a_lost_node_costs_no_prompt(cluster: Cluster, tmp_path: Path) -> None:
     run = Run(
         tmp_path,
         "run",
-        *options(make_tiny_model(tmp_path / "model")),
+        *writing_ahead(make_tiny_model(tmp_path / "model")),
         f"iterations={ITERATIONS}",
         "cluster.strategy=spread",  # a worker each
         "cluster.worker_cpus=1",
@@ -45,7 +46,11 @@ def test_a_lost_node_costs_no_prompt(cluster: Cluster, tmp_path: Path) -> None:
         lost = of_node(second)
         assert any(title.startswith("ray::RolloutWorker") for title in lost), lost
 
+        before, started = len(run.folder.rollout_info()), time.monotonic()
         cluster.remove_node(second, allow_graceful=False)
+        run.wait_for_iteration(before + 1)
+        if PAGE:
+            record(Path(PAGE), [Outcome("node, lost", time.monotonic() - started, 0)])
 
         assert run.finish() == 0, run.output
     finally:

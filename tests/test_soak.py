@@ -5,6 +5,7 @@ SOAK_MINUTES=30 python -m pytest tests/test_soak.py runs it; SOAK_PAGE=FILE writ
 
 import os
 import random
+import signal
 import statistics
 import time
 from collections import Counter
@@ -14,10 +15,20 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.fault_kit import (
+    CONTROLLER,
+    KILLED,
+    LEARNER,
+    PROMPTS,
+    REPLICA,
+    STOPPED,
+    WORKER,
+    processes,
+    writing_ahead,
+)
 from tests.lease_log import expected
 from tests.models import make_tiny_model
 from tests.runs import Run
-from tests.test_faults import FAULTS, PROMPTS, Fault, options, processes
 
 MINUTES = float(os.environ.get("SOAK_MINUTES", "0"))
 pytestmark = [
@@ -27,6 +38,12 @@ pytestmark = [
     pytest.mark.skipif(not MINUTES, reason="SOAK_MINUTES=30 asks for it"),
 ]
 
+FAULTS = [
+    (part, kind)
+    for part in (WORKER, REPLICA, CONTROLLER, LEARNER)
+    for kind in (KILLED, STOPPED)
+    if (part, kind) != (CONTROLLER, STOPPED)  # Ray does not miss it
+]
 BETWEEN_S = 30.0
 PER_MINUTE = int(os.environ.get("SOAK_PER_MINUTE", "40"))  # iterations that the machine does among faults
 PATIENCE_S = 3600.0
@@ -39,11 +56,9 @@ def runs(tmp_path: Path) -> Iterator[tuple[Run, Run]]:
     model = make_tiny_model(tmp_path / "model")
     iterations = max(4, int(MINUTES * PER_MINUTE))
     shared = (
-        *options(model),
+        *writing_ahead(model),
         f"iterations={iterations}",
-        "rollout.max_restarts=1000",
         "rollout.start_timeout_s=90",
-        "learner.max_restarts=1000",
         "learner.start_timeout_s=90",
     )
     made = Run(tmp_path, "straight", *shared), Run(tmp_path, "soaked", *shared)
@@ -80,13 +95,13 @@ def soak(run: Run) -> list[str]:
     drawn, befell = random.Random(0), []
     run.wait_for_iteration(2)
     while run.process.poll() is None:
-        fault: Fault = drawn.choice(FAULTS)
+        part, kind = drawn.choice(FAULTS)
         try:
-            found = processes(run, fault.title)
+            found = processes(run, part.title)
             if found and run.process.poll() is None:
-                drawn.choice(found).send_signal(fault.signal)
-                befell.append(fault.name)
-                print(f"{len(run.folder.rollout_info())} iterations done: {fault.name}", flush=True)
+                drawn.choice(found).send_signal(signal.Signals[kind])
+                befell.append(f"{part.name}, {kind}")
+                print(f"{len(run.folder.rollout_info())} iterations done: {befell[-1]}", flush=True)
         except psutil.Error:
             pass  # it went in the meantime
         deadline = time.monotonic() + BETWEEN_S

@@ -1,0 +1,185 @@
+"""What can befall a part of a run, and what it costs."""
+
+import contextlib
+import os
+import platform
+import re
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tests.runs import Run
+
+PROMPTS = 32  # an iteration
+SAVE_EVERY = 2
+STALL_S = 30
+SLOW_S = 5.0
+BETWEEN = 2  # iterations in peace before the next fault
+PATIENCE_S = 300.0
+RAISING = Path(__file__).parent / "raising"
+PAGE = os.environ.get("FAULTS_PAGE")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A process of a run, by the title that Ray gives it; and what it does, for an exception in the midst."""
+
+    name: str
+    title: str = ""  # empty: the driver
+    work: str = ""  # file.py:function, of the thread that is to raise
+
+
+WORKER = Part("rollout worker", "ray::RolloutWorker", "rollout_workers/worker.py:_advance")
+REPLICA = Part("reward replica", "ray::ServeReplica:reward-fickle", "tests/fickle_reward.py:score")
+CONTROLLER = Part("Serve's controller", "ray::ServeController")
+LEARNER = Part("learner", "ray::Learner", "learner/learner.py:update")
+RANK = Part("one of the learner's two processes", "ray::Learner", "learner/learner.py:update")
+ENVIRONMENT = Part("environment", "ray::EnvironmentHost", "tests/test_environments.py:step")
+DRIVER = Part("driver")
+
+KILLED, STOPPED, RAISES, SLOW = "SIGKILL", "SIGSTOP", "an exception", f"slow: stopped for {SLOW_S:.0f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    part: Part
+    kind: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.part.name}, {self.kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one fault cost."""
+
+    name: str
+    seconds: float  # until an iteration was done that was not before
+    iterations_again: int
+
+
+def options(model: Path) -> tuple[str, ...]:
+    """Of a run that writes ahead and whose patience is short."""
+    return (
+        f"model.path={model}",
+        "rollout.deterministic=false",
+        f"rollout.stall_timeout_s={STALL_S}",
+        f"learner.stall_timeout_s={STALL_S}",
+        f"rollout.prompts_per_iteration={PROMPTS}",
+        "rollout.max_restarts=1000",
+        "learner.max_restarts=1000",
+        "measures=[tests.lease_log:Leases]",
+        "metrics=[]",
+        "tracking.enabled=false",
+        "evaluate_every=0",
+        "evaluation.num_prompts=1",
+        f"save_every={SAVE_EVERY}",
+    )
+
+
+def writing_ahead(model: Path) -> tuple[str, ...]:
+    """Two workers, and a reward that is scored by a server."""
+    return (
+        *options(model),
+        "rollout.max_staleness=1",
+        "rollout.num_workers=2",
+        "reward={name: 'tests.fickle_reward:Fickle', label: fickle, never: none, pause_s: 0.1}",
+        "reward_servers.default.timeout_s=3",
+        "reward_servers.retries=10",
+    )
+
+
+def num_iterations(faults: tuple[Fault, ...]) -> int:
+    return (BETWEEN + 2) * len(faults) + SAVE_EVERY
+
+
+def befall(run: Run, fault: Fault) -> Outcome:
+    """Let it happen, wait until the run goes on, then leave it in peace for a while."""
+    before = len(run.folder.rollout_info())
+    started = _befall_driver(run) if fault.part is DRIVER else _befall_one(run, fault)
+    least = before
+    while (now := len(run.folder.rollout_info())) <= before:
+        least = min(least, now)
+        assert run.process.poll() is None, run.output
+        seconds = time.monotonic() - started
+        assert seconds < PATIENCE_S, f"{fault.name}: no iteration for {seconds:.0f} s\n{run.output}"
+        time.sleep(0.02)
+    outcome = Outcome(fault.name, time.monotonic() - started, before - least)
+    run.wait_for_iteration(now + BETWEEN - 1)
+    return outcome
+
+
+def _befall_one(run: Run, fault: Fault) -> float:
+    """Returns when it happened."""
+    title = fault.part.title
+    victim, started = processes(run, title)[-1], time.monotonic()
+    if fault.kind == RAISES:
+        asked = Path(os.environ["WHETSTONE_TEST_RAISE"]) / str(victim.pid)
+        asked.with_suffix(".new").write_text(fault.part.work)
+        asked.with_suffix(".new").rename(asked)
+        run.wait_for(f"{fault.name} to happen", lambda: not asked.exists())
+        return started
+    victim.send_signal(signal.SIGKILL if fault.kind == KILLED else signal.SIGSTOP)
+    if fault.kind == SLOW:
+        time.sleep(SLOW_S)
+        victim.send_signal(signal.SIGCONT)
+    elif fault.part is not CONTROLLER or fault.kind == KILLED:  # a stopped one is not missed
+        run.wait_for(f"another {fault.part.name}", lambda: set(processes(run, title)) - {victim})
+    return started
+
+
+def _befall_driver(run: Run) -> float:
+    """It is killed and started again by hand; returns when that was."""
+    run.signal(signal.SIGKILL)
+    run.process.wait()
+    for process in run.left_over():
+        process.kill()
+    started = time.monotonic()
+    run.start()
+    return started
+
+
+def processes(run: Run, title: str) -> list[psutil.Process]:
+    """Those that live and whose title begins so, by age."""
+    found = []
+    for process in run.children():
+        with contextlib.suppress(psutil.Error):
+            named = process.cmdline()[:1]
+            found += [process] if named and named[0].startswith(title) and process.is_running() else []
+    alive = [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
+    return sorted(alive, key=lambda process: process.create_time())
+
+
+def record(page: Path, outcomes: list[Outcome]) -> None:
+    """Write the rows into the page's table, in the place of those of the same faults."""
+    rows = dict(re.findall(r"^\| (.+?) \| (\d.*) \|$", page.read_text() if page.exists() else "", re.M))
+    rows |= {o.name: f"{o.seconds:.1f} | {o.iterations_again}" for o in outcomes}
+    lines = [
+        "# What a fault costs",
+        "",
+        "Of whole runs with real vLLM, Ray and Serve. `tests/test_faults.py`: two vLLM workers that write an",
+        "iteration ahead, a reward on Serve, a learner; and another run in an environment of several turns,",
+        "with a learner of two processes. `tests/test_node_loss.py`: two nodes, with a worker each. One part",
+        "after the other is killed (SIGKILL), stopped without dying (SIGSTOP), made to raise an exception in",
+        "the midst of its work, or stopped for a while and let go on. Seconds are from the fault to the end",
+        "of an iteration that had not been done before; of the driver, from its being started again by hand.",
+        f"What hangs is noticed after `stall_timeout_s={STALL_S}` (workers, learner) and `timeout_s=3`",
+        f"(rewards, environments), which are shorter than the defaults. {PROMPTS} prompts an iteration, a",
+        f"checkpoint every {SAVE_EVERY}.",
+        "",
+        "Each prompt was trained on once: none was lost, none was trained on twice.",
+        "",
+        f"{os.cpu_count()} CPU cores, Python {platform.python_version()}.",
+        "",
+        "| fault | seconds to go on | iterations done again |",
+        "|---|---|---|",
+        *[f"| {name} | {cost} |" for name, cost in rows.items()],
+        "",
+        f"`FAULTS_PAGE={page} python -m pytest tests/test_faults.py tests/test_node_loss.py`",
+        "",
+    ]
+    page.write_text("\n".join(lines))
