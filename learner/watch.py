@@ -11,6 +11,8 @@ from contracts.errors import LearnerLost
 from learner.process import Progress
 from learner.settings import LearnerSettings
 
+SILENT_S = 5.0  # that one that computes may need for an answer
+
 
 @dataclass(slots=True)
 class Watched:
@@ -61,11 +63,13 @@ class Watched:
 
     def __str__(self) -> str:
         """What it is at, in words."""
-        seconds = time.monotonic() - self.changed_at
+        now = time.monotonic()
         if self.said is None:
             return f"{self.name} has not answered yet"
+        if now - self.heard_at > SILENT_S:
+            return f"{self.name} has not answered for {now - self.heard_at:.0f} s"
         phase, done, total = self.said
-        return f"{self.name} has been at {phase} {done:,} of {total:,} for {seconds:.0f} s"
+        return f"{self.name} has been at {phase} {done:,} of {total:,} for {now - self.changed_at:.0f} s"
 
 
 def watch(actors: Sequence[Any], settings: LearnerSettings) -> list[Watched]:
