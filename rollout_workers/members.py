@@ -93,7 +93,7 @@ class Members:
         Waits for an arrival, at most that long.
 
         Raises:
-            DeadlineExceeded: an engine is not up after `rollout.start_timeout_s`, and no other is.
+            DeadlineExceeded: an engine of the run's start is not up after `rollout.start_timeout_s`.
             WorkerError: an engine can't start, or too many were lost.
             InputError: an engine can't start, and the user can mend it.
         """
@@ -207,11 +207,12 @@ class Members:
             self._note(f"{arrival.name}: {_said(error)}; there stay {len(self._places)} workers")
             return
         if isinstance(error, DeadlineExceeded) and not has_started:
-            if not (self.slots and place.was_up):
+            if not place.was_up:
                 raise error
-            # Its node may be gone for good: no fault of the workers, and the others go on meanwhile.
-            self._leave_empty(place, arrival.name, f"did not start: {error}")
-            return
+            if self.slots:
+                # Its node may be gone for good: no fault of the workers, and the others go on meanwhile.
+                self._leave_empty(place, arrival.name, f"did not start: {error}")
+                return
         if not self.slots and not self.num_lost:  # none was ever up: another try would fail as well
             cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
             kind = InputError if isinstance(cause, InputError) else WorkerError

@@ -12,6 +12,7 @@ class RolloutSettings(Settings):
 
     engine: Literal["auto", "vllm", "transformers"] = "auto"  # auto: vLLM where it is installed
     num_workers: int = Field(default=1, ge=1)
+    tensor_parallel_size: int = Field(default=1, ge=1)  # GPUs that a worker's model is split over (vLLM)
     prompts_per_iteration: int = Field(default=64, ge=1)
     group_size: int | None = Field(default=None, ge=1)  # rollouts of each prompt; None: 1, grpo and rloo: 8
     priority_scale: float = Field(default=0.0, ge=0)  # 0: each prompt once an epoch

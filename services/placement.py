@@ -48,7 +48,10 @@ class Placement:
 def placement(settings: RunSettings, num_gpus: float) -> Placement:
     """Where there are so many GPUs. What the settings leave open is shared out evenly."""
     asked, workers, learners = settings.cluster, settings.rollout.num_workers, settings.learner.num_processes
-    if asked.learner_gpus is None or asked.worker_gpus is None:
+    size = settings.rollout.tensor_parallel_size
+    if size > 1 and asked.worker_gpus is None:  # whole GPUs: NCCL lets no two processes meet on one
+        of_learner, of_worker = (1.0, float(size)) if num_gpus else (0.0, 0.0)
+    elif asked.learner_gpus is None or asked.worker_gpus is None:
         # So many to a GPU that all find a place: a process's share never spans two.
         share = 1.0 / math.ceil((workers + learners) / num_gpus) if num_gpus else 0.0
         of_learner = of_worker = share

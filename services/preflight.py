@@ -208,6 +208,7 @@ def _check_family(settings: RunSettings, model: ModelFiles) -> None:
             f"temperature={hottest:g}: vLLM takes at most {VLLM_HOTTEST:g}, and rollout.engine={engine} may "
             f"be vLLM; expected a lower temperature, or rollout.engine=transformers"
         )
+    _check_parallel(settings, model)
     if not model.is_encoder_decoder:
         return
     if settings.evaluation.perplexity_stride is not None:
@@ -227,6 +228,20 @@ def _check_family(settings: RunSettings, model: ModelFiles) -> None:
     if getattr(settings.algorithm, "loss_on", "response") == "text":
         raise InputError(
             f"{where}: its prompt is not part of what it writes; expected algorithm.loss_on=response"
+        )
+
+
+def _check_parallel(settings: RunSettings, model: ModelFiles) -> None:
+    """What can be split over several GPUs."""
+    heads, size = model.config.get("num_attention_heads"), settings.rollout.tensor_parallel_size
+    if size > 1 and model.is_encoder_decoder:
+        raise InputError(
+            f"rollout.tensor_parallel_size={size} is vLLM's, which has no encoder-decoders; expected 1"
+        )
+    if size > 1 and isinstance(heads, int) and heads % size:
+        raise InputError(
+            f"rollout.tensor_parallel_size={size}: the model has {heads} attention heads, which can't be "
+            "shared out evenly; expected a divisor"
         )
 
 

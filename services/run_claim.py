@@ -30,6 +30,7 @@ MAY_CHANGE = (
     "reward_servers",
     "rollout.num_workers",
     "rollout.num_threads",
+    "rollout.tensor_parallel_size",
     "rollout.max_concurrent",
     "rollout.kv_cache_gib",
     "rollout.gpu_memory_utilization",

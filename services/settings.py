@@ -26,7 +26,7 @@ from services.data_settings import DataSettings
 from services.evaluation_settings import DRAWN_AS, EvaluationSettings
 from services.judging import Judging
 from services.measures import Measures
-from services.settings_rules import check_algorithm, check_environment
+from services.settings_rules import check_algorithm, check_engine, check_environment
 from services.tasks.base import Task
 from services.tracking import TrackingSettings
 
@@ -141,6 +141,7 @@ class RunSettings(Settings):
             )
         check_algorithm(self)
         check_environment(self)
+        check_engine(self)
         return self
 
     @property

@@ -74,6 +74,22 @@ def _check_target_return(run: "RunSettings") -> None:
         )
 
 
+def check_engine(run: "RunSettings") -> None:
+    """What an engine that is split over several processes asks of the rest."""
+    size, gpus = run.rollout.tensor_parallel_size, run.cluster.worker_gpus
+    if size == 1:
+        return
+    where = f"rollout.tensor_parallel_size={size}"
+    if run.rollout.engine == "transformers":
+        raise ValueError(f"{where} is vLLM's; leave out rollout.engine=transformers, or expected 1")
+    if isinstance(run.algorithm, Masks):
+        raise ValueError(f"{where}: algorithm={run.algorithm_name}'s mask is on one GPU; expected 1")
+    if run.model.adapter.serve == "adapter":
+        raise ValueError(f"{where}: adapters come merged; expected model.adapter.serve=merged")
+    if gpus and gpus != size:
+        raise ValueError(f"{where} takes as many GPUs, got cluster.worker_gpus={gpus:g}; expected {size}")
+
+
 def check_algorithm(run: "RunSettings") -> None:
     """What an algorithm asks of the rest."""
     name = run.algorithm_name

@@ -1,7 +1,8 @@
 """The vLLM engine, stepped by us: admission, shipping and new weights happen between two steps.
 
 The engine lives in this process (VLLM_ENABLE_V1_MULTIPROCESSING=0): start-up takes half as long as
-with a process of its own, and the model can be reached for loading weights.
+with a process of its own, and the model can be reached for loading weights. Where it is split over
+several GPUs its parts have a process each, which vLLM starts and ends.
 """
 
 import os
@@ -18,9 +19,9 @@ from rollout_workers.engines.base import Arrays, Generation, Request
 from rollout_workers.engines.dtypes import engine_dtype
 from rollout_workers.engines.mask_processor import MASKED
 from rollout_workers.engines.masked_twin import install_mask, twin_arguments
+from rollout_workers.engines.reloading import reload_in_ranks, reload_model
 from rollout_workers.engines.sampling import with_special_tokens
 from rollout_workers.engines.served_adapter import adapter_arguments, replace_adapter
-from rollout_workers.engines.tensors import as_tensor
 from rollout_workers.settings import RolloutSettings
 
 SCORED = "scored-"  # the ids of requests that are scored and not generated
@@ -75,14 +76,18 @@ class VLLMEngine:
                 disable_log_stats=True,
                 generation_config="vllm",  # the run's settings alone decide how tokens are drawn
                 seed=0,
+                tensor_parallel_size=settings.tensor_parallel_size,
+                distributed_executor_backend="mp" if settings.tensor_parallel_size > 1 else None,
                 **(twin_arguments() if mask_rule else {}),
                 **(adapter_arguments(lora_rank) if lora_rank else {}),
             )
         )
-        runner = self._engine.model_executor.driver_worker.worker.model_runner
-        if mask_rule:
-            install_mask(runner, with_special_tokens(mask_rule, self._engine.get_tokenizer()))
-        self._model: torch.nn.Module = runner.get_model()
+        self._is_parallel = settings.tensor_parallel_size > 1
+        if not self._is_parallel:  # else the model is in other processes
+            runner = self._engine.model_executor.driver_worker.worker.model_runner
+            if mask_rule:
+                install_mask(runner, with_special_tokens(mask_rule, self._engine.get_tokenizer()))
+            self._model: torch.nn.Module = runner.get_model()
         self.tokenizer = self._engine.get_tokenizer()
         self.window: int | None = self._engine.vllm_config.model_config.max_model_len
         self._adapter: Any = None  # vLLM's name for the one that was loaded last
@@ -127,15 +132,14 @@ class VLLMEngine:
         if manifest.adapter is not None:
             self._adapter = replace_adapter(self._engine, manifest, arrays)
         else:
-            policy = self._model if self.mask_version is None else self._model.policy
-            self._reload(policy, manifest, arrays)
+            self._reload("policy", manifest, arrays)
         self.weight_version = manifest.version
         self._num_loads += 1
 
     def load_mask(self, manifest: WeightManifest, arrays: Arrays) -> None:
         if self.mask_version is None:
             raise InputError("weights came for a mask model, and the engine was started without a mask_rule")
-        self._reload(self._model.mask, manifest, arrays)
+        self._reload("mask", manifest, arrays)
         self.mask_version = manifest.mask_version
         self._num_loads += 1
 
@@ -162,13 +166,12 @@ class VLLMEngine:
                     self._stashed.append(self._generation(output))
         return [found[index] for index in range(len(texts))]
 
-    def _reload(self, model: torch.nn.Module, manifest: WeightManifest, arrays: Arrays) -> None:
-        """Replace the weights of the engine's model, or of one half of a twin, in place."""
-        from vllm.model_executor.model_loader.reload.inplace import reload_weights
-
-        weights = ((name, as_tensor(array, manifest.dtypes[name])) for name, array in arrays.items())
-        reload_weights(self._engine.vllm_config, model, weights, weights_path=None, is_checkpoint_format=True)
-        _repack_tied_head(model)
+    def _reload(self, half: str, manifest: WeightManifest, arrays: Arrays) -> None:
+        if self._is_parallel:
+            reload_in_ranks(self._engine.model_executor, manifest, arrays)
+            return
+        model = self._model if self.mask_version is None else getattr(self._model, half)
+        reload_model(self._engine.vllm_config, model, manifest, arrays)
 
     def _tokens_so_far(self, active: _Active) -> int:
         state = self._engine.output_processor.request_states[active.own_key]
@@ -206,17 +209,6 @@ def _start(arguments: Any) -> Any:
         raise InputError(
             f"model.adapter.serve=adapter: vLLM says that {error} Expected model.adapter.serve=merged"
         ) from None
-
-
-def _repack_tied_head(model: torch.nn.Module) -> None:
-    """On a CPU a head tied to the embedding multiplies with a packed copy of it, which a reload leaves
-    stale (no checkpoint names the head, so nothing makes vLLM pack it again).
-    """
-    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
-
-    for module in model.modules():
-        if isinstance(module, ParallelLMHead) and hasattr(module, "cpu_linear"):
-            module.quant_method.process_weights_after_loading(module)
 
 
 def token_versions(spans: list[tuple[int, int]], num_tokens: int) -> tuple[int, ...]:

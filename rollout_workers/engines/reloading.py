@@ -1,0 +1,64 @@
+"""New weights into vLLM's models, in place: in this process, or in the ranks of a tensor-parallel engine."""
+
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from contracts.weights import WeightManifest
+from rollout_workers.engines.base import Arrays
+from rollout_workers.engines.tensors import as_tensor
+
+FILE = "weights.safetensors"
+
+
+def reload_model(config: Any, model: nn.Module, manifest: WeightManifest, arrays: Arrays) -> None:
+    """Replace the weights of a model of this process, or of one half of a twin.
+
+    Args:
+        config: vLLM's own.
+    """
+    _reload(
+        config, model, ((name, as_tensor(array, manifest.dtypes[name])) for name, array in arrays.items())
+    )
+
+
+def reload_in_ranks(executor: Any, manifest: WeightManifest, arrays: Arrays) -> None:
+    """Replace them in the processes of vLLM's executor, which read a file and keep their own shares of it."""
+    from safetensors.numpy import save_file
+
+    with tempfile.TemporaryDirectory(prefix="whetstone-weights-") as folder:
+        save_file(dict(arrays), Path(folder) / FILE)
+        executor.collective_rpc(_reload_rank, args=(str(Path(folder) / FILE), dict(manifest.dtypes)))
+
+
+def _reload_rank(worker: Any, file: str, dtypes: Mapping[str, str]) -> None:
+    """Called by vLLM in each of its processes."""
+    from safetensors import safe_open
+
+    runner = worker.model_runner
+    with safe_open(file, framework="pt") as tensors:
+        stored = ((name, tensors.get_tensor(name)) for name in tensors.keys())  # noqa: SIM118
+        typed = ((n, t.view(torch.bfloat16) if dtypes[n] == "bfloat16" else t) for n, t in stored)
+        _reload(runner.vllm_config, runner.get_model(), typed)
+
+
+def _reload(config: Any, model: nn.Module, weights: Iterable[tuple[str, Tensor]]) -> None:
+    from vllm.model_executor.model_loader.reload.inplace import reload_weights
+
+    reload_weights(config, model, weights, weights_path=None, is_checkpoint_format=True)
+    _repack_tied_head(model)
+
+
+def _repack_tied_head(model: nn.Module) -> None:
+    """On a CPU a head tied to the embedding multiplies with a packed copy of it, which a reload leaves
+    stale (no checkpoint names the head, so nothing makes vLLM pack it again).
+    """
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+
+    for module in model.modules():
+        if isinstance(module, ParallelLMHead) and hasattr(module, "cpu_linear"):
+            module.quant_method.process_weights_after_loading(module)
