@@ -17,6 +17,7 @@ class Place:
     """What one worker after the other fills."""
 
     is_added: bool = False  # while the run went on
+    is_extra: bool = False  # beyond as many as the run began with
     was_up: bool = False  # a worker of it, once
     backoff: Backoff = field(default_factory=Backoff)
     empty_until: float | None = None  # None: somebody fills it

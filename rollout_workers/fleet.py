@@ -29,7 +29,7 @@ LOOK_S = 2.0  # more between two looks, and it was the driver who was away
 class Fleet:
     """`contracts.clients.FleetClient` over Ray actors."""
 
-    def __init__(self, make_worker: Callable[[], Any], settings: RolloutSettings, note: Note) -> None:
+    def __init__(self, make_worker: Callable[[bool], Any], settings: RolloutSettings, note: Note) -> None:
         self._settings, self._note = settings, note
         self._waiting: deque[Lease] = deque()
         self._finished: list[Rollout] = []  # of what was submitted

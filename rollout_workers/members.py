@@ -55,7 +55,7 @@ class Members:
 
     def __init__(
         self,
-        make_worker: Callable[[], Any],
+        make_worker: Callable[[bool], Any],  # told whether its place is an extra one
         settings: RolloutSettings,
         note: Note,
         give_back: Callable[[Sequence[Lease]], None],
@@ -130,8 +130,10 @@ class Members:
                 back.is_leaving = False
                 self._places.append(back.place)
             else:
-                self._places.append(Place(is_added=True))
-                self._start(self._places[-1])
+                num_first = sum(not place.is_extra for place in self._places)
+                place = Place(is_added=True, is_extra=num_first >= self._settings.num_workers)
+                self._places.append(place)
+                self._start(place)
         for place in sorted(self._places, key=self._num_leases)[: len(self._places) - num_workers]:
             self._vacate(place)
 
@@ -174,7 +176,7 @@ class Members:
     def _start(self, place: Place) -> None:
         place.empty_until = None
         name = f"worker {self._num_started}"
-        self._arrivals.append(Arrival(name, place, self._make_worker(), self._settings))
+        self._arrivals.append(Arrival(name, place, self._make_worker(place.is_extra), self._settings))
         self._num_started += 1
 
     def _start_those_due(self) -> None:

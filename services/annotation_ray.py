@@ -100,7 +100,7 @@ def workers(model: RunModel, note: Callable[[str], None]) -> Iterator[Callable[[
         },
     }
 
-    def make_worker() -> object:
+    def make_worker(is_extra: bool) -> object:
         actor = ray.remote(RolloutWorker).options(max_concurrency=ACTOR_THREADS, **options)
         return actor.remote(model.path, model.path, None, rollout.engine, rollout)
 

@@ -117,14 +117,15 @@ def start_fleet(settings: RunSettings, model: str, note: Callable[[str], None]) 
     rollout = settings.rollout
     mask = settings.algorithm.mask_rule() if isinstance(settings.algorithm, Masks) else None
     placed = _placement(settings)
-    options = _options(placed.worker, rollout.num_threads) | places_together(settings, placed, note)
+    options, places = _options(placed.worker, rollout.num_threads), places_together(settings, placed, note)
     tokenizer = settings.model.tokenizer or model
     revision = settings.model.revision if model == settings.model.path else None
     adapter = settings.model.adapter
     lora_rank = adapter.r if adapter.serve == "adapter" and model == settings.model.path else None
 
-    def make_worker() -> object:
-        actor = ray.remote(RolloutWorker).options(max_concurrency=ACTOR_THREADS, **options)
+    def make_worker(is_extra: bool) -> object:
+        where = extra_place(settings) if is_extra else places
+        actor = ray.remote(RolloutWorker).options(max_concurrency=ACTOR_THREADS, **options, **where)
         return actor.remote(
             model,
             tokenizer,
@@ -215,6 +216,14 @@ def places_together(
                 f"{_shown(ray.cluster_resources())}, of which {_shown(ray.available_resources())} are free"
             )
     return {"scheduling_strategy": PlacementGroupSchedulingStrategy(group)}
+
+
+def extra_place(settings: RunSettings) -> dict[str, object]:
+    """Of a worker that was added: beside the group of those that the run began with, which can't grow.
+
+    Ray spreads it as well as it can, where the others are spread.
+    """
+    return {"scheduling_strategy": "SPREAD"} if "spread" in settings.cluster.strategy else {}
 
 
 def _shown(resources: dict[str, float]) -> str:

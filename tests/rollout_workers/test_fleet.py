@@ -18,6 +18,7 @@ from contracts.errors import DeadlineExceeded, WorkerError
 from contracts.rollout import Lease, Prompt, Rollout, Sampling
 from contracts.weights import Probe, WeightManifest
 from learner.weight_publisher import publish
+from rollout_workers.engines import ENGINES
 from rollout_workers.engines.base import Generation, Request
 from rollout_workers.fleet import Fleet
 from rollout_workers.settings import RolloutSettings
@@ -61,9 +62,9 @@ def make_fleet(notes: list[str]) -> Iterator[MakeFleet]:
                 num_cpus=0, max_concurrency=6, runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}}
             )
 
-            def make_worker() -> Any:
+            def make_worker(is_extra: bool) -> Any:
                 kind = next(engines)
-                address = kind if kind == "transformers" else f"tests.rollout_workers.engines:{kind}"
+                address = kind if kind in ENGINES else f"tests.rollout_workers.engines:{kind}"
                 return actor.remote(model, model, None, address, settings)
 
             fleet = Fleet(make_worker, settings, notes.append)

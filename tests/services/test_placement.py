@@ -1,5 +1,8 @@
 """What processes reserve, what has no room, and workers' places in a real cluster's placement group."""
 
+import os
+import signal
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,17 +10,20 @@ import pytest
 
 from contracts.errors import DeadlineExceeded, InputError
 from contracts.settings import build
+from rollout_workers.worker import WorkerReport
 from services.compose import run_settings
 from services.placement import Placement, Reservation, check_room, fits, placement
 from services.settings import RunSettings
 
 
-def settings(num_workers: int = 1, num_processes: int = 1, **cluster: Any) -> RunSettings:
+def settings(
+    num_workers: int = 1, num_processes: int = 1, start_timeout_s: float = 1.0, **cluster: Any
+) -> RunSettings:
     whole = {
         "algorithm": "ppo",
         "task": "increasing_numbers",
         "model": {"path": "some/model"},
-        "rollout": {"num_workers": num_workers, "start_timeout_s": 1.0},
+        "rollout": {"num_workers": num_workers, "start_timeout_s": start_timeout_s},
         "learner": {"num_processes": num_processes},
         "cluster": cluster,
     }
@@ -120,6 +126,25 @@ def test_each_preset_fits_what_it_is_for_and_nothing_less(name: str, num_gpus: i
 class Place:
     """Where a worker would be."""
 
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def ready(self) -> int:
+        return os.getpid()
+
+    def poll(self, wait_s: float) -> WorkerReport:
+        time.sleep(wait_s)
+        return WorkerReport((), 0, 0, 0)
+
+    def close(self) -> None:
+        pass
+
+    def ping(self) -> str:
+        return "pong"
+
+    def apply(self, func: Any, **arguments: Any) -> Any:
+        return func(self, **arguments)
+
     def group(self) -> str | None:
         from ray.util import get_current_placement_group
 
@@ -156,6 +181,57 @@ def test_workers_take_their_places_together_and_a_replacement_finds_one(node: No
     ray.kill(workers[0])
     assert ray.get(start().group.remote(), timeout=120) == groups[0]
     assert notes == []
+
+
+@pytest.mark.ray
+def test_one_that_is_added_starts_beside_the_group_and_a_replacement_within(
+    node: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group has two places, and room for one more worker is beside it."""
+    from services import launch
+
+    monkeypatch.setattr(launch, "RolloutWorker", Place)
+    notes: list[str] = []
+    run = settings(2, start_timeout_s=60.0, learner_gpus=1, worker_gpus=0.25, strategy="spread")
+    fleet = launch.start_fleet(run, "none", notes.append)
+    try:
+        fleet.wait_until_ready()
+        first = places_of(fleet)
+        fleet.scale(3)
+        fleet.wait_until_ready()
+        added = places_of(fleet)
+        assert [group is not None for group in added.values()] == [True, True, False]
+        assert {added[name] for name in first} == set(first.values())
+
+        os.kill(fleet.pids["worker 0"], signal.SIGKILL)
+        wait_for(fleet, {"worker 1", "worker 2", "worker 3"})
+        assert places_of(fleet)["worker 3"] == first["worker 0"]
+
+        fleet.scale(1)  # whichever stays: of two that come back, as many as there is room for are within
+        wait_for(fleet, 1)
+        fleet.scale(3)
+        fleet.wait_until_ready()
+        assert sorted(group is not None for group in places_of(fleet).values()) == [False, True, True]
+    finally:
+        fleet.stop()
+    assert not any("cannot" in note for note in notes)
+
+
+def places_of(fleet: Any) -> dict[str, str | None]:
+    """The placement group of each worker, by its name."""
+    import ray
+
+    members = fleet._members
+    actors = {slot.name: members._manager.actors()[id] for id, slot in members.slots.items()}
+    return {name: ray.get(actor.group.remote(), timeout=60) for name, actor in sorted(actors.items())}
+
+
+def wait_for(fleet: Any, up: set[str] | int) -> None:
+    deadline = time.monotonic() + 120
+    while (set(fleet.pids) if isinstance(up, set) else len(fleet.pids)) != up:
+        fleet.collect()
+        time.sleep(0.1)
+        assert time.monotonic() < deadline, fleet.pids
 
 
 @pytest.mark.ray
