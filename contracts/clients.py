@@ -78,6 +78,13 @@ class FleetClient(RolloutClient, Protocol):
         """Of what was submitted: what has been finished since the last call. Does not wait for more."""
         ...
 
+    def sleep(self) -> None:
+        """Returns when all that have nothing to do have left their GPUs' memory to others.
+
+        They wake by themselves, with whatever they are asked for next.
+        """
+        ...
+
     def cancel_all(self) -> None:
         """Give up on everything that is under way."""
         ...

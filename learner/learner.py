@@ -54,6 +54,7 @@ class Learner:
         iterations: int,
         sampling: Sampling = ANY_LENGTH,
         max_turns: int = 1,
+        shares_gpu: bool = False,
         rendezvous: Rendezvous | None = None,
     ) -> None:
         if settings.num_threads:
@@ -79,6 +80,7 @@ class Learner:
         self.kl_coefficient = algorithm.kl.coefficient
         self.elite: list[Rollout] = []  # what a selecting algorithm keeps from iteration to iteration
         self.version = 0
+        self._shares_gpu = shares_gpu
         self._progress = ("idle", 0, 1)
 
     def _placed(self, module: Module, shards: bool) -> Module:
@@ -116,6 +118,9 @@ class Learner:
         self.version += 1
         self.ranks.release()
         self._sync_mask()
+        if self._shares_gpu:  # with a worker that wakes when the new weights come
+            self.optimizer.zero_grad(set_to_none=True)
+            torch.cuda.empty_cache()
         self._progress = ("idle", 0, 1)
         finished = time.perf_counter()
         return metrics | {

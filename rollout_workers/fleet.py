@@ -120,6 +120,11 @@ class Fleet:
                 found.update(zip(shares[actor_id], scores, strict=True))
         return [found[index] for index in range(len(texts))]
 
+    def sleep(self) -> None:
+        asked: set[int] = set()
+        while awake := self._members.slots.keys() - asked:  # whoever took a lost one's place is asked, too
+            asked |= self._call("sleep", {actor_id: {} for actor_id in awake}, "its engine to sleep").keys()
+
     def cancel_all(self) -> None:
         """Give up on everything that is leased."""
         self._waiting.clear()

@@ -19,6 +19,7 @@ class RolloutSettings(Settings):
     max_tokens: int = Field(default=48, ge=1)  # generated, at most
     min_tokens: int = Field(default=0, ge=0)
     max_staleness: int = Field(default=0, ge=0)  # versions a token may be older than what it trains; 0: sync
+    sleep: bool = False  # workers leave their GPU's memory to the learner while it updates
     temperature: float = Field(default=1.0, gt=0)
     top_k: int = Field(default=0, ge=0)  # 0: no limit
     top_p: float = Field(default=1.0, gt=0, le=1)
@@ -42,5 +43,10 @@ class RolloutSettings(Settings):
             raise ValueError(
                 f"max_staleness={self.max_staleness}: timing then decides which weights a token is by, and "
                 "deterministic=true leaves nothing to it; leave out one of the two"
+            )
+        if self.sleep and self.max_staleness:
+            raise ValueError(
+                f"max_staleness={self.max_staleness}: workers then write while the learner updates, and "
+                "sleep=true has them sleep meanwhile; expected sleep=false, or max_staleness=0"
             )
         return self

@@ -2,6 +2,7 @@
 
     submit ──▶ mailbox ──▶ [ admit · step · ship ]* ──▶ outbox ──▶ poll
     load_weights ──▶ mailbox ──▶ load between two steps · probe ──▶ answer
+    sleep ──▶ mailbox ──▶ with nothing to do: the engine leaves its GPU's memory until it is called again
 
 What is admitted is played by `SingleTurns`, or with environments by `Episodes`: they say what the engine
 is to write, and what has become of it.
@@ -136,6 +137,13 @@ class RolloutWorker:
         """Log-probabilities of each text's tokens after the first; generation goes on meanwhile."""
         return self._call(lambda: self._engine.score(texts))
 
+    def sleep(self) -> bool:
+        """Leave the GPU's memory to others until the next leases, weights or texts come.
+
+        False: there is something to do, so this was ignored.
+        """
+        return self._call(self._sleep)
+
     def cancel_all(self) -> None:
         """Forget every lease, finished or not."""
         self._call(self._cancel)
@@ -230,6 +238,12 @@ class RolloutWorker:
                 f"{worst:.3g} from the learner's, more than {manifest.probe.tolerance:g}"
             )
         return seconds
+
+    def _sleep(self) -> bool:
+        if self._leases or self._engine.num_unfinished:
+            return False
+        self._engine.sleep()
+        return True
 
     def _cancel(self) -> None:
         self._engine.abort_all()

@@ -162,6 +162,8 @@ class Controller:
         idle_s, num_quarantined = workers.idle_s, workers.num_quarantined
         found = self._collect()
         batch = [*found.rollouts, *found.from_data]
+        if self._settings.rollout.sleep:
+            workers.sleep()
         trained = self._clients.learner.update(batch, self._meanwhile)
         weights_s = 0.0 if self._learns_from_data else self._push_weights()
         self._iteration += 1

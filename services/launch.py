@@ -160,6 +160,7 @@ def start_learner(settings: RunSettings, note: Callable[[str], None]) -> Learner
                 iterations=settings.iterations,
                 sampling=settings.sampling(),
                 max_turns=settings.environment.max_turns if settings.plays else 1,
+                shares_gpu=settings.rollout.sleep,
                 rendezvous=rendezvous,
             )
         )

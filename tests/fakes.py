@@ -49,6 +49,9 @@ class FakeWorkers:
         self.calls.append(("cancel_all", [lease.id for lease in self.submitted]))
         self.submitted.clear()
 
+    def sleep(self) -> None:
+        self.calls.append(("sleep", self.version))
+
     def scale(self, num_workers: int) -> None:
         self.calls.append(("scale", num_workers))
         self.num_workers = self.num_up = num_workers

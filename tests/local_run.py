@@ -68,6 +68,9 @@ class LocalWorkers:
     def cancel_all(self) -> None:
         self._worker.cancel_all()
 
+    def sleep(self) -> None:
+        assert self._worker.sleep()
+
     def scale(self, num_workers: int) -> None:
         raise NotImplementedError("one worker, a thread")
 
@@ -116,6 +119,7 @@ class LocalLearner:
             seed=settings.seed,
             iterations=settings.iterations,
             sampling=settings.sampling(),
+            shares_gpu=settings.rollout.sleep,
         )
 
     def update(

@@ -54,7 +54,7 @@ def pairs(
         if any(item.get_closest_marker("vllm") for item in request.session.items):
             found["vllm"] = Pair(
                 pool.submit(leave_alone, make("straight", "vllm", *LEAN)),
-                pool.submit(kill_once, make("disturbed", "vllm", *LEAN)),
+                pool.submit(kill_once, make("disturbed", "vllm", *LEAN, "rollout.sleep=true")),
             )
         yield found
     for run in made:
@@ -222,7 +222,7 @@ def test_ctrl_c_sigterm_and_kill_change_nothing_in_the_end(pairs: dict[str, Pair
 
 
 @pytest.mark.vllm
-def test_a_killed_vllm_run_goes_on_as_if_nothing_had_been(pairs: dict[str, Pair]) -> None:
+def test_a_killed_vllm_run_whose_workers_sleep_goes_on_as_if_nothing_had_been(pairs: dict[str, Pair]) -> None:
     assert_same_results(pairs["vllm"].disturbed.result(), pairs["vllm"].straight.result())
 
 

@@ -72,3 +72,10 @@ class Engine(Protocol):
     def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
         """Log-probabilities of each text's tokens after the first, by the weights as they are now."""
         ...
+
+    def sleep(self) -> None:
+        """Leave the GPU's memory to others until the next call; keys and values are forgotten.
+
+        For an engine with nothing unfinished, and settings that say `sleep`. On a CPU nothing is left.
+        """
+        ...

@@ -45,6 +45,7 @@ class TransformersEngine:
 
         self._lm = _load(model, revision, getattr(torch, engine_dtype(settings)))
         self._mask_lm = None if mask_rule is None else copy.deepcopy(self._lm)
+        self._device = self._lm.device  # where it computes; asleep, it lies on the host
         self.tokenizer: Any = AutoTokenizer.from_pretrained(
             tokenizer, revision=revision if tokenizer == model else None
         )
@@ -68,6 +69,7 @@ class TransformersEngine:
                 f"a prompt of {len(request.tokens)} tokens does not fit the model's window of "
                 f"{self.window}: set rollout.max_prompt_tokens to cut prompts"
             )
+        self._move_to(self._device)
         self._waiting.append(request)
 
     @property
@@ -91,18 +93,30 @@ class TransformersEngine:
         return finished
 
     def load_weights(self, manifest: WeightManifest, arrays: Arrays) -> None:
+        self._move_to(self._device)
         _copy_into(self._lm, manifest, arrays)
         self.weight_version = manifest.version
 
     def load_mask(self, manifest: WeightManifest, arrays: Arrays) -> None:
         if self._mask_lm is None:
             raise InputError("weights came for a mask model, and the engine was started without a mask_rule")
+        self._move_to(self._device)
         _copy_into(self._mask_lm, manifest, arrays)
         self.mask_version = manifest.mask_version
 
     @torch.inference_mode()
     def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+        self._move_to(self._device)
         return [self._score(text) for text in texts]
+
+    def sleep(self) -> None:
+        self._move_to(torch.device("cpu"))
+        torch.cuda.empty_cache()  # does nothing where CUDA was not used
+
+    def _move_to(self, device: torch.device) -> None:
+        for lm in (self._lm, self._mask_lm):
+            if lm is not None and lm.device != device:
+                lm.to(device)
 
     def _score(self, text: tuple[int, ...]) -> tuple[float, ...]:
         tokens = torch.tensor([text], device=self._lm.device)

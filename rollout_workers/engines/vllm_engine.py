@@ -70,6 +70,7 @@ class VLLMEngine:
                 # What was sampled from, after temperature, top-k and top-p: the behaviour policy.
                 logprobs_mode="processed_logprobs",
                 enable_prefix_caching=True,
+                enable_sleep_mode=settings.sleep and on_gpu,  # refused on a CPU, where sleep() frees nothing
                 # With seeds, a prompt read in two chunks rewinds the request's random generator, which
                 # only CUDA's can do: elsewhere a prompt is always read whole.
                 enable_chunked_prefill=on_gpu,
@@ -103,6 +104,7 @@ class VLLMEngine:
         InputError: this engine can't draw tokens as is asked.
         """
         _check_sampling(request.sampling, has_mask=self.mask_version is not None)
+        self._wake()
         # The salt keeps a prefix computed by old weights, of either model, from being reused under new ones.
         # A version comes twice, with other weights, where a run went back to a checkpoint.
         prompt = {"prompt_token_ids": list(request.tokens), "cache_salt": f"load {self._num_loads}"}
@@ -127,6 +129,7 @@ class VLLMEngine:
         self._stashed.clear()
 
     def load_weights(self, manifest: WeightManifest, arrays: Arrays) -> None:
+        self._wake()
         for active in self._active.values():
             active.spans.append((self._tokens_so_far(active), manifest.version))
         if manifest.adapter is not None:
@@ -139,6 +142,7 @@ class VLLMEngine:
     def load_mask(self, manifest: WeightManifest, arrays: Arrays) -> None:
         if self.mask_version is None:
             raise InputError("weights came for a mask model, and the engine was started without a mask_rule")
+        self._wake()
         self._reload("mask", manifest, arrays)
         self.mask_version = manifest.mask_version
         self._num_loads += 1
@@ -146,6 +150,7 @@ class VLLMEngine:
     def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
         from vllm import SamplingParams
 
+        self._wake()
         parameters = SamplingParams(max_tokens=1, prompt_logprobs=0, temperature=0.0, detokenize=False)
         waiting = {f"{SCORED}{index}": index for index in range(len(texts))}
         for key, index in waiting.items():
@@ -165,6 +170,15 @@ class VLLMEngine:
                 else:  # other requests go on meanwhile; what they finish is handed out later
                     self._stashed.append(self._generation(output))
         return [found[index] for index in range(len(texts))]
+
+    def sleep(self) -> None:
+        """The weights go to the host's memory; keys and values, and the prefixes among them, are dropped."""
+        if not self._engine.is_sleeping():
+            self._engine.sleep(level=1)
+
+    def _wake(self) -> None:
+        if self._engine.is_sleeping():
+            self._engine.wake_up()
 
     def _reload(self, half: str, manifest: WeightManifest, arrays: Arrays) -> None:
         if self._is_parallel:

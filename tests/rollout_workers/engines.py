@@ -18,11 +18,14 @@ class CountingEngine:
         self._rows: dict[int, tuple[Request, list[int]]] = {}  # request id -> versions so far
         self.weight_version = self.num_generated = 0
         self.mask_version: int | None = None
+        self.is_asleep = False
 
     def add(self, request: Request) -> None:
+        self.is_asleep = False
         self._rows[request.id] = (request, [])
 
     def step(self) -> list[Generation]:
+        assert not self.is_asleep
         time.sleep(STEP_S)
         self.num_generated += len(self._rows)
         for _, versions in self._rows.values():
@@ -42,13 +45,18 @@ class CountingEngine:
         self._rows.clear()
 
     def load_weights(self, manifest: WeightManifest, arrays: Any) -> None:
+        self.is_asleep = False
         self.weight_version = manifest.version
 
     def load_mask(self, manifest: WeightManifest, arrays: Any) -> None:
         self.mask_version = manifest.mask_version
 
     def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+        self.is_asleep = False
         return [tuple(-token / 4 for token in text[1:]) for text in texts]
+
+    def sleep(self) -> None:
+        self.is_asleep = True
 
     def _generation(self, request: Request, versions: list[int]) -> Generation:
         return Generation(
@@ -84,6 +92,17 @@ class SlowToLoad(CountingEngine):
 
 class HangsOnLoad(CountingEngine):
     def load_weights(self, manifest: WeightManifest, arrays: Any) -> None:
+        time.sleep(3600)
+
+
+class SlowToSleep(CountingEngine):
+    def sleep(self) -> None:
+        time.sleep(2.0)
+        super().sleep()
+
+
+class HangsOnSleep(CountingEngine):
+    def sleep(self) -> None:
         time.sleep(3600)
 
 

@@ -432,3 +432,57 @@ def test_weights_that_come_while_one_catches_up_with_earlier_ones_are_loaded_too
     found = gather(fleet.generate(leases(20, num_tokens=20)))
 
     assert {v for rollout in found for v in rollout.turns[0].weight_versions} == {2}
+
+
+def test_those_who_are_slow_to_sleep_are_waited_for_and_wake_by_themselves(
+    make_fleet: MakeFleet, notes: list[str]
+) -> None:
+    fleet = make_fleet("SlowToSleep", stall_timeout_s=20.0)
+    before = dict(fleet.pids)
+    for version in (1, 2):
+        fleet.load_weights(weights(version))
+        assert ids(gather(fleet.generate(leases(6)))) == list(range(6))
+        started = time.monotonic()
+        fleet.sleep()
+        assert time.monotonic() - started >= 2.0
+    assert fleet.score([(7, 4)]) == [(-1.0,)]
+    assert fleet.pids == before and not notes
+
+
+def test_one_that_hangs_instead_of_sleeping_is_replaced_by_one_that_sleeps(
+    make_fleet: MakeFleet, notes: list[str]
+) -> None:
+    fleet = make_fleet("HangsOnSleep", num_workers=1, stall_timeout_s=4.0, later="CountingEngine")
+    fleet.sleep()
+
+    assert "worker 0 was waited 4 s for: its engine to sleep" in notes[0]
+    assert set(fleet.pids) == {"worker 1"}
+    assert ids(gather(fleet.generate(leases(3)))) == [0, 1, 2]
+
+
+@pytest.mark.vllm
+def test_a_fleet_of_vllm_sleeps_and_wakes_as_if_it_had_not(
+    make_fleet: MakeFleet, notes: list[str], models: dict[str, Path]
+) -> None:
+    fleet = make_fleet("vllm", str(models["llama"]), num_workers=1, kv_cache_gib=0.1, sleep=True)
+    greedy = [
+        Lease(i, Prompt("p", "a"), (4, 5 + i), i, i, Sampling(max_tokens=10, temperature=0.0))
+        for i in range(8)
+    ]
+    lm = load_lm(models["llama"])
+    for version in range(3):
+        perturb(lm, seed=version)
+        manifest, arrays = publish(lm, version, "float32")
+        published = PublishedWeights(manifest, ray.put(arrays))
+        fleet.load_weights(published)
+        awake = {each.lease_id: each.turns[0] for each in gather(fleet.generate(greedy))}
+        scores = fleet.score([manifest.probe.tokens])
+        fleet.sleep()
+        assert fleet.score([manifest.probe.tokens]) == [pytest.approx(scores[0], abs=1e-6)]
+        fleet.sleep()
+        slept = {each.lease_id: each.turns[0] for each in gather(fleet.generate(greedy))}
+        for id, turn in awake.items():
+            assert (slept[id].tokens, slept[id].weight_versions) == (turn.tokens, turn.weight_versions)
+            assert slept[id].behavior_logprobs == pytest.approx(turn.behavior_logprobs, abs=1e-5)
+        fleet.sleep()  # the next version's push wakes it
+    assert not notes

@@ -231,6 +231,14 @@ def test_both_halves_begin_with_the_checkpoints_weights(name: str, get_twin: Cal
     check(twin, masked(8), twin.fresh)
 
 
+def test_a_twin_that_slept_has_both_halves_and_is_woken_by_either(twin: Twin) -> None:
+    for wake in (twin.sync_mask, twin.sync_policy, lambda: None):
+        twin.engine.sleep()
+        wake()
+        requests = masked(8)
+        check(twin, requests, finish(twin.engine, requests))
+
+
 def test_masked_and_unmasked_requests_side_by_side(twin: Twin) -> None:
     """They leave at different steps, so that rows move within the batch."""
     requests = [

@@ -101,8 +101,9 @@ def test_losses_fall(model: Path, data: Path, tmp_path: Path, name: str) -> None
 def test_workers_write_for_evaluations_alone_and_get_weights_for_these(
     model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Between two evaluations they can sleep all the time."""
     calls: list[str] = []
-    generate, load = LocalWorkers.generate, LocalWorkers.load_weights
+    generate, load, sleep = LocalWorkers.generate, LocalWorkers.load_weights, LocalWorkers.sleep
 
     def generating(self: LocalWorkers, leases: list[Lease]) -> Any:
         calls.append("generate")
@@ -112,12 +113,18 @@ def test_workers_write_for_evaluations_alone_and_get_weights_for_these(
         calls.append(f"weights {weights.manifest.version}")
         load(self, weights)
 
+    def sleeping(self: LocalWorkers) -> None:
+        calls.append("sleep")
+        sleep(self)
+
     monkeypatch.setattr(LocalWorkers, "generate", generating)
     monkeypatch.setattr(LocalWorkers, "load_weights", loading)
-    train_here(settings(model, tmp_path, data, iterations=3, evaluate_every=2))
+    monkeypatch.setattr(LocalWorkers, "sleep", sleeping)
+    rollout = {"prompts_per_iteration": 4, "max_tokens": 4, "engine": "transformers", "sleep": True}
+    train_here(settings(model, tmp_path, data, iterations=3, evaluate_every=2, rollout=rollout))
     assert calls == [
-        *("weights 0", "generate", "generate"),
-        *("weights 2", "generate"),
+        *("weights 0", "generate", "generate", "sleep", "sleep"),
+        *("weights 2", "generate", "sleep"),
         *("weights 3", "generate", "generate"),
     ]
 
