@@ -1,6 +1,7 @@
 """What a run will hold in memory, part by part: an estimate, from config.json and the weights' headers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from services.memory import (
     FROZEN_BYTES,
@@ -13,7 +14,7 @@ from services.memory import (
 from services.model_files import ModelFiles
 from services.model_shape import ModelShape, shape_of
 from services.plan_arithmetic import batch
-from services.plan_processes import Machine, engine_of, has_gpu, worker_dtype
+from services.plan_processes import Machine, engine_of, has_gpu, sleeps, worker_dtype
 from services.settings import RunSettings
 
 # Numbers that a layer keeps of each token for its gradient, in widths: 34 bytes at two each, attention's own
@@ -22,18 +23,22 @@ KEPT_A_LAYER = 17
 LOGITS_HELD = 3  # logits, their logarithms and the gradient
 BYTES = {"float32": 4, "bfloat16": 2}
 
+WORKER = "each worker"
+Phase = Literal["rollouts", "update"]  # the halves of a synchronous iteration
+
 
 @dataclass(frozen=True, slots=True)
 class Amount:
     """Memory of one part of one process.
 
-    Example: `Amount("learner", "gradients", 497_759_232.0, "")`; None bytes: not known from here.
+    Example: `Amount("learner", "gradients", 497_759_232.0, "", None)`; None bytes: not known from here.
     """
 
     where: str
     what: str
     num_bytes: float | None
     note: str = ""
+    phase: Phase | None = None  # None: all the time
 
 
 def num_parameters(model: ModelFiles) -> tuple[int | None, bool]:
@@ -57,9 +62,13 @@ def amounts(settings: RunSettings, model: ModelFiles, machine: Machine) -> list[
 
 
 def total_bytes(found: list[Amount], num_workers: int) -> float:
-    """Of all processes together."""
-    times = {"each worker": num_workers}
-    return sum((amount.num_bytes or 0.0) * times.get(amount.where, 1) for amount in found)
+    """Of all processes together, in the phase that takes more."""
+
+    def held(phase: Phase | None) -> float:
+        sizes = [(each.where, each.num_bytes or 0.0) for each in found if each.phase == phase]
+        return sum(size * (num_workers if where == WORKER else 1) for where, size in sizes)
+
+    return held(None) + max(held("rollouts"), held("update"))
 
 
 def _of_learner(
@@ -68,9 +77,8 @@ def _of_learner(
     share, base = share_and_base(settings, model, count)
     processes = settings.learner.num_processes
     found = [Amount("learner", "Python, torch", processes * LEARNER_PROCESS, _of_processes(processes))]
-    found += [
-        Amount("learner", what, size) for what, size in learner_parts(settings, count, share, base).items()
-    ]
+    for what, size in learner_parts(settings, count, share, base).items():
+        found.append(Amount("learner", what, size, phase="update" if what == "gradients" else None))
     if shape is None:
         return [*found, Amount("learner", "activations", None, "config.json names no width or layers")]
     tokens, bytes_each = _most_tokens(settings, model), _activation_bytes(settings, machine)
@@ -79,8 +87,9 @@ def _of_learner(
     note = f"at most: a micro-batch of {tokens:,} tokens"
     if settings.model.gradient_checkpointing:
         note += ", recomputed"
-    found.append(Amount("learner", "activations", processes * kept, note))
-    found.append(Amount("learner", "logits", float(processes * LOGITS_HELD * 4 * held), "at most"))
+    logits = float(processes * LOGITS_HELD * 4 * held)
+    found.append(Amount("learner", "activations", processes * kept, note, "update"))
+    found.append(Amount("learner", "logits", logits, "at most", "update"))
     return found
 
 
@@ -107,25 +116,38 @@ def _widths_kept(settings: RunSettings, shape: ModelShape, share: float) -> floa
 
 
 def _of_worker(settings: RunSettings, model: ModelFiles, machine: Machine, count: int) -> list[Amount]:
-    where = "each worker"
+    awake = _of_worker_awake(settings, model, machine, count)
+    if not sleeps(settings, machine):
+        return awake
+    process, *on_gpu = awake
+    weights = sum(each.num_bytes or 0.0 for each in on_gpu if each.what != "KV cache")
+    note = "in the host's memory, while the learner updates"
+    return [
+        process,
+        *(replace(each, phase="rollouts") for each in on_gpu),
+        Amount(WORKER, "weights, asleep", weights, note, "update"),
+    ]
+
+
+def _of_worker_awake(settings: RunSettings, model: ModelFiles, machine: Machine, count: int) -> list[Amount]:
     bytes_each = BYTES.get(worker_dtype(settings, machine), BYTES["float32"])
     on_gpu = has_gpu(machine, settings.cluster.worker_gpus)
-    found = [Amount(where, "Python, torch, vLLM", WORKER_PROCESS)]
+    found = [Amount(WORKER, "Python, torch, vLLM", WORKER_PROCESS)]
     shape, kept_in_gpu = shape_of(model), f"{settings.rollout.gpu_memory_utilization:.0%} of a GPU, all told"
     for what, size in worker_parts(settings, count, bytes_each).items():
         if what != "KV cache":
-            found.append(Amount(where, what, size))
+            found.append(Amount(WORKER, what, size))
         elif on_gpu:
-            found.append(Amount(where, what, None, f"the rest of {kept_in_gpu}"))
+            found.append(Amount(WORKER, what, None, f"the rest of {kept_in_gpu}"))
         elif engine_of(settings, model) != "vllm":
-            found.append(Amount(where, what, None, "grows with the texts in progress"))
+            found.append(Amount(WORKER, what, None, "grows with the texts in progress"))
         else:
             note = (
                 f"on a GPU the rest of {kept_in_gpu}"
                 if on_gpu is None
                 else _tokens_held(size, shape, bytes_each)
             )
-            found.append(Amount(where, what, size, note))
+            found.append(Amount(WORKER, what, size, note))
     return found
 
 

@@ -8,6 +8,12 @@ from services.model_files import ModelFiles
 from services.placement import Reservation, placement
 from services.settings import RunSettings
 
+ASLEEP = {
+    True: "asleep while the learner updates",
+    None: "on a GPU asleep while the learner updates",
+    False: "no GPU's memory to leave asleep",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -77,6 +83,11 @@ def has_gpu(machine: Machine, reserved: float | None) -> bool | None:
     return bool(machine.num_gpus if reserved is None else reserved)
 
 
+def sleeps(settings: RunSettings, machine: Machine) -> bool | None:
+    """Whether workers leave their memory to the learner while it updates; None: the cluster decides."""
+    return settings.rollout.sleep and has_gpu(machine, settings.cluster.worker_gpus)
+
+
 def _row(part: str, count: str, what: str, reserved: Reservation, open_shares: bool) -> Processes:
     return Processes(part, count, what, reserved.num_cpus, None if open_shares else reserved.num_gpus)
 
@@ -94,6 +105,8 @@ def _workers(settings: RunSettings, model: ModelFiles, machine: Machine) -> str:
     engine = {"vllm": "vLLM"}.get(engine_of(settings, model), "transformers")
     told = [engine, worker_dtype(settings, machine), _threads(rollout.num_threads)]
     told.append(f"{rollout.max_concurrent} rollouts at once")
+    if rollout.sleep:
+        told.append(ASLEEP[sleeps(settings, machine)])
     if settings.cluster.strategy != "none":
         told.append(f"placed together: {settings.cluster.strategy}")
     return ", ".join(told)

@@ -10,7 +10,7 @@ from rich.text import Text
 from services.memory import GIB, available_bytes
 from services.plan import Plan
 from services.plan_memory import Amount
-from services.plan_processes import Processes
+from services.plan_processes import Processes, sleeps
 
 MIB = 2**20
 WIDTH = 120  # columns of a file or a pipe, which have none
@@ -94,6 +94,8 @@ def _memory(plan: Plan) -> RenderableType:
     total = f"learner and {workers} worker{'s' * (workers > 1)}, without environments and reward replicas"
     if any(amount.num_bytes is None for amount in plan.memory):
         total += ", and without what has no number here"
+    if sleeps(plan.settings, plan.machine):
+        total += "; workers awake, or the learner's update, whichever is more"
     if not (plan.machine.cluster or plan.machine.num_gpus):
         total += f"; available: {available_bytes() / GIB:.1f} GiB"
     table.add_row("in all", "", _bytes(plan.total_bytes), total, style="bold")

@@ -15,7 +15,7 @@ from services.model_files import read_model
 from services.model_shape import ModelShape, shape_of
 from services.plan import make_plan
 from services.plan_arithmetic import arithmetic, batch, checkpoints, evaluations, optimizer_steps
-from services.plan_memory import amounts
+from services.plan_memory import Amount, amounts, total_bytes
 from services.plan_processes import Machine, processes
 from services.run_folder import RunFolder
 from services.settings import RunSettings
@@ -181,6 +181,42 @@ def test_what_goes_where(model: Path) -> None:
     assert rows["environment"].count == "0–15"
     assert (rows["reward replica"].count, rows["reward replica"].num_cpus) == ("1–4", 1)
     assert "rouge, weight 0.5" in rows["reward replica"].what
+
+
+def test_a_worker_that_sleeps_takes_turns_with_the_update(model: Path) -> None:
+    gib = 10**9
+    one_gpu = Machine(8.0, 1, None)
+    shared = {"learner_gpus": 0.5, "worker_gpus": 0.5}
+    run = settings(model={"path": str(model)}, rollout={"sleep": True, "engine": "vllm"}, cluster=shared)
+    rows = {row.part: row for row in processes(run, read_model(run.model), one_gpu)}
+    assert "asleep while the learner updates" in rows["rollout worker"].what
+
+    found = amounts(run, read_model(run.model), one_gpu)
+    by_phase: dict[str | None, dict[str, float]] = {None: {}, "rollouts": {}, "update": {}}
+    for each in found:
+        by_phase[each.phase][f"{each.where}: {each.what}"] = each.num_bytes or 0.0
+    assert by_phase["rollouts"] == {"each worker: weights": 2 * PARAMETERS, "each worker: KV cache": 0.0}
+    assert by_phase["update"].keys() == {
+        *("learner: gradients", "learner: activations", "learner: logits", "each worker: weights, asleep")
+    }
+    assert by_phase["update"]["each worker: weights, asleep"] == 2 * PARAMETERS  # bfloat16, on the host
+    stays = sum(by_phase[None].values())
+    assert total_bytes(found, 1) == stays + sum(by_phase["update"].values())
+
+    larger = [*found, Amount("each worker", "more", gib, phase="rollouts")]
+    assert total_bytes(larger, 3) == pytest.approx(
+        stays + 2 * by_phase[None]["each worker: Python, torch, vLLM"] + 3 * (gib + 2 * PARAMETERS)
+    )
+
+
+def test_a_worker_with_nothing_to_leave_counts_all_the_time(model: Path) -> None:
+    """Without a GPU, or awake: the sum of all that was said."""
+    for machine, sleep in ((HERE, True), (HERE, False), (Machine(8.0, 1, None), False)):
+        run = settings(model={"path": str(model)}, rollout={"sleep": sleep, "engine": "vllm"})
+        found = amounts(run, read_model(run.model), machine)
+        assert total_bytes(found, 1) == sum(each.num_bytes or 0.0 for each in found)
+        (row,) = [r for r in processes(run, read_model(run.model), machine) if r.part == "rollout worker"]
+        assert ("no GPU's memory to leave" in row.what) is sleep
 
 
 # The command
