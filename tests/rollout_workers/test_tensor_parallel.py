@@ -33,7 +33,7 @@ def fleet(models: dict[str, Path]) -> Iterator[Fleet]:
     model = str(models["llama-tied"])
     env = {"env_vars": {"OMP_NUM_THREADS": "1"}}
     actor = ray.remote(RolloutWorker).options(num_cpus=0, max_concurrency=6, runtime_env=env)
-    fleet = Fleet(lambda: actor.remote(model, model, None, "vllm", SETTINGS), SETTINGS, print)
+    fleet = Fleet(lambda is_extra: actor.remote(model, model, None, "vllm", SETTINGS), SETTINGS, print)
     fleet.wait_until_ready()
     yield fleet
     fleet.stop()
@@ -59,6 +59,7 @@ def test_it_is_the_models_distribution_after_each_push_and_a_lost_half_is_a_lost
     lm = load_lm(models["llama-tied"])
     assert generate(fleet, lm) < 1e-4
     for version in (1, 2):
+        fleet.sleep()  # both halves do, and wake with what is pushed
         perturb(lm, seed=version)
         manifest, arrays = publish(lm, version, "float32")
         copies = {name: array.copy() for name, array in arrays.items()}
