@@ -135,7 +135,7 @@ class Bench:
 
     def push(self, learner: Any) -> None:
         manifest, arrays = learner.publish("float32")
-        self.worker.load_weights(manifest, arrays, learner.publish_mask())
+        self.worker.load_weights(manifest, arrays, learner.publish_mask("float32"))
 
     def generate(self, leases: Sequence[Lease]) -> list[Rollout]:
         """All rollouts, scored. Lease ids of evaluations come again and again, so the worker gets its own."""

@@ -17,6 +17,17 @@ class PublishedWeights:
     manifest: WeightManifest
     arrays: Any
     mask_arrays: Any = None  # the mask model's, where there is one
+    fetch_whole: Callable[[], "PublishedWeights"] | None = None  # where these are changes: all of the arrays
+
+    def for_holder_of(self, push: str | None) -> "PublishedWeights":
+        """As whoever loaded that publication last can use them.
+
+        Raises:
+            LearnerLost: who has the whole is gone.
+        """
+        if self.fetch_whole is None or self.manifest.base == push:
+            return self
+        return self.fetch_whole()
 
 
 class RolloutClient(Protocol):

@@ -19,6 +19,18 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangedElements:
+    """Of one parameter, laid out flat: which elements are others than before, and what they are now.
+
+    Example: the first of a million biases has become 1.0, in bfloat16: `ChangedElements(indices=[0],
+    values=[0x3f80])`, NumPy arrays of uint32 (uint64 where there are more than 2³² elements) and uint16.
+    """
+
+    indices: Any
+    values: Any
+
+
+@dataclass(frozen=True, slots=True)
 class WeightManifest:
     """A published version of the weights, without the tensors themselves.
 
@@ -32,6 +44,11 @@ class WeightManifest:
     the weights that an engine began with, and it is peft's configuration of them. Else the arrays may be some
     of the parameters only: the others are as in the model's files.
 
+    `push` names this one publication, where another may be based on it: a version may come twice, with other
+    weights, when a run goes back to a checkpoint. Where `base` names an earlier one, what travels beside the
+    manifest is what has changed since: nothing of a parameter that is the same, its `ChangedElements`, or all
+    of its array. `num_bytes` counts what travels.
+
     Example: `WeightManifest(version=7, dtypes={"model.norm.weight": "float32"}, num_bytes=256,
     probe=Probe(…), mask_version=5)`
     """
@@ -42,3 +59,5 @@ class WeightManifest:
     probe: Probe
     mask_version: int | None = None
     adapter: Mapping[str, Any] | None = None
+    push: str | None = None
+    base: str | None = None

@@ -8,6 +8,7 @@ others with it.
 
 import time
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 import ray
@@ -96,10 +97,18 @@ class LearnerGroup:
         manifest = self._get(both[0][0], what)
         if manifest.mask_version is not None and manifest.mask_version != self._mask_version:
             # Waited for here: that the learner dies in it is not to look like a worker's loss.
-            mask, *others = [actor.call.remote("publish_mask") for actor in self._actors]
+            mask, *others = [actor.call.remote("publish_mask", self._engine_dtype) for actor in self._actors]
             self._await(others, "the mask's weights to be published", large=[mask])
             self._mask_version, self._mask_arrays = manifest.mask_version, mask
-        return PublishedWeights(manifest, both[0][1], self._mask_arrays)
+        whole = cache(partial(self._published_whole, self._actors[0], self._mask_arrays))
+        return PublishedWeights(manifest, both[0][1], self._mask_arrays, whole if manifest.base else None)
+
+    def _published_whole(self, actor: Any, mask_arrays: Any) -> PublishedWeights:
+        """All of what this one published last, for whoever lacks what it is based on."""
+        manifest, arrays = actor.call.options(num_returns=2).remote("published_whole")
+        what = "all of the published weights"
+        self._await([manifest], what)
+        return PublishedWeights(self._get(manifest, what), arrays, mask_arrays)
 
     def save(self, folder: str) -> None:
         self._all("the learner's checkpoint", _nobody, "save", folder)

@@ -11,7 +11,7 @@ several that are one another's ranks. Each of those gets the same calls with the
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -26,9 +26,11 @@ from learner.batch_metrics import measured_kl, sampler_metrics
 from learner.batching import Batch, collate
 from learner.behavior import behavior_for
 from learner.bootstrap import bootstrap_values
+from learner.changed_elements import Array, Sent
 from learner.functional.advantages import require_finite
 from learner.functional.ratios import explained_variance
 from learner.kl_control import next_coefficient
+from learner.last_published import LastPublished
 from learner.optimizer import build_optimizer, schedule_factor, set_learning_rate
 from learner.ranks import Rendezvous
 from learner.scoring import Models, ScoredBatch, score, score_by
@@ -81,6 +83,7 @@ class Learner:
         self.elite: list[Rollout] = []  # what a selecting algorithm keeps from iteration to iteration
         self.version = 0
         self._shares_gpu = shares_gpu
+        self._last_published = LastPublished() if settings.push == "changed" else None
         self._progress = ("idle", 0, 1)
 
     def _placed(self, module: Module, shards: bool) -> Module:
@@ -274,15 +277,23 @@ class Learner:
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self._computes_in_bfloat16)
 
-    def publish(self, engine_dtype: str) -> tuple[WeightManifest, dict[str, np.ndarray[Any, Any]]]:
-        """The current weights; see `learner.weight_publisher`. Of several ranks the first has the arrays."""
+    def publish(self, engine_dtype: str) -> tuple[WeightManifest, dict[str, Sent]]:
+        """The current weights; see `learner.weight_publisher`. Of several ranks the first has the arrays.
+
+        With `learner.push=changed` what has changed since the last time, where there was one.
+        """
         mask_version = None if self.mask is None else self.mask_version
         served = self.pair.adapter if self.model_settings.adapter.serve == "adapter" else None
-        return publish(self.pair.lm, self.version, engine_dtype, mask_version, served, self.ranks)
+        last = None if served else self._last_published
+        return publish(self.pair.lm, self.version, engine_dtype, mask_version, served, self.ranks, last)
 
-    def publish_mask(self) -> dict[str, np.ndarray[Any, Any]] | None:
-        """NLPO's mask model's weights."""
-        return None if self.mask is None else arrays_of(self.mask.lm, self.ranks)
+    def published_whole(self) -> tuple[WeightManifest, dict[str, Array]]:
+        """All of what was published last, also while an update is changing the weights."""
+        return (self._last_published or LastPublished()).whole()
+
+    def publish_mask(self, engine_dtype: str) -> dict[str, Array] | None:
+        """NLPO's mask model's weights, whole: they change rarely, and then by many steps."""
+        return None if self.mask is None else arrays_of(self.mask.lm, engine_dtype, self.ranks)
 
     def save(self, folder: str) -> None:
         """Everything that the next update depends on."""

@@ -82,6 +82,8 @@ class LearnerSettings(Settings):
     staleness_correction: Literal["token", "response", "none"] = "token"
     lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
     warmup_iterations: int = Field(default=0, ge=0)
+    # What new weights bring to workers: every number, or those alone that are not as at the last push
+    push: Literal["whole", "changed"] = "whole"
     num_processes: int = Field(default=1, ge=1)  # that share out models, moments and work
     num_threads: int | None = Field(default=None, ge=1)  # of each process; None: all cores
     start_timeout_s: float = Field(default=600.0, gt=0)  # until its process answers; models load after that

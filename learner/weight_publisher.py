@@ -1,14 +1,14 @@
 """A version of the weights as arrays that cross process borders, with a probe that proves their arrival."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from contracts.weights import Probe, WeightManifest
 from learner.adapters import Adapter
+from learner.changed_elements import Array, Sent
+from learner.last_published import LastPublished
 from learner.merged_weights import changed_parameters, is_adapted
 from learner.policy import family
 from learner.ranks import ALONE, Ranks
@@ -27,43 +27,71 @@ def publish(
     mask_version: int | None = None,
     served: Adapter | None = None,
     ranks: Ranks = ALONE,
-) -> tuple[WeightManifest, dict[str, np.ndarray[Any, Any]]]:
+    last: LastPublished | None = None,
+) -> tuple[WeightManifest, dict[str, Sent]]:
     """The language model's parameters by Hugging Face name; tied ones once. Of a model with an adapter those
     that are not as in its files, merged: whoever loads them has begun with the files.
 
-    On a CPU the arrays are views of the parameters: they must be copied (Ray's object store does)
+    On a CPU the arrays may be views of the parameters: they must be copied (Ray's object store does)
     before the next update. Of several ranks the first has them, and has put each together in its turn.
 
     Args:
-        served: the adapter, where workers are to use it as it is: then its matrices alone are published.
+        engine_dtype: what engines compute in: parameters in float32 travel in bfloat16 where they would be
+            rounded to it anyway.
+        served: the adapter, where workers are to use it as it is: then its matrices alone are published, in
+            their own dtype, since vLLM reads them from a file.
+        last: what was published last, where only what has changed since is wanted.
     """
     config, tensors = served.published() if served else (None, published_parameters(lm))
-    dtypes = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()}
-    num_bytes = sum(tensor.nbytes for tensor in tensors.values())
-    arrays = gathered(tensors, ranks)
+    kinds = {name: each.dtype if served else sent_as(each, engine_dtype) for name, each in tensors.items()}
+    arrays = gathered(tensors, kinds, ranks, copies=last is not None)
+    sent = dict[str, Sent](arrays) if last is None else last.exchange(arrays)
     with ranks.at_hand():
         made = probe(lm, PROBE_TOLERANCE[engine_dtype])
-    return WeightManifest(version, dtypes, num_bytes, made, mask_version, config), arrays
+    dtypes = {name: str(kind).removeprefix("torch.") for name, kind in kinds.items()}
+    num_bytes = sum(tensor.numel() * kinds[name].itemsize for name, tensor in tensors.items())
+    manifest = WeightManifest(version, dtypes, num_bytes, made, mask_version, config)
+    return manifest if last is None else last.sign(manifest, sent), sent
 
 
-def arrays_of(lm: nn.Module, ranks: Ranks = ALONE) -> dict[str, np.ndarray[Any, Any]]:
-    return gathered(published_parameters(lm), ranks)
+def arrays_of(lm: nn.Module, engine_dtype: str, ranks: Ranks = ALONE) -> dict[str, Array]:
+    """As `publish` has them, where nothing is to be known of changes."""
+    tensors = published_parameters(lm)
+    kinds = {name: sent_as(tensor, engine_dtype) for name, tensor in tensors.items()}
+    return dict(gathered(tensors, kinds, ranks))
 
 
-def gathered(tensors: Mapping[str, Tensor], ranks: Ranks) -> dict[str, np.ndarray[Any, Any]]:
-    arrays = {}
+def gathered(
+    tensors: Mapping[str, Tensor], kinds: Mapping[str, torch.dtype], ranks: Ranks, *, copies: bool = False
+) -> Iterator[tuple[str, Array]]:
+    """One after the other, on the first of the ranks.
+
+    Args:
+        copies: in memory of their own, also on a CPU.
+    """
     for name, tensor in tensors.items():
-        all_rows = whole(tensor)  # which all ranks take part in
-        if ranks.is_first:
-            arrays[name] = as_array(all_rows)
-    return arrays
+        all_rows = whole(tensor.detach().to(kinds[name]))  # which all ranks take part in
+        if not ranks.is_first:
+            continue
+        array, is_view = as_array(all_rows), tensor.device.type == "cpu" and tensor.dtype == kinds[name]
+        yield name, array.copy() if copies and is_view else array
 
 
 def published_parameters(lm: nn.Module) -> dict[str, Tensor]:
     return dict(changed_parameters(lm) if is_adapted(lm) else lm.named_parameters())
 
 
-def as_array(tensor: Tensor) -> np.ndarray[Any, Any]:
+def sent_as(tensor: Tensor, engine_dtype: str) -> torch.dtype:
+    """The dtype that a parameter travels in.
+
+    >>> sent_as(torch.zeros(1), "bfloat16"), sent_as(torch.zeros(1), "float32")
+    (torch.bfloat16, torch.float32)
+    """
+    halves = engine_dtype == "bfloat16" and tensor.dtype == torch.float32
+    return torch.bfloat16 if halves else tensor.dtype
+
+
+def as_array(tensor: Tensor) -> Array:
     tensor = tensor.detach().cpu().contiguous()
     return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
 

@@ -34,6 +34,7 @@ class Arrival:
     call: Any = None  # what is waited for: the engine, or that weights are loaded
     pid: int | None = None  # None: the engine is not up
     loads: PublishedWeights | None = None
+    push: str | None = None  # their name, where another may be based on them
     since: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -47,6 +48,7 @@ class Arrival:
         Raises:
             DeadlineExceeded: it takes too long.
             ray.exceptions.RayError: it can't start, died, or has the wrong weights.
+            LearnerLost: it needs all of the weights, and who has them is gone.
         """
         if not ray.wait([self.call], timeout=0)[0]:
             self._check_deadline()
@@ -57,8 +59,9 @@ class Arrival:
         if self.loads is weights:
             return True
         assert weights is not None
-        self.loads, self.since = weights, time.monotonic()
-        self.call = self.actor.load_weights.remote(weights.manifest, weights.arrays, weights.mask_arrays)
+        usable = weights.for_holder_of(self.push)
+        self.loads, self.push, self.since = weights, usable.manifest.push, time.monotonic()
+        self.call = self.actor.load_weights.remote(usable.manifest, usable.arrays, usable.mask_arrays)
         return False
 
     def _check_deadline(self) -> None:

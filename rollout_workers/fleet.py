@@ -96,13 +96,15 @@ class Fleet:
 
     def load_weights(self, weights: PublishedWeights) -> None:
         self._members.weights = weights
+        slots = self._members.slots
+        usable = {actor_id: weights.for_holder_of(slot.push) for actor_id, slot in slots.items()}
         arguments = {
-            "manifest": weights.manifest,
-            "arrays": weights.arrays,
-            "mask_arrays": weights.mask_arrays,
+            actor_id: {"manifest": each.manifest, "arrays": each.arrays, "mask_arrays": each.mask_arrays}
+            for actor_id, each in usable.items()
         }
-        what = f"weights of version {weights.manifest.version}"
-        self._call("load_weights", dict.fromkeys(self._members.slots, arguments), what)
+        for actor_id, each in usable.items():
+            slots[actor_id].push = each.manifest.push  # who does not load it is lost
+        self._call("load_weights", arguments, f"weights of version {weights.manifest.version}")
 
     def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
         found: dict[int, tuple[float, ...]] = {}

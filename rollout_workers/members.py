@@ -38,6 +38,7 @@ class Slot:
     pid: int
     place: Place
     leases: dict[int, Lease] = field(default_factory=dict)
+    push: str | None = None  # of weights, that it has
     is_leaving: bool = False
     progress: int = 0  # tokens written and steps of environments
     num_restarts: int = 0  # of its environments
@@ -195,7 +196,7 @@ class Members:
         assert arrival.pid is not None
         self._manager.add_actors([arrival.actor])
         (actor_id,) = set(self._manager.actor_ids()) - set(self.slots)
-        self.slots[actor_id] = Slot(arrival.name, arrival.pid, arrival.place)
+        self.slots[actor_id] = Slot(arrival.name, arrival.pid, arrival.place, push=arrival.push)
         arrival.place.was_up = True
         if self.num_lost or arrival.place.is_added:
             self._note(f"{arrival.name} (process {arrival.pid}) is up and has the current weights")

@@ -33,6 +33,7 @@ from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.pool import LocalEnvironments, MakeEnvironments
 from rollout_workers.environments.single_turn import SingleTurn
 from rollout_workers.episodes import Episodes
+from rollout_workers.received_weights import Pushed, ReceivedWeights
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.single_turns import SingleTurns
 
@@ -87,6 +88,7 @@ class RolloutWorker:
         self._outbox: list[Rollout] = []
         self._shipped = threading.Condition()
         self._leases: dict[int, Lease] = {}
+        self._received = ReceivedWeights()
         self._failure: str | None = None
         self._ready: Future[int] = Future()
         self._idle_s, self._idle_since = 0.0, math.inf
@@ -122,14 +124,15 @@ class RolloutWorker:
         )
 
     def load_weights(
-        self, manifest: WeightManifest, arrays: Arrays, mask_arrays: Arrays | None = None
+        self, manifest: WeightManifest, arrays: Pushed, mask_arrays: Arrays | None = None
     ) -> float:
         """Load between two steps and prove it; returns the seconds that loading took.
 
         The mask model's weights (NLPO) are loaded only where they are others than before.
 
         Raises:
-            WeightsError: the probe's log-probabilities are not the learner's.
+            WeightsError: the probe's log-probabilities are not the learner's, or these are changes to weights
+                that this worker does not have.
         """
         return self._call(lambda: self._load(manifest, arrays, mask_arrays))
 
@@ -224,9 +227,9 @@ class RolloutWorker:
             self._outbox += rollouts
             self._shipped.notify_all()
 
-    def _load(self, manifest: WeightManifest, arrays: Arrays, mask_arrays: Arrays | None) -> float:
+    def _load(self, manifest: WeightManifest, arrays: Pushed, mask_arrays: Arrays | None) -> float:
         started = time.perf_counter()
-        self._engine.load_weights(manifest, arrays)
+        self._engine.load_weights(manifest, self._received.take(manifest, arrays))
         if mask_arrays is not None and manifest.mask_version != self._engine.mask_version:
             self._engine.load_mask(manifest, mask_arrays)
         seconds = time.perf_counter() - started

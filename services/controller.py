@@ -165,13 +165,13 @@ class Controller:
         if self._settings.rollout.sleep:
             workers.sleep()
         trained = self._clients.learner.update(batch, self._meanwhile)
-        weights_s = 0.0 if self._learns_from_data else self._push_weights()
+        pushed = {"time/weights_s": 0.0} if self._learns_from_data else self._push_weights()
         self._iteration += 1
         if self._stream is not None:
             self._stream.fill(self._iteration)
         self._remember()
         iteration_s = time.perf_counter() - started
-        info = rollout_info(found, trained, weights_s, iteration_s)
+        info = rollout_info(found, trained, pushed, iteration_s)
         if self._generates:
             info |= workers_info(workers, workers.idle_s - idle_s, num_quarantined, iteration_s)
         if self._stream is not None:
@@ -261,10 +261,12 @@ class Controller:
             settings.judging,
         )
 
-    def _push_weights(self) -> float:
+    def _push_weights(self) -> dict[str, float]:
         started = time.perf_counter()
-        self._clients.workers.load_weights(self._clients.learner.publish())
-        return time.perf_counter() - started
+        published = self._clients.learner.publish()
+        self._clients.workers.load_weights(published)
+        seconds = time.perf_counter() - started
+        return {"time/weights_s": seconds, "weights/pushed_mb": published.manifest.num_bytes / 1e6}
 
     def _do_what_is_due(self) -> None:
         """Between two iterations, and after a resume: what a stop left undone is done then."""

@@ -8,7 +8,7 @@ from services.evaluation import reward_statistics
 
 
 def rollout_info(
-    found: Collected, trained: Mapping[str, float], weights_s: float, iteration_s: float
+    found: Collected, trained: Mapping[str, float], pushed: Mapping[str, float], iteration_s: float
 ) -> dict[str, float]:
     """One line of rollout_info.jsonl: rewards, KL, lengths, and where the time went."""
     generated = sum(rollout.num_generated for rollout in found.rollouts)
@@ -27,7 +27,7 @@ def rollout_info(
         "time/reward_s": found.reward_s,
         "time/score_s": trained["time/score_s"],
         "time/update_s": trained["time/update_s"],
-        "time/weights_s": weights_s,
+        **pushed,
         "time/iteration_s": iteration_s,
         "time/learner_idle_share": 1.0 - (trained["time/score_s"] + trained["time/update_s"]) / iteration_s,
         "throughput/generated_tokens_per_s": generated / max(found.rollout_s, 1e-9) if scored else 0.0,

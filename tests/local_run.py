@@ -13,6 +13,7 @@ from learner.algorithms.base import Masks
 from learner.learner import Learner
 from reward_servers.local import LocalRewardClient
 from reward_servers.server import MetricServer
+from rollout_workers.engines.dtypes import engine_dtype
 from rollout_workers.worker import RolloutWorker
 from services import preflight
 from services.annotated_data import with_iterations
@@ -112,6 +113,7 @@ class LocalLearner:
     """`contracts.clients.LearnerClient`: the learner itself."""
 
     def __init__(self, settings: RunSettings) -> None:
+        self._dtype = engine_dtype(settings.rollout)
         self._learner = Learner(
             settings.model,
             settings.algorithm,
@@ -129,8 +131,8 @@ class LocalLearner:
         return self._learner.update(rollouts)
 
     def publish(self) -> PublishedWeights:
-        manifest, arrays = self._learner.publish("float32")
-        return PublishedWeights(manifest, arrays, self._learner.publish_mask())
+        manifest, arrays = self._learner.publish(self._dtype)
+        return PublishedWeights(manifest, arrays, self._learner.publish_mask(self._dtype))
 
     def save(self, folder: str) -> None:
         self._learner.save(folder)

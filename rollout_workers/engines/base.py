@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from contracts.rollout import FinishReason, Sampling
 from contracts.weights import WeightManifest
 
-Arrays = Mapping[str, "np.ndarray[tuple[int, ...], np.dtype[np.generic]]"]
+Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+Arrays = Mapping[str, Array]
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,7 +204,7 @@ def test_the_mask_becomes_a_copy_of_the_policy_every_so_many_iterations(models: 
         kept = all(torch.equal(held[name], p) for name, p in snapshot(learner.mask).items())
         assert copied[-1] != kept
         manifest, arrays = learner.publish("float32")
-        mask_arrays = learner.publish_mask()
+        mask_arrays = learner.publish_mask("float32")
         assert mask_arrays is not None and mask_arrays.keys() == arrays.keys()
         assert (manifest.version, manifest.mask_version) == (seed + 1, (seed + 1) // 2 * 2)
         own = {name: torch.from_numpy(array) for name, array in mask_arrays.items()}
@@ -217,7 +217,7 @@ def test_the_mask_becomes_a_copy_of_the_policy_every_so_many_iterations(models: 
 def test_without_a_mask_none_is_published(models: dict[str, Path]) -> None:
     learner = make_learner(models["gpt2"], PPO())
     assert learner.publish("float32")[0].mask_version is None
-    assert learner.publish_mask() is None
+    assert learner.publish_mask("float32") is None
 
 
 ADAPTING = NLPO(

@@ -81,7 +81,7 @@ def engines(folders: Callable[[Name], Path]) -> Callable[..., Engine]:
 def push(learner: Learner, engine: Engine) -> None:
     manifest, arrays = learner.publish("float32")
     engine.load_weights(manifest, arrays)
-    mask_arrays = learner.publish_mask()
+    mask_arrays = learner.publish_mask("float32")
     if mask_arrays is not None and engine.mask_version != manifest.mask_version:
         engine.load_mask(manifest, mask_arrays)
 

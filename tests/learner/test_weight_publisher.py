@@ -8,6 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from contracts.weights import Probe
+from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
 from learner.weight_publisher import as_array, publish
 from tests.learner.tiny import VOCAB, make_learner, perturb, random_rollouts
@@ -61,6 +62,23 @@ def test_a_model_in_bfloat16_says_so(models: dict[str, Path]) -> None:
     key = "model.norm.weight"
     sent = torch.from_numpy(arrays[key]).view(torch.bfloat16)
     assert torch.equal(sent, dict(lm.named_parameters())[key])
+
+
+def test_engines_in_bfloat16_are_sent_what_they_would_round_to(models: dict[str, Path]) -> None:
+    learner = make_learner(models["llama"], NLPO())
+    perturb(learner.pair.lm)
+    manifest, arrays = learner.publish("bfloat16")
+    parameters = dict(learner.pair.lm.named_parameters())
+    assert arrays.keys() == parameters.keys() and set(manifest.dtypes.values()) == {"bfloat16"}
+    assert manifest.num_bytes == sum(array.nbytes for array in arrays.values())
+    assert manifest.num_bytes == 2 * sum(p.numel() for p in parameters.values())
+    for name, parameter in parameters.items():
+        assert torch.equal(torch.from_numpy(arrays[name]).view(torch.bfloat16), parameter.to(torch.bfloat16))
+    mask_arrays = learner.publish_mask("bfloat16")  # read by the same manifest
+    assert learner.mask is not None and mask_arrays is not None
+    for name, parameter in learner.mask.lm.named_parameters():
+        sent = torch.from_numpy(mask_arrays[name]).view(torch.bfloat16)
+        assert torch.equal(sent, parameter.to(torch.bfloat16))
 
 
 def probe_logprobs(learner_lm: torch.nn.Module, probe: Probe) -> torch.Tensor:

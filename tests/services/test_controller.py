@@ -354,7 +354,10 @@ def test_the_lines_of_one_iteration_by_hand() -> None:
     ]
     trained = FakeLearner([]).update(scored, lambda *progress: None)
     info = rollout_info(
-        Collected(scored, num_failed=1, rollout_s=0.5, reward_s=0.25), trained, weights_s=0.1, iteration_s=4.0
+        Collected(scored, num_failed=1, rollout_s=0.5, reward_s=0.25),
+        trained,
+        pushed={"time/weights_s": 0.1, "weights/pushed_mb": 3.5},
+        iteration_s=4.0,
     )
 
     assert info == {
@@ -374,6 +377,7 @@ def test_the_lines_of_one_iteration_by_hand() -> None:
         "time/score_s": 0.5,
         "time/update_s": 2.0,
         "time/weights_s": 0.1,
+        "weights/pushed_mb": 3.5,
         "time/iteration_s": 4.0,
         "time/learner_idle_share": 0.375,
         "throughput/generated_tokens_per_s": 8.0,

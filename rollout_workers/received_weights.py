@@ -1,0 +1,70 @@
+"""What a worker was given of the weights, so that the next push may bring what has changed alone.
+
+    push 1   all arrays            kept as a copy in the host's memory, loaded
+    push 2   elements of some      laid into the copy; the blocks that they are of are loaded from it
+
+Engines lay some of a block's layers into one matrix (queries, keys and values), which they can replace as a
+whole only.
+"""
+
+from collections.abc import Mapping
+from typing import cast
+
+import numpy as np
+
+from contracts.errors import WeightsError
+from contracts.weights import ChangedElements, WeightManifest
+from rollout_workers.engines.base import Array, Arrays
+
+Pushed = Mapping[str, Array | ChangedElements]
+
+
+class ReceivedWeights:
+    """Of one worker. Where no push is based on another, nothing is kept."""
+
+    def __init__(self) -> None:
+        self._push: str | None = None
+        self._arrays: dict[str, Array] = {}
+
+    def take(self, manifest: WeightManifest, pushed: Pushed) -> Arrays:
+        """What the engine is to load.
+
+        Raises:
+            WeightsError: the push is based on one that did not come here.
+        """
+        if manifest.base is None:
+            self._push, self._arrays = manifest.push, {}
+            if manifest.push is None:
+                return cast(Arrays, pushed)
+            self._lay(pushed)
+            return self._arrays
+        if manifest.base != self._push:
+            raise WeightsError(
+                f"version {manifest.version} came as changes to push {manifest.base}, and this worker has "
+                f"{self._push or 'none'}; expected that very one, or all of the weights"
+            )
+        self._push = None  # until all of it is laid in
+        self._lay(pushed)
+        self._push = manifest.push
+        blocks = {block_of(name) for name in pushed}
+        return {name: array for name, array in self._arrays.items() if block_of(name) in blocks}
+
+    def _lay(self, pushed: Pushed) -> None:
+        for name, sent in pushed.items():
+            if isinstance(sent, ChangedElements):
+                self._arrays[name].reshape(-1)[sent.indices] = sent.values
+            else:
+                self._arrays[name] = np.array(sent)
+
+
+def block_of(name: str) -> str:
+    """What a parameter has to be loaded with: all up to the first number, outside of such a list its layer.
+
+    >>> block_of("model.layers.3.self_attn.q_proj.weight"), block_of("model.layers.3.mlp.experts.1.up.weight")
+    ('model.layers.3', 'model.layers.3')
+    >>> block_of("model.norm.weight")
+    'model.norm'
+    """
+    parts = name.split(".")
+    number = next((place for place, part in enumerate(parts) if part.isdigit()), None)
+    return ".".join(parts[:-1] if number is None else parts[: number + 1])
