@@ -1,56 +1,113 @@
-"""(c) A weight push from learner to worker, as in a run (Ray, vLLM), beside copying the same bytes.
+"""(c) A weight push from learner to worker, as in a run (Ray, vLLM), beside copying the same bytes; and what
+has changed alone beside all of it.
 
 Copying is measured twice: into memory that is already there, the least that any transfer must do, and
-into fresh memory, which a copy usually needs.
+into fresh memory, which a copy usually needs. Changes are those of a bfloat16 engine's weights after each of
+Adam's first steps, on 1,024 random tokens.
 """
 
+import random
 import statistics
+from time import perf_counter
 
 import numpy as np
 
 from benchmarks.models import llama_100m
 from benchmarks.outcome import in_turns, publish, ratio, seconds
+from contracts.rollout import FinishReason, Prompt, Rollout, Turn
+from learner.group import LearnerGroup
+from rollout_workers.fleet import Fleet
 from services import launch
 from services.compose import run_settings
+from services.settings import RunSettings
 
 ROUNDS = 11
+STEPS = 5  # pushes of changes, each behind a step
+WAYS = ("whole", "changed")
+Found = dict[str, list[float]]
 
 
 def main() -> None:
-    settings = run_settings(
+    with launch.cluster():
+        num_bytes, found = beside_a_copy()
+        changes = beside_changes(("1e-6", "1e-4"))
+    rows = {f"{name}, ms": statistics.median(values) * 1000 for name, values in found.items()}
+    rows["push / copy (at most 3)"] = ratio(found["push"], found["copy"])
+    rows["push / copy into fresh memory"] = ratio(found["push"], found["copy into fresh memory"])
+    rows |= {name: statistics.median(values) for name, values in changes.items()}
+    publish("weights", f"weights: {num_bytes / 1e6:.0f} MB, probe included", rows, found | changes)
+
+
+def beside_a_copy() -> tuple[int, Found]:
+    learner, fleet = started(settings())
+    num_bytes = learner.publish().manifest.num_bytes
+    source, target = np.ones(num_bytes, np.uint8), np.ones(num_bytes, np.uint8)
+    found = in_turns(
+        {
+            "copy": lambda: seconds(lambda: np.copyto(target, source)),
+            "copy into fresh memory": lambda: seconds(source.copy),
+            "push": lambda: seconds(lambda: fleet.load_weights(learner.publish())),
+        },
+        ROUNDS,
+        warm_up=3,
+    )
+    fleet.stop()
+    learner.stop()
+    return num_bytes, found
+
+
+def beside_changes(rates: tuple[str, ...]) -> Found:
+    """For each learning rate: megabytes and milliseconds of either way, in turns."""
+    found: Found = {}
+    for rate in rates:
+        options = ("rollout.dtype=bfloat16", f"algorithm.learning_rate={rate}")
+        pairs = {way: started(settings(*options, f"learner.push={way}")) for way in WAYS}
+        for step in range(STEPS + 1):
+            for way, (learner, fleet) in pairs.items():
+                if step:
+                    learner.update([written(i) for i in range(16)], lambda *_: None)
+                size, spent = pushed(learner, fleet)
+                if step:  # the first is whole, either way
+                    found.setdefault(f"bfloat16, rate {rate}, {way}, MB", []).append(size / 1e6)
+                    found.setdefault(f"bfloat16, rate {rate}, {way}, ms", []).append(spent * 1000)
+        for learner, fleet in pairs.values():
+            fleet.stop()
+            learner.stop()
+    return found
+
+
+def pushed(learner: LearnerGroup, fleet: Fleet) -> tuple[int, float]:
+    began = perf_counter()
+    published = learner.publish()
+    fleet.load_weights(published)
+    return published.manifest.num_bytes, perf_counter() - began
+
+
+def settings(*overrides: str) -> RunSettings:
+    return run_settings(
         [
             f"model.path={llama_100m()}",
             "algorithm=supervised",
             "rollout.engine=vllm",
             "rollout.max_concurrent=8",
+            *overrides,
         ]
     )
-    with launch.cluster():
-        learner = launch.start_learner(settings, print)
-        fleet = launch.start_fleet(settings, settings.model.path, print)
-        learner.wait_until_ready()
-        fleet.wait_until_ready()
-        num_bytes = learner.publish().manifest.num_bytes
-        source, target = np.ones(num_bytes, np.uint8), np.ones(num_bytes, np.uint8)
 
-        def push() -> float:
-            return seconds(lambda: fleet.load_weights(learner.publish()))
 
-        found = in_turns(
-            {
-                "copy": lambda: seconds(lambda: np.copyto(target, source)),
-                "copy into fresh memory": lambda: seconds(source.copy),
-                "push": push,
-            },
-            ROUNDS,
-            warm_up=3,
-        )
-        fleet.stop()
-        learner.stop()
-    rows = {f"{name}, ms": statistics.median(values) * 1000 for name, values in found.items()}
-    rows["push / copy (at most 3)"] = ratio(found["push"], found["copy"])
-    rows["push / copy into fresh memory"] = ratio(found["push"], found["copy into fresh memory"])
-    publish("weights", f"weights: {num_bytes / 1e6:.0f} MB, probe included", rows, found)
+def started(chosen: RunSettings) -> tuple[LearnerGroup, Fleet]:
+    learner = launch.start_learner(chosen, print)
+    fleet = launch.start_fleet(chosen, chosen.model.path, print)
+    learner.wait_until_ready()
+    fleet.wait_until_ready()
+    return learner, fleet
+
+
+def written(index: int) -> Rollout:
+    draw = random.Random(index)
+    tokens = tuple(draw.randrange(1, 8192) for _ in range(64))
+    turn = Turn(tokens[:16], tokens[16:], "", (0.0,) * 48, (0,) * 48)
+    return Rollout(index, index, Prompt(str(index), ""), (turn,), FinishReason.LENGTH)
 
 
 if __name__ == "__main__":

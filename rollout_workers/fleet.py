@@ -105,6 +105,7 @@ class Fleet:
         for actor_id, each in usable.items():
             slots[actor_id].push = each.manifest.push  # who does not load it is lost
         self._call("load_weights", arguments, f"weights of version {weights.manifest.version}")
+        self._wait_for_one()
 
     def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
         found: dict[int, tuple[float, ...]] = {}
@@ -118,6 +119,7 @@ class Fleet:
                 actor_id: {"texts": [texts[index] for index in share]} for actor_id, share in shares.items()
             }
             answers = self._call("score", arguments, f"log-probabilities of {len(missing)} texts")
+            self._wait_for_one()
             for actor_id, scores in answers.items():
                 found.update(zip(shares[actor_id], scores, strict=True))
         return [found[index] for index in range(len(texts))]
@@ -229,9 +231,12 @@ class Fleet:
             owing &= self._members.slots.keys()
         for actor_id in owing:
             self._members.lose(actor_id, f"was waited {self._settings.stall_timeout_s:.0f} s for: {what}")
+        return answers
+
+    def _wait_for_one(self) -> None:
+        """That is up; not where a learner was lost: then there may be no weights to catch up with."""
         while not self._members.slots:
             self._members.tend(wait_s=1.0)
-        return answers
 
     def _what_is_waited_for(self, num_missing: int, num_leases: int, seconds: float) -> str:
         now = time.monotonic()

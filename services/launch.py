@@ -165,7 +165,14 @@ def start_learner(settings: RunSettings, note: Callable[[str], None]) -> Learner
             )
         )
 
-    return LearnerGroup(make_learner, engine_dtype(settings.rollout), settings.learner, note)
+    return LearnerGroup(make_learner, dtype_of_workers(settings), settings.learner, note)
+
+
+def dtype_of_workers(settings: RunSettings) -> str:
+    """What their engines compute in. On a cluster that is not for the driver's node to say."""
+    if settings.rollout.dtype == "auto" and "RAY_ADDRESS" in os.environ:
+        return "bfloat16" if _placement(settings).worker.num_gpus else "float32"
+    return engine_dtype(settings.rollout)
 
 
 def start_rewards(settings: RunSettings) -> RewardServers:

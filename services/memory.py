@@ -122,7 +122,8 @@ def learner_parts(
     if isinstance(settings.algorithm, Masks):
         parts["mask model"] = FROZEN_BYTES * top
     copies = settings.learner.num_processes if isinstance(settings.algorithm, TRPO) else 1
-    return {what: copies * size for what, size in parts.items()}
+    found = {what: copies * size for what, size in parts.items()}
+    return found | _last_push(settings, num_parameters, FROZEN_BYTES)
 
 
 def worker_parts(settings: RunSettings, num_parameters: int, bytes_each: int) -> dict[str, float]:
@@ -134,7 +135,15 @@ def worker_parts(settings: RunSettings, num_parameters: int, bytes_each: int) ->
     parts = {"weights": float(bytes_each * num_parameters)}
     if isinstance(settings.algorithm, Masks):
         parts["mask model"] = float(bytes_each * num_parameters)
+    parts |= _last_push(settings, num_parameters, bytes_each)
     return parts | {"KV cache": settings.rollout.kv_cache_gib * GIB}
+
+
+def _last_push(settings: RunSettings, num_parameters: int, bytes_each: int) -> dict[str, float]:
+    """What the next push is compared with, or laid into."""
+    if settings.learner.push == "whole" or settings.model.adapter.serve == "adapter":
+        return {}
+    return {"last push, on the host": float(bytes_each * num_parameters)}
 
 
 def available_bytes(cgroup: Path = Path("/sys/fs/cgroup")) -> int:

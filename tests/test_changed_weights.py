@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 import ray
 
+from contracts.errors import LearnerLost
 from contracts.rollout import Lease, Prompt, Rollout, Sampling
 from contracts.weights import ChangedElements
 from rollout_workers.fleet import Fleet
 from services import launch
 from services.compose import run_settings
+from services.memory import needed_bytes
 from services.settings import RunSettings
 from tests.learner.tiny import random_rollouts
 from tests.local_run import train_here
@@ -68,6 +70,26 @@ def test_a_run_is_the_same_and_less_travels(model: Path, tmp_path: Path, more: t
     assert all(0 < less < 0.7 * all_of_them for all_of_them, less in zip(*pushed, strict=True))
 
 
+@pytest.mark.parametrize(("num_gpus", "dtype"), [(2, "bfloat16"), (0, "float32")])
+def test_on_a_cluster_it_is_the_workers_node_that_says_what_they_compute_in(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_gpus: int, dtype: str
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"GPU": num_gpus})
+    asked = settings(model, tmp_path, "rollout.dtype=auto")
+    assert launch.dtype_of_workers(asked) == dtype
+    told = settings(model, tmp_path, "rollout.dtype=float32")
+    assert launch.dtype_of_workers(told) == "float32"
+
+
+def test_its_copies_are_counted(model: Path, tmp_path: Path) -> None:
+    whole, changed = (
+        needed_bytes(settings(model, tmp_path, f"learner.push={push}", "rollout.num_workers=3"), 10**6)
+        for push in ("whole", "changed")
+    )
+    assert sum(changed.values()) - sum(whole.values()) == (1 + 3) * 4e6
+
+
 @pytest.fixture(scope="module")
 def _ray() -> Iterator[None]:
     with launch.cluster():
@@ -89,9 +111,10 @@ def versions(fleet: Fleet, start: int) -> set[int]:
 @pytest.mark.ray
 @pytest.mark.usefixtures("_ray")
 def test_a_late_joiner_and_who_replaces_a_lost_worker_get_the_whole(model: Path, tmp_path: Path) -> None:
+    """From the learner's own copy; where the learner is gone, that is said, and another begins anew."""
     chosen = settings(model, tmp_path, "learner.push=changed")
     notes: list[str] = []
-    learner = launch.start_learner(chosen)
+    learner = launch.start_learner(chosen, notes.append)
     fleet = launch.start_fleet(chosen, chosen.model.path, notes.append)
     try:
         learner.wait_until_ready()
@@ -123,14 +146,21 @@ def test_a_late_joiner_and_who_replaces_a_lost_worker_get_the_whole(model: Path,
         changed = fleet.score(texts)
         assert changed != expected and versions(fleet, 300) == {2}
 
-        folder = tmp_path / "checkpoint"
+        folder, deadline = tmp_path / "checkpoint", time.monotonic() + PATIENCE_S
         folder.mkdir()
         learner.save(str(folder))
+        learner.stop()
+        os.kill(fleet.pids["worker 1"], signal.SIGKILL)
+        with pytest.raises(LearnerLost, match="all of the published weights"):
+            while deadline > time.monotonic():
+                versions(fleet, 400)
+        fleet.cancel_all()
         learner.restart()
         learner.load(str(folder))
         fourth, _ = push()
         assert fourth.base is None and fourth.version == third.version
-        assert fleet.score(texts) == changed and versions(fleet, 400) == {2}
+        fleet.wait_until_ready()
+        assert fleet.score(texts) == changed and versions(fleet, 500) == {2}
     finally:
         fleet.stop()
         learner.stop()
