@@ -21,6 +21,7 @@ from learner.learner import Learner
 from learner.ranks import Rendezvous
 from learner.settings import LearnerSettings, ModelSettings
 from learner.sharding import whole
+from rollout_workers.received_weights import ReceivedWeights
 from tests.learner.tiny import random_rollouts, without_times
 
 UPDATES = 10
@@ -106,6 +107,25 @@ class Process:
             self.tell("bfloat16", learner, train(learner, "ppo", [0]))
             learner.leave()
 
+    def pushed(self, members: Sequence[int]) -> None:
+        """What a worker has after all of the weights and then changes alone."""
+        if self.index not in members:
+            return
+        learner, worker = self.learner("ppo", members, "pushed", push="changed"), ReceivedWeights()
+        held: dict[str, Any] = {}
+        for seed in (0, 1):
+            train(learner, "ppo", [seed])
+            manifest, sent = learner.publish("bfloat16")
+            if learner.ranks.is_first:
+                held |= worker.take(manifest, sent)
+            else:
+                assert not sent
+        parameters = {f"lm.{name}": whole(p.detach()) for name, p in learner.pair.lm.named_parameters()}
+        if learner.ranks.is_first:
+            arrays = {name: torch.from_numpy(array).view(torch.bfloat16) for name, array in held.items()}
+            save_file(arrays | parameters, self.folder / "pushed.safetensors")
+        learner.leave()
+
     def continued(
         self, members: Sequence[int], checkpoint: str, file: str, before: Sequence[int] = ()
     ) -> None:
@@ -132,6 +152,7 @@ def work(index: int, folder: str) -> None:
     for name, pair in zip(ALGORITHMS, ([0, 1], [0, 1], [2, 3], [2, 3], [2, 3]), strict=True):
         process.ten_updates(name, pair)
     process.in_bfloat16([2, 3])
+    process.pushed([0, 1])
     process.continued([0, 1], "", "of_two", before=[1, 2])
     process.continued([0, 1, 2], "of_one", "of_one_by_three")
     process.continued([0, 1, 2], "of_two", "of_two_by_three")

@@ -89,6 +89,14 @@ def test_in_bfloat16_they_are_as_close_to_one_process_as_its_digits(found: Path)
     assert {tensor.dtype for tensor in parameters.values()} == {torch.float32}
 
 
+def test_changes_of_weights_that_are_spread_over_processes_are_put_together(found: Path) -> None:
+    pushed = load_file(found / "pushed.safetensors")
+    parameters = {key: pushed.pop(key) for key in list(pushed) if key.startswith("lm.")}
+    assert {f"lm.{name}" for name in pushed} == parameters.keys()
+    for name, tensor in pushed.items():
+        assert torch.equal(tensor, parameters[f"lm.{name}"].to(torch.bfloat16))
+
+
 @pytest.mark.parametrize("wrote", ["of_one", "of_two"])
 def test_a_checkpoint_is_read_by_any_number_of_processes(found: Path, wrote: str) -> None:
     """By three: they went on, and saved it once more as it was read."""
