@@ -6,6 +6,7 @@ into fresh memory, which a copy usually needs. Changes are those of a bfloat16 e
 Adam's first steps, on 1,024 random tokens.
 """
 
+import itertools
 import random
 import statistics
 from time import perf_counter
@@ -22,7 +23,7 @@ from services.compose import run_settings
 from services.settings import RunSettings
 
 ROUNDS = 11
-STEPS = 5  # pushes of changes, each behind a step
+STEPS = 3  # pushes of changes, each behind a step
 WAYS = ("whole", "changed")
 Found = dict[str, list[float]]
 
@@ -57,22 +58,23 @@ def beside_a_copy() -> tuple[int, Found]:
 
 
 def beside_changes(rates: tuple[str, ...]) -> Found:
-    """For each learning rate: megabytes and milliseconds of either way, in turns."""
+    """For each learning rate: megabytes and milliseconds of either way. One after the other: of two learners
+    and two engines at once the memory is full.
+    """
     found: Found = {}
-    for rate in rates:
-        options = ("rollout.dtype=bfloat16", f"algorithm.learning_rate={rate}")
-        pairs = {way: started(settings(*options, f"learner.push={way}")) for way in WAYS}
-        for step in range(STEPS + 1):
-            for way, (learner, fleet) in pairs.items():
-                if step:
-                    learner.update([written(i) for i in range(16)], lambda *_: None)
-                size, spent = pushed(learner, fleet)
-                if step:  # the first is whole, either way
-                    found.setdefault(f"bfloat16, rate {rate}, {way}, MB", []).append(size / 1e6)
-                    found.setdefault(f"bfloat16, rate {rate}, {way}, ms", []).append(spent * 1000)
-        for learner, fleet in pairs.values():
-            fleet.stop()
-            learner.stop()
+    for rate, way in itertools.product(rates, WAYS):
+        chosen = settings("rollout.dtype=bfloat16", f"algorithm.learning_rate={rate}", f"learner.push={way}")
+        learner, fleet = started(chosen)
+        pushed(learner, fleet)  # the first is whole, either way
+        sizes, times = [], []
+        for _ in range(STEPS):
+            learner.update([written(i) for i in range(16)], lambda *_: None)
+            size, spent = pushed(learner, fleet)
+            sizes.append(size / 1e6)
+            times.append(spent * 1000)
+        found |= {f"bfloat16, rate {rate}, {way}, MB": sizes, f"bfloat16, rate {rate}, {way}, ms": times}
+        fleet.stop()
+        learner.stop()
     return found
 
 
