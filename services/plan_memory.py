@@ -133,10 +133,12 @@ def _of_worker_awake(settings: RunSettings, model: ModelFiles, machine: Machine,
     bytes_each = BYTES.get(worker_dtype(settings, machine), BYTES["float32"])
     on_gpu = has_gpu(machine, settings.cluster.worker_gpus)
     found = [Amount(WORKER, "Python, torch, vLLM", WORKER_PROCESS)]
-    shape, kept_in_gpu = shape_of(model), f"{settings.rollout.gpu_memory_utilization:.0%} of a GPU, all told"
-    for what, size in worker_parts(settings, count, bytes_each).items():
+    shape, size = shape_of(model), settings.rollout.tensor_parallel_size
+    of_what = f"each of {size} GPUs" if size > 1 else "a GPU"
+    kept_in_gpu = f"{settings.rollout.gpu_memory_utilization:.0%} of {of_what}, all told"
+    for what, amount in worker_parts(settings, count, bytes_each).items():
         if what != "KV cache":
-            found.append(Amount(WORKER, what, size))
+            found.append(Amount(WORKER, what, amount))
         elif on_gpu:
             found.append(Amount(WORKER, what, None, f"the rest of {kept_in_gpu}"))
         elif engine_of(settings, model) != "vllm":
@@ -145,9 +147,9 @@ def _of_worker_awake(settings: RunSettings, model: ModelFiles, machine: Machine,
             note = (
                 f"on a GPU the rest of {kept_in_gpu}"
                 if on_gpu is None
-                else _tokens_held(size, shape, bytes_each)
+                else _tokens_held(amount, shape, bytes_each)
             )
-            found.append(Amount(WORKER, what, size, note))
+            found.append(Amount(WORKER, what, amount, note))
     return found
 
 

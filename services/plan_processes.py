@@ -104,6 +104,9 @@ def _workers(settings: RunSettings, model: ModelFiles, machine: Machine) -> str:
     rollout = settings.rollout
     engine = {"vllm": "vLLM"}.get(engine_of(settings, model), "transformers")
     told = [engine, worker_dtype(settings, machine), _threads(rollout.num_threads)]
+    if (size := rollout.tensor_parallel_size) > 1:
+        on_cpu = has_gpu(machine, settings.cluster.worker_gpus) is False
+        told.insert(1, f"split over {size} {'processes' if on_cpu else 'GPUs'}")
     told.append(f"{rollout.max_concurrent} rollouts at once")
     if rollout.sleep:
         told.append(ASLEEP[sleeps(settings, machine)])

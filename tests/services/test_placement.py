@@ -75,6 +75,33 @@ def test_shares_lie_on_single_gpus(
     assert fits(placed, num_gpus, num_cpus=1) is expected
 
 
+def split(size: int, *, algorithm: Any = "ppo", model: Any = None, **groups: Any) -> RunSettings:
+    """A run whose workers' engines are split over so many GPUs."""
+    rollout = {"tensor_parallel_size": size, "num_workers": 2} | groups.pop("rollout", {})
+    whole = {"algorithm": algorithm, "task": "increasing_numbers", "model": {"path": "m"} | (model or {})}
+    return build(RunSettings, {**whole, "rollout": rollout, **groups}, where="")
+
+
+@pytest.mark.parametrize(("num_gpus", "found"), [(0, (0, 0, True)), (4, (1, 2, False)), (5, (1, 2, True))])
+def test_an_engine_over_several_gpus_takes_whole_ones(num_gpus: int, found: tuple[int, int, bool]) -> None:
+    placed = placement(split(2), num_gpus)
+    assert (placed.learner.num_gpus, placed.worker.num_gpus, fits(placed, num_gpus, 1)) == found
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"rollout": {"engine": "transformers"}}, "=2 is vLLM's; leave out rollout.engine=transformers"),
+        ({"algorithm": "nlpo"}, "algorithm=nlpo's mask is on one GPU; expected 1"),
+        ({"model": {"adapter": {"kind": "lora", "serve": "adapter"}}}, "expected model.adapter.serve=merged"),
+        ({"cluster": {"learner_gpus": 1, "worker_gpus": 1}}, r"got cluster\.worker_gpus=1; expected 2"),
+    ],
+)
+def test_what_an_engine_over_several_gpus_can_not_do(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        split(2, **given)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -493,6 +493,13 @@ def test_importance_weights_are_refused_where_tokens_can_not_be_drawn(
     assert f"corrects for a temperature only, and {said} leaves tokens" in message
 
 
+def test_attention_heads_are_shared_out_evenly(model: Path) -> None:
+    small = {"max_tokens": 8, "kv_cache_gib": 0.01}
+    message = refusal(model, rollout={**small, "tensor_parallel_size": 3})
+    assert "tensor_parallel_size=3: the model has 2 attention heads" in message
+    check(settings(model, rollout={**small, "tensor_parallel_size": 2}))
+
+
 def test_a_temperature_beyond_vllms_is_refused_where_vllm_may_run(model: Path) -> None:
     hot = {"temperature": 2.5, "max_tokens": 8, "kv_cache_gib": 0.01}
     assert "temperature=2.5: vLLM takes at most 2" in refusal(model, rollout=hot)
