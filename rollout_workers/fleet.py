@@ -128,6 +128,7 @@ class Fleet:
         asked: set[int] = set()
         while awake := self._members.slots.keys() - asked:  # whoever took a lost one's place is asked, too
             asked |= self._call("sleep", {actor_id: {} for actor_id in awake}, "its engine to sleep").keys()
+            self._wait_for_one()
 
     def cancel_all(self) -> None:
         """Give up on everything that is leased."""
