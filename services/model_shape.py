@@ -31,7 +31,7 @@ class ModelShape:
 
 def shape_of(model: ModelFiles) -> ModelShape | None:
     """None where its configuration has no names for them that are known here."""
-    width, heads = _number(model, *WIDTH), _number(model, *HEADS)
+    width, heads = _number(model, *WIDTH), num_heads(model)
     layers = _number(model, *LAYERS)
     if not (width and layers):
         return None
@@ -40,6 +40,11 @@ def shape_of(model: ModelFiles) -> ModelShape | None:
     head = _number(model, "head_dim", "d_kv") or (width // heads if heads else width)
     kv_heads = _number(model, "num_key_value_heads") or heads or 1
     return ModelShape(width, layers, kv_heads * head, _number(model, "vocab_size"))
+
+
+def num_heads(model: ModelFiles) -> int:
+    """Of a layer's attention; 0: not known."""
+    return _number(model, *HEADS)
 
 
 def _number(model: ModelFiles, *names: str) -> int:

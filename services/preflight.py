@@ -15,6 +15,7 @@ from services.environment_checks import check_environment, check_environment_pro
 from services.machine import find_gpus, num_cores
 from services.memory import check_memory, share_and_base
 from services.model_files import ModelFiles, read_model
+from services.model_shape import num_heads
 from services.placement import check_room
 from services.process_checks import check_processes
 from services.settings import RunSettings
@@ -233,12 +234,12 @@ def _check_family(settings: RunSettings, model: ModelFiles) -> None:
 
 def _check_parallel(settings: RunSettings, model: ModelFiles) -> None:
     """What can be split over several GPUs."""
-    heads, size = model.config.get("num_attention_heads"), settings.rollout.tensor_parallel_size
+    heads, size = num_heads(model), settings.rollout.tensor_parallel_size
     if size > 1 and model.is_encoder_decoder:
         raise InputError(
             f"rollout.tensor_parallel_size={size} is vLLM's, which has no encoder-decoders; expected 1"
         )
-    if size > 1 and isinstance(heads, int) and heads % size:
+    if heads % size:
         raise InputError(
             f"rollout.tensor_parallel_size={size}: the model has {heads} attention heads, which can't be "
             "shared out evenly; expected a divisor"
