@@ -494,6 +494,7 @@ def test_importance_weights_are_refused_where_tokens_can_not_be_drawn(
 
 
 def test_attention_heads_are_shared_out_evenly(model: Path) -> None:
+    change(model, n_head=2)
     small = {"max_tokens": 8, "kv_cache_gib": 0.01}
     message = refusal(model, rollout={**small, "tensor_parallel_size": 3})
     assert "tensor_parallel_size=3: the model has 2 attention heads" in message
