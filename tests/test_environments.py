@@ -1,4 +1,5 @@
-"""Whole runs in environments: their processes die and hang, and whole episodes alone are trained on."""
+"""Whole runs in environments, whose episodes fail for good or are wrong input; `tests/test_faults.py` has those
+that die and hang."""
 
 import os
 import signal
@@ -6,7 +7,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from contracts.environments import Environment, Observation, Step
@@ -15,7 +15,6 @@ from contracts.rollout import Prompt
 from rollout_workers.environments.base import EnvironmentSettings
 from tests.models import make_tiny_model
 from tests.runs import Run
-from tests.test_survival import await_another, processes
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -97,34 +96,6 @@ def start(folder: Path, *options: str) -> Run:
     )
     model = make_tiny_model(folder / "model")
     return Run(folder, "talks", f"model.path={model}", *quick, *options).start()
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
-    environment = "environment={name: 'tests.test_environments:Countdown', num_parallel: 3}"
-    made = start(tmp_path, f"iterations={ITERATIONS}", environment, "environment.step_timeout_s=3.0")
-    yield made
-    made.end()
-
-
-def test_a_killed_and_a_hung_environment_cost_no_episode(run: Run) -> None:
-    title = "ray::EnvironmentHost"
-    for iteration, number in ((1, signal.SIGKILL), (3, signal.SIGSTOP)):
-        run.wait_for_iteration(iteration)
-        victim: psutil.Process = processes(run, title)[0]
-        os.kill(victim.pid, number)
-        await_another(run, title, victim)
-
-    assert run.finish() == 0, run.output
-    rows = run.folder.rollout_info()
-    assert [row["iteration"] for row in rows] == list(range(1, ITERATIONS + 1))
-    # every episode was played to its end, whoever died meanwhile, and trained on once
-    assert [row["rollouts/trained"] for row in rows] == [PROMPTS] * ITERATIONS
-    assert [row["turns/mean"] for row in rows] == [TURNS] * ITERATIONS
-    assert [row["environment/failed"] for row in rows] == [0.0] * ITERATIONS
-    assert sum(row["environment/restarts"] for row in rows) >= 2
-    # what the worker sampled is what the learner finds, in later turns as in the first
-    assert max(row["mismatch/max"] for row in rows) < 1e-4
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ IN_SINGLE_TURNS = (
     Fault(LEARNER, KILLED),
     Fault(LEARNER, RAISES),
 )
-IN_EPISODES = (Fault(ENVIRONMENT, STOPPED), Fault(RANK, KILLED))
+IN_EPISODES = (Fault(ENVIRONMENT, KILLED), Fault(ENVIRONMENT, STOPPED), Fault(RANK, KILLED))
 if PAGE:
     IN_SINGLE_TURNS = (
         *(Fault(part, kind) for part in (WORKER, REPLICA, LEARNER) for kind in ALL),
@@ -105,6 +105,7 @@ def test_so_is_every_episode_by_a_learner_of_two_processes(episodes: Run) -> Non
     # each was played to its end, whoever died meanwhile
     assert {row["turns/mean"] for row in rows} == {TURNS}
     assert {row["environment/failed"] for row in rows} == {0.0}
+    assert sum(row["environment/restarts"] for row in rows) >= 2
     assert max(row["mismatch/max"] for row in rows) < 1e-4
 
 
