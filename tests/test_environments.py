@@ -1,5 +1,7 @@
-"""Whole runs in environments, whose episodes fail for good or are wrong input; `tests/test_faults.py` has those
-that die and hang."""
+"""Whole runs in environments whose episodes fail for good, or are wrong input.
+
+Those that die or hang are in `tests/test_faults.py`.
+"""
 
 import os
 import signal
