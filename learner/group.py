@@ -6,7 +6,6 @@ thread of its own, while it computes. Ranks wait for each other in every pass, s
 others with it.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
@@ -16,12 +15,12 @@ import ray
 from contracts.clients import PublishedWeights
 from contracts.errors import InputError, LearnerError, LearnerFailed, LearnerLost
 from contracts.rollout import Rollout
+from contracts.waiting import STARTS_S, Waiting
 from learner.ranks import MeetingPoint, Rendezvous
 from learner.settings import LearnerSettings
 from learner.watch import Watched, watch
 
 LOOK_S = 0.1  # how often progress is looked at
-NOTE_EVERY_S = 15.0  # that nothing has changed
 
 OnProgress = Callable[[str, int, int], None]
 
@@ -69,7 +68,7 @@ class LearnerGroup:
         Raises:
             InputError: the model can't be used; LearnerLost: a process died, or does not start.
         """
-        self._await(self._starting, "the learner to load its models", on_progress)
+        self._await(self._starting, "the learner to load its models", on_progress, told_every_s=STARTS_S)
 
     def restart(self, on_progress: OnProgress = _nobody) -> None:
         """Other processes in the place of these, with the models that a run begins with."""
@@ -130,7 +129,13 @@ class LearnerGroup:
         return self._get(calls[0], what)
 
     def _await(
-        self, calls: Sequence[Any], what: str, on_progress: OnProgress = _nobody, *, large: Sequence[Any] = ()
+        self,
+        calls: Sequence[Any],
+        what: str,
+        on_progress: OnProgress = _nobody,
+        *,
+        large: Sequence[Any] = (),
+        told_every_s: float | None = None,
     ) -> None:
         """Until all calls have ended; `on_progress` is called meanwhile, with what was last said.
 
@@ -145,7 +150,7 @@ class LearnerGroup:
         pending, watched = [*large, *calls], self._watched
         for each in watched:
             each.begin()
-        started = noted_at = time.monotonic()
+        waiting = Waiting(self._note, told_every_s)
         while pending:
             ended, pending = ray.wait(pending, num_returns=len(pending), timeout=LOOK_S)
             for call in ended:
@@ -157,10 +162,9 @@ class LearnerGroup:
                 self._look_at(each, what)
             if watched[0].said is not None:
                 on_progress(*watched[0].said)
-            now = time.monotonic()
-            if now - max(noted_at, *(each.changed_at for each in watched)) > NOTE_EVERY_S:
-                noted_at = now
-                self._note(f"waiting {now - started:.0f} s for {what}: {'; '.join(map(str, watched))}")
+            waiting.progress(max(each.changed_at for each in watched))
+            if waiting.is_due:
+                waiting.tell(f"{what}: {'; '.join(map(str, watched))}")
 
     def _look_at(self, each: Watched, what: str) -> None:
         try:

@@ -15,13 +15,13 @@ from typing import Any
 
 from contracts.clients import PublishedWeights
 from contracts.rollout import Lease, Rollout
+from contracts.waiting import STARTS_S, Waiting
 from rollout_workers.members import Members, Note, Slot
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.worker import WorkerReport
 
 POLL_S = 0.25  # a worker answers a poll after this long, even with nothing finished
 FETCH_S = 0.02  # how long one look at all answers waits for the slowest
-NOTE_EVERY_S = 15.0
 SCORED_AT_ONCE = 64  # texts of one call to a worker
 LOOK_S = 2.0  # more between two looks, and it was the driver who was away
 
@@ -46,8 +46,11 @@ class Fleet:
             DeadlineExceeded: an engine is not up after `rollout.start_timeout_s`.
             WorkerError: an engine can't start; an InputError where the user can mend it.
         """
+        waiting = Waiting(self._note, STARTS_S)
         while not self._members.is_complete:
             self._members.tend(wait_s=1.0)
+            if waiting.is_due:
+                waiting.tell("the workers: " + "; ".join(self._members.said_of_arrivals()))
 
     @property
     def num_workers(self) -> int:
@@ -81,17 +84,16 @@ class Fleet:
     def generate(self, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
         self._waiting.extendleft(reversed(leases))  # whoever waits comes before what was only submitted
         missing = {lease.id for lease in leases}
-        noted_at = started = time.monotonic()
+        waiting = Waiting(self._note)
         while missing:
             finished = self._step(wait_s=POLL_S)
             rollouts = [rollout for rollout in finished if rollout.lease_id in missing]
             self._finished += [rollout for rollout in finished if rollout.lease_id not in missing]
             missing -= {rollout.lease_id for rollout in rollouts}
             if rollouts:
-                noted_at = time.monotonic()
-            elif time.monotonic() - noted_at > NOTE_EVERY_S:
-                noted_at = time.monotonic()
-                self._note(self._what_is_waited_for(len(missing), len(leases), noted_at - started))
+                waiting.progress()
+            if waiting.is_due:
+                waiting.tell(f"{len(missing)} of {len(leases)} rollouts: {self._who_is_waited_for()}")
             yield rollouts
 
     def load_weights(self, weights: PublishedWeights) -> None:
@@ -225,24 +227,29 @@ class Fleet:
         for actor_id, own in arguments.items():
             self._members.send(actor_id, method, own)
         owing, answers = set(arguments), dict[int, Any]()
-        deadline = time.monotonic() + self._settings.stall_timeout_s
+        deadline, waiting = time.monotonic() + self._settings.stall_timeout_s, Waiting(self._note)
         while owing and time.monotonic() < deadline:
             answers |= {actor_id: answer for actor_id, _, answer in self._members.answers([method], 0.5)}
             owing -= answers.keys()
             owing &= self._members.slots.keys()
+            if waiting.is_due:
+                waiting.tell(f"{what}: {', '.join(self._members.slots[each].name for each in owing)}")
         for actor_id in owing:
             self._members.lose(actor_id, f"was waited {self._settings.stall_timeout_s:.0f} s for: {what}")
         return answers
 
     def _wait_for_one(self) -> None:
         """That is up; not where a learner was lost: then there may be no weights to catch up with."""
+        waiting = Waiting(self._note)
         while not self._members.slots:
             self._members.tend(wait_s=1.0)
+            if waiting.is_due:
+                waiting.tell(f"a worker: {self._who_is_waited_for()}")
 
-    def _what_is_waited_for(self, num_missing: int, num_leases: int, seconds: float) -> str:
+    def _who_is_waited_for(self) -> str:
         now = time.monotonic()
         said = [
             f"{s.name} has {len(s.leases)} and showed progress {now - s.alive_at:.0f} s ago"
             for s in self._members.slots.values()
-        ] + self._members.said_of_arrivals()
-        return f"waiting {seconds:.0f} s for {num_missing} of {num_leases} rollouts: " + "; ".join(said)
+        ]
+        return "; ".join(said + self._members.said_of_arrivals())

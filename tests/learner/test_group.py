@@ -144,7 +144,7 @@ class Breaks(Learner):
 def test_one_that_answers_and_gets_nowhere_is_lost_and_its_being_slow_is_told(
     models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learner.group.NOTE_EVERY_S", 1.0)
+    monkeypatch.setattr("contracts.waiting.NOTE_EVERY_S", 1.0)
     notes: list[str] = []
     group = start(models["gpt2"], Hangs, notes.append, progress_timeout_s=20.0)
     group.wait_until_ready()
