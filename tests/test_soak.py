@@ -45,7 +45,7 @@ FAULTS = [
     if (part, kind) != (CONTROLLER, STOPPED)  # Ray does not miss it
 ]
 BETWEEN_S = 30.0
-PER_MINUTE = int(os.environ.get("SOAK_PER_MINUTE", "40"))  # iterations that the machine does among faults
+PER_MINUTE = int(os.environ.get("SOAK_PER_MINUTE", "70"))  # iterations that the machine does among faults
 PATIENCE_S = 3600.0
 TAIL = 20  # iterations, at the end, whose rewards are compared
 
