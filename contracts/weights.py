@@ -1,5 +1,6 @@
 """Which weights are live, where their bytes are, and how a worker proves it has them."""
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +48,8 @@ class WeightManifest:
     `push` names this one publication, where another may be based on it: a version may come twice, with other
     weights, when a run goes back to a checkpoint. Where `base` names an earlier one, what travels beside the
     manifest is what has changed since: nothing of a parameter that is the same, its `ChangedElements`, or all
-    of its array. `num_bytes` counts what travels.
+    of its array. `checksum` is that of the arrays which these make (`checksum_of`). `num_bytes` counts what
+    travels.
 
     Example: `WeightManifest(version=7, dtypes={"model.norm.weight": "float32"}, num_bytes=256,
     probe=Probe(…), mask_version=5)`
@@ -61,3 +63,16 @@ class WeightManifest:
     adapter: Mapping[str, Any] | None = None
     push: str | None = None
     base: str | None = None
+    checksum: int | None = None
+
+
+def checksum_of(arrays: Mapping[str, Any]) -> int:
+    """CRC-32 of the arrays' bytes, by name: what the probe's tolerance may let pass, it does not.
+
+    >>> checksum_of({"b": b"456789", "a": b"123"}) == 0xCBF43926
+    True
+    """
+    found = 0
+    for name in sorted(arrays):
+        found = zlib.crc32(arrays[name], found)
+    return found

@@ -68,7 +68,7 @@ class LearnerGroup:
         Raises:
             InputError: the model can't be used; LearnerLost: a process died, or does not start.
         """
-        self._await(self._starting, "the learner to load its models", on_progress, told_every_s=STARTS_S)
+        self._await(self._starting, "the learner to load its models", on_progress, STARTS_S)
 
     def restart(self, on_progress: OnProgress = _nobody) -> None:
         """Other processes in the place of these, with the models that a run begins with."""
@@ -96,9 +96,12 @@ class LearnerGroup:
         manifest = self._get(both[0][0], what)
         if manifest.mask_version is not None and manifest.mask_version != self._mask_version:
             # Waited for here: that the learner dies in it is not to look like a worker's loss.
-            mask, *others = [actor.call.remote("publish_mask", self._engine_dtype) for actor in self._actors]
-            self._await(others, "the mask's weights to be published", large=[mask])
-            self._mask_version, self._mask_arrays = manifest.mask_version, mask
+            masks = [
+                actor.call_apart.options(num_returns=2).remote("publish_mask", self._engine_dtype)
+                for actor in self._actors
+            ]
+            self._await([call for call, _ in masks], "the mask's weights to be published")
+            self._mask_version, self._mask_arrays = manifest.mask_version, masks[0][1]
         whole = cache(partial(self._published_whole, self._actors[0], self._mask_arrays))
         return PublishedWeights(manifest, both[0][1], self._mask_arrays, whole if manifest.base else None)
 
@@ -133,35 +136,28 @@ class LearnerGroup:
         calls: Sequence[Any],
         what: str,
         on_progress: OnProgress = _nobody,
-        *,
-        large: Sequence[Any] = (),
         told_every_s: float | None = None,
     ) -> None:
         """Until all calls have ended; `on_progress` is called meanwhile, with what was last said.
-
-        Args:
-            large: calls whose results are not fetched.
 
         Raises:
             LearnerLost: a process died, or did not say anything for `learner.stall_timeout_s`, or nothing new
                 for `learner.progress_timeout_s`.
             LearnerError, InputError: a call failed; the others may be waiting for it.
         """
-        pending, watched = [*large, *calls], self._watched
+        pending, watched = list(calls), self._watched
         for each in watched:
             each.begin()
         waiting = Waiting(self._note, told_every_s)
         while pending:
             ended, pending = ray.wait(pending, num_returns=len(pending), timeout=LOOK_S)
             for call in ended:
-                if call not in large:
-                    self._get(call, what)
+                self._get(call, what)
             if not pending:
                 return
             for each in watched:
                 self._look_at(each, what)
-            if watched[0].said is not None:
-                on_progress(*watched[0].said)
+            on_progress(*(watched[0].said or ("start", 0, 1)))
             waiting.progress(max(each.changed_at for each in watched))
             if waiting.is_due:
                 waiting.tell(f"{what}: {'; '.join(map(str, watched))}")

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from contracts.errors import LearnerError
-from contracts.weights import WeightManifest
+from contracts.weights import WeightManifest, checksum_of
 from learner.changed_elements import Array, Sent, changes, num_bytes
 
 
@@ -43,8 +43,10 @@ class LastPublished:
         self._count += 1
         push = f"{self._process}-{self._count}"
         total = sum(array.nbytes for array in self._arrays.values())
+        checksum = checksum_of({name: self._arrays[name] for name in sent})
         self._manifest = replace(manifest, push=push, num_bytes=total)
-        return replace(self._manifest, base=self._base, num_bytes=sum(map(num_bytes, sent.values())))
+        travels = sum(map(num_bytes, sent.values()))
+        return replace(self._manifest, base=self._base, num_bytes=travels, checksum=checksum)
 
     def whole(self) -> tuple[WeightManifest, dict[str, Array]]:
         """All of what was published last, based on nothing.

@@ -127,6 +127,11 @@ class Fleet:
         return [found[index] for index in range(len(texts))]
 
     def sleep(self) -> None:
+        waiting = Waiting(self._note)
+        while self._members.are_starting:  # an engine that starts takes memory
+            self._members.tend(wait_s=1.0)
+            if waiting.is_due:
+                waiting.tell(f"workers that are to sleep: {self._who_is_waited_for()}")
         asked: set[int] = set()
         while awake := self._members.slots.keys() - asked:  # whoever took a lost one's place is asked, too
             asked |= self._call("sleep", {actor_id: {} for actor_id in awake}, "its engine to sleep").keys()

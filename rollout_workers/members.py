@@ -88,6 +88,11 @@ class Members:
     def is_complete(self) -> bool:
         return len(self.working) == len(self._places)
 
+    @property
+    def are_starting(self) -> bool:
+        """Whether anybody is on the way in."""
+        return bool(self._arrivals)
+
     def tend(self, wait_s: float) -> None:
         """Whoever has arrived is let in, whoever is due starts, whoever is done leaves.
 

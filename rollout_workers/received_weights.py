@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 
 from contracts.errors import WeightsError
-from contracts.weights import ChangedElements, WeightManifest
+from contracts.weights import ChangedElements, WeightManifest, checksum_of
 from rollout_workers.engines.base import Array, Arrays
 
 Pushed = Mapping[str, Array | ChangedElements]
@@ -30,13 +30,14 @@ class ReceivedWeights:
         """What the engine is to load.
 
         Raises:
-            WeightsError: the push is based on one that did not come here.
+            WeightsError: the push is based on one that did not come here, or makes other bytes than the
+                learner's.
         """
         if manifest.base is None:
             self._push, self._arrays = manifest.push, {}
             if manifest.push is None:
                 return cast(Arrays, pushed)
-            self._lay(pushed)
+            self._lay(manifest, pushed)
             return self._arrays
         if manifest.base != self._push:
             raise WeightsError(
@@ -44,17 +45,23 @@ class ReceivedWeights:
                 f"{self._push or 'none'}; expected that very one, or all of the weights"
             )
         self._push = None  # until all of it is laid in
-        self._lay(pushed)
+        self._lay(manifest, pushed)
         self._push = manifest.push
         blocks = {block_of(name) for name in pushed}
         return {name: array for name, array in self._arrays.items() if block_of(name) in blocks}
 
-    def _lay(self, pushed: Pushed) -> None:
+    def _lay(self, manifest: WeightManifest, pushed: Pushed) -> None:
         for name, sent in pushed.items():
             if isinstance(sent, ChangedElements):
                 self._arrays[name].reshape(-1)[sent.indices] = sent.values
             else:
                 self._arrays[name] = np.array(sent)
+        found = checksum_of({name: self._arrays[name] for name in pushed})
+        if manifest.checksum not in (None, found):
+            raise WeightsError(
+                f"version {manifest.version} arrived wrong: the bytes of {len(pushed)} parameters have the "
+                f"checksum {found:08x}, and the learner's {manifest.checksum:08x}"
+            )
 
 
 def block_of(name: str) -> str:

@@ -21,7 +21,7 @@ from contracts.scores import MetricValue, Sample, Score
 from learner.algorithms.base import Masks
 from learner.group import LearnerGroup
 from learner.learner import Learner
-from learner.process import LearnerProcess
+from learner.process import CALLS_AT_ONCE, LearnerProcess
 from learner.ranks import Rendezvous
 from reward_servers.app import deploy, remove
 from reward_servers.client import RewardClient, compute_metrics
@@ -145,9 +145,8 @@ def start_fleet(settings: RunSettings, model: str, note: Callable[[str], None]) 
 def start_learner(settings: RunSettings, note: Callable[[str], None]) -> LearnerGroup:
     """Its processes, starting; `wait_until_ready` waits for them."""
     cores = max(1, (os.cpu_count() or 1) // settings.learner.num_processes)
-    actor = ray.remote(LearnerProcess).options(
-        max_concurrency=2, **_options(_placement(settings).learner, settings.learner.num_threads or cores)
-    )
+    options = _options(_placement(settings).learner, settings.learner.num_threads or cores)
+    actor = ray.remote(LearnerProcess).options(max_concurrency=CALLS_AT_ONCE, **options)
 
     def make_learner(rendezvous: Rendezvous | None) -> object:
         return actor.remote(

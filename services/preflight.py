@@ -17,6 +17,7 @@ from services.memory import check_memory, share_and_base
 from services.model_files import ModelFiles, read_model
 from services.model_shape import num_heads
 from services.placement import check_room
+from services.plan_processes import engine_of
 from services.process_checks import check_processes
 from services.settings import RunSettings
 from services.tasks.base import SPLITS, ReadsAhead, Split
@@ -235,9 +236,9 @@ def _check_family(settings: RunSettings, model: ModelFiles) -> None:
 def _check_parallel(settings: RunSettings, model: ModelFiles) -> None:
     """What can be split over several GPUs."""
     heads, size = num_heads(model), settings.rollout.tensor_parallel_size
-    if size > 1 and model.is_encoder_decoder:
+    if size > 1 and (engine := engine_of(settings, model)) != "vllm":
         raise InputError(
-            f"rollout.tensor_parallel_size={size} is vLLM's, which has no encoder-decoders; expected 1"
+            f"rollout.tensor_parallel_size={size} is vLLM's, and the engine here is {engine}; expected 1"
         )
     if heads % size:
         raise InputError(

@@ -2,6 +2,8 @@
 
 import os
 
+collect_ignore = ["raising"]  # its sitecustomize.py is for other processes
+
 # Read by the libraries when they are first imported, also in the processes that tests start.
 os.environ.update(
     HF_HUB_OFFLINE="1",

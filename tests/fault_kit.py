@@ -116,7 +116,8 @@ def befall(run: Run, fault: Fault) -> Outcome:
 def _befall_one(run: Run, fault: Fault) -> float:
     """Returns when it happened."""
     title = fault.part.title
-    victim, started = processes(run, title)[-1], time.monotonic()
+    before, started = processes(run, title), time.monotonic()
+    victim = before[-1]
     if fault.kind == RAISES:
         asked = Path(os.environ["WHETSTONE_TEST_RAISE"]) / str(victim.pid)
         asked.with_suffix(".new").write_text(fault.part.work)
@@ -128,7 +129,7 @@ def _befall_one(run: Run, fault: Fault) -> float:
         time.sleep(SLOW_S)
         victim.send_signal(signal.SIGCONT)
     elif fault.part is not CONTROLLER or fault.kind == KILLED:  # a stopped one is not missed
-        run.wait_for(f"another {fault.part.name}", lambda: set(processes(run, title)) - {victim})
+        run.wait_for(f"another {fault.part.name}", lambda: set(processes(run, title)) - set(before))
     return started
 
 

@@ -49,14 +49,14 @@ IN_SINGLE_TURNS = (
     Fault(LEARNER, KILLED),
     Fault(LEARNER, RAISES),
 )
-IN_EPISODES = (Fault(ENVIRONMENT, KILLED), Fault(ENVIRONMENT, STOPPED), Fault(RANK, KILLED))
+IN_EPISODES = (Fault(RANK, KILLED), Fault(ENVIRONMENT, KILLED), Fault(ENVIRONMENT, STOPPED))
 if PAGE:
     IN_SINGLE_TURNS = (
         *(Fault(part, kind) for part in (WORKER, REPLICA, LEARNER) for kind in ALL),
         *(Fault(CONTROLLER, kind) for kind in (KILLED, SLOW, STOPPED)),
         Fault(DRIVER, KILLED),
     )
-    IN_EPISODES = tuple(Fault(part, kind) for part in (ENVIRONMENT, RANK) for kind in ALL)
+    IN_EPISODES = tuple(Fault(part, kind) for part in (RANK, ENVIRONMENT) for kind in ALL)
 TURNS = 3
 
 
@@ -113,9 +113,6 @@ def suffer(run: Run, faults: tuple[Fault, ...]) -> list[dict[str, float]]:
     """One after the other; returns the lines of the iterations."""
     run.wait_for_iteration(BETWEEN)
     found = [befall(run, fault) for fault in faults]
-    if PAGE:
-        record(Path(PAGE), found)
-
     assert run.finish() == 0, run.output
     rows = run.folder.rollout_info()
     assert [row["iteration"] for row in rows] == list(range(1, num_iterations(faults) + 1))
@@ -123,4 +120,6 @@ def suffer(run: Run, faults: tuple[Fault, ...]) -> list[dict[str, float]]:
         leases = {key: row[key] for key in row if key.startswith("lease/")}
         assert leases == expected(row["iteration"], PROMPTS)
     assert all(outcome.iterations_again <= SAVE_EVERY for outcome in found)
+    if PAGE:
+        record(Path(PAGE), found)
     return rows

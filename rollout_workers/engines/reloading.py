@@ -1,10 +1,15 @@
 """New weights into vLLM's models, in place: in this process, or in the ranks of a tensor-parallel engine."""
 
+import contextlib
+import os
+import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from torch import Tensor, nn
 
@@ -12,7 +17,8 @@ from contracts.weights import WeightManifest
 from rollout_workers.engines.base import Arrays
 from rollout_workers.engines.tensors import as_tensor
 
-FILE = "weights.safetensors"
+PREFIX, FILE = "whetstone-weights-", "weights.safetensors"
+OLD_S = 600.0  # no push takes so long; and not all who share the folder see each other's processes
 
 
 def reload_model(config: Any, model: nn.Module, manifest: WeightManifest, arrays: Arrays) -> None:
@@ -30,9 +36,19 @@ def reload_in_ranks(executor: Any, manifest: WeightManifest, arrays: Arrays) -> 
     """Replace them in the processes of vLLM's executor, which read a file and keep their own shares of it."""
     from safetensors.numpy import save_file
 
-    with tempfile.TemporaryDirectory(prefix="whetstone-weights-") as folder:
+    _remove_dead_ones()
+    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-") as folder:
         save_file(dict(arrays), Path(folder) / FILE)
         executor.collective_rpc(_reload_rank, args=(str(Path(folder) / FILE), dict(manifest.dtypes)))
+
+
+def _remove_dead_ones() -> None:
+    """Files as large as a model, of workers that were killed while they wrote or read them."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):  # another worker may be faster
+            is_old = time.time() - folder.stat().st_mtime > OLD_S
+            if is_old and not psutil.pid_exists(int(folder.name.removeprefix(PREFIX).partition("-")[0])):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _reload_rank(worker: Any, file: str, dtypes: Mapping[str, str]) -> None:

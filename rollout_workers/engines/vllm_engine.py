@@ -6,6 +6,7 @@ several GPUs its parts have a process each, which vLLM starts and ends.
 """
 
 import os
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,7 +52,7 @@ class VLLMEngine:
         revision: str | None = None,
         lora_rank: int | None = None,
     ) -> None:
-        prepare_environment()
+        prepare_environment(is_split=settings.tensor_parallel_size > 1)
         on_gpu = torch.cuda.is_available()
         from vllm.engine.arg_utils import EngineArgs
 
@@ -273,8 +274,16 @@ def sampling_parameters(sampling: Sampling, seed: int) -> Any:
     )
 
 
-def prepare_environment() -> None:
-    """What vLLM reads from the environment, set before its first import; a user's own value wins."""
+def prepare_environment(is_split: bool = False) -> None:
+    """What vLLM reads from the environment, set before its first import; a user's own value wins.
+
+    Args:
+        is_split: over processes of this machine, which then listen for each other on loopback.
+    """
+    loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
+    if is_split and loopback:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback)
     for name, value in {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",

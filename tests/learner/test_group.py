@@ -19,7 +19,7 @@ from contracts.errors import InputError, LearnerError, LearnerFailed, LearnerLos
 from learner.algorithms.ppo import PPO
 from learner.group import LearnerGroup
 from learner.learner import Learner
-from learner.process import LearnerProcess
+from learner.process import CALLS_AT_ONCE, LearnerProcess
 from learner.settings import LearnerSettings, ModelSettings
 from tests.learner.tiny import (
     make_learner,
@@ -47,7 +47,7 @@ def _ray() -> Iterator[None]:
 def start(
     path: Path, kind: type[Learner] = Learner, note: Callable[[str], None] = print, **options: float
 ) -> LearnerGroup:
-    actor = ray.remote(LearnerProcess).options(max_concurrency=2, num_cpus=0)
+    actor = ray.remote(LearnerProcess).options(max_concurrency=CALLS_AT_ONCE, num_cpus=0)
     make = partial(kind, ModelSettings(path=str(path)), ALGORITHM, SETTINGS, seed=0, iterations=4)
     return LearnerGroup(
         lambda rendezvous: actor.remote(partial(make, rendezvous=rendezvous)),
@@ -146,13 +146,13 @@ def test_one_that_answers_and_gets_nowhere_is_lost_and_its_being_slow_is_told(
 ) -> None:
     monkeypatch.setattr("contracts.waiting.NOTE_EVERY_S", 1.0)
     notes: list[str] = []
-    group = start(models["gpt2"], Hangs, notes.append, progress_timeout_s=20.0)
+    group = start(models["gpt2"], Hangs, notes.append, progress_timeout_s=120.0)
     group.wait_until_ready()
     rollouts = random_rollouts(8)
     group.update(rollouts, lambda *_: None)
     for each in group._watched:
         each.settings = replace(SETTINGS, progress_timeout_s=4.0)
-    with pytest.raises(LearnerLost, match=r"got nowhere for 4 s: an update on 8 rollouts; "):
+    with pytest.raises(LearnerLost, match=r"got nowhere for \d+ s: an update on 8 rollouts; "):
         group.update(rollouts, lambda *_: None)
     assert any("s for an update on 8 rollouts: the learner has been at update 1 of 8 for" in n for n in notes)
     group.stop()
@@ -174,14 +174,14 @@ class Loads(Learner):
 
 
 def test_one_that_stops_while_its_models_load_is_noticed(models: dict[str, Path]) -> None:
-    group = start(models["gpt2"], Loads, stall_timeout_s=2.0)
+    group = start(models["gpt2"], Loads, stall_timeout_s=5.0)
     [pid] = group.pids()
 
     def stop(phase: str, *_: int) -> None:
         assert phase == "start"
         os.kill(pid, signal.SIGSTOP)
 
-    with pytest.raises(LearnerLost, match=r"no sign of life for 2 s: the learner to load its models"):
+    with pytest.raises(LearnerLost, match=r"no sign of life for \d+ s: the learner to load its models"):
         group.wait_until_ready(stop)
     group.stop()
 
@@ -189,7 +189,7 @@ def test_one_that_stops_while_its_models_load_is_noticed(models: dict[str, Path]
 def test_one_that_hangs_is_told_from_one_that_computes_and_another_takes_its_place(
     models: dict[str, Path], tmp_path: Path
 ) -> None:
-    group = start(models["gpt2"], stall_timeout_s=2.0)
+    group = start(models["gpt2"], stall_timeout_s=5.0)
     group.wait_until_ready()
     rollouts = random_rollouts(8)
     first = without_times(group.update(rollouts, lambda *_: None))
@@ -199,7 +199,7 @@ def test_one_that_hangs_is_told_from_one_that_computes_and_another_takes_its_pla
     [pid] = group.pids()
     stopped = psutil.Process(pid)
     os.kill(pid, signal.SIGSTOP)
-    with pytest.raises(LearnerLost, match=r"no sign of life for 2 s: an update on 8 rollouts"):
+    with pytest.raises(LearnerLost, match=r"no sign of life for \d+ s: an update on 8 rollouts"):
         group.update(rollouts, lambda *_: None)
     group.restart()
     assert group.pids() != [pid]

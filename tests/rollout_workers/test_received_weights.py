@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from contracts.errors import WeightsError
 from contracts.rollout import MaskRule
+from contracts.weights import ChangedElements
 from learner.last_published import LastPublished
 from learner.weight_publisher import arrays_of, publish
 from rollout_workers.engines.base import Engine
@@ -84,3 +86,18 @@ def test_a_mask_that_comes_whole_and_a_policy_of_which_the_changes_come(
     load(engine, lm, next(versions))
     expected = finish(engine, asked)
     assert [one.logprobs for one in got.values()] == [one.logprobs for one in expected.values()]
+
+
+def test_changes_that_are_laid_in_wrongly_are_noticed(models: dict[str, Path]) -> None:
+    """One number, a bit away: far within the tolerance of any probe."""
+    lm, last, received = load_lm(models["gpt2"]), LastPublished(), ReceivedWeights()
+    received.take(*publish(lm, next(versions), "float32", last=last))
+    nudge(lm, ("wte",))
+    manifest, sent = publish(lm, next(versions), "float32", last=last)
+    (changed,) = sent.values()
+    values = changed.values.copy()
+    values.view("u4")[3] ^= 1
+    with pytest.raises(
+        WeightsError, match=r"arrived wrong: the bytes of 1 parameters have the checksum [0-9a-f]+"
+    ):
+        received.take(manifest, {name: ChangedElements(changed.indices, values) for name in sent})

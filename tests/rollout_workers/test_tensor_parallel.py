@@ -34,10 +34,12 @@ def fleet(models: dict[str, Path]) -> Iterator[Fleet]:
     env = {"env_vars": {"OMP_NUM_THREADS": "1"}}
     actor = ray.remote(RolloutWorker).options(num_cpus=0, max_concurrency=6, runtime_env=env)
     fleet = Fleet(lambda is_extra: actor.remote(model, model, None, "vllm", SETTINGS), SETTINGS, print)
-    fleet.wait_until_ready()
-    yield fleet
-    fleet.stop()
-    ray.shutdown()
+    try:
+        fleet.wait_until_ready()
+        yield fleet
+    finally:
+        fleet.stop()
+        ray.shutdown()
 
 
 def generate(fleet: Fleet, lm: Any) -> float:
