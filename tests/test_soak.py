@@ -45,7 +45,7 @@ FAULTS = [
     if (part, kind) != (CONTROLLER, STOPPED)  # Ray does not miss it
 ]
 BETWEEN_S = 30.0
-PER_MINUTE = int(os.environ.get("SOAK_PER_MINUTE", "70"))  # iterations that the machine does among faults
+PER_MINUTE = int(os.environ.get("SOAK_PER_MINUTE", "40"))  # iterations that the machine does among faults
 PATIENCE_S = 3600.0
 TAIL = 20  # iterations, at the end, whose rewards are compared
 
@@ -69,13 +69,13 @@ def runs(tmp_path: Path) -> Iterator[tuple[Run, Run]]:
 
 def test_a_run_under_random_faults_trains_on_every_prompt_once(runs: tuple[Run, Run]) -> None:
     straight, run = runs
-    assert straight.start().process.wait(PATIENCE_S) == 0, straight.output
-
+    straight.start()  # beside the other: as busy a machine for both
     started = time.monotonic()
     befell = soak(run.start())
     minutes = (time.monotonic() - started) / 60
 
     assert run.finish() == 0, run.output
+    assert straight.process.wait(PATIENCE_S) == 0, straight.output
     assert len(befell) >= MINUTES  # of two a minute: some processes are not there when it is their turn
     rows, undisturbed = run.folder.rollout_info(), straight.folder.rollout_info()
     assert [row["iteration"] for row in rows] == [row["iteration"] for row in undisturbed]
