@@ -58,8 +58,8 @@ def runs(tmp_path: Path) -> Iterator[tuple[Run, Run]]:
     shared = (
         *writing_ahead(model),
         f"iterations={iterations}",
-        "rollout.start_timeout_s=90",
-        "learner.start_timeout_s=90",
+        "rollout.start_timeout_s=180",
+        "learner.start_timeout_s=180",
     )
     made = Run(tmp_path, "straight", *shared), Run(tmp_path, "soaked", *shared)
     yield made
