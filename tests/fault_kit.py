@@ -93,8 +93,9 @@ def writing_ahead(model: Path) -> tuple[str, ...]:
     )
 
 
-def num_iterations(faults: tuple[Fault, ...]) -> int:
-    return (BETWEEN + 6) * len(faults) + SAVE_EVERY  # some pass while another takes a lost one's place
+def num_iterations(faults: tuple[Fault, ...], meanwhile: int) -> int:
+    """So many that no fault comes too late: some pass while another process takes a lost one's place."""
+    return (BETWEEN + 2 + meanwhile) * len(faults) + SAVE_EVERY
 
 
 def befall(run: Run, fault: Fault) -> Outcome:

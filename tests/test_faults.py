@@ -58,6 +58,7 @@ if PAGE:
         Fault(DRIVER, KILLED),
     )
     IN_EPISODES = tuple(Fault(part, kind) for part in (RANK, ENVIRONMENT) for kind in ALL)
+SINGLE_TURNS, EPISODES = num_iterations(IN_SINGLE_TURNS, 4), num_iterations(IN_EPISODES, 1)
 TURNS = 3
 
 
@@ -73,7 +74,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def single_turns(folder: Path) -> Iterator[Run]:
     model = make_tiny_model(folder / "model")
-    made = Run(folder, "run", *writing_ahead(model), f"iterations={num_iterations(IN_SINGLE_TURNS)}")
+    made = Run(folder, "run", *writing_ahead(model), f"iterations={SINGLE_TURNS}")
     yield made.start()
     made.end()
 
@@ -84,7 +85,7 @@ def episodes(folder: Path) -> Iterator[Run]:
         folder,
         "run",
         *options(make_tiny_model(folder / "model")),
-        f"iterations={num_iterations(IN_EPISODES)}",
+        f"iterations={EPISODES}",
         "environment={name: 'tests.test_environments:Countdown', num_parallel: 4, pause_s: 0.02}",
         f"environment.start_timeout_s={STALL_S - 2}",
         "environment.step_timeout_s=3",
@@ -96,13 +97,13 @@ def episodes(folder: Path) -> Iterator[Run]:
 
 
 def test_whatever_dies_or_hangs_every_prompt_is_trained_on_once(single_turns: Run) -> None:
-    rows = suffer(single_turns, IN_SINGLE_TURNS)
+    rows = suffer(single_turns, IN_SINGLE_TURNS, SINGLE_TURNS)
     assert max(row["mismatch/max"] for row in rows if not row["staleness/max"]) < 1e-4
     assert all(0 <= row["staleness/mean"] <= row["staleness/max"] <= 1 for row in rows)
 
 
 def test_so_is_every_episode_by_a_learner_of_two_processes(episodes: Run) -> None:
-    rows = suffer(episodes, IN_EPISODES)
+    rows = suffer(episodes, IN_EPISODES, EPISODES)
     # each was played to its end, whoever died meanwhile
     assert {row["turns/mean"] for row in rows} == {TURNS}
     assert {row["environment/failed"] for row in rows} == {0.0}
@@ -110,13 +111,13 @@ def test_so_is_every_episode_by_a_learner_of_two_processes(episodes: Run) -> Non
     assert max(row["mismatch/max"] for row in rows) < 1e-4
 
 
-def suffer(run: Run, faults: tuple[Fault, ...]) -> list[dict[str, float]]:
+def suffer(run: Run, faults: tuple[Fault, ...], iterations: int) -> list[dict[str, float]]:
     """One after the other; returns the lines of the iterations."""
     run.wait_for_iteration(BETWEEN)
     found = [befall(run, fault) for fault in faults]
     assert run.finish() == 0, run.output
     rows = run.folder.rollout_info()
-    assert [row["iteration"] for row in rows] == list(range(1, num_iterations(faults) + 1))
+    assert [row["iteration"] for row in rows] == list(range(1, iterations + 1))
     for row in rows:
         leases = {key: row[key] for key in row if key.startswith("lease/")}
         assert leases == expected(row["iteration"], PROMPTS)
