@@ -11,6 +11,7 @@ from contracts.errors import LearnerLost
 from learner.process import Progress
 from learner.settings import LearnerSettings
 
+IDLE: Progress = ("idle", 0, 1)
 SILENT_S = 5.0  # that one that computes may need for an answer
 
 
@@ -27,7 +28,8 @@ class Watched:
     changed_at: float = field(default_factory=time.monotonic)
 
     def begin(self) -> None:
-        """From now on it is waited for."""
+        """From now on it is waited for; what it said before was of something else."""
+        self.said = self.said and IDLE
         self.heard_at = self.changed_at = time.monotonic()
         self.asked = self.actor.progress.remote()
 
