@@ -33,7 +33,9 @@ class Part:
 
 
 WORKER = Part("rollout worker", "ray::RolloutWorker", "rollout_workers/worker.py:_advance")
-REPLICA = Part("reward replica", "ray::ServeReplica:reward-fickle", "tests/fickle_reward.py:score")
+REPLICA = Part(
+    "reward replica", "ray::ServeReplica:reward-fickle"
+)  # tests/test_survival.py has one that raises
 CONTROLLER = Part("Serve's controller", "ray::ServeController")
 LEARNER = Part("learner", "ray::Learner", "learner/learner.py:update")
 RANK = Part("one of the learner's two processes", "ray::Learner", "learner/learner.py:update")

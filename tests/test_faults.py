@@ -53,7 +53,12 @@ IN_SINGLE_TURNS = (
 IN_EPISODES = (Fault(RANK, KILLED), Fault(ENVIRONMENT, KILLED), Fault(ENVIRONMENT, STOPPED))
 if PAGE:
     IN_SINGLE_TURNS = (
-        *(Fault(part, kind) for part in (WORKER, REPLICA, LEARNER) for kind in ALL),
+        *(
+            Fault(part, kind)
+            for part in (WORKER, REPLICA, LEARNER)
+            for kind in ALL
+            if (part.work or kind != RAISES)
+        ),
         *(Fault(CONTROLLER, kind) for kind in (KILLED, SLOW, STOPPED)),
         Fault(DRIVER, KILLED),
     )
