@@ -105,16 +105,21 @@ def befall(run: Run, fault: Fault) -> Outcome:
     """Let it happen, wait until the run goes on, then leave it in peace for a while."""
     before = len(run.folder.rollout_info())
     started = _befall_driver(run) if fault.part is DRIVER else _befall_one(run, fault)
+    outcome = go_on(run, fault.name, before, started)
+    run.wait_for_iteration(len(run.folder.rollout_info()) + BETWEEN - 1)
+    return outcome
+
+
+def go_on(run: Run, name: str, before: int, started: float) -> Outcome:
+    """Wait for an iteration beyond those that were done before."""
     least = before
     while (now := len(run.folder.rollout_info())) <= before:
         least = min(least, now)
         assert run.process.poll() is None, run.output
         seconds = time.monotonic() - started
-        assert seconds < PATIENCE_S, f"{fault.name}: no iteration for {seconds:.0f} s\n{run.output}"
+        assert seconds < PATIENCE_S, f"{name}: no iteration for {seconds:.0f} s\n{run.output}"
         time.sleep(0.02)
-    outcome = Outcome(fault.name, time.monotonic() - started, before - least)
-    run.wait_for_iteration(now + BETWEEN - 1)
-    return outcome
+    return Outcome(name, time.monotonic() - started, before - least)
 
 
 def _befall_one(run: Run, fault: Fault) -> float:

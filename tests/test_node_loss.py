@@ -8,7 +8,7 @@ import psutil
 import pytest
 from ray.cluster_utils import Cluster
 
-from tests.fault_kit import PAGE, PROMPTS, Outcome, record, writing_ahead
+from tests.fault_kit import PAGE, PROMPTS, go_on, record, writing_ahead
 from tests.lease_log import expected
 from tests.models import make_tiny_model
 from tests.runs import Run
@@ -48,9 +48,7 @@ def test_a_lost_node_costs_no_prompt(cluster: Cluster, tmp_path: Path) -> None:
 
         before, started = len(run.folder.rollout_info()), time.monotonic()
         cluster.remove_node(second, allow_graceful=False)
-        run.wait_for_iteration(before + 1)
-        if PAGE:
-            record(Path(PAGE), [Outcome("node, lost", time.monotonic() - started, 0)])
+        outcome = go_on(run, "node, lost", before, started)
 
         assert run.finish() == 0, run.output
     finally:
@@ -60,6 +58,8 @@ def test_a_lost_node_costs_no_prompt(cluster: Cluster, tmp_path: Path) -> None:
     for row in rows:
         leases = {key: row[key] for key in row if key.startswith("lease/")}
         assert leases == expected(row["iteration"], PROMPTS)
+    if PAGE:
+        record(Path(PAGE), [outcome])
 
 
 def of_node(node: object) -> list[str]:
