@@ -28,7 +28,8 @@ from reward_servers.rewards.increasing_numbers import IncreasingNumbers as Rewar
 from rollout_workers.settings import RolloutSettings
 from services.demo import WARM_UP_ROWS, as_rollout, number_rows, number_tokenizer, save_untrained
 from services.judging import with_score
-from services.leasing import EVALUATION, LeaseSource, PromptTokens, evaluation_leases
+from services.leasing import EVALUATION, LeaseSource, evaluation_leases
+from services.prompt_tokens import PromptTokens
 from services.tasks.increasing_numbers import IncreasingNumbers as Task
 
 ROLLOUTS, MAX_TOKENS, TOKENS, EVAL_SAMPLES = 128, 20, 100_000, 4
@@ -103,7 +104,7 @@ class Bench:
         )
         learner.version = learner.mask_version = next(self.first_version)
         group = int(getattr(algorithm, "default_group_size", 1))
-        task, to_tokens = Task(), PromptTokens(number_tokenizer(), None)
+        task, to_tokens = Task(), PromptTokens(number_tokenizer())
         source = LeaseSource(task.prompts("train"), to_tokens, sampling, group_size=group, seed=seed)
         held_out = evaluation_leases(
             task.prompts("validation"),

@@ -24,7 +24,7 @@ class RolloutSettings(Settings):
     top_k: int = Field(default=0, ge=0)  # 0: no limit
     top_p: float = Field(default=1.0, gt=0, le=1)
     stop: Strings = ()  # strings that end a response
-    max_prompt_tokens: int | None = Field(default=None, ge=1)  # longer prompts lose their beginning
+    max_prompt_tokens: int | None = Field(default=None, ge=1)  # longer prompts are cut: task.truncation_side
     max_concurrent: int = Field(default=256, ge=1)  # rollouts in progress in one worker
     kv_cache_gib: float = Field(default=1.0, gt=0)  # a worker's memory for keys and values, on a CPU
     gpu_memory_utilization: float = Field(default=0.85, gt=0, le=1)

@@ -34,6 +34,7 @@ from services.annotation_value import (
     train,
     value_all,
 )
+from services.cut_prompts import CutPrompts
 from services.response_data import Responses, read_responses
 from services.response_tokens import ResponseTokens, vocabulary_fingerprint
 from services.reward_results import Progress
@@ -77,11 +78,15 @@ class Annotation:
         self.found = read_responses(settings.data, settings.task, settings.split)
         self.rows = self.found.rows
         self.validation = self._validation()
-        self.tokens = None if model is None else _tokens(model)
+        self.tokens = None if model is None else _tokens(model, settings)
         self.num_cut = 0
+        self.cut_prompts: list[CutPrompts] = []
         if self.tokens is not None:
             self.num_cut = self.tokens.check(self.rows)
             self.tokens.check_prompts(self.validation)
+            prompts = {row.prompt.id: row.prompt for row in self.rows}.values()
+            of_split = ((settings.split, list(prompts)), ("validation", self.validation))
+            self.cut_prompts = [self.tokens.cut_prompts(*each) for each in of_split]
         self.rewards = Parts(self.folder / "rewards", len(self.rows), settings.rows_per_part)
         self.reference = replace(self.rewards, folder=self.folder / "reference")
         self.values = ValueFiles(self.folder / "value")
@@ -172,6 +177,7 @@ class Annotation:
                 "sha256": reference_fingerprint(model.path, model.files.folder),
                 "vocabulary": vocabulary_fingerprint(self.tokens.tokenizer),
                 "max_prompt_tokens": settings.rollout.max_prompt_tokens,
+                "truncation_side": settings.prompt_limit.side,
                 "max_tokens": settings.rollout.max_tokens,
                 "autocast": settings.learner.autocast,
                 TOLD: model.path,
@@ -203,6 +209,9 @@ class Annotation:
     def _say_what_was_left_out(self, found: Responses) -> None:
         told = ", ".join(f"{count} {reason}" for reason, count in found.skipped.items())
         self.progress.note(f"{len(self.rows)} responses" + (f"; left out: {told}" if told else ""))
+        for cut in self.cut_prompts:
+            if cut.num_cut:
+                self.progress.note(f"warning: {cut}")
 
 
 def _model(settings: AnnotateSettings) -> RunModel | None:
@@ -212,14 +221,13 @@ def _model(settings: AnnotateSettings) -> RunModel | None:
     return replace(find_model(settings.reference), rollout=settings.rollout)
 
 
-def _tokens(model: RunModel) -> ResponseTokens:
+def _tokens(model: RunModel, settings: AnnotateSettings) -> ResponseTokens:
     from transformers import AutoTokenizer  # seconds
 
     quiet_transformers()
     tokenizer = AutoTokenizer.from_pretrained(model.path)
-    rollout = model.rollout
-    room = room_for_prompt(model, rollout.max_tokens)
-    return ResponseTokens(tokenizer, rollout.max_prompt_tokens, rollout.max_tokens, room)
+    max_tokens = settings.rollout.max_tokens
+    return ResponseTokens(tokenizer, settings.prompt_limit, max_tokens, room_for_prompt(model, max_tokens))
 
 
 @contextlib.contextmanager

@@ -40,7 +40,7 @@ def open_source(settings: RunSettings, tokenizer: Any) -> OfflineSource:
         rows,
         settings.algorithm,
         seed=settings.seed,
-        to_tokens=ResponseTokens(tokenizer, rollout.max_prompt_tokens, rollout.max_tokens, room=None),
+        to_tokens=ResponseTokens(tokenizer, settings.prompt_limit("train"), rollout.max_tokens, room=None),
         num_responses=needs.num_responses,
         rank_by=data.rank_by,
         only_good=needs.only_good,

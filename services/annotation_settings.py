@@ -13,8 +13,9 @@ from reward_servers.server import check_parts
 from reward_servers.settings import Part, RewardServersSettings, parts
 from rollout_workers.settings import RolloutSettings
 from services.data_task import told
+from services.prompt_tokens import SIDE_KEY, PromptLimit, sides_of
 from services.response_data import ResponseData
-from services.tasks.base import Split, Task, asked_for
+from services.tasks.base import Side, Split, Task, asked_for
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -79,13 +80,20 @@ class AnnotateSettings(Settings):
     reward_servers: RewardServersSettings = RewardServersSettings()
 
     _given_task: dict[str, Any] | None = PrivateAttr(default=None)  # its name and options
+    _side: Side = PrivateAttr(default="left")  # where long prompts are cut
 
     @model_validator(mode="wrap")
     @classmethod
     def _keep_the_task(cls, given: Any, validate: Any) -> "AnnotateSettings":
-        settings: AnnotateSettings = validate(given)
         task = given.get("task") if isinstance(given, Mapping) else None
-        settings._given_task = dict(task) if isinstance(task, Mapping) else None
+        if not isinstance(task, Mapping):
+            settings: AnnotateSettings = validate(given)
+            settings._side = settings.data.truncation_side
+            return settings
+        options = {key: value for key, value in task.items() if key != SIDE_KEY}
+        settings = validate({**given, "task": options})
+        settings._given_task = dict(task)
+        settings._side = sides_of(task.get(SIDE_KEY), settings.task)[settings.split]
         return settings
 
     @field_validator("reward", mode="before")
@@ -94,6 +102,11 @@ class AnnotateSettings(Settings):
         found = parts(value, "reward")
         check_parts("reward", found)
         return found
+
+    @property
+    def prompt_limit(self) -> PromptLimit:
+        """Return how long a prompt may be, and on which side a longer one is cut."""
+        return PromptLimit(self.rollout.max_prompt_tokens, self._side)
 
     @property
     def held_out_task(self) -> dict[str, Any]:

@@ -25,7 +25,8 @@ from services.annotation import read_table, write_table
 from services.annotation_rewards import Execute, as_table, check_some, scores_alone, totals
 from services.annotation_settings import ValueStage
 from services.json_lines import without_nan, write_atomically
-from services.leasing import PromptTokens, evaluation_leases
+from services.leasing import evaluation_leases
+from services.prompt_tokens import PromptTokens
 from services.tasks.responses import ResponseRow
 
 if TYPE_CHECKING:

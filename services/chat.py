@@ -127,7 +127,7 @@ def _ready(model: RunModel, sampling: Sampling, room: int | None, arguments: arg
     tokenizer = load_tokenizer(model)
     layout = layout_of(config, tokenizer, arguments.system)
     if layout.most is not None:  # as the run's own prompts were cut
-        room = min((limit for limit in (room, model.rollout.max_prompt_tokens) if limit), default=None)
+        room = min((limit for limit in (room, model.limit.max_tokens) if limit), default=None)
     sampling = replace(sampling, stop=(*sampling.stop, *layout.stop))
     return Reader(layout, room), Speaker(model, tokenizer, sampling, arguments.seed)
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 from contracts.components import create
 from contracts.errors import InputError
 from rollout_workers.environments.frozen_partner import joined
-from services.leasing import PromptTokens
+from services.prompt_tokens import PromptTokens
 from services.tasks import TASKS
 from services.tasks.base import METHODS, Task
 
@@ -110,7 +110,7 @@ class Utterances:
     def __init__(self, tokenizer: Any, talk: Talk, most: int | None) -> None:
         self._talk, self.most = talk, most
         self.stop: tuple[str, ...] = (talk.eou_token,)
-        self._to_tokens = PromptTokens(tokenizer, None)
+        self._to_tokens = PromptTokens(tokenizer)
 
     def tokens(self, messages: Sequence[Message]) -> list[int]:
         if (mark := self._talk.eou_token) in messages[-1]["content"]:
@@ -151,7 +151,7 @@ class Lines:
     by_pairs = True
 
     def __init__(self, tokenizer: Any, system: str | None, reply_end: str = "") -> None:
-        self._to_tokens, self._opening = PromptTokens(tokenizer, None), _opening(system)
+        self._to_tokens, self._opening = PromptTokens(tokenizer), _opening(system)
         end = reply_end.strip() or reply_end
         self.stop: tuple[str, ...] = (end,) if end else ()  # what an environment taught it to end answers by
 

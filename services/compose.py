@@ -80,6 +80,7 @@ def compose(overrides: list[str]) -> dict[str, Any]:
         for override in of_data:
             _set(tree, override)
         _take_from_data(tree, {*choices, *(override.key_or_group for override in others)})
+        _forget_the_tokenizer(tree, {override.key_or_group for override in others})
         for override in others:
             _set(tree, override)
         refuse_missing(tree)
@@ -233,6 +234,18 @@ def _take_from_data(tree: DictConfig, named: Collection[str]) -> None:
         tree["task"] = found
         if tree.get("reward") is None and not any(key.partition(".")[0] == "reward" for key in named):
             tree["reward"] = rewards_of(Path(folder)) or None
+
+
+def _forget_the_tokenizer(tree: DictConfig, given: Collection[str]) -> None:
+    """Drop an experiment's tokenizer, revision and classes where another model is given alone.
+
+    They belong to the experiment's model: the other one brings its own tokenizer.
+    """
+    if "model.path" not in given or "model" in given:
+        return
+    for key in ("tokenizer", "revision"):
+        if f"model.{key}" not in given and tree.get("model") is not None:
+            tree.model.pop(key, None)
 
 
 def _root(override: Override) -> str:

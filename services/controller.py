@@ -25,7 +25,7 @@ from services.baselines import baselines, played_by, summary
 from services.collecting import Collected, Collector, FailureBudget
 from services.console import Console
 from services.demonstrations import Demonstrate
-from services.evaluation import Evaluation, evaluate, play_statistics
+from services.evaluation import AsRead, Evaluation, evaluate, play_statistics
 from services.interrupts import Interrupted, StopRequest
 from services.iteration_info import rollout_info, training_info, workers_info
 from services.keeping import Keeper
@@ -68,11 +68,12 @@ class Controller:
         stop: StopRequest,
         demonstrate: Demonstrate | None = None,
         perplexity: PolicyPerplexity | None = None,
+        as_read: AsRead | None = None,
         uploads: Uploads | None = None,
     ) -> None:
         self._settings, self._clients, self._source = settings, clients, source
         self._demonstrate = demonstrate  # for algorithms that learn from references, not from rollouts
-        self._evaluation_leases, self._perplexity = evaluation_leases, perplexity
+        self._evaluation_leases, self._perplexity, self._as_read = evaluation_leases, perplexity, as_read
         self._folder, self._tracker, self._console, self._stop = folder, tracker, console, stop
         self._failures = FailureBudget(
             settings.reward_servers.max_failures, settings.environment.max_failures
@@ -288,7 +289,7 @@ class Controller:
     def _evaluate(self, split: str) -> None:
         post_process = find_post_processor(self._settings.evaluation.post_processor)
         leases = self._evaluation_leases[split]
-        found = evaluate(split, leases, self._collector, post_process, self._perplexity)
+        found = evaluate(split, leases, self._collector, post_process, self._perplexity, self._as_read)
         if split == "validation":
             self._keeper.check(found.metrics)
         if self._iteration == 0 and self._settings.environment.has_baselines:

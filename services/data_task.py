@@ -32,6 +32,7 @@ def told(task: Mapping[str, Any] | None, data: ResponseData) -> dict[str, Any]:
         "references_column": data.references_column,
         "meta_columns": list(data.meta_columns) or None,
         "limit": data.max_rows,
+        "truncation_side": None if data.truncation_side == "left" else data.truncation_side,
     }
     return {"name": OF_COLUMNS} | {key: value for key, value in asked.items() if value is not None}
 

@@ -7,24 +7,34 @@ from typing import Any
 from contracts.errors import InputError
 from contracts.rollout import FinishReason, Lease, Rollout, Turn
 from services.collecting import Collected
+from services.tasks.base import Side
 
 Demonstrate = Callable[[Sequence[Lease]], Collected]
 
 
 class Demonstrations:
-    """Leases to rollouts, one a reference; nothing is generated, nothing scored.
+    """Turn leases into rollouts, one a reference; nothing is generated, nothing scored.
 
     Example: prompt "3 5" with references ("6 8",) becomes the rollout whose turn has the tokens of "6 8" and
     the end of sequence. A reference that begins with its prompt (imdb's) is the whole text: the rest counts.
+
+    Args:
+        max_tokens: a longer reference loses its end.
+        window: tokens that prompt and reference may have together; a prompt that has no room is cut on
+            `side`. None: no limit.
     """
 
-    def __init__(self, tokenizer: Any, max_tokens: int, loss_on: str) -> None:
+    def __init__(
+        self, tokenizer: Any, max_tokens: int, loss_on: str, window: int | None = None, side: Side = "left"
+    ) -> None:
         if tokenizer.eos_token_id is None and loss_on != "text":
             raise InputError(
                 "algorithm=supervised teaches the end of a response, and the tokenizer has no end token; set "
                 "eos_token in tokenizer_config.json, or algorithm.loss_on=text"
             )
-        self._tokenizer, self._max_tokens, self._loss_on = tokenizer, max_tokens, loss_on
+        self._tokenizer, self._loss_on = tokenizer, loss_on
+        self._max_tokens = max_tokens if window is None else min(max_tokens, window - 1)
+        self._window, self._side = window, side
 
     def __call__(self, leases: Sequence[Lease]) -> Collected:
         started = time.perf_counter()
@@ -35,12 +45,20 @@ class Demonstrations:
         text = reference.removeprefix(lease.prompt.text)
         tokens = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         if self._loss_on == "text":  # RL4LMs' whole text: the prompt counts, too, and no end is taught
-            observation = lease.tokens[:1]
-            answer = (*lease.tokens[1:], *tokens[: self._max_tokens])
+            response = tuple(tokens[: self._max_tokens])
+            prompt = self._beside(response, lease.tokens)
+            observation, answer = prompt[:1], (*prompt[1:], *response)
         else:
-            observation = lease.tokens
             answer = (*tokens, self._tokenizer.eos_token_id)[: self._max_tokens]
+            observation = self._beside(answer, lease.tokens)
         whole = len(tokens) < self._max_tokens
         turn = Turn(observation, answer, text, (0.0,) * len(answer), (0,) * len(answer))
         reason = FinishReason.STOP if whole else FinishReason.LENGTH
         return Rollout(lease.id, lease.group, lease.prompt, (turn,), reason)
+
+    def _beside(self, answer: tuple[int, ...], prompt: tuple[int, ...]) -> tuple[int, ...]:
+        """Return as much of the prompt as the window has room for, one token at least."""
+        if self._window is None:
+            return prompt
+        room = self._window - len(answer)
+        return prompt[:room] if self._side == "right" else prompt[-room:]

@@ -52,9 +52,11 @@ def run(argv: Sequence[str]) -> int:
     output = output_file(arguments.output, folder, arguments.split)
     from services import preflight
 
-    preflight.check(settings, training=False)
+    checked = preflight.check(settings, training=False)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     console = _Bars()
+    if arguments.split in checked.cut_prompts and checked.cut_prompts[arguments.split].num_cut:
+        console.note(str(checked.cut_prompts[arguments.split]), "warning")
     try:
         found, num_unscored = evaluate_model(settings, arguments.split, console)
     finally:
@@ -99,7 +101,7 @@ def evaluate_model(settings: RunSettings, split: Split, console: Console) -> tup
     from services.baselines import baselines
     from services.collecting import Collector, FailureBudget
     from services.evaluation import evaluate
-    from services.held_out import held_out_leases, policy_perplexity
+    from services.held_out import held_out_leases, policy_perplexity, prompt_reader
     from services.interrupts import StopRequest
     from services.post_processing import find_post_processor
 
@@ -117,7 +119,8 @@ def evaluate_model(settings: RunSettings, split: Split, console: Console) -> tup
                 fleet.wait_until_ready()
                 judging = settings.judging
                 collector = Collector(fleet, rewards, failures, console, stop.check, patience_s, judging)
-                found = evaluate(split, leases, collector, post_process, policy_perplexity(settings))
+                perplexity, as_read = policy_perplexity(settings), prompt_reader(settings)
+                found = evaluate(split, leases, collector, post_process, perplexity, as_read)
                 if settings.environment.has_baselines:
                     found.metrics.update(baselines(split, leases, collector))
         finally:
@@ -201,8 +204,9 @@ def _laid_over(folder: RunFolder, overrides: list[str]) -> dict[str, Any]:
         if isinstance(listed := config.get(key), list) and len(listed) == 1:
             config[key] = listed[0]
     parsed = [parse(text) for text in overrides]
-    if not any(override.key_or_group == "model.path" for override in parsed):
-        config["model"] = {"path": str(model_of(folder))}
+    # Another model brings its own tokenizer: the run's belongs to the run's model.
+    is_another = any(override.key_or_group == "model.path" for override in parsed)
+    config["model"] = {} if is_another else {"path": str(model_of(folder))}
     tree = OmegaConf.create(config)
     for override in parsed:
         if override.is_sweep_override():

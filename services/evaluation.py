@@ -1,7 +1,7 @@
 """Generations for held-out prompts, their rewards, and the metrics over all of them."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,8 @@ from services.judging import as_sample
 from services.policy_perplexity import PERPLEXITY, PolicyPerplexity
 from services.post_processing import PostProcess, PostProcessed
 from services.run_folder import SHORT_SPLITS
+
+AsRead = Callable[[Sequence[int]], str]  # a prompt's tokens to the text that they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +29,13 @@ def evaluate(
     collect: Collector,
     post_process: PostProcess | None = None,
     perplexity: PolicyPerplexity | None = None,
+    as_read: AsRead | None = None,
 ) -> Evaluation:
     """Generate for every lease, score, and compute every metric on the whole split.
 
     Rewards, metrics and predictions are those of the texts as `post_process` leaves them. `perplexity` is
-    that of the prompts' references, under the policy itself.
+    that of the prompts' references, under the policy itself. `as_read` adds each prompt as the model read it
+    to its row: cut where it was too long, special tokens visible.
     """
     workers, rewards = collect.workers, collect.rewards
     if post_process is not None:
@@ -44,12 +48,12 @@ def evaluate(
     metrics |= play_statistics(found) if plays else {}
     metrics |= {key: value.corpus for key, value in values.items()}
     if perplexity is not None:
-        prompts = {lease.prompt.id: lease.prompt for lease in leases}.values()
-        references = [text for prompt in prompts for text in prompt.references]
-        metrics[PERPLEXITY] = perplexity(references, workers)
+        prompts = {lease.prompt.id: lease.prompt for lease in leases}
+        metrics[PERPLEXITY] = perplexity(list(prompts.values()), workers)
     rows = []
     for index, rollout in enumerate(rollouts):
-        row = prediction_row(split, rollout) | (transcript(rollout) if plays else {})
+        row = prediction_row(split, rollout, None if plays else as_read)
+        row |= transcript(rollout) if plays else {}
         for key, value in values.items():
             row[key] = "n/a" if value.rows is None else value.rows[index]
         rows.append(row)
@@ -95,13 +99,14 @@ def play_statistics(collected: Collected) -> dict[str, float]:
     return found
 
 
-def prediction_row(split: str, rollout: Rollout) -> dict[str, Any]:
-    """RL4LMs' keys, so that its users' scripts go on working."""
+def prediction_row(split: str, rollout: Rollout, as_read: AsRead | None = None) -> dict[str, Any]:
+    """Return a row with RL4LMs' keys, so that its users' scripts go on working, and what was read."""
     references = "".join(f"<START-{i}>{text}<END-{i}>" for i, text in enumerate(rollout.prompt.references, 1))
     return {
         "split_name": SHORT_SPLITS.get(split, split),
         "sample_id": rollout.prompt.id,
         "prompt_text": rollout.prompt.text,
+        **({"prompt_as_read": as_read(rollout.turns[0].observation)} if as_read else {}),
         "generated_text": rollout.text,
         "ref_text": references,
         "reward": rollout.total_reward,

@@ -169,11 +169,12 @@ def _leases(
 ) -> list[Lease]:
     from transformers import AutoTokenizer
 
-    from services.leasing import PromptTokens, evaluation_leases
+    from services.leasing import evaluation_leases
+    from services.prompt_tokens import PromptTokens
 
     quiet_transformers()
     tokenizer = AutoTokenizer.from_pretrained(model.path)
-    to_tokens = PromptTokens(tokenizer, model.rollout.max_prompt_tokens)
+    to_tokens = PromptTokens(tokenizer, model.limit)
     prompts = [Prompt(str(number), row["prompt"]) for number, row in enumerate(rows)]
     return evaluation_leases(prompts, to_tokens, sampling, samples=arguments.n, seed=arguments.seed)
 

@@ -1,10 +1,12 @@
 """What an evaluation asks of the workers: prompts that training never saw, the same ones every time."""
 
 from contracts.rollout import Lease
-from services.leasing import PromptTokens, evaluation_leases
+from services.evaluation import AsRead
+from services.leasing import evaluation_leases
 from services.model_files import read_model
 from services.policy_perplexity import PolicyPerplexity
 from services.preflight import prompts_of
+from services.prompt_tokens import PromptTokens
 from services.settings import RunSettings
 from services.tasks.base import Split
 
@@ -17,11 +19,18 @@ def held_out_leases(settings: RunSettings, split: Split) -> list[Lease]:
 
     return evaluation_leases(
         prompts_of(settings, split)[: settings.evaluation.num_prompts],
-        PromptTokens(load_tokenizer(settings), settings.rollout.max_prompt_tokens),
+        PromptTokens(load_tokenizer(settings), settings.prompt_limit(split)),
         settings.sampling(evaluating=True),
         samples=settings.evaluation.samples_per_prompt,
         seed=settings.seed,
     )
+
+
+def prompt_reader(settings: RunSettings) -> AsRead:
+    """Return the function that tells what the model reads of a prompt."""
+    from services.train import load_tokenizer
+
+    return PromptTokens(load_tokenizer(settings)).text
 
 
 def policy_perplexity(settings: RunSettings) -> PolicyPerplexity | None:
@@ -32,4 +41,5 @@ def policy_perplexity(settings: RunSettings) -> PolicyPerplexity | None:
     if stride is None:
         return None
     window = min(read_model(settings.model).window or LARGEST_WINDOW, LARGEST_WINDOW)
-    return PolicyPerplexity(load_tokenizer(settings), window - 1, stride)  # vLLM writes a token behind
+    # vLLM writes a token behind: the window is one shorter
+    return PolicyPerplexity(load_tokenizer(settings), window - 1, stride, settings.evaluation.perplexity_meta)

@@ -8,6 +8,8 @@ from contracts.errors import InputError
 from services.rl4lms.experiment import read_configuration, to_yaml
 from services.rl4lms.findings import Findings
 
+WIDE = 1000  # columns of a file or a pipe
+
 
 def run(argv: Sequence[str]) -> int:
     """Write the experiment and print what became of each key; the exit code.
@@ -66,6 +68,10 @@ def _print(found: Findings, target: Path) -> None:
     from rich.table import Table
 
     console = Console(highlight=False)
+    if not console.is_terminal:  # a file has no width that a key could be broken at
+        console = Console(highlight=False, width=WIDE)
+    for number, text in enumerate(found.warnings, start=1):
+        console.print(f"[yellow]{number}.[/yellow] {escape(text)}", soft_wrap=not console.is_terminal)
     table = Table("RL4LMs", "says", "Whetstone", "has")
     for column in table.columns:
         column.overflow = "fold"
@@ -73,8 +79,8 @@ def _print(found: Findings, target: Path) -> None:
         here = escape(row.target) if row.target else "[dim]left out[/dim]"
         table.add_row(escape(row.source), escape(row.said), here, escape(row.value))
     console.print(table)
-    for number, text in enumerate(found.warnings, start=1):
-        console.print(f"[yellow]{number}.[/yellow] {escape(text)}")
+    if found.warnings:
+        console.print(f"{len(found.warnings)} warnings stand above the table.")
     console.print(f"\n{_how_to_run(target)}", soft_wrap=True, markup=False)
 
 

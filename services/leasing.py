@@ -5,34 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from contracts.errors import InputError
 from contracts.rollout import Lease, Prompt, Sampling
 from services.prompt_order import PromptOrder, scaled
+from services.prompt_tokens import PromptTokens
 
 EVALUATION = 2**48  # evaluation leases count from here, so that they never touch the training order
-
-
-class PromptTokens:
-    """Texts to tokens, as the model reads them."""
-
-    def __init__(self, tokenizer: Any, max_prompt_tokens: int | None) -> None:
-        self._tokenizer = tokenizer
-        self._tokenizer.truncation_side = "left"  # a prompt's end matters more than its beginning
-        self._max = max_prompt_tokens
-
-    def __call__(self, text: str) -> tuple[int, ...]:
-        cut = {"truncation": True, "max_length": self._max} if self._max else {}
-        tokens = self._tokenizer(text, **cut)["input_ids"]
-        if tokens:
-            return tuple(tokens)
-        # An empty prompt: a model still needs one token to start from.
-        for start in (self._tokenizer.bos_token_id, self._tokenizer.eos_token_id):
-            if start is not None:
-                return (start,)
-        raise InputError(
-            "an empty prompt needs a token to start from, and the tokenizer has neither a beginning nor "
-            "an end token; give every prompt a text, or set bos_token in tokenizer_config.json"
-        )
 
 
 class LeaseSource:

@@ -17,6 +17,7 @@ from reward_servers.metrics import METRICS
 from reward_servers.requirements import missing, requires
 from reward_servers.rewards import REWARDS
 from rollout_workers.environments import ENVIRONMENTS
+from services.prompt_tokens import SIDE_KEY
 from services.tasks import TASKS
 
 TABLES: dict[str, tuple[str, Mapping[str, str]]] = {
@@ -58,7 +59,7 @@ def blocks(kind: str) -> list[dict[str, Any]]:
     are not there with the command that mends each.
     """
     key, table = TABLES[kind]
-    return [_block(name, find(key, name, table)) for name in table]
+    return [_block(key, name, find(key, name, table)) for name in table]
 
 
 def options_of(found: type[Settings], owner: Any = None, prefix: str = "") -> dict[str, dict[str, Any]]:
@@ -78,9 +79,12 @@ def options_of(found: type[Settings], owner: Any = None, prefix: str = "") -> di
     return options
 
 
-def _block(name: str, found: type) -> dict[str, Any]:
+def _block(kind: str, name: str, found: type) -> dict[str, Any]:
     text = sys.modules[found.__module__].__doc__ or found.__doc__ or ""
     options = options_of(found) if issubclass(found, Settings) else {}
+    if kind == "task":
+        side = getattr(found, SIDE_KEY, "left")
+        options[SIDE_KEY] = {"type": "'left' | 'right', or one for each split", "default": side}
     block = {"name": name, "description": text.strip().split("\n")[0], "options": options}
     if needed := requires(found):
         block["requires"] = list(needed)

@@ -75,6 +75,11 @@ class ModelFiles:
         return None
 
 
+def shared_window(model: ModelFiles) -> int | None:
+    """Return how many tokens prompt and response may have together; None: they share no window."""
+    return None if model.is_encoder_decoder else model.window
+
+
 def read_model(settings: ModelSettings, key: str = "model.path") -> ModelFiles:
     """Check the model's files and read what can be read without loading it.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from services import preflight
 from services.annotated_data import with_iterations
 from services.compose import run_settings
+from services.cut_prompts import said_of_limits
 from services.environment_checks import environment_warnings
 from services.machine import find_gpus, num_cores
 from services.memory import GIB, available_bytes
@@ -19,6 +20,7 @@ from services.redaction import without_secrets
 from services.run_claim import plain
 from services.run_folder import RunFolder
 from services.settings import RunSettings
+from services.tasks.base import SPLITS
 
 HELP = """whetstone plan [KEY=VALUE …]: what whetstone train with the same words would do, need and read
 
@@ -84,10 +86,14 @@ def make_plan(overrides: list[str]) -> Plan:
         is_estimated=is_estimated,
         processes=processes(settings, model, machine),
         memory=memory,
-        words=arithmetic(settings, checked.num_prompts),
+        words={"prompts": _prompts(settings), **arithmetic(settings, checked.num_prompts)},
         sources=sources(settings, overrides, model, folder),
-        warnings=environment_warnings(settings) + _tight(settings, machine, memory),
+        warnings=checked.warnings + environment_warnings(settings) + _tight(settings, machine, memory),
     )
+
+
+def _prompts(settings: RunSettings) -> str:
+    return said_of_limits({split: settings.prompt_limit(split) for split in SPLITS})
 
 
 def _look(settings: RunSettings) -> tuple[RunFolder, int]:

@@ -1,4 +1,4 @@
-"""Perplexity of held-out references under the policy: how far it has drifted from its domain's texts."""
+"""Perplexity of held-out texts under the policy: how far it has drifted from its domain."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import Any
 
 from contracts.clients import RolloutClient
 from contracts.errors import InputError
+from contracts.rollout import Prompt
 from reward_servers.models.perplexity import JOINT, perplexity, windows
 
 PERPLEXITY = "fluency_metrics/perplexity"
@@ -23,20 +24,40 @@ class PolicyPerplexity:
     tokenizer: Any
     window: int
     stride: int
+    meta_key: str | None = None  # of prompts' meta data, where the texts are no references
 
-    def __call__(self, references: Sequence[str], workers: RolloutClient) -> float:
+    def __call__(self, prompts: Sequence[Prompt], workers: RolloutClient) -> float:
         """
         Raises:
-            InputError: the references hold no two tokens, or the stride leaves tokens without context.
+            InputError: the texts hold no two tokens, or the stride leaves tokens without context.
         """
-        tokens = tuple(self.tokenizer(JOINT.join(references), add_special_tokens=False)["input_ids"])
+        texts = texts_of(prompts, self.meta_key)
+        tokens = tuple(self.tokenizer(JOINT.join(texts), add_special_tokens=False)["input_ids"])
         cuts = list(windows(len(tokens), self.window, self.stride))
         if not cuts:
             raise InputError(
-                f"evaluation.perplexity_stride: {len(references)} references make {len(tokens)} tokens, and "
-                f"a perplexity needs two; choose a task with references, or leave it out"
+                f"evaluation.perplexity_stride: {len(texts)} texts make {len(tokens)} tokens, and a "
+                f"perplexity needs two; choose a task with references, or leave it out"
             )
         scored = workers.score([tokens[cut.begin : cut.end] for cut in cuts])
         # Of a window, the first log-probability is that of its second token.
         new = (logprobs[cut.first - cut.begin - 1 :] for cut, logprobs in zip(cuts, scored, strict=True))
         return perplexity([[-logprob for logprob in chain.from_iterable(new)]]).corpus
+
+
+def texts_of(prompts: Sequence[Prompt], meta_key: str | None) -> list[str]:
+    """Return the texts whose perplexity is measured: references, or what the meta data hold.
+
+    Raises:
+        InputError: a prompt's meta data have no text under `meta_key`.
+    """
+    if meta_key is None:
+        return [text for prompt in prompts for text in prompt.references]
+    for prompt in prompts:
+        if not isinstance(prompt.meta.get(meta_key), str):
+            there = ", ".join(map(str, prompt.meta)) or "nothing"
+            raise InputError(
+                f"evaluation.perplexity_meta={meta_key}: prompt {prompt.id} has no text of that name in its "
+                f"meta data; there is: {there}"
+            )
+    return [prompt.meta[meta_key] for prompt in prompts]

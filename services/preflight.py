@@ -1,23 +1,25 @@
 """Everything that can be refused before anything is started, the cheap checks first."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from contracts.errors import InputError
 from contracts.rollout import Prompt
-from learner.algorithms.base import Algorithm, learns_from
+from learner.algorithms.base import Algorithm
 from reward_servers.server import check_at_hand, has_reference, needs_meta, needs_references, shown_keys
 from reward_servers.settings import Part
+from services import cut_prompts
 from services.adapter_checks import check_adapter
+from services.cut_prompts import CutExamples, CutPrompts, cut_examples, lengths
 from services.environment_checks import check_environment, check_environment_prompts
 from services.machine import find_gpus, num_cores
 from services.memory import check_memory, share_and_base
-from services.model_files import ModelFiles, read_model
+from services.model_files import ModelFiles, read_model, shared_window
 from services.model_shape import num_heads
 from services.placement import check_room
 from services.plan_processes import engine_of
+from services.policy_perplexity import texts_of
 from services.process_checks import check_processes
 from services.settings import RunSettings
 from services.tasks.base import SPLITS, ReadsAhead, Split
@@ -25,15 +27,21 @@ from services.token_counter import CountsTokens, token_counter
 
 VLLM_HOTTEST = 2.0  # the highest temperature that vLLM accepts
 LEAST_CONTEXT = 4  # tokens; an environment could hardly say less
-PROMPTS_AT_ONCE = 1000  # tokenized together
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What was read on the way: the model's files, and how many prompts each split that was looked at has."""
+    """The model's files, the number of prompts in each split that was looked at, and what is cut of them."""
 
     model: ModelFiles
     num_prompts: Mapping[Split, int]
+    cut_prompts: Mapping[Split, CutPrompts]
+    cut_examples: CutExamples | None = None  # of supervised training
+
+    @property
+    def warnings(self) -> list[str]:
+        """Name the splits whose prompts the model does not read whole."""
+        return cut_prompts.warnings(self.cut_prompts, self.cut_examples)
 
 
 def check(settings: RunSettings, *, training: bool = True) -> Checked:
@@ -57,7 +65,7 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
     model = read_model(settings.model)
     _check_family(settings, model)
     check_environment(settings, model)
-    room = _room_for_prompts(settings, model)
+    room = {split: _room_for_prompts(settings, model, split) for split in SPLITS}
     if training and settings.model.adapter.trains:
         check_adapter(settings, model)
     if training:
@@ -73,13 +81,18 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
     splits = SPLITS if training and asks_train else SPLITS[1:]
     if isinstance(settings.task, ReadsAhead):
         for split in splits:
-            _check_prompts(settings, settings.task.first_prompts(split), count, room)
+            _check_prompts(settings, split, settings.task.first_prompts(split), count, room[split])
     num_prompts: dict[Split, int] = {}
+    cut: dict[Split, CutPrompts] = {}
+    examples = None
     for split in splits:
         prompts = prompts_of(settings, split)
-        _check_prompts(settings, prompts, count, room)
+        cut[split] = _check_prompts(settings, split, prompts, count, room[split])
         num_prompts[split] = len(prompts)
-    return Checked(model, num_prompts)
+        if split == "train" and settings.demonstrates:
+            limit, window = settings.prompt_limit(split), shared_window(model)
+            examples = cut_examples(prompts, limit, settings.rollout.max_tokens, window, count)
+    return Checked(model, num_prompts, cut, examples)
 
 
 def _check_algorithm(settings: RunSettings) -> None:
@@ -116,11 +129,16 @@ def prompts_of(settings: RunSettings, split: Split) -> Sequence[Prompt]:
     return prompts
 
 
-def _room_for_prompts(settings: RunSettings, model: ModelFiles) -> int | None:
-    """The most tokens a prompt may have, so that the response fits behind it; None: no limit."""
+def _room_for_prompts(settings: RunSettings, model: ModelFiles, split: Split) -> int | None:
+    """Return the most tokens a prompt may have, so that the response fits behind it; None: no limit."""
     if model.window is None:
         return None
-    max_tokens = max(settings.sampling().max_tokens, settings.sampling(evaluating=True).max_tokens)
+    max_tokens = settings.sampling(evaluating=True).max_tokens
+    if settings.demonstrates and not model.is_encoder_decoder:
+        if split == "train":  # each prompt is cut beside its reference
+            return None
+    else:
+        max_tokens = max(max_tokens, settings.sampling().max_tokens)
     if model.is_encoder_decoder:  # prompt and response have a window each; the response's has its start token
         if max_tokens >= model.window:
             raise InputError(
@@ -248,27 +266,35 @@ def _check_parallel(settings: RunSettings, model: ModelFiles) -> None:
 
 
 def _check_prompts(
-    settings: RunSettings, prompts: Sequence[Prompt], count: CountsTokens, room: int | None
-) -> None:
+    settings: RunSettings, split: Split, prompts: Sequence[Prompt], count: CountsTokens, room: int | None
+) -> CutPrompts:
+    """Refuse prompts that can't be used; return how many of those that the run asks are cut."""
     _check_references(settings, prompts)
     _check_meta(settings, prompts)
+    if split != "train" and settings.evaluation.perplexity_stride is not None:
+        texts_of(prompts, settings.evaluation.perplexity_meta)
     check_environment_prompts(settings, prompts)
-    cut_to = settings.rollout.max_prompt_tokens
+    limit = settings.prompt_limit(split)
+    num_asked = len(prompts) if split == "train" else settings.evaluation.num_prompts or len(prompts)
+    num_asked = min(num_asked, len(prompts))
     if settings.plays:  # its first words are the environment's, and cut where they are too long
-        least = min(limit for limit in (room, cut_to, LEAST_CONTEXT) if limit is not None)
+        least = min(most for most in (room, limit.max_tokens, LEAST_CONTEXT) if most is not None)
         if least < LEAST_CONTEXT:
             raise InputError(
                 f"rollout.max_tokens and rollout.max_prompt_tokens leave {least} tokens for what the world "
                 f"says; expected {LEAST_CONTEXT} or more: lower the former, or raise the latter"
             )
-        return
-    for prompt, length in _with_lengths(prompts, count):
-        if room is not None and min(length, cut_to or length) > room:
+        return CutPrompts(split, num_asked, 0, limit)
+    num_cut = 0
+    for number, length in enumerate(lengths((prompt.text for prompt in prompts), count)):
+        num_cut += number < num_asked and limit.cuts(length)
+        if room is not None and min(length, limit.max_tokens or length) > room:
             raise InputError(
-                f"prompt {prompt.id} has {length} tokens, and the model's window leaves room for {room} "
-                f"beside the response. rollout.max_prompt_tokens={room} keeps the last {room} of each; "
-                f"or lower rollout.max_tokens"
+                f"prompt {prompts[number].id} has {length} tokens, and the model's window leaves room for "
+                f"{room} beside the response. rollout.max_prompt_tokens={room} keeps the {limit.kept} {room} "
+                f"of each (task.truncation_side={limit.side}); or lower rollout.max_tokens"
             )
+    return CutPrompts(split, num_asked, num_cut, limit)
 
 
 def _check_references(settings: RunSettings, prompts: Sequence[Prompt]) -> None:
@@ -282,12 +308,13 @@ def _check_references(settings: RunSettings, prompts: Sequence[Prompt]) -> None:
         if lacking.references
         else "The task prompts takes them from a column of yours: task.references_column="
     )
-    if settings.evaluation.perplexity_stride is not None:
+    asks_perplexity = settings.evaluation.perplexity_stride is not None
+    if asks_perplexity and settings.evaluation.perplexity_meta is None:
         raise InputError(
             f"evaluation.perplexity_stride asks for the references' perplexity, and prompt {lacking.id} has "
             f"{given}. {remedy}"
         )
-    if learns_from(settings.algorithm) == "references" and not settings.plays_experts:
+    if settings.demonstrates:
         raise InputError(
             f"algorithm={settings.algorithm_name} learns to write references, and prompt {lacking.id} has "
             f"{given}. {remedy}"
@@ -320,12 +347,6 @@ def _graders(settings: RunSettings) -> list[tuple[str, str, Part]]:
     """Each one's key in the configuration, its kind, and the part itself."""
     rewards = [("reward", "reward", part) for part in settings.reward]
     return rewards + [("metrics", "metric", part) for part in settings.metrics]
-
-
-def _with_lengths(prompts: Sequence[Prompt], count: CountsTokens) -> Iterable[tuple[Prompt, int]]:
-    remaining = iter(prompts)
-    while some := list(islice(remaining, PROMPTS_AT_ONCE)):
-        yield from zip(some, count([prompt.text for prompt in some]), strict=True)
 
 
 def _shown(value: object) -> str:

@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 from contracts.settings import Settings, Strings
-from services.tasks.base import Split, Task
+from services.tasks.base import Side, Split, Task
 from services.tasks.files import DataFiles, expect_files, from_files, from_hub
 from services.tasks.responses import ResponseRow, responses_of
 from services.tasks.rows import text_at, texts_at
@@ -41,6 +41,7 @@ class ResponseData(Settings):
     group: str = "group"  # what ranked responses share; the prompt's text where there is no such column
     references_column: str | None = None  # what rewards compare with: a text or a list of texts
     meta_columns: Strings = ()  # what rewards are shown besides
+    truncation_side: Side = "left"  # where prompts lose what is beyond rollout.max_prompt_tokens
     max_rows: int | None = Field(default=None, ge=1)  # of each split; None: all
     skip_empty: bool = False  # leave out empty prompts and responses, instead of refusing them
 

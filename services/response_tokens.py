@@ -1,7 +1,7 @@
 """Responses to learn from as tokens: the prompt as rollouts have it, the response, the end of sequence.
 
-Whoever scores a response, and whoever trains on it, reads these. Longer prompts lose their beginning, longer
-responses their end.
+Scoring and training read the same tokens. Longer prompts are cut as their limit says, longer responses lose
+their end.
 """
 
 import hashlib
@@ -11,7 +11,9 @@ from typing import Any
 
 from contracts.errors import InputError
 from contracts.rollout import Prompt
-from services.leasing import PromptTokens
+from services.cut_prompts import CutPrompts
+from services.prompt_tokens import PromptLimit, PromptTokens
+from services.tasks.base import Split
 from services.tasks.responses import ResponseRow
 
 
@@ -38,16 +40,14 @@ class ResponseTokens:
         InputError: the tokenizer has no end token, which each response is to end with.
     """
 
-    def __init__(
-        self, tokenizer: Any, max_prompt_tokens: int | None, max_tokens: int, room: int | None
-    ) -> None:
+    def __init__(self, tokenizer: Any, limit: PromptLimit, max_tokens: int, room: int | None) -> None:
         if tokenizer.eos_token_id is None:
             raise InputError(
                 "responses end with the end token, and the tokenizer has none; set eos_token in "
                 "tokenizer_config.json"
             )
         self.tokenizer, self._max_tokens, self._room = tokenizer, max_tokens, room
-        self.of_prompt = PromptTokens(tokenizer, max_prompt_tokens)
+        self.of_prompt = PromptTokens(tokenizer, limit)
 
     def __call__(self, prompt: str, response: str) -> Tokens:
         end = self.tokenizer.eos_token_id
@@ -69,8 +69,14 @@ class ResponseTokens:
         raise InputError(
             f"{num_long} of {len(prompts)} {what} of more than {room} tokens, the longest one has "
             f"{max(lengths)}: that is what the model's window leaves beside a response of rollout.max_tokens="
-            f"{self._max_tokens}. rollout.max_prompt_tokens={room} cuts prompts from the left"
+            f"{self._max_tokens}. rollout.max_prompt_tokens={room} keeps the {self.of_prompt.limit.kept} "
+            f"{room} tokens of each"
         )
+
+    def cut_prompts(self, split: Split, prompts: Sequence[Prompt]) -> CutPrompts:
+        """Count the prompts that are too long to be read whole."""
+        num_cut = sum(self.of_prompt.cuts(prompt.text) for prompt in prompts)
+        return CutPrompts(split, len(prompts), num_cut, self.of_prompt.limit)
 
     def check(self, rows: Sequence[ResponseRow]) -> int:
         """How many responses are cut.

@@ -156,7 +156,8 @@ class RunFolder:
         """One row a generated text, with RL4LMs' keys, which the report reads.
 
         Example of a row: `{"split_name": "val", "sample_id": "imdb/validation/3", "prompt_text": "…",
-        "generated_text": "…", "ref_text": "…", "reward": 0.61, "lexical/rouge_rouge1": 0.2}`
+        "prompt_as_read": "…", "generated_text": "…", "ref_text": "…", "reward": 0.61,
+        "lexical/rouge_rouge1": 0.2}`
         """
         text = json.dumps(without_nan(list(rows)), indent=1, ensure_ascii=False, allow_nan=False)
         return write_atomically(self._predictions_file(epoch, split), text)

@@ -13,6 +13,7 @@ from learner.settings import ModelSettings
 from rollout_workers.settings import RolloutSettings
 from services.evaluation_settings import DRAWN_AS, EvaluationSettings
 from services.model_files import ModelFiles, read_model
+from services.prompt_tokens import SIDE_KEY, UNCUT, PromptLimit, sides_of
 from services.report import nearby_runs
 from services.run_folder import RunFolder, is_run
 
@@ -25,7 +26,7 @@ class RunModel:
     """A model whose files passed the checks.
 
     Example: `RunModel(path="runs/numbers/model", files=…, rollout=RolloutSettings(max_tokens=20),
-    sampling=Sampling(max_tokens=20), of_run=True)`
+    sampling=Sampling(max_tokens=20), of_run=True, limit=PromptLimit(128, "right"))`
     """
 
     path: str  # what loads it: a folder or a hub name
@@ -33,6 +34,7 @@ class RunModel:
     rollout: RolloutSettings  # the run's; the defaults for a model that is no run's
     sampling: Sampling  # as the run was evaluated
     of_run: bool
+    limit: PromptLimit = UNCUT  # of prompts, as the run was evaluated
 
 
 def find_model(path: str) -> RunModel:
@@ -44,8 +46,9 @@ def find_model(path: str) -> RunModel:
     if is_run(Path(path)):
         run = RunFolder(Path(path))
         model = str(model_of(run))
-        rollout, sampling = _sampling_of_run(run)
-        return RunModel(model, _checked_files(model), rollout, sampling, of_run=True)
+        rollout, evaluation, limit = _drawn_by(run)
+        sampling = _merged(rollout, evaluation)
+        return RunModel(model, _checked_files(model), rollout, sampling, of_run=True, limit=limit)
     defaults = RolloutSettings()
     sampling = _merged(defaults, EvaluationSettings())
     return RunModel(path, _checked_files(path), defaults, sampling, of_run=False)
@@ -127,7 +130,7 @@ def check_lengths(model: RunModel, texts: Sequence[str], max_tokens: int) -> Non
     """
     room = room_for_prompt(model, max_tokens)
     file = model.files.tokenizer_folder / "tokenizer.json"
-    if room is None or model.rollout.max_prompt_tokens is not None or not file.exists():
+    if room is None or model.limit.max_tokens is not None or not file.exists():
         return  # nothing to overstep; or long prompts are cut
     from tokenizers import Tokenizer
 
@@ -161,14 +164,16 @@ def _checked_files(path: str) -> ModelFiles:
         raise InputError(told + (f". Runs nearby, newest first:{listed}" if nearby else "")) from None
 
 
-def _sampling_of_run(run: RunFolder) -> tuple[RolloutSettings, Sampling]:
-    # These two parts only: a task or a reward of the user's own need not be at hand to use the model.
+def _drawn_by(run: RunFolder) -> tuple[RolloutSettings, EvaluationSettings, PromptLimit]:
+    # These parts only: a task or a reward of the user's own need not be at hand to use the model.
     config = run.config()
     rollout = build(RolloutSettings, _section(config, "rollout"), where=f"{run.config_file}: rollout")
     evaluation = build(
         EvaluationSettings, _section(config, "evaluation"), where=f"{run.config_file}: evaluation"
     )
-    return rollout, _merged(rollout, evaluation)
+    sides = sides_of(_section(config, "task").get(SIDE_KEY), None)
+    longest = evaluation.max_prompt_tokens or rollout.max_prompt_tokens
+    return rollout, evaluation, PromptLimit(longest, sides["validation"])
 
 
 def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:

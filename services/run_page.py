@@ -17,7 +17,7 @@ SPLIT_TITLES = {"val": "Validation", "test": "Test"}
 NUM_SAMPLES = 8
 NUM_SCORES = 6  # scores shown under a sample
 WIDE, NARROW, SMALL = (1040, 300), (380, 240), (340, 180)  # boxes of charts, in pixels
-PREDICTION_TEXTS = ("split_name", "sample_id", "prompt_text", "generated_text", "ref_text")
+PREDICTION_TEXTS = ("split_name", "sample_id", "prompt_text", "prompt_as_read", "generated_text", "ref_text")
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,9 @@ from services.data_settings import DataSettings
 from services.evaluation_settings import DRAWN_AS, EvaluationSettings
 from services.judging import Judging
 from services.measures import Measures
+from services.prompt_tokens import SIDE_KEY, PromptLimit, shown_sides, sides_of
 from services.settings_rules import check_algorithm, check_engine, check_environment
-from services.tasks.base import Task
+from services.tasks.base import Side, Split, Task
 from services.tracking import TrackingSettings
 
 
@@ -69,6 +70,7 @@ class RunSettings(Settings):
     cluster: ClusterSettings = ClusterSettings()
 
     _given: dict[str, Any] = PrivateAttr(default_factory=dict)  # names and options of the components
+    _sides: dict[Split, Side] = PrivateAttr(default_factory=dict)  # where long prompts are cut
 
     @model_validator(mode="wrap")
     @classmethod
@@ -77,11 +79,17 @@ class RunSettings(Settings):
             return validate(given)  # type: ignore[no-any-return]
         given = {"environment": "single_turn", **given}
         named = {kind: name_and_options(given[kind], kind) for kind in TABLES if kind in given}
+        side = None
+        if "task" in named:  # every task has this option, and no task's class needs to know it
+            name, options = named["task"]
+            side = options.pop(SIDE_KEY, None)
+            given = {**given, "task": {"name": name, **options}}
         if given.get("run_name") is None:
             labels = [named[kind][0].rpartition(":")[2] for kind in ("task", "algorithm") if kind in named]
             given = {**given, "run_name": "-".join([*labels, f"seed{given.get('seed', 0)}"])}
         settings: RunSettings = validate(given)
         settings._given = {kind: {"name": name, **options} for kind, (name, options) in named.items()}
+        settings._sides = sides_of(side, settings.task)
         return settings
 
     @field_validator("keep_best")
@@ -172,6 +180,11 @@ class RunSettings(Settings):
         return self.plays and learns_from(self.algorithm) == "references"
 
     @property
+    def demonstrates(self) -> bool:
+        """Tell whether training learns from a task's references, and the policy writes nothing."""
+        return learns_from(self.algorithm) == "references" and not self.plays
+
+    @property
     def judging(self) -> Judging:
         """What reward servers see of a rollout, in training and in evaluation."""
         return Judging(
@@ -179,6 +192,13 @@ class RunSettings(Settings):
             environment=self.environment_name if self.plays else None,
             rewards_itself=self.environment.rewards_itself,
         )
+
+    def prompt_limit(self, split: Split) -> PromptLimit:
+        """Return how long a prompt of this split may be, and on which side a longer one is cut."""
+        longest = self.rollout.max_prompt_tokens
+        if split != "train":
+            longest = self.evaluation.max_prompt_tokens or longest
+        return PromptLimit(longest, self._sides[split])
 
     def sampling(self, evaluating: bool = False) -> Sampling:
         """How the model draws tokens: as `rollout` says, or with what `evaluation` puts in its place.
@@ -189,7 +209,7 @@ class RunSettings(Settings):
         chosen["masked"] = isinstance(self.algorithm, Masks)
         chosen["example_rate"] = self.environment.example_rate
         if evaluating:
-            chosen |= {"num_beams": 1, "masked": False, "example_rate": 0.0}
+            chosen |= {"num_beams": 1, "length_penalty": 1.0, "masked": False, "example_rate": 0.0}
             own = self.evaluation.model_dump(include=set(chosen), exclude_none=True)
             chosen |= own
         return Sampling(**chosen)
@@ -201,6 +221,7 @@ class RunSettings(Settings):
             component = getattr(self, kind)
             options = _plain(component) if isinstance(component, Settings) else self._given[kind]
             plain[kind] = {"name": self._given[kind]["name"], **options}
+        plain["task"][SIDE_KEY] = shown_sides(self._sides)
         for kind in ("reward", "metrics"):
             plain[kind] = [_flat(part) for part in getattr(self, kind)]
         plain["measures"] = list(self.measures.entries)

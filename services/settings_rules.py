@@ -100,6 +100,12 @@ def check_algorithm(run: "RunSettings") -> None:
         )
     if run.evaluation.masked and not isinstance(run.algorithm, Masks):
         raise ValueError(f"evaluation.masked=true asks for a mask, and algorithm={name} has none")
+    penalty = run.evaluation.length_penalty
+    if penalty != 1 and run.evaluation.num_beams == 1:
+        raise ValueError(
+            f"evaluation.length_penalty={penalty:g} weighs beams, and there is one; expected "
+            f"evaluation.num_beams=2 or more with it"
+        )
     if (beams := run.evaluation.num_beams) > 1:
         if run.evaluation.temperature != 0:
             raise ValueError(

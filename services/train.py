@@ -50,7 +50,7 @@ def train(settings: RunSettings) -> int:
     from services.annotated_data import with_iterations
     from services.environment_checks import environment_warnings
 
-    preflight.check(settings)
+    checked = preflight.check(settings)
     settings = with_iterations(settings)
     folder, mirror = open_folder(settings)
     if _is_done(folder, settings):
@@ -61,7 +61,7 @@ def train(settings: RunSettings) -> int:
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # it would tear our own screen
     console = open_console()
     log_to(folder.log, console)
-    for warning in environment_warnings(settings):
+    for warning in [*checked.warnings, *environment_warnings(settings)]:
         console.note(warning, "warning")
     tracker = _start_tracker(settings, folder)
     status: Status = "FAILED"
@@ -144,7 +144,7 @@ def controller(
 ) -> "Controller":
     """The loop over these clients, with the task's prompts or annotated data."""
     from services.controller import Controller
-    from services.held_out import held_out_leases, policy_perplexity
+    from services.held_out import held_out_leases, policy_perplexity, prompt_reader
 
     tokenizer = load_tokenizer(settings)
     held_out: dict[str, list[Lease]] = {
@@ -162,6 +162,7 @@ def controller(
         stop=stop,
         demonstrate=_demonstrations(settings, tokenizer),
         perplexity=policy_perplexity(settings),
+        as_read=prompt_reader(settings),
         uploads=uploads,
     )
 
@@ -170,8 +171,9 @@ def _source(
     settings: RunSettings, tokenizer: object, console: Console
 ) -> "LeaseSource | OfflineSource | MixedSource":
     """What an iteration begins with: annotated responses, prompts, or both."""
-    from services.leasing import LeaseSource, PromptTokens
+    from services.leasing import LeaseSource
     from services.preflight import prompts_of
+    from services.prompt_tokens import PromptTokens
 
     data = None
     if settings.data is not None:
@@ -190,7 +192,7 @@ def _source(
             return data
     prompts = LeaseSource(
         prompts_of(settings, "train"),
-        PromptTokens(tokenizer, settings.rollout.max_prompt_tokens),
+        PromptTokens(tokenizer, settings.prompt_limit("train")),
         settings.sampling(),
         group_size=settings.group_size,
         seed=settings.seed,
@@ -202,12 +204,14 @@ def _source(
 def _demonstrations(settings: RunSettings, tokenizer: object) -> "Demonstrate | None":
     """What to learn from where nothing is generated: references, unless an expert plays."""
     from services.demonstrations import Demonstrations
+    from services.model_files import read_model, shared_window
 
     from_data_alone = settings.data is not None and settings.data.share is None
     if settings.algorithm.online or settings.plays or from_data_alone:
         return None
     loss_on = getattr(settings.algorithm, "loss_on", "response")
-    return Demonstrations(tokenizer, settings.rollout.max_tokens, loss_on)
+    window, limit = shared_window(read_model(settings.model)), settings.prompt_limit("train")
+    return Demonstrations(tokenizer, settings.rollout.max_tokens, loss_on, window, limit.side)
 
 
 def log_to(file: Path, console: Console) -> None:

@@ -208,3 +208,18 @@ def test_every_option_is_in_the_documentation() -> None:
         nested = kind.model_fields if isinstance(kind, type) and issubclass(kind, Settings) else ()
         for key in [f"{name}.{inner}" for inner in nested] or [name]:
             assert f"`{key}`" in documented, key
+
+
+def test_another_model_leaves_the_experiments_tokenizer_behind() -> None:
+    on_supervised = "experiment=daily_dialog_ppo_on_supervised"
+    assert run_settings([on_supervised]).model.tokenizer == "gpt2"
+    assert run_settings([on_supervised, "model.path=runs/mine/model"]).model.tokenizer is None
+    own = run_settings([on_supervised, "model.path=runs/mine/model", "model.tokenizer=gpt2"])
+    assert own.model.tokenizer == "gpt2"
+
+
+def test_a_length_penalty_needs_beams() -> None:
+    said = refusal(MODEL, "evaluation.length_penalty=0.6")
+    assert "evaluation.length_penalty=0.6 weighs beams, and there is one" in said
+    beams = ["evaluation.num_beams=4", "evaluation.temperature=0", "evaluation.length_penalty=0.6"]
+    assert run_settings([MODEL, *beams]).sampling(evaluating=True).length_penalty == 0.6

@@ -1,8 +1,9 @@
-"""Beam search over a batch of prompts: the answer is the finished beam with the best mean log-probability.
+"""Beam search over a batch of prompts: the answer is the finished beam with the best score.
 
-As `transformers` does it with its defaults (length penalty 1, `early_stopping=False`): each step keeps the
-`num_beams` likeliest unfinished beams of a prompt; a prompt is done when it has `num_beams` finished ones and
-the likeliest unfinished beam, divided by its own length, is no better than the worst of them.
+A beam's score is its log-probability, divided by its length to the power of `length_penalty`. The search is
+that of `transformers` with `early_stopping=False`. Each step keeps the `num_beams` likeliest unfinished beams
+of a prompt. A prompt is done when it has `num_beams` finished ones, and the likeliest unfinished beam has no
+better score than the worst of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,10 +32,6 @@ class Beam:
     version: int
     total: float  # log-probability of all tokens so far
     length: int
-
-    @property
-    def score(self) -> float:
-        return self.total / self.length
 
     def path(self) -> "list[Beam]":
         """One beam a token, from the first to this one."""
@@ -67,7 +64,11 @@ class Search:
         if not self.running:
             return True
         is_full = len(self.finished) == self.request.sampling.num_beams
-        return is_full and self.running[0].score <= self.finished[-1].score
+        return is_full and self.score(self.running[0]) <= self.score(self.finished[-1])
+
+    def score(self, beam: Beam) -> float:
+        """Return the beam's log-probability, weighed by its length."""
+        return float(beam.total / beam.length**self.request.sampling.length_penalty)
 
     def advance(self, candidates: Sequence[Beam]) -> list[int]:
         """Take a step's candidates, likeliest first; returns which of them go on."""
@@ -75,7 +76,7 @@ class Search:
         ends = [self._ends(beam) for beam in candidates]
         # An end counts only among the likeliest; the other candidates are there to replace those that ended.
         ended = [beam for beam, end in zip(candidates[:num_beams], ends[:num_beams], strict=True) if end]
-        self.finished = sorted([*self.finished, *ended], key=lambda beam: -beam.score)[:num_beams]
+        self.finished = sorted([*self.finished, *ended], key=lambda beam: -self.score(beam))[:num_beams]
         going_on = [index for index, end in enumerate(ends) if not end][:num_beams]
         self.running = [candidates[index] for index in going_on]
         return going_on

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from contracts.errors import did_you_mean
 from services.rl4lms.decoding import Decoding, Frame, decoding, rollouts
-from services.rl4lms.env import Env
+from services.rl4lms.env import Env, read_side
 from services.rl4lms.findings import Findings
 from services.rl4lms.policy import optimizer, policy_id
 from services.rl4lms.reading import Section
+from services.tasks.base import Side
 
 # What keeps its meaning: argument, its kind, the option here. RL4LMs' defaults are the classes' own.
 ACTOR_CRITIC = (
@@ -49,6 +50,8 @@ KEPT: Mapping[str, tuple[tuple[str, str, str], ...]] = {
 }
 NUM_STEPS = {"ppo": 2048, "nlpo": 2048, "a2c": 5, "trpo": 2048}  # n_steps, where it is not given
 BATCH_SIZE = {"ppo": 64, "nlpo": 64, "trpo": 128}  # A2C takes all at once
+FLOAT32 = {"learner.autocast": "none", "rollout.dtype": "float32"}  # it knows no other arithmetic
+AS_THERE = {"model.value_trunk": "separate", **FLOAT32}
 WITHOUT_EFFECT = ("verbose", "use_sde", "sde_sample_freq", "tensorboard_log", "create_eval_env")
 
 
@@ -60,6 +63,7 @@ class RL:
     frame: Frame
     rollout: Decoding
     masked: bool
+    side: Side  # where evaluation prompts are cut
 
 
 def alg(section: Section, env: Env, *, compat: bool) -> tuple[RL, Findings]:
@@ -83,12 +87,15 @@ def alg(section: Section, env: Env, *, compat: bool) -> tuple[RL, Findings]:
     _numbers(section.part("args"), name, env, drawn.max_tokens, found)
     _kl(section.part("kl_div"), found)
     optimizer(arguments, name, drawn, found)
+    side = read_side(arguments, "prompt_truncation_side")
+    for option, value in AS_THERE.items():
+        found.put(option, value, "always", "a model for values, all in float32")
     if compat:
         _as_rl4lms(name, drawn, found)
     arguments.finish()
     policy.finish()
     section.finish()
-    return RL(model, frame, drawn, masked), found
+    return RL(model, frame, drawn, masked, side), found
 
 
 def _numbers(arguments: Section, name: str, env: Env, max_tokens: int, found: Findings) -> None:
@@ -173,7 +180,6 @@ def _kl(section: Section, found: Findings) -> None:
 
 
 def _as_rl4lms(name: str, drawn: Decoding, found: Findings) -> None:
-    found.put("model.value_trunk", "separate", "--compat", "a second model for values")
     found.put("learner.behavior", "ignore", "--compat", "ratios of the whole softmax")
     if name == "nlpo":
         found.put("algorithm.compatibility", "rl4lms", "--compat", "mask never renewed, not renormalised")

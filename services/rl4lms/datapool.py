@@ -20,6 +20,7 @@ class Pool:
     task: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     train_rows: int | None = None
+    as_there: Mapping[str, Any] = field(default_factory=dict)  # options here that have no argument there
 
 
 WRAPPED = {"prompt_prefix": "", "prompt_suffix": ""}
@@ -32,6 +33,7 @@ POOLS = {
         "commongen",
         {"concept_separator_token": " ", "concept_end_token": " ", "prefix": "summarize: "},
         67_389,
+        {"references": "target"},
     ),
     "cnn_daily_mail": Pool(
         "cnn_daily_mail", {**WRAPPED, "truncate_article": None, "max_size": None}, 287_113
@@ -72,6 +74,8 @@ def datapool(section: Section) -> tuple[Pool, Findings]:
             found.put(f"task.{key}", value, arguments.key(key))
         elif value != _default_here(pool.task, key):
             found.put(f"task.{key}", value, arguments.key(key), f"RL4LMs' default, {shown(value)}")
+    for option, value in pool.as_there.items():
+        found.put(f"task.{option}", value, section.key("id"), name)
     arguments.finish()
     section.finish()
     _warn(name, found)
@@ -86,8 +90,8 @@ def _default_here(task: str, option: str) -> Any:
 def _warn(name: str, found: Findings) -> None:
     if name == "commongen":
         found.warn(
-            "datapool.id: commongen: RL4LMs compares with the one target of each row; test sets with "
-            "several references give other values"
+            "datapool.id: commongen: RL4LMs compares with the one target of each row, and so does "
+            "task.references=target; task.references=all compares with every sentence of the words"
         )
     if name == "daily_dialog":
         found.warn(

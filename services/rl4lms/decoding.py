@@ -11,7 +11,6 @@ from services.rl4lms.reading import Section
 HIDDEN_TOP_K = 50  # of generate(), where top_k is not given
 HIDDEN_MAX_LENGTH = 20  # of generate(), prompt included, where max_new_tokens is not given
 NO_COUNTERPART = {  # keys of generate() that change texts, and their value that changes nothing
-    "length_penalty": 1.0,
     "repetition_penalty": 1.0,
     "no_repeat_ngram_size": 0,
     "typical_p": 1.0,
@@ -52,6 +51,7 @@ class Decoding:
     top_k: int = 0
     top_p: float = 1.0
     num_beams: int = 1
+    length_penalty: float = 1.0  # of beams
 
 
 def decoding(section: Section, frame: Frame) -> tuple[Decoding, Findings]:
@@ -63,6 +63,7 @@ def decoding(section: Section, frame: Frame) -> tuple[Decoding, Findings]:
     min_tokens = min(section.integer("min_length", 0) or 0, max_tokens)
     temperature, top_p = section.number("temperature", None), section.number("top_p", None)
     top_k = section.integer("top_k", None)
+    penalty = section.number("length_penalty", None)
     _note_the_rest(section, found)
     section.finish()
     if beams > 1 and sampled:
@@ -70,8 +71,13 @@ def decoding(section: Section, frame: Frame) -> tuple[Decoding, Findings]:
             f"{section.key('num_beams')}: {beams} beams and do_sample: True draw from beams, which there "
             f"is not here (and RL4LMs scores them wrongly): plain beam search with {beams} beams"
         )
-    if beams > 1 or not sampled:
-        return Decoding(max_tokens, min_tokens, temperature=0.0, num_beams=beams), found
+    if beams > 1:
+        weight = 1.0 if penalty is None else float(penalty)
+        return Decoding(max_tokens, min_tokens, 0.0, num_beams=beams, length_penalty=weight), found
+    if penalty is not None:
+        found.leave(section.key("length_penalty"), penalty, "weighs beams, and there is one")
+    if not sampled:
+        return Decoding(max_tokens, min_tokens, temperature=0.0), found
     if top_k is None:
         top_k = HIDDEN_TOP_K
         found.warn(
@@ -118,6 +124,8 @@ def evaluations(drawn: Decoding, rollout: Decoding, source: str, found: Findings
         found.put(f"evaluation.{key}", value, f"{source}.{'do_sample' if value == 0.0 and greedy else name}")
     if drawn.num_beams > 1:
         found.put("evaluation.num_beams", drawn.num_beams, f"{source}.num_beams")
+    if drawn.length_penalty != 1:
+        found.put("evaluation.length_penalty", drawn.length_penalty, f"{source}.length_penalty")
 
 
 def _max_tokens(section: Section, frame: Frame, found: Findings) -> int:

@@ -1,11 +1,13 @@
-"""`tokenizer` and `env`: what a prompt and a text may be long, and what RL4LMs' environment needs besides."""
+"""`tokenizer` and `env`: how long prompts and texts may be, and where a prompt is cut."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from services.prompt_tokens import SIDES
 from services.rl4lms.findings import Findings
 from services.rl4lms.reading import Section
+from services.tasks.base import Side
 
 EPISODE_TOKENS = 512  # max_episode_length, where it is not given
 
@@ -15,20 +17,29 @@ class Env:
     num_envs: int
     prompt_tokens: int | None
     episode_tokens: int
+    side: Side  # where training prompts are cut
 
 
-def tokenizer(section: Section, model: str) -> tuple[int | None, Findings]:
-    """The prompts' length, which only supervised files give here, and `model.tokenizer` if another's."""
+@dataclass(frozen=True, slots=True)
+class Tokenizer:
+    """What supervised files say of prompts here; in RL files `env` and the policy's arguments have it."""
+
+    max_length: int | None
+    side: Side
+
+
+def tokenizer(section: Section, model: str) -> tuple[Tokenizer, Findings]:
+    """Read the section, and `model.tokenizer` where it is not the model's own."""
     found = Findings()
     name = section.text("model_name")
     if name != model:
         found.put("model.tokenizer", name, section.key("model_name"))
     else:
         found.leave(section.key("model_name"), name, "the model's own")
-    side = section.text("padding_side", "left")
+    padding = section.text("padding_side", "left")
     if "padding_side" in section:
-        found.leave(section.key("padding_side"), side, "nothing is padded where texts are written")
-    _left_cut(section, "truncation_side", found)
+        found.leave(section.key("padding_side"), padding, "nothing is padded where texts are written")
+    side = read_side(section, "truncation_side")
     as_eos = section.flag("pad_token_as_eos_token", True)
     found.leave(section.key("pad_token_as_eos_token"), as_eos, "padding never reaches the model or the loss")
     if as_eos:
@@ -38,7 +49,7 @@ def tokenizer(section: Section, model: str) -> tuple[int | None, Findings]:
         )
     longest = section.integer("max_length", None, least=1)
     section.finish()
-    return longest, found
+    return Tokenizer(longest, side), found
 
 
 def env(section: Section) -> tuple[Env, Findings]:
@@ -62,10 +73,10 @@ def env(section: Section) -> tuple[Env, Findings]:
         found.leave(arguments.key("terminate_on_eos"), True, "always so")
     if (start := arguments.integer("context_start_token", None)) is not None:
         found.leave(arguments.key("context_start_token"), start, "the model's own")
-    _left_cut(arguments, "prompt_truncation_side", found)
+    side = read_side(arguments, "prompt_truncation_side")
     arguments.finish()
     section.finish()
-    return Env(num_envs, prompt, episode), found
+    return Env(num_envs, prompt, episode, side), found
 
 
 def _priorities(arguments: Section, found: Findings) -> None:
@@ -80,11 +91,24 @@ def _priorities(arguments: Section, found: Findings) -> None:
         )
 
 
-def _left_cut(section: Section, key: str, found: Findings) -> None:
-    side = section.text(key, "left")
-    if key in section:
-        found.leave(section.key(key), side, "long prompts lose their beginning")
-    if side == "right":
-        found.warn(
-            f"{section.key(key)}: right: prompts that are too long lose their beginning here, not their end"
-        )
+def read_side(section: Section, key: str) -> Side:
+    """Read on which side long prompts are cut; left unless the file says so."""
+    side: Side = section.text(key, "left")
+    if side not in SIDES:
+        raise section.refuse(key, "expected left or right")
+    return side
+
+
+def cut_prompts(train: Side, train_key: str, held_out: Side, held_out_key: str) -> Findings:
+    """`task.truncation_side`: one word where training and evaluation agree."""
+    found = Findings()
+    if train == held_out:
+        found.put("task.truncation_side", train, train_key)
+        return found
+    sides = {"train": train, "validation": held_out, "test": held_out}
+    found.put("task.truncation_side", sides, f"{train_key}, {held_out_key}", f"{train}, {held_out}")
+    found.warn(
+        f"{train_key}: {train}, {held_out_key}: {held_out}: RL4LMs trains on one end of a long prompt and "
+        f"evaluates on the other; so does this experiment, task.truncation_side={train} makes them one"
+    )
+    return found

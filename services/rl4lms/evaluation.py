@@ -110,12 +110,14 @@ def _rouge(arguments: Section, found: Findings) -> list[dict[str, Any]]:
 
 
 def _perplexity(arguments: Section, found: Findings) -> list[dict[str, Any]]:
-    """No metric of texts here: that of the references, under the policy itself."""
+    """No metric of texts here: the policy's perplexity of the references, or of texts in the meta data."""
     found.warn(
         f"{arguments.where}: perplexity is that of the references under the policy, not of what it writes: "
         "it tells how far the policy has drifted from its domain"
     )
-    found.leave_all(arguments, ["tokenizer_id", "model_type", "use_text_from_meta_data"], "the model's own")
+    found.leave_all(arguments, ["tokenizer_id", "model_type"], "the model's own")
+    if arguments.flag("use_text_from_meta_data", False):
+        found.put("evaluation.perplexity_meta", "reference", arguments.key("use_text_from_meta_data"), True)
     stride = arguments.integer("stride", None) or LARGEST_STRIDE
     found.put("evaluation.perplexity_stride", stride, arguments.where)
     return []

@@ -9,7 +9,7 @@ from contracts.errors import InputError
 from services.rl4lms import supervised
 from services.rl4lms.alg import alg
 from services.rl4lms.datapool import datapool
-from services.rl4lms.env import env, tokenizer
+from services.rl4lms.env import cut_prompts, env, tokenizer
 from services.rl4lms.evaluation import common, decoding_of_evaluations, iterations
 from services.rl4lms.findings import Findings, nested
 from services.rl4lms.reading import Section, read
@@ -59,11 +59,14 @@ def _rl(whole: Section, compat: bool) -> Findings:
     found.add(notes)
     algorithm, notes = alg(whole.part("alg"), surroundings, compat=compat)
     found.add(notes)
-    longest, notes = tokenizer(whole.part("tokenizer"), algorithm.model)
+    words, notes = tokenizer(whole.part("tokenizer"), algorithm.model)
     found.add(notes)
-    if longest is not None:
-        found.leave("tokenizer.max_length", longest, "env.args.max_prompt_length holds")
+    if words.max_length is not None:
+        found.leave("tokenizer.max_length", words.max_length, "env.args.max_prompt_length holds")
+    found.leave("tokenizer.truncation_side", words.side, "env and policy have their own")
     found.add(datapool(whole.part("datapool"))[1])
+    keys = ("env.args.prompt_truncation_side", "alg.policy.args.prompt_truncation_side")
+    found.add(cut_prompts(surroundings.side, keys[0], algorithm.side, keys[1]))
     found.add(reward_fn(whole.part("reward_fn"), compat=compat))
     evaluation = whole.part("train_evaluation")
     iterations(evaluation, found)
@@ -78,11 +81,13 @@ def _rl(whole: Section, compat: bool) -> Findings:
 def _supervised(whole: Section, train_rows: int | None, compat: bool) -> Findings:
     found = Findings()
     section = whole.part("alg")
-    longest, notes = tokenizer(whole.part("tokenizer"), section.text("model_name"))
+    words, notes = tokenizer(whole.part("tokenizer"), section.text("model_name"))
     found.add(notes)
     pool, notes = datapool(whole.part("datapool"))
     found.add(notes)
-    found.add(supervised.alg(section, pool, train_rows, longest, compat=compat)[1])
+    key = "tokenizer.truncation_side"
+    found.add(cut_prompts(words.side, key, words.side, key))
+    found.add(supervised.alg(section, pool, train_rows, words.max_length, compat=compat)[1])
     evaluation = whole.part("train_evaluation")
     found.add(common(evaluation, compat=compat))
     evaluation.finish()

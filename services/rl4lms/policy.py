@@ -48,7 +48,6 @@ def optimizer(arguments: Section, algorithm: str, drawn: Decoding, found: Findin
             f"{arguments.key('apply_model_parallel')}: RL4LMs splits the layers over all GPUs, one at work "
             "at a time; left out: the learner is one process on one device"
         )
-    found.leave_all(arguments, ["prompt_truncation_side"], "long prompts lose their beginning")
     found.leave_all(arguments, ["use_sde"], "means nothing for texts")
     if algorithm == "nlpo":
         _mask(arguments, drawn, found)

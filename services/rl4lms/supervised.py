@@ -8,13 +8,15 @@ from math import gcd
 from typing import Any
 
 from contracts.errors import InputError
+from services.rl4lms.alg import FLOAT32
 from services.rl4lms.datapool import Pool
 from services.rl4lms.decoding import POST_PROCESSING, Decoding, Frame, decoding, evaluations
 from services.rl4lms.findings import Findings
 from services.rl4lms.reading import Section
 
 STEPS = 100  # optimiser steps of an iteration, or a divisor of what an evaluation waits for
-REFERENCE_TOKENS = 512  # of a reference, the rest is not learned
+# The limits of the tokenizers: T5's holds for prompt and reference each, GPT-2's for both together.
+T5_TOKENS, GPT2_TOKENS = 512, 1024
 # Hugging Face's defaults, where they differ from the classes' own
 BATCH_SIZE, LEARNING_RATE, EPOCHS, SCHEDULE = 8, 5e-5, 3.0, "linear"
 LOGGING_STEPS = SAVE_STEPS = 500
@@ -121,8 +123,9 @@ def alg(
     model = section.text("model_name")
     found.put("model.path", model, section.key("model_name"))
     _training(section.part("training_args"), train_rows or pool.train_rows, found)
-    found.put("rollout.max_tokens", REFERENCE_TOKENS, section.where, "references are learned whole")
-    _lengths(longest, found)
+    _lengths(section, kind == "seq2seq", longest, found)
+    for option, value in FLOAT32.items():
+        found.put(option, value, "always", "all in float32")
     _drawn(section, Frame(kind == "seq2seq", longest, None, compat), found)
     if kind == "causal":
         found.warn(
@@ -140,14 +143,20 @@ def alg(
     return Supervised(model, kind == "seq2seq"), found
 
 
-def _lengths(longest: int | None, found: Findings) -> None:
+def _lengths(section: Section, seq2seq: bool, longest: int | None, found: Findings) -> None:
+    """Training texts are cut where the tokenizer ends; `tokenizer.max_length` cuts evaluation prompts."""
+    if seq2seq:
+        found.put("rollout.max_prompt_tokens", T5_TOKENS, section.where, "T5's tokenizer")
+        found.put("rollout.max_tokens", T5_TOKENS, section.where, "T5's tokenizer")
+    else:
+        found.put("rollout.max_tokens", GPT2_TOKENS, section.where, "GPT-2's tokenizer")
     if longest is not None:
-        found.put("rollout.max_prompt_tokens", longest, "tokenizer.max_length")
-        return
-    found.warn(
-        "tokenizer.max_length is not given: RL4LMs takes the longest prompt that the tokenizer allows. "
-        "Here a prompt that does not fit is refused; rollout.max_prompt_tokens= cuts it"
-    )
+        found.put("evaluation.max_prompt_tokens", longest, "tokenizer.max_length")
+    elif not seq2seq:
+        found.warn(
+            "tokenizer.max_length is not given: RL4LMs takes the longest prompt that the tokenizer allows. "
+            "Here an evaluation prompt that does not fit is refused; evaluation.max_prompt_tokens= cuts it"
+        )
 
 
 def _drawn(section: Section, frame: Frame, found: Findings) -> None:
@@ -162,7 +171,7 @@ def _drawn(section: Section, frame: Frame, found: Findings) -> None:
         _post_processing(kwargs.part(POST_PROCESSING), found)
     drawn, notes = decoding(kwargs, frame)
     found.add(notes)
-    evaluations(drawn, Decoding(REFERENCE_TOKENS), kwargs.where, found)
+    evaluations(drawn, Decoding(found.options["rollout.max_tokens"]), kwargs.where, found)
 
 
 def _post_processing(section: Section, found: Findings) -> None:

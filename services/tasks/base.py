@@ -10,6 +10,7 @@ from services.tasks import TASKS
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+Side = Literal["left", "right"]
 METHODS = ("prompts",)
 
 
@@ -23,8 +24,9 @@ class ReadsAhead(Protocol):
 class Task(Protocol):
     """A settings class with one method; making it loads nothing, `prompts` does.
 
-    The two class attributes may be left out: then rewards and metrics must be asked for. One whose prompts
-    are nothing but episodes names their environment: `needs_environment: ClassVar[str] = "textworld"`.
+    The class attributes may be left out: then rewards and metrics must be asked for, and long prompts lose
+    their beginning. A task whose prompts are nothing but episodes names their environment:
+    `needs_environment: ClassVar[str] = "textworld"`.
 
     Example: a task of one's own, asked for with `task=my_module:Capitals`.
 
@@ -38,6 +40,7 @@ class Task(Protocol):
 
     default_reward: ClassVar[str | None]  # None: there is no natural one, `reward=` must say
     default_metrics: ClassVar[tuple[str, ...]]
+    truncation_side: ClassVar[Side]  # of long prompts, unless task.truncation_side says
 
     def prompts(self, split: Split) -> Sequence[Prompt]:
         """The prompts of one split: the same ones in the same order at every call.

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from contracts.rollout import Prompt
-from services.tasks.base import Split
+from services.tasks.base import Side, Split
 from services.tasks.data_set import DataSetTask
 from services.tasks.rows import text_at
 
@@ -17,6 +17,7 @@ A_WORD = re.compile(r"\w+(?:['’.-]\w+)*|[^\w\s]")
 class CnnDailyMail(DataSetTask):
     task_name: ClassVar[str] = "cnn_daily_mail"
     columns: ClassVar[tuple[str, ...]] = ("article", "highlights")
+    truncation_side: ClassVar[Side] = "right"  # news begin with what matters
     default_reward: ClassVar[str] = "meteor"
     default_metrics: ClassVar[tuple[str, ...]] = ("meteor", "rouge", "bleu", "diversity")
 

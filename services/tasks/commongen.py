@@ -1,11 +1,11 @@
 """Make a sentence out of three to five everyday words (CommonGen, Lin et al. 2020)."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from contracts.errors import InputError
 from contracts.rollout import Prompt
-from services.tasks.base import Split
+from services.tasks.base import Side, Split
 from services.tasks.data_set import HIDDEN, DataSetTask
 from services.tasks.rows import check_columns, texts_at
 
@@ -14,18 +14,21 @@ class CommonGen(DataSetTask):
     """References are those of a `references` column, as GEM's has for evaluation, else the `target`.
 
     Rows of one prompt are put together for evaluation, so that it is held against all its sentences; in
-    train every sentence is a row of its own unless `group_train` says otherwise.
+    train every sentence is a row of its own unless `group_train` says otherwise. RL4LMs knows the target
+    alone: `references=target`.
     """
 
     task_name: ClassVar[str] = "commongen"
     columns: ClassVar[tuple[str, ...]] = ("concepts",)  # and target, or references
+    truncation_side: ClassVar[Side] = "right"
     default_reward: ClassVar[str] = "meteor"
     default_metrics: ClassVar[tuple[str, ...]] = ("meteor", "rouge", "bleu", "cider", "diversity")
 
     path: str = "allenai/common_gen"
-    concept_separator_token: str = "."
-    concept_end_token: str = " "
+    concept_separator_token: str = " "
+    concept_end_token: str = "."
     prefix: str = "generate a sentence with: "
+    references: Literal["all", "target"] = "all"  # target: one sentence a row, and every row a prompt
     group_train: bool = False  # one training prompt a set of words, with all its sentences
 
     def of_row(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Prompt]:
@@ -33,14 +36,18 @@ class CommonGen(DataSetTask):
         if not concepts:
             raise InputError(f"{where}: expected at least one word in column 'concepts', got none")
         text = self.prefix + self.concept_separator_token.join(concepts) + self.concept_end_token
-        return [Prompt("", text, _references(split, fields, where), meta={"concepts": list(concepts)})]
+        references = _references(split, fields, where, target_alone=self.references == "target")
+        return [Prompt("", text, references, meta={"concepts": list(concepts)})]
 
     def puts_together(self, split: Split) -> bool:
-        return split != "train" or self.group_train
+        return self.group_train if split == "train" else self.references == "all"
 
 
-def _references(split: Split, fields: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    found = texts_at(fields, "references", where) if fields.get("references") else ()
+def _references(
+    split: Split, fields: Mapping[str, Any], where: str, *, target_alone: bool
+) -> tuple[str, ...]:
+    several = fields.get("references") and not target_alone
+    found = texts_at(fields, "references", where) if several else ()
     if not found:
         check_columns(fields, ["target"], where)
         found = texts_at(fields, "target", where)

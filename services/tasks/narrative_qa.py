@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from contracts.errors import InputError
 from contracts.rollout import Prompt
-from services.tasks.base import Split
+from services.tasks.base import Side, Split
 from services.tasks.data_set import DataSetTask
 from services.tasks.files import split_files
 from services.tasks.rows import check_columns
@@ -22,6 +22,7 @@ class NarrativeQa(DataSetTask):
     """
 
     task_name: ClassVar[str] = "narrative_qa"
+    truncation_side: ClassVar[Side] = "right"  # the question comes first
     default_reward: ClassVar[str] = "rouge_l_max"
     default_metrics: ClassVar[tuple[str, ...]] = ("rouge_l_max", "meteor", "rouge", "bleu", "diversity")
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from contracts.errors import InputError
 from contracts.rollout import Prompt
-from services.tasks.base import Split
+from services.tasks.base import Side, Split
 from services.tasks.data_set import DataSetTask
 from services.tasks.rows import check_columns, text_at
 
@@ -13,6 +13,7 @@ from services.tasks.rows import check_columns, text_at
 class Translation(DataSetTask):
     """Rows have a column `translation` with a text for each language, as on the hub, or a column for each."""
 
+    truncation_side: ClassVar[Side] = "right"
     default_reward: ClassVar[str] = "ter"
     default_metrics: ClassVar[tuple[str, ...]] = (
         "ter",

@@ -61,6 +61,14 @@ def test_the_best_beam_is_what_generate_finds(engine: Engine, lm: Any, num_beams
         assert generation.finish_reason is (FinishReason.STOP if ended else FinishReason.LENGTH)
 
 
+@pytest.mark.parametrize("penalty", [0.0, 0.6, 2.0])
+def test_a_length_penalty_is_that_of_generate(engine: Engine, lm: Any, penalty: float) -> None:
+    requests = beams(12, 4, max_tokens=16, length_penalty=penalty)
+    found = finish(engine, requests)
+    expected = generated_by_transformers(lm, requests, num_beams=4, length_penalty=penalty)
+    assert [found[request.id].tokens for request in requests] == expected
+
+
 def test_no_beam_ends_before_min_tokens(engine: Engine, lm: Any) -> None:
     requests = beams(8, 4, min_tokens=9, max_tokens=14)
     found = finish(engine, requests)

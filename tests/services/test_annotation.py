@@ -25,6 +25,7 @@ from services.annotation import Parts, claimed, settle_manifest, write_table
 from services.annotation_rewards import as_table
 from services.annotation_settings import settings_from
 from services.offline_source import OfflineSource
+from services.prompt_tokens import PromptLimit
 from services.response_data import ResponseData, read_responses
 from services.response_tokens import ResponseTokens
 from services.tasks.base import SPLITS
@@ -326,16 +327,34 @@ class Letters:
     eos_token_id, bos_token_id, truncation_side = 0, None, "right"
 
     def __call__(self, text: str, **options: Any) -> dict[str, list[int]]:
-        tokens = [ord(letter) for letter in text]
-        return {"input_ids": tokens[-options["max_length"] :] if options.get("truncation") else tokens}
+        tokens, most = [ord(letter) for letter in text], options.get("max_length")
+        kept = tokens[-most:] if most and self.truncation_side == "left" else tokens[:most]
+        return {"input_ids": kept}
 
 
-def test_long_prompts_lose_their_beginning_and_long_responses_their_end() -> None:
-    to_tokens = ResponseTokens(Letters(), max_prompt_tokens=2, max_tokens=3, room=None)
+def test_long_prompts_are_cut_as_asked_and_long_responses_lose_their_end() -> None:
+    to_tokens = ResponseTokens(Letters(), PromptLimit(2, "left"), max_tokens=3, room=None)
     found = to_tokens("abc", "xy")
     assert (found.prompt, found.response, found.cut) == ((98, 99), (120, 121, 0), False)
+    kept_beginning = ResponseTokens(Letters(), PromptLimit(2, "right"), max_tokens=3, room=None)
+    assert kept_beginning("abc", "xy").prompt == (97, 98)
+    said = str(kept_beginning.cut_prompts("train", [Prompt("0", "abc"), Prompt("1", "ab")]))
+    assert said.startswith("train: 1 of 2 (50%) prompts are longer than 2 tokens")
     assert (to_tokens("a", "wxyz").response, to_tokens("a", "xyz").cut) == ((119, 120, 121), True)
     assert to_tokens("a", "").response == ()
+
+
+def test_an_annotation_cuts_prompts_where_its_task_or_its_data_say() -> None:
+    """And the task of a run that learns from it is told the same."""
+    of_task = settings_from(["task=narrative_qa", "task.data_files=x", "reward=length", "output=y"])
+    assert of_task.prompt_limit.side == "right"
+    left = "task.truncation_side=left"
+    of_task = settings_from(["task=narrative_qa", "task.data_files=x", left, "reward=length", "output=y"])
+    assert (of_task.prompt_limit.side, of_task.held_out_task["truncation_side"]) == ("left", "left")
+    rows = ["data.files=x", "data.truncation_side=right", "reward=length", "output=y"]
+    of_rows = settings_from([*rows, "rollout.max_prompt_tokens=9"])
+    assert of_rows.prompt_limit == PromptLimit(9, "right")
+    assert of_rows.held_out_task["truncation_side"] == "right"
 
 
 def rows_with(*texts: tuple[str, str]) -> list[ResponseRow]:
@@ -343,14 +362,14 @@ def rows_with(*texts: tuple[str, str]) -> list[ResponseRow]:
 
 
 def test_prompts_without_room_are_refused_with_their_number() -> None:
-    to_tokens = ResponseTokens(Letters(), max_prompt_tokens=None, max_tokens=3, room=4)
+    to_tokens = ResponseTokens(Letters(), PromptLimit(), max_tokens=3, room=4)
     with pytest.raises(InputError, match="2 of 3 responses have a prompt of more than 4 tokens, the longest"):
         to_tokens.check(rows_with(("abcde", "x"), ("ab", "x"), ("abcdef", "x")))
     assert to_tokens.check(rows_with(("ab", "x"), ("ab", "wxyz"))) == 1
 
 
 def test_responses_that_are_cut_to_nothing_are_refused_with_their_number() -> None:
-    to_tokens = ResponseTokens(Letters(), max_prompt_tokens=None, max_tokens=3, room=None)
+    to_tokens = ResponseTokens(Letters(), PromptLimit(), max_tokens=3, room=None)
     with pytest.raises(InputError, match="all 2 responses are cut to nothing"):
         to_tokens.check(rows_with(("a", ""), ("b", "")))
 

@@ -18,7 +18,7 @@ from rollout_workers.environments.dialogue import Dialogue
 from services.chat import converse
 from services.chat_prompts import Lines, Message, Reader, Template, Utterances, layout_of
 from services.chat_speaker import Answer, Letters, Speaker, load_tokenizer
-from services.leasing import PromptTokens
+from services.prompt_tokens import PromptTokens
 from services.run_model import find_model
 from services.tasks.daily_dialog import DailyDialog
 from tests.models import NUMBERS, make_tiny_model
@@ -91,7 +91,7 @@ def test_a_dialogue_is_read_as_the_task_writes_its_prompts(tokenizer: Any, seque
     task = DailyDialog(context_size=3, eou_token="99")
     row = {"dialog": [*sequence, "8"], "act": [1] * (len(sequence) + 1), "emotion": [0] * (len(sequence) + 1)}
     prompt = task.of_row("train", row, "")[-1]
-    trained_on = PromptTokens(tokenizer, None)(prompt.text)
+    trained_on = PromptTokens(tokenizer)(prompt.text)
     layout = layout_of(DIALOGUE, tokenizer, None)
     assert tuple(Reader(layout, None).read(said(*sequence))[0]) == trained_on
     assert tokenizer.decode(trained_on).endswith(f"{sequence[-1]} 99")

@@ -18,7 +18,8 @@ from services.controller import Clients, Controller
 from services.interrupts import Interrupted, StopRequest
 from services.iteration_info import rollout_info, training_info
 from services.judging import with_score
-from services.leasing import EVALUATION, LeaseSource, PromptTokens, evaluation_leases
+from services.leasing import EVALUATION, LeaseSource, evaluation_leases
+from services.prompt_tokens import PromptTokens
 from services.run_folder import RunFolder
 from services.settings import RunSettings
 from services.tracking import Tracker
@@ -51,7 +52,7 @@ class Loop:
         self.workers, self.learner = FakeWorkers(self.calls), FakeLearner(self.calls)
         self.screen = io.StringIO()
         self.stop = StopRequest()
-        tokens, sampling = PromptTokens(WordTokens(), None), Sampling(max_tokens=4)
+        tokens, sampling = PromptTokens(WordTokens()), Sampling(max_tokens=4)
         held_out = {
             split: evaluation_leases(prompts(count), tokens, sampling, samples=1, seed=0)
             for split, count in (("validation", 2), ("test", 1))

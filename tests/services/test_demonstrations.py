@@ -38,6 +38,19 @@ def test_a_reference_that_is_too_long_is_cut_and_teaches_no_end(tokenizer: Any) 
     assert found.finish_reason is FinishReason.LENGTH
 
 
+@pytest.mark.parametrize(("side", "kept"), [("left", "4 5"), ("right", "2 3")])
+def test_a_prompt_is_cut_beside_its_reference_where_the_window_ends(
+    tokenizer: Any, side: Any, kept: str
+) -> None:
+    """Five tokens in all: the reference and its end take three of them."""
+    learn = Demonstrations(tokenizer, 4, "response", window=5, side=side)
+    (found,) = learn([lease(tokenizer, "2 3 4 5", "6 8")]).rollouts
+    assert found.tokens == (*tokenizer(f"{kept} 6 8")["input_ids"], tokenizer.eos_token_id)
+    assert found.loss_mask == (0, 0, 1, 1, 1)
+    (found,) = Demonstrations(tokenizer, 9, "text", 5)([lease(tokenizer, "2 3", "4 5 6 7 8")]).rollouts
+    assert found.tokens == tuple(tokenizer("3 4 5 6 7")["input_ids"])  # one token of the prompt stays
+
+
 def test_a_reference_that_begins_with_its_prompt_is_the_whole_text(tokenizer: Any) -> None:
     (found,) = Demonstrations(tokenizer, 4, "response")([lease(tokenizer, "3 5", "3 5 9")]).rollouts
     assert found.turns[0].tokens == (*tokenizer("9")["input_ids"], tokenizer.eos_token_id)

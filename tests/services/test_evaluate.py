@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from contracts.errors import InputError
 from contracts.rollout import Rollout
@@ -68,6 +69,17 @@ def test_options_of_one_of_several_rewards_are_addressed_by_its_label(run: RunFo
     asked = ["reward=[length, {name: rouge, label: near}]", "reward.near.weight=3", "reward.length.target=9"]
     length, near = settings_for(run, asked).reward
     assert (length.options, near.weight) == ({"target": 9}, 3)
+
+
+def test_another_model_brings_its_own_tokenizer(run: RunFolder) -> None:
+    config = run.config() | {
+        "model": {**run.config()["model"], "tokenizer": "some/tokenizer", "revision": "v1"}
+    }
+    run.config_file.write_text(yaml.safe_dump(config))
+    other = settings_for(run, ["model.path=other/model"]).model
+    assert (other.path, other.tokenizer, other.revision) == ("other/model", None, None)
+    chosen = settings_for(run, ["model.path=other/model", "model.tokenizer=one"]).model
+    assert chosen.tokenizer == "one"
 
 
 def test_another_model_task_and_reward_take_the_run_s_place(run: RunFolder) -> None:

@@ -12,13 +12,14 @@ from services.collecting import Collector, FailureBudget
 from services.console import Console
 from services.evaluation import Evaluation, evaluate, prediction_row, reward_statistics
 from services.judging import with_score
-from services.leasing import EVALUATION, PromptTokens, evaluation_leases
+from services.leasing import EVALUATION, evaluation_leases
+from services.prompt_tokens import PromptTokens
 from tests.fakes import FakeRewards, FakeWorkers, WordTokens, prompts, rollout_of
 
 
 def evaluated(count: int, rewards: FakeRewards) -> Evaluation:
     leases = evaluation_leases(
-        prompts(count), PromptTokens(WordTokens(), None), Sampling(max_tokens=4), samples=2, seed=0
+        prompts(count), PromptTokens(WordTokens()), Sampling(max_tokens=4), samples=2, seed=0
     )
     console = Console(Terminal(file=io.StringIO()))
     budget = FailureBudget(10, 10)
@@ -65,13 +66,16 @@ def test_nothing_scored_is_no_number() -> None:
 def test_a_row_has_rl4lms_keys_with_all_references() -> None:
     (lease,) = evaluation_leases(
         [Prompt("p/0", "a", references=("one", "two"))],
-        PromptTokens(WordTokens(), None),
+        PromptTokens(WordTokens()),
         Sampling(max_tokens=4),
         samples=1,
         seed=0,
     )
     rollout = with_score(rollout_of(replace(lease, id=7)), Score(0.25, {"rouge": 0.5}))
 
+    read = prediction_row("validation", rollout, lambda tokens: f"{len(tokens)} tokens")
+    assert read["prompt_as_read"] == "1 tokens"
+    assert list(read)[2:4] == ["prompt_text", "prompt_as_read"]
     assert prediction_row("validation", rollout) == {
         "split_name": "val",
         "sample_id": "p/0",

@@ -18,8 +18,11 @@ from services.rl4lms.experiment import read_configuration, to_yaml
 from services.rl4lms.findings import Findings
 from services.rl4lms.reward import REWARDS
 from services.settings import RunSettings
-from tests.services.rl4lms_files import CONFIGURATIONS, RL, metrics, reward, text_of
+from tests.services.rl4lms_table import configurations, text_of
 
+PPO, NLPO, A2C, SUPERVISED = (
+    f"imdb_text_continuation/gpt2_{name}" for name in ("ppo", "nlpo", "a2c", "supervised")
+)
 Change = Callable[[dict[str, Any]], None]
 
 
@@ -84,24 +87,18 @@ def put(path: str, value: Any) -> Change:
 
 
 def test_there_are_as_many_as_rl4lms_ships() -> None:
-    kinds = [isinstance(each, RL) for each in CONFIGURATIONS.values()]
-    assert (len(kinds), sum(kinds)) == (44, 38)
+    kinds = [says["alg"]["id"] for says in configurations().values()]
+    assert (len(kinds), kinds.count("supervised")) == (44, 6)
 
 
 @pytest.mark.parametrize("compat", [False, True])
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("name", configurations())
 def test_every_configuration_is_a_run(
     name: str, compat: bool, tmp_path: Path, conf_copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = CONFIGURATIONS[name]
     found = imported(tmp_path, name, compat=compat)
     run = run_of(found, conf_copy, monkeypatch, *(f"{key}=given" for key in missing(found)))
-    assert run.model.path == said.model
-    assert run.algorithm_name == (said.algorithm if isinstance(said, RL) else "supervised")
-    assert run.algorithm.learning_rate == said.rate
-    if isinstance(said, RL):
-        assert (run.iterations, run.evaluate_every) == said.cadence[:2]
-        assert run.algorithm.kl.coefficient == said.kl[0]
+    assert run.algorithm_name == configurations()[name]["alg"]["id"]
 
 
 # Numbers by hand
@@ -109,25 +106,25 @@ def test_every_configuration_is_a_run(
 
 def test_gpt2_on_imdb_by_hand(tmp_path: Path) -> None:
     """10 environments × 128 tokens are 1280 tokens, 26.7 reviews of 48; 64 transitions are 1.3 of them."""
-    tree = imported(tmp_path, "imdb/gpt2_ppo").tree()
+    tree = imported(tmp_path, PPO).tree()
     classifier = {
         "name": "learned_reward",
         "model": "lvwerra/distilbert-imdb",
         "label_ix": 1,
         "include_prompt": True,
     }
-    assert tree["task"] == {"name": "imdb", "seed": 42}
+    assert tree["task"] == {"name": "imdb", "seed": 42, "truncation_side": "left"}
     assert tree["rollout"] == {
         "max_prompt_tokens": 64,
         "max_tokens": 48,
         "min_tokens": 48,
         "top_k": 50,
         "prompts_per_iteration": 27,
+        "dtype": "float32",
     }
     assert tree["algorithm"] == {
         "name": "ppo",
         "learning_rate": 1e-6,
-        "entropy_coef": 0.0,
         "num_epochs": 5,
         "minibatch_size": 2,
         "kl": {"coefficient": 0.1, "target": 0.1},
@@ -135,13 +132,17 @@ def test_gpt2_on_imdb_by_hand(tmp_path: Path) -> None:
     assert tree["reward"] == classifier
     assert tree["metrics"] == [classifier, "diversity"]
     assert tree["evaluation"] == {"num_prompts": None, "perplexity_stride": 512}
-    assert tree["model"] == {"path": "lvwerra/gpt2-imdb", "tokenizer": "gpt2"}
+    assert tree["model"] == {"path": "lvwerra/gpt2-imdb", "value_trunk": "separate"}
+    assert tree["learner"] == {"autocast": "none"}
 
 
 def test_supervised_epochs_by_hand(tmp_path: Path) -> None:
-    """10 passes over 20000 reviews in batches of 16 are 12500 steps; 100 of them are one iteration."""
-    tree = imported(tmp_path, "imdb/gpt2_supervised").tree()
-    assert (tree["iterations"], tree["rollout"]["prompts_per_iteration"]) == (125, 1600)
+    """10 passes over 10000 positive reviews in batches of 16 are 6250 steps; 100 of them an iteration."""
+    tree = imported(tmp_path, SUPERVISED).tree()
+    assert (tree["iterations"], tree["rollout"]["prompts_per_iteration"]) == (
+        62,
+        1600,
+    )  # 62.5, to the even one
     assert (tree["evaluate_every"], tree["algorithm"]["minibatch_size"]) == (2, 16)
     expected = {
         "max_tokens": 48,
@@ -149,11 +150,40 @@ def test_supervised_epochs_by_hand(tmp_path: Path) -> None:
         "top_k": 50,
         "num_prompts": None,
         "perplexity_stride": 512,
+        "perplexity_meta": "reference",
+        "max_prompt_tokens": 64,
     }
     assert tree["evaluation"] == expected
 
-    half = imported(tmp_path, "imdb/gpt2_supervised", train_rows=10_000).tree()
-    assert half["iterations"] == 62  # 62.5, to the even one
+    half = imported(tmp_path, SUPERVISED, train_rows=5_000).tree()
+    assert half["iterations"] == 31  # 31.25
+
+
+def test_supervised_texts_are_cut_where_the_tokenizer_ends(tmp_path: Path) -> None:
+    """`tokenizer.max_length`, 128, cuts evaluation prompts alone; T5's own limit is 512, GPT-2's 1024."""
+    gpt2 = imported(tmp_path, "dialog/gpt2_supervised").tree()
+    assert (gpt2["rollout"]["max_tokens"], "max_prompt_tokens" in gpt2["rollout"]) == (1024, False)
+    assert gpt2["evaluation"]["max_prompt_tokens"] == 128
+    t5 = imported(tmp_path, "totto/t5_supervised").tree()
+    assert (t5["rollout"]["max_tokens"], t5["rollout"]["max_prompt_tokens"]) == (512, 512)
+    assert "max_prompt_tokens" not in t5["evaluation"]
+
+
+def test_prompts_are_cut_on_the_side_that_each_argument_names(tmp_path: Path) -> None:
+    sides = {"train": "right", "validation": "left", "test": "left"}
+    asked = {
+        "narrative_qa/t5_ppo": "right",
+        "narrative_qa/t5_nlpo": sides,
+        "totto/t5_ppo": "left",  # its tokenizer says right, and both arguments win over that
+        "totto/t5_supervised": "right",
+    }
+    for name, side in asked.items():
+        assert imported(tmp_path, name).tree()["task"]["truncation_side"] == side
+    assert "trains on one end of a long prompt" in " ".join(
+        imported(tmp_path, "narrative_qa/t5_nlpo").warnings
+    )
+    wrong = put("env.args.prompt_truncation_side", "middle")
+    assert "got middle; expected left or right" in refusal(tmp_path, "totto/t5_ppo", wrong)
 
 
 def test_warm_up_is_counted_in_iterations(tmp_path: Path) -> None:
@@ -171,7 +201,7 @@ def test_warm_up_is_counted_in_iterations(tmp_path: Path) -> None:
     tree = imported(tmp_path, "iwslt2017/t5_supervised", change).tree()
     assert tree["rollout"]["prompts_per_iteration"] == 6400
     assert (tree["iterations"], tree["evaluate_every"]) == (20, 1)
-    assert tree["learner"] == {"lr_schedule": "linear", "warmup_iterations": 3}
+    assert tree["learner"] == {"autocast": "none", "lr_schedule": "linear", "warmup_iterations": 3}
 
 
 @given(st.integers(1, 64), st.integers(1, 4096), st.integers(1, 512), st.integers(1, 512))
@@ -184,7 +214,7 @@ def test_an_iteration_holds_the_tokens_that_it_held_there(
         tree["env"]["args"]["max_episode_length"] = tokens
         tree["alg"]["policy"]["args"]["generation_kwargs"] = {"do_sample": True, "max_new_tokens": tokens}
 
-    tree = imported(tmp_path_factory.getbasetemp(), "imdb/gpt2_ppo", change).tree()
+    tree = imported(tmp_path_factory.getbasetemp(), PPO, change).tree()
     prompts, sequences = tree["rollout"]["prompts_per_iteration"], tree["algorithm"]["minibatch_size"]
     assert (prompts - 1) * tokens < envs * steps <= prompts * tokens
     assert 1 <= sequences <= prompts
@@ -196,7 +226,7 @@ def test_compat_is_rl4lms_with_its_faults(tmp_path: Path) -> None:
     assert tree["algorithm"]["compatibility"] == "rl4lms"
     assert (tree["learner"]["behavior"], tree["model"]["value_trunk"]) == ("ignore", "separate")
     assert "meteor_rl4lms_compat" in tree["metrics"]
-    sampled = imported(tmp_path, "imdb/gpt2_nlpo", compat=True).tree()
+    sampled = imported(tmp_path, NLPO, compat=True).tree()
     assert sampled["evaluation"]["masked"] is True
     assert imported(tmp_path, "dialog/gpt2_supervised", compat=True).tree()["algorithm"]["loss_on"] == "text"
 
@@ -205,31 +235,30 @@ def test_compat_is_rl4lms_with_its_faults(tmp_path: Path) -> None:
 
 
 TRAPS = [
-    ("imdb/gpt2_ppo", "top_k is not given, and Hugging Face then samples from the 50 likeliest"),
+    (PPO, "top_k is not given, and Hugging Face then samples from the 50 likeliest"),
     ("narrative_qa/t5_ppo", "ends at 20 tokens in all: RL4LMs writes 19 at most"),
     ("narrative_qa/t5_ppo", "generation_kwargs.max_new_tokens is not given"),
     ("totto/t5_ppo", "target_kl: 2 is nats per token"),
     ("totto/t5_ppo", "the coefficient will only fall"),
-    ("narrative_qa/t5_nlpo", "reward_fn.args.apply_best: 'True,': a stray comma makes it a text"),
+    ("narrative_qa/t5_nlpo", "metrics.4.args.apply_best: 'True,': a stray comma makes it a text"),
     ("iwslt2017/t5_ppo", "bleu is listed twice"),
-    ("iwslt2017/t5_ppo", "length_penalty: 0.6: there is no such option here"),
-    ("imdb/gpt2_nlpo", "mask holds in evaluations"),
-    ("imdb/gpt2_nlpo", "min_tokens_to_keep: 100 tokens are always kept and rollouts take the 50"),
-    ("imdb/gpt2_nlpo", "sampler never sees a renewed mask"),
+    (NLPO, "mask holds in evaluations"),
+    (NLPO, "min_tokens_to_keep: 100 tokens are always kept and rollouts take the 50"),
+    (NLPO, "sampler never sees a renewed mask"),
     ("totto/t5_ppo", "a text equal to its reference scores about 0.69"),
-    ("imdb/gpt2_ppo", "1280 tokens an iteration are 27 whole texts"),
-    ("imdb/gpt2_ppo", "batch_size counts single tokens there, 64 of them, and whole texts here: 2"),
-    ("imdb/gpt2_a2c", "datapool.args.seed is not given, without which RL4LMs' imdb fails"),
-    ("imdb/gpt2_ppo", "apply_model_parallel: RL4LMs splits the layers"),
-    ("imdb/gpt2_ppo", "pad_token_as_eos_token"),
-    ("imdb/gpt2_ppo", "perplexity is that of the references"),
+    (PPO, "1280 tokens an iteration are 27 whole texts"),
+    (PPO, "batch_size counts single tokens there, 64 of them, and whole texts here: 2"),
+    (A2C, "datapool.args.seed is not given, without which RL4LMs' imdb fails"),
+    (PPO, "apply_model_parallel: RL4LMs splits the layers"),
+    (PPO, "pad_token_as_eos_token"),
+    (PPO, "perplexity is that of the references"),
     ("dialog/gpt2_ppo", "the mean METEOR of all texts so far"),
     ("dialog/gpt2_ppo", "<EOU> is plain text"),
     ("common_gen/t5_ppo", "a second part of the reward's sum, with weight 1"),
     ("common_gen/t5_ppo_on_supervised", "T5-11B"),
     ("totto/t5_supervised", "10 beams and do_sample: True"),
     ("totto/t5_supervised", "constant_with_warmup without warmup_steps"),
-    ("imdb/gpt2_supervised", "and never its end"),
+    (SUPERVISED, "and never its end"),
 ]  # fmt: skip
 
 
@@ -239,20 +268,20 @@ def test_a_trap_is_told(name: str, told: str, tmp_path: Path) -> None:
 
 
 CHANGED = [
-    ("imdb/gpt2_supervised", put("tokenizer.max_length", None), "tokenizer.max_length is not given"),
-    ("imdb/gpt2_ppo", put("env.args.terminate_on_eos", None), "terminate_on_eos is not true"),
-    ("imdb/gpt2_ppo", put("env.args.max_prompt_length", None), "max_prompt_length is not given"),
-    ("imdb/gpt2_ppo", put("env.args.prompt_truncation_side", "right"), "not their end"),
-    ("imdb/gpt2_ppo", put("env.args.priority_scale", 0.5), "does nothing in RL4LMs"),
-    ("imdb/gpt2_ppo", put("alg.kl_div.target_kl", 0), "divides by zero in RL4LMs"),
-    ("imdb/gpt2_ppo", put("alg.kl_div.coeff", 0), "changes nothing"),
-    ("imdb/gpt2_ppo", put("alg.args.learning_rate", "1e-6"), "YAML reads it as a text"),
-    ("imdb/gpt2_ppo", put("alg.policy.args.generation_kwargs.do_sample", None), "fails in RL4LMs"),
-    ("imdb/gpt2_nlpo", put("alg.policy.args.generation_kwargs", {"num_beams": 4}), "NLPO never ends"),
-    ("imdb/gpt2_ppo", put("alg.policy.args.generation_kwargs.max_new_tokens", 99), "99 exceeds"),
-    ("imdb/gpt2_nlpo", put("alg.policy.args.mask_type", "topk"), "the learner's own likeliest"),
-    ("imdb/gpt2_supervised", put("alg.generation_kwargs.post_processing_fn", None), "is not given, without"),
-    ("imdb/gpt2_ppo", put("alg.args.seed", 3), "RL4LMs draws prompts without it"),
+    (SUPERVISED, put("tokenizer.max_length", None), "tokenizer.max_length is not given"),
+    (PPO, put("env.args.terminate_on_eos", None), "terminate_on_eos is not true"),
+    (PPO, put("env.args.max_prompt_length", None), "max_prompt_length is not given"),
+    (PPO, put("env.args.prompt_truncation_side", "right"), "one end of a long"),
+    (PPO, put("env.args.priority_scale", 0.5), "does nothing in RL4LMs"),
+    (PPO, put("alg.kl_div.target_kl", 0), "divides by zero in RL4LMs"),
+    (PPO, put("alg.kl_div.coeff", 0), "changes nothing"),
+    (PPO, put("alg.args.learning_rate", "1e-6"), "YAML reads it as a text"),
+    (PPO, put("alg.policy.args.generation_kwargs.do_sample", None), "fails in RL4LMs"),
+    (NLPO, put("alg.policy.args.generation_kwargs", {"num_beams": 4}), "NLPO never ends"),
+    (PPO, put("alg.policy.args.generation_kwargs.max_new_tokens", 99), "99 exceeds"),
+    (NLPO, put("alg.policy.args.mask_type", "topk"), "the learner's own likeliest"),
+    (SUPERVISED, put("alg.generation_kwargs.post_processing_fn", None), "is not given, without"),
+    (PPO, put("alg.args.seed", 3), "RL4LMs draws prompts without it"),
 ]  # fmt: skip
 
 
@@ -265,7 +294,7 @@ def test_a_trap_that_is_shipped_nowhere_is_told_as_well(
 
 
 def test_nothing_is_told_twice(tmp_path: Path) -> None:
-    for name in CONFIGURATIONS:
+    for name in configurations():
         warnings = imported(tmp_path, name).warnings
         assert len(warnings) == len(set(warnings))
 
@@ -289,19 +318,21 @@ def test_every_datapool_is_a_task(
         "crd3": {"max_context_size": 3},
         "daily_dialog": {"context_size": 3},
     }.get(name, {})
-    found = imported(tmp_path, "imdb/gpt2_ppo", put("datapool", {"id": name, "args": arguments}))
+    found = imported(tmp_path, PPO, put("datapool", {"id": name, "args": arguments}))
     run = run_of(found, conf_copy, monkeypatch)
     assert run.task_name == POOLS[name].task
     assert {key: getattr(run.task, key) for key in arguments} == arguments
 
 
 def test_what_rl4lms_takes_for_granted_is_written_down_where_it_differs(tmp_path: Path) -> None:
-    """The task's own separator is a point, as the configurations have it; RL4LMs' class has a blank."""
+    """The task's own end token is a point, as the configurations have it; RL4LMs' class has a blank."""
     found = imported(tmp_path, "common_gen/t5_ppo", put("datapool", {"id": "commongen"}))
     assert found.tree()["task"] == {
         "name": "commongen",
-        "concept_separator_token": " ",
+        "concept_end_token": " ",
         "prefix": "summarize: ",
+        "references": "target",
+        "truncation_side": "right",
     }
 
 
@@ -336,7 +367,7 @@ def test_every_metric_is_one_here(
         "summaCConv": {"start_file": "weights.npz"},
         "causal_perplexity": {"stride": 64, "tokenizer_id": "gpt2", "model_type": "causal"},
     }
-    asked = metrics(name, **arguments)
+    asked = [{"id": name, "args": arguments.get(name, {})}]
     found = imported(tmp_path, "totto/t5_ppo", put("train_evaluation.metrics", asked))
     run = run_of(found, conf_copy, monkeypatch)
     if name == "causal_perplexity":  # of the policy, which a server of texts does not see
@@ -352,7 +383,7 @@ def test_parts_and_weights_of_a_reward(tmp_path: Path) -> None:
     assert shaped == [{"name": "meteor"}, {"name": "common_gen_repeat_penalty"}]
     first = imported(tmp_path, "summarization/t5_ppo").tree()["reward"]
     assert first == {"name": "rouge", "rouge_type": "rouge1", "references": "first"}
-    unshaped = put("reward_fn", reward("intent_accuracy", shape=False))
+    unshaped = put("reward_fn", {"id": "intent_accuracy", "args": {"shape": False}})
     assert imported(tmp_path, "dialog/gpt2_ppo", unshaped).tree()["reward"] == "intent_accuracy"
 
 
@@ -395,7 +426,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("change", "said"), REFUSED)
 def test_what_rl4lms_has_not_is_refused_by_name(change: Change, said: str, tmp_path: Path) -> None:
-    assert said in refusal(tmp_path, "imdb/gpt2_ppo", change)
+    assert said in refusal(tmp_path, PPO, change)
 
 
 def test_every_key_of_every_section_is_checked(tmp_path: Path) -> None:
@@ -421,8 +452,8 @@ def test_every_key_of_every_section_is_checked(tmp_path: Path) -> None:
 
 def test_nlpo_without_a_mask_is_refused(tmp_path: Path) -> None:
     plain = put("alg.policy.id", "causal_lm_actor_critic_policy")
-    assert "expected maskable_causal_lm_actor_critic_policy" in refusal(tmp_path, "imdb/gpt2_nlpo", plain)
-    assert "top_mask" in refusal(tmp_path, "imdb/gpt2_nlpo", put("alg.policy.args.top_mask", None))
+    assert "expected maskable_causal_lm_actor_critic_policy" in refusal(tmp_path, NLPO, plain)
+    assert "top_mask" in refusal(tmp_path, NLPO, put("alg.policy.args.top_mask", None))
 
 
 def test_epochs_over_data_of_unknown_size_ask_for_it(tmp_path: Path) -> None:
@@ -460,10 +491,11 @@ def test_the_command_writes_the_experiment_and_says_what_it_did(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    (tmp_path / "gpt2_nlpo.yml").write_text(text_of("imdb/gpt2_nlpo"))
+    (tmp_path / "gpt2_nlpo.yml").write_text(text_of(NLPO))
 
     assert cli.main(["import-rl4lms", "gpt2_nlpo.yml"]) == 0
     shown = capsys.readouterr().out
+    assert shown.startswith("1. ") and "warnings stand above the table" in shown
     assert "env.n_envs × alg.args.n_steps" in shown and "rollout.prompts_per_iteration" in shown
     assert "top_k is not given" in shown and "whetstone train experiment=gpt2_nlpo.yaml" in shown
     written = (tmp_path / "gpt2_nlpo.yaml").read_text()
@@ -489,10 +521,10 @@ def test_neither_the_source_nor_a_folder_is_written_over(
     output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "own.yaml").write_text(text_of("imdb/gpt2_ppo"))
+    (tmp_path / "own.yaml").write_text(text_of(PPO))
     assert cli.main(["import-rl4lms", "own.yaml", "--force", "--output", output]) == 2
     assert "traceback" not in capsys.readouterr().err
-    assert (tmp_path / "own.yaml").read_text() == text_of("imdb/gpt2_ppo")
+    assert (tmp_path / "own.yaml").read_text() == text_of(PPO)
 
 
 def test_bleu_of_short_texts_is_told_and_kept_with_compat(tmp_path: Path) -> None:
@@ -533,7 +565,7 @@ ANYTHING = st.recursive(
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.sampled_from(sorted(CONFIGURATIONS)), st.data())
+@given(st.sampled_from(sorted(configurations())), st.data())
 def test_a_file_is_read_or_refused_and_nothing_else(
     tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject
 ) -> None:

@@ -4,11 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.rollout import Prompt, Sampling
-from services.leasing import EVALUATION, LeaseSource, PromptTokens, evaluation_leases, lease_seed
+from services.leasing import EVALUATION, LeaseSource, evaluation_leases, lease_seed
+from services.prompt_tokens import PromptTokens
 from tests.fakes import WordTokens, prompts
 
 SAMPLING = Sampling(max_tokens=4)
-TOKENS = PromptTokens(WordTokens(), None)
+TOKENS = PromptTokens(WordTokens())
 
 
 def source(count: int = 5, group_size: int = 1, seed: int = 3) -> LeaseSource:
@@ -72,19 +73,6 @@ def test_a_lease_seed_fits_a_signed_64_bit_number() -> None:
 
     assert len(set(seeds)) == 60
     assert all(0 <= seed < 2**63 for seed in seeds)
-
-
-def test_long_prompts_lose_their_beginning() -> None:
-    assert PromptTokens(WordTokens(), 2)("a bb ccc") == (12, 13)
-    assert PromptTokens(WordTokens(), None)("a bb ccc") == (11, 12, 13)
-
-
-def test_an_empty_prompt_is_one_token_to_start_from() -> None:
-    class WithStart(WordTokens):
-        bos_token_id = 0  # a token like any other, though it is falsy
-
-    assert PromptTokens(WithStart(), None)("") == (0,)
-    assert PromptTokens(WordTokens(), None)("  ") == (WordTokens.eos_token_id,)
 
 
 def test_heavy_prompts_are_leased_more_often_and_a_restored_source_goes_on() -> None:

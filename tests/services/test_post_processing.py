@@ -18,8 +18,9 @@ from services.collecting import Collector, FailureBudget
 from services.console import Console
 from services.evaluation import evaluate
 from services.evaluation_settings import EvaluationSettings
-from services.leasing import EVALUATION, PromptTokens, evaluation_leases
+from services.leasing import EVALUATION, evaluation_leases
 from services.post_processing import PostProcessed, find_post_processor, sentences, three_sentence_summary
+from services.prompt_tokens import PromptTokens
 from tests.fakes import FakeRewards, FakeWorkers, WordTokens, prompts
 from tests.services.test_controller import Loop
 
@@ -73,7 +74,7 @@ def test_a_summary_is_that_of_nltk_on_plain_sentences() -> None:
 def evaluated(name: str | None) -> tuple[list[str], list[str], float]:
     """What an evaluation wrote, what its workers wrote, and the mean of a metric that counts letters."""
     leases = evaluation_leases(
-        prompts(2), PromptTokens(WordTokens(), None), Sampling(max_tokens=4), samples=1, seed=0
+        prompts(2), PromptTokens(WordTokens()), Sampling(max_tokens=4), samples=1, seed=0
     )
     workers, console = FakeWorkers([]), Console(Terminal(file=io.StringIO()))
     found = evaluate(
@@ -106,7 +107,7 @@ def test_everything_is_judged_as_it_was_processed(module: Path) -> None:
 
 def test_tokens_stay_those_that_were_written() -> None:
     leases = evaluation_leases(
-        prompts(1), PromptTokens(WordTokens(), None), Sampling(max_tokens=4), samples=1, seed=0
+        prompts(1), PromptTokens(WordTokens()), Sampling(max_tokens=4), samples=1, seed=0
     )
     workers = FakeWorkers([])
     (before,) = [rollout for finished in workers.generate(leases) for rollout in finished]

@@ -512,6 +512,53 @@ def test_supervised_training_needs_references(model: Path) -> None:
     assert "algorithm=supervised learns to write references" in message
 
 
+def test_prompts_that_are_cut_are_counted_split_by_split(model: Path) -> None:
+    """Prompts of 3, 9 and 12 tokens, and at most 8: of training all are asked, of an evaluation two."""
+    rollout = {"max_tokens": 4, "kv_cache_gib": 0.01, "max_prompt_tokens": 8}
+    task = {**words(3, 9, 12), "truncation_side": {"train": "right"}}
+    found = check(settings(model, task=task, rollout=rollout, evaluation={"num_prompts": 2}))
+    assert [(cut.split, cut.num_cut, cut.num_prompts) for cut in found.cut_prompts.values()] == [
+        ("train", 2, 3),
+        ("validation", 1, 2),
+        ("test", 1, 2),
+    ]
+    assert found.warnings[0].startswith("train: 2 of 3 (67%) prompts are longer than 8 tokens")
+    assert "their first 8, without their end (task.truncation_side=right)" in found.warnings[0]
+    assert "their last 8, without their beginning (task.truncation_side=left)" in found.warnings[1]
+    longer = {"num_prompts": 2, "max_prompt_tokens": 9}
+    assert check(settings(model, task=task, rollout=rollout, evaluation=longer)).warnings[1:] == []
+
+
+def test_supervised_training_cuts_to_the_window_and_says_so(model: Path) -> None:
+    """A window of 16: a prompt of 20 tokens beside its reference of one is cut, and an evaluation's too."""
+    task = words(3, 20, kind=WithReferences)
+    rollout = {"max_tokens": 16, "kv_cache_gib": 0.01}
+    evaluation = {"max_tokens": 4, "max_prompt_tokens": 8}
+    found = check(
+        settings(
+            model, algorithm="supervised", task=task, rollout=rollout, evaluation=evaluation, reward="length"
+        )
+    )
+    assert (
+        "train: 1 of 2 (50%) examples are longer than the model's window of 16 tokens" in found.warnings[-1]
+    )
+    assert refusal(
+        model,
+        algorithm="supervised",
+        task=task,
+        rollout=rollout,
+        evaluation={"max_tokens": 4},
+        reward="length",
+    ).startswith("prompt words/validation/1 has 20 tokens")
+
+
+def test_a_perplexity_of_meta_data_needs_them(model: Path) -> None:
+    evaluation = {"perplexity_stride": 4, "perplexity_meta": "reference"}
+    assert "evaluation.perplexity_meta=reference: prompt words/validation/0 has no text" in refusal(
+        model, task=words(3, kind=WithReferences), evaluation=evaluation
+    )
+
+
 # What rewards and metrics need of the prompts
 
 

@@ -21,8 +21,9 @@ from contracts.settings import build
 from services.collecting import Collector, FailureBudget
 from services.console import Console
 from services.interrupts import Interrupted
-from services.leasing import LeaseSource, PromptTokens
+from services.leasing import LeaseSource
 from services.preflight import check
+from services.prompt_tokens import PromptTokens
 from services.rollout_stream import RolloutStream
 from services.settings import RunSettings
 from tests.fakes import FakeRewards, FakeWorkers, WordTokens, prompts
@@ -34,7 +35,7 @@ from tests.services.test_controller import Loop
 
 def source(num_prompts: int = 5) -> LeaseSource:
     return LeaseSource(
-        prompts(num_prompts), PromptTokens(WordTokens(), None), Sampling(max_tokens=4), group_size=2, seed=0
+        prompts(num_prompts), PromptTokens(WordTokens()), Sampling(max_tokens=4), group_size=2, seed=0
     )
 
 

@@ -98,7 +98,7 @@ SETS = [
     {"concept_set_idx": 0, "concepts": ["ski", "mountain"], "target": "A mountain to ski."},
     {"concept_set_idx": 1, "concepts": ["dog", "run"], "target": "Dogs run."},
 ]
-SKI, DOG = "generate a sentence with: ski.mountain ", "generate a sentence with: dog.run "
+SKI, DOG = "generate a sentence with: ski mountain.", "generate a sentence with: dog run."
 
 
 def test_commongen_trains_on_a_sentence_a_row(tmp_path: Path) -> None:
@@ -124,6 +124,19 @@ def test_commongen_puts_the_sentences_of_a_set_together(
             {"concepts": ["ski", "mountain"]},
         ),
         Prompt(f"commongen/{split}/2", DOG, ("Dogs run.",), {"concepts": ["dog", "run"]}),
+    ]
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_commongen_with_targets_alone_is_a_sentence_a_row_in_every_split(
+    tmp_path: Path, split: Split
+) -> None:
+    rows = [{**row, "references": ["Another.", "And another."]} for row in SETS]
+    task = CommonGen(data_files=folder(tmp_path / "d", train=rows), references="target")
+    assert asked(task.prompts(split)) == [
+        (SKI, ("One skis.",)),
+        (SKI, ("A mountain to ski.",)),
+        (DOG, ("Dogs run.",)),
     ]
 
 
@@ -171,7 +184,7 @@ def test_commongen_on_real_rows() -> None:
     assert (len(train), len(validation), len(test)) == (400, 100, 100)
     assert train[0] == Prompt(
         "commongen/train/0",
-        "generate a sentence with: ski.mountain.skier ",
+        "generate a sentence with: ski mountain skier.",
         ("Skier skis down the mountain",),
         {"concepts": ["ski", "mountain", "skier"]},
     )
