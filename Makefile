@@ -1,5 +1,6 @@
-# make demo   trains a small model on this machine, from nothing        make test    passes the tests
-# make check  style, types, layers, in under a minute                    make bench   measures, both sides
+# make demo   trains a small model on this machine, from nothing        make test      passes the tests
+# make check  style, types, layers, in under a minute                    make test-all  … and those of minutes each
+# make bench  measures, both sides
 # A machine with an NVIDIA GPU takes vLLM's CUDA build, others its CPU build: make setup EXTRA=cpu|cuda
 
 PYTHON ?= python3.11
@@ -13,13 +14,16 @@ RESOLVE := $(if $(filter cpu,$(EXTRA)),$(FIND_LINKS) --override requirements/ove
 # A run starts a dozen processes; where bytecode isn't kept, each compiles all that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check format bench setup pins audit clean
+.PHONY: demo test test-all check format bench setup pins audit clean
 
 demo: $(READY)
 	@$(BIN)/whetstone demo
 
 test: $(READY)
 	@$(BIN)/python -m pytest
+
+test-all: $(READY)
+	@$(BIN)/python -m pytest -m "long or not long"
 
 check: $(READY)
 	$(BIN)/ruff check .

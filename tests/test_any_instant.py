@@ -21,7 +21,7 @@ from tests.runs import Run, results
 KILLS = int(os.environ.get("KILLS", "0"))
 pytestmark = [
     pytest.mark.ray,
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(7200),
     pytest.mark.skipif(not KILLS, reason="KILLS=20 asks for it: a quarter of an hour"),
 ]

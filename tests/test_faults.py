@@ -38,7 +38,7 @@ from tests.lease_log import expected
 from tests.models import make_tiny_model
 from tests.runs import Run
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(1500)]
 
 ALL = (KILLED, STOPPED, RAISES, SLOW)
 IN_SINGLE_TURNS = (

@@ -13,7 +13,7 @@ from tests.lease_log import expected
 from tests.models import make_tiny_model
 from tests.runs import Run
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(900)]
 
 ITERATIONS = 10
 MEMORY = 100 * 2**20  # of each node's object store

@@ -33,7 +33,7 @@ from tests.runs import Run
 MINUTES = float(os.environ.get("SOAK_MINUTES", "0"))
 pytestmark = [
     pytest.mark.ray,
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(4 * 3600),
     pytest.mark.skipif(not MINUTES, reason="SOAK_MINUTES=30 asks for it"),
 ]

@@ -13,7 +13,7 @@ from services.tasks.increasing_numbers import IncreasingNumbers
 from tests.models import make_tiny_model
 from tests.runs import Run
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(900)]
 
 ITERATIONS = 8
 PROMPTS = 32  # an iteration

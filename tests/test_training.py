@@ -1,7 +1,7 @@
 """Whole runs with every part real: what they leave behind, and that no end of a process changes a result."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +35,7 @@ class Pair:
 def pairs(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[dict[str, Pair]]:
-    """Of each engine, the run that nobody disturbs and one that is interrupted and killed.
+    """Runs that nobody disturbs, and for the long tests one of each engine that is interrupted and killed.
 
     Two go on at a time: a start is half waiting.
     """
@@ -48,14 +48,22 @@ def pairs(
         made.append(Run(folder / engine, name, *options))
         return made[-1]
 
+    def is_asked_for(mark: str) -> bool:
+        return any(item.get_closest_marker(mark) for item in request.session.items)
+
     with ThreadPoolExecutor(max_workers=2) as pool:
-        disturbed = pool.submit(interrupt_and_kill, make("disturbed", "transformers", "metrics=[]"))
-        found = {"transformers": Pair(pool.submit(leave_alone, make("straight", "transformers")), disturbed)}
-        if any(item.get_closest_marker("vllm") for item in request.session.items):
-            found["vllm"] = Pair(
-                pool.submit(leave_alone, make("straight", "vllm", *LEAN)),
-                pool.submit(kill_once, make("disturbed", "vllm", *LEAN, "rollout.sleep=true")),
-            )
+
+        def begin(name: str, engine: str, act: Callable[[Run], Run], *options: str) -> Future[Run]:
+            return pool.submit(act, make(name, engine, *options))
+
+        is_long, nobody = is_asked_for("long"), Future[Run]()
+        lost = begin("disturbed", "transformers", interrupt_and_kill, "metrics=[]") if is_long else nobody
+        found = {"transformers": Pair(begin("straight", "transformers", leave_alone), lost)}
+        if is_asked_for("vllm"):
+            straight = begin("straight", "vllm", leave_alone, *LEAN)
+            sleeps = (*LEAN, "rollout.sleep=true")
+            lost = begin("disturbed", "vllm", kill_once, *sleeps) if is_long else nobody
+            found["vllm"] = Pair(straight, lost)
         yield found
     for run in made:
         run.end()
@@ -213,6 +221,7 @@ def test_a_finished_run_says_that_it_is_done(done: Run, capsys: pytest.CaptureFi
     assert (done.folder.path / "rollout_info.jsonl").read_bytes() == before
 
 
+@pytest.mark.long
 def test_ctrl_c_sigterm_and_kill_change_nothing_in_the_end(pairs: dict[str, Pair], done: Run) -> None:
     run = pairs["transformers"].disturbed.result()
 
@@ -221,6 +230,7 @@ def test_ctrl_c_sigterm_and_kill_change_nothing_in_the_end(pairs: dict[str, Pair
     assert entry.info.status == "FINISHED"
 
 
+@pytest.mark.long
 @pytest.mark.vllm
 def test_a_killed_vllm_run_whose_workers_sleep_goes_on_as_if_nothing_had_been(pairs: dict[str, Pair]) -> None:
     assert_same_results(pairs["vllm"].disturbed.result(), pairs["vllm"].straight.result())

@@ -16,7 +16,7 @@ from tests.models import make_tiny_model
 from tests.runs import Run
 from tests.test_training import assert_same_results, evaluations, leave_alone
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(900)]
 
 ITERATIONS, SAVED = 60, 20
 LEAN = ("rollout.engine=transformers", "evaluate_every=0", "metrics=[]", "tracking.enabled=false")

@@ -14,7 +14,7 @@ import pytest
 from services.annotate import run
 from tests.runs import PATIENCE_S
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(600)]
 
 HERE = "tests.services.annotated"
 ROOT = Path(__file__).parents[2]

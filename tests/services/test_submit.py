@@ -128,7 +128,7 @@ def served(head: RayHead) -> dict[str, Any]:
 
 
 @pytest.mark.ray
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_a_run_is_submitted_followed_stopped_and_resumed(head: RayHead, tmp_path: Path) -> None:
     model = make_tiny_model(tmp_path / "model")
@@ -173,7 +173,7 @@ def test_a_run_is_submitted_followed_stopped_and_resumed(head: RayHead, tmp_path
 
 
 @pytest.mark.ray
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_the_manifests_reward_servers_answer_who_knows_the_token(fresh_head: RayHead) -> None:
     head = fresh_head
