@@ -3,6 +3,7 @@ groups in one piece, and what data they refuse.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from learner.algorithms.r_lol import RLoL
 from learner.algorithms.wbc import WBC
 from learner.batching import collate
 from learner.learner import Learner
+from tests.learner.precision import in_float64
 from tests.learner.seq2seq import plain_logprobs as plain_seq2seq_logprobs
 from tests.learner.seq2seq import single_turns
 from tests.learner.test_every_algorithm import watched
@@ -357,15 +359,18 @@ def test_neither_splitting_nor_padding_nor_order_changes_an_update(
     path, rollouts = (models | seq2seq)[family], games(12, always_fresh=family == "t5")
     learner, data = learner_and_data(path, smooth(name), rollouts)
     start = snapshot(learner.pair)
-    told, expected = without_times(learner.update(data)), snapshot(learner.pair)
+    # T5's gradients are small here, and AdamW divides rounding by them: float64 has next to none.
+    precise = in_float64 if family == "t5" else nullcontext
+    close = {"atol": 1e-9, "rtol": 1e-9} if family == "t5" else {"atol": 2e-5, "rtol": 1e-4}
+    with precise(learner):
+        told, expected = without_times(learner.update(data)), snapshot(learner.pair)
     assert max(float((expected[key] - start[key]).abs().max()) for key in start) > 1e-3
     for order, settings in ((1, {"token_budget": 1}), (-1, {"token_budget": 30, "logits_budget": 100})):
         other, _ = learner_and_data(path, smooth(name), rollouts, **settings)
-        assert without_times(other.update(data[::order])) == pytest.approx(told, abs=1e-4, rel=1e-3)
+        with precise(other):
+            assert without_times(other.update(data[::order])) == pytest.approx(told, abs=1e-4, rel=1e-3)
         for key, parameter in snapshot(other.pair).items():
-            torch.testing.assert_close(
-                parameter, expected[key], atol=2e-4 if family == "t5" else 2e-5, rtol=1e-4
-            )
+            torch.testing.assert_close(parameter, expected[key], **close)
 
 
 def test_the_responses_of_a_prompt_stay_together_best_first(models: dict[str, Path]) -> None:
