@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from contracts.scores import MetricValue, Sample
 from contracts.settings import Settings
-from reward_servers.text.totto import NULL, detokenized, padded_references, subsets
+from reward_servers.text.totto import lowered, padded_references, subsets, text_of
 
 
 class BleuTotto(Settings):
@@ -25,10 +25,9 @@ class BleuTotto(Settings):
     def _bleu(self, samples: Sequence[Sample]) -> float:
         from sacrebleu import corpus_bleu
 
-        texts = [detokenized(sample.text or NULL) for sample in samples]
+        texts = [lowered(text_of(sample)) for sample in samples]
         references = [
-            [detokenized(text) for text in padded_references(sample, self.null_references)]
-            for sample in samples
+            [lowered(text) for text in padded_references(sample, self.null_references)] for sample in samples
         ]
         # sacrebleu takes None where a text has fewer references than others; its types don't say so.
         most = max(map(len, references))

@@ -1,25 +1,22 @@
 """ToTTo's evaluation: its tables as PARENT's cells, its texts as words, its subsets.
 
 Parikh et al., "ToTTo: A Controlled Table-To-Text Generation Dataset" (EMNLP 2020), and the evaluation script
-published with it: precision may draw from the whole table and its titles, recall asks for the highlighted
-cells and the titles, and each sample has three references, filled up with "<null>".
+published with it. Precision may draw from the whole table, its titles and the text of its section. Recall
+asks for the highlighted cells and the titles. Each sample has three references, filled up with "<null>".
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from contracts.errors import InputError
 from contracts.scores import Sample
+from reward_servers.text.detokenizer import detokenized
 from reward_servers.text.parent import Parent, parent
 from reward_servers.text.references import references_of
 
 NULL = "<null>"
 NUM_REFERENCES = 3
-# The script runs Moses' detokenizer first; the blanks that it takes away make no difference to the words,
-# except before an English clitic: "man 's" is one word.
-CLITIC = re.compile(r"(?<=\w)\s+(?='[a-z])")
 Cells = list[list[str]]
 
 
@@ -31,7 +28,12 @@ def totto_parent(sample: Sample, null_references: bool) -> Parent:
     """
     table, highlighted = cells_of(sample.meta)
     references = [words(reference) for reference in padded_references(sample, null_references)]
-    return parent(words(sample.text or NULL), references, table, highlighted)
+    return parent(words(text_of(sample)), references, table, highlighted)
+
+
+def text_of(sample: Sample) -> str:
+    """The text, or what stands for none."""
+    return sample.text.strip() or NULL
 
 
 def padded_references(sample: Sample, null_references: bool) -> list[str]:
@@ -71,17 +73,17 @@ def cells_of(meta: Mapping[str, Any]) -> tuple[Cells, Cells]:
 
 
 def words(text: str) -> list[str]:
-    """Lower-cased words, split as sacrebleu's tokenizer 13a splits.
+    """Lower-cased words, detokenized and split again as sacrebleu's tokenizer 13a splits.
 
     >>> words("The man 's U.S. debut, in 1990 .")
     ['the', "man's", 'u', '.', 's', '.', 'debut', ',', 'in', '1990', '.']
     """
-    return str(_tokenizer_13a()(detokenized(text))).split()
+    return _split(lowered(text))
 
 
-def detokenized(text: str) -> str:
-    """Lower-cased, with clitics at their words."""
-    return CLITIC.sub("", text.strip().lower())
+def lowered(text: str) -> str:
+    """One line in lower case, as Moses' detokenizer leaves it."""
+    return detokenized(_one_line(text).lower()).strip()
 
 
 def subsets(samples: Sequence[Sample]) -> dict[str, list[int]]:
@@ -95,9 +97,23 @@ def subsets(samples: Sequence[Sample]) -> dict[str, list[int]]:
 
 
 def _cells(values: Sequence[str]) -> Cells:
-    # The script's file format gives "|" a meaning, so it writes "-" instead.
-    split = [words(value.replace("|", "-")) for value in values if value.strip()]
+    """The words of each value that has any.
+
+    The script writes a table into one line, "cell|||value" between tabs, and detokenizes that line: a quote
+    in one cell can end in another. Inside a value "|" becomes "-".
+    """
+    kept = [_one_line(value.replace("|", "-")).strip() for value in values if value.strip()]
+    line = detokenized("\t".join(f"cell|||{value}" for value in kept).lower())
+    split = [_split(entry.partition("|||")[2].strip()) for entry in line.split("\t")]
     return [cell for cell in split if cell]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.replace("\t", " ").splitlines())
+
+
+def _split(text: str) -> list[str]:
+    return str(_tokenizer_13a()(text)).split()
 
 
 @cache

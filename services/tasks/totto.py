@@ -11,12 +11,14 @@ from services.tasks.rows import check_columns, text_at
 from services.tasks.table_text import check_table, full_table_text, subtable_text
 
 TITLES = ("table_page_title", "table_section_title")
+SECTION_TEXT = "table_section_text"
 
 
 class Totto(DataSetTask):
     """The prompt has the table twice, as RL4LMs' has: without the titles, then with them.
 
-    The test part's sentences are not public: two words stand for them, and its scores say nothing.
+    The text of the table's section is no part of it, but of what PARENT's precision may draw from. The test
+    part's sentences are not public: two words stand for them, and its scores say nothing.
     """
 
     task_name: ClassVar[str] = "totto"
@@ -40,6 +42,8 @@ class Totto(DataSetTask):
         linearize = subtable_text if self.representation == "subtable" else full_table_text
         text = linearize(table, highlighted) + linearize(table, highlighted, titles)
         meta = {column: fields[column] for column in self.columns}
+        if fields.get(SECTION_TEXT) is not None:
+            meta[SECTION_TEXT] = text_at(fields, SECTION_TEXT, where)
         overlap = str(fields.get("overlap_subset"))  # a text on the hub, and "none" where it has no meaning
         meta |= {"overlap_subset": overlap == "True"} if overlap in ("True", "False") else {}
         references = (HIDDEN,) if split == "test" else _final_sentences(fields, where)

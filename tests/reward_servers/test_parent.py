@@ -11,6 +11,7 @@ from contracts.scores import Sample
 from reward_servers.metrics.bleu_totto import BleuTotto
 from reward_servers.metrics.parent_totto import ParentTotto
 from reward_servers.rewards.parent import Parent
+from reward_servers.text.detokenizer import detokenized
 from reward_servers.text.parent import parent
 from reward_servers.text.totto import cells_of, words
 
@@ -90,6 +91,45 @@ def test_precision_draws_from_the_table_and_recall_asks_for_highlights_and_title
 def test_a_clitic_is_one_word_with_what_it_follows() -> None:
     assert words("A man 's film, don't ask .") == ["a", "man's", "film", ",", "don't", "ask", "."]
     assert words("A|B U.S.") == ["a", "|", "b", "u", ".", "s", "."]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),  # what Moses' own script printed
+    [
+        (
+            'the man \'s u.s. debut ( 1990 ) , he said : " go ! "',
+            'the man\'s u.s. debut (1990), he said: "go!"',
+        ),
+        ("she won £ 5 [ in may ]", "she won £5 [in may]"),
+        ("the jones ' house and ' his ' film", "the jones' house and 'his' film"),
+        ("' hello ' by '' x ''", "'hello' by ''x''"),
+        ("“ hello ” she said „ so “", "“hello ” she said„ so “"),
+        ("東京 都 and tokyo 東京", "東京都 and tokyo 東京"),
+        ("&quot; a &amp; b &quot; &#91; c &#93; d @-@ e", '"a & b" [c] d-e'),
+        ("x_ 's ½ 's 9 's", "x_ 's ½ 's 9's"),
+        ("cell|||' a\tcell|||c 's d", "cell|||' a\tcell|||c's d"),
+        ("<null>", "<null>"),
+        ("", ""),
+    ],
+)
+def test_blanks_go_where_moses_takes_them_away(line: str, expected: str) -> None:
+    assert detokenized(line) == expected
+
+
+def test_words_of_texts_and_tables_are_detokenized_first() -> None:
+    assert words("the song ' Hello ' for £ 5") == ["the", "song", "'hello'", "for", "£5"]
+    meta = totto("", "").meta | {
+        "table": [[cell("a 's | b"), cell("\tline\nbreak ")]],
+        "highlighted_cells": [],
+    }
+    assert cells_of(meta)[0] == [["a's", "-", "b"], ["line", "break"], ["ann", "lee"], ["films"]]
+
+
+def test_a_text_of_blanks_stands_for_none() -> None:
+    blank, null = (totto(text, "<null> x y z") for text in (" \n", "<null>"))
+    assert Parent().score([blank]) == Parent().score([null]) != [0.0]
+    bleus = [BleuTotto().compute([each])["table_to_text/bleu_overall"].corpus for each in (blank, null)]
+    assert bleus[0] == bleus[1]
 
 
 def test_filling_up_with_null_pays_for_copying_the_table() -> None:
