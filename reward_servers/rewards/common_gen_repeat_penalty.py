@@ -13,22 +13,47 @@ INSTRUCTION_WORDS = ("generate", "sentence")
 class CommonGenRepeatPenalty(Settings):
     """RL4LMs' penalty for CommonGen, to be added to another reward.
 
-    What must not occur, letter by letter: the concepts in a row, as the prompt has them after its prefix or
-    with blanks between; the prefix; "generate"; "sentence". A prompt without the prefix is no error here.
+    Four things must not occur, in any letter case and with blanks of any kind: the concepts in a row, as the
+    prompt lists them or with blanks between; what the prompt says before its list; "generate"; "sentence".
     """
 
     needs_meta: ClassVar[tuple[str, ...]] = ("concepts",)
-
-    prefix: str = "generate a sentence with: "
 
     def score(self, samples: Sequence[Sample]) -> list[float]:
         return [-1.0 if self.repeats(sample) else 0.0 for sample in samples]
 
     def repeats(self, sample: Sample) -> bool:
         concepts = concepts_of(sample, "common_gen_repeat_penalty")
-        phrases = [self.prefix.strip(), *INSTRUCTION_WORDS]
+        instruction, listed = task_of(sample.prompt, concepts)
+        phrases = list(INSTRUCTION_WORDS)
+        if not instruction.strip().isalpha():  # "with" alone says nothing
+            phrases.append(instruction)
         if len(concepts) > 1:  # one concept alone has to occur
-            phrases.append(" ".join(concepts))
-            if sample.prompt.startswith(self.prefix):
-                phrases.append(sample.prompt.removeprefix(self.prefix).strip())
-        return any(phrase in sample.text for phrase in phrases if phrase)
+            phrases += [listed, " ".join(concepts)]
+        text = _plain(sample.text)
+        return any(phrase in text for phrase in map(_plain, phrases) if phrase)
+
+
+def task_of(prompt: str, concepts: Sequence[str]) -> tuple[str, str]:
+    """Return a prompt's words before its list of concepts, and that list without its end, in small letters.
+
+    The list is found by the concepts, so that no prefix, separator or end token need be known. A prompt that
+    does not name them all in their order gives nothing.
+
+    >>> task_of("Generate a sentence with: field look stand.", ["field", "look", "stand"])
+    ('generate a sentence with: ', 'field look stand')
+    >>> task_of("summarize: field.look.stand ", ["field", "look", "stand"])
+    ('summarize: ', 'field.look.stand')
+    """
+    lowered, end = prompt.lower(), 0
+    start = len(lowered)
+    for concept in reversed(concepts):
+        start = lowered.rfind(concept.lower(), 0, start)
+        if start < 0:
+            return "", ""
+        end = end or start + len(concept)
+    return (lowered[:start], lowered[start:end]) if concepts else ("", "")
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.lower().split())
