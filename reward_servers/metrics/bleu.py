@@ -14,7 +14,10 @@ class Bleu(Reward):
     """
 
     def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
+        corpus = self._sacrebleu(samples) if self.variant == "sacrebleu" else self.of_corpus(samples)
+        return {"lexical/bleu": MetricValue(corpus=corpus, rows=tuple(self.score(samples)))}
+
+    def _sacrebleu(self, samples: Sequence[Sample]) -> float:
         texts = [sample.text for sample in samples]
-        corpus = self.counter(effective_order=False).corpus_score(texts, reference_streams(samples, "bleu"))
-        value = MetricValue(corpus=float(corpus.score) / 100, rows=tuple(self.score(samples)))
-        return {"lexical/bleu": value}
+        found = self.counter(effective_order=False).corpus_score(texts, reference_streams(samples, "bleu"))
+        return float(found.score) / 100

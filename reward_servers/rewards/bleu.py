@@ -1,37 +1,59 @@
 """BLEU of the text against all its references, on words that blanks separate, without smoothing (0 to 1)."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from contracts.scores import Sample
 from contracts.settings import Settings
-from reward_servers.rewards.sacre_bleu import Smoothing, bleu
+from reward_servers.rewards.sacre_bleu import Smoothing, bleu, bleu_of_text
+from reward_servers.text.bleu import bleu as plain_bleu
 from reward_servers.text.references import references_of
 
 
 class Bleu(Settings):
     """BLEU of one text at a time; a text that shares no four words in a row with a reference gets 0.
 
-    Papineni et al., "BLEU: a Method for Automatic Evaluation of Machine Translation" (ACL 2002). Of several
-    references the one nearest in length counts for brevity; RL4LMs takes the shortest.
+    Papineni et al., "BLEU: a Method for Automatic Evaluation of Machine Translation" (ACL 2002). The variant
+    says whose arithmetic it is, see `reward_servers/text/bleu.py`: sacrebleu's, NLTK's or RL4LMs'.
     """
 
     needs_references: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("sacrebleu",)
 
     max_order: int = Field(default=4, ge=1)  # BLEU-3 and BLEU-4 are two of RL4LMs' papers' columns
+    variant: Literal["sacrebleu", "nltk", "rl4lms"] = "sacrebleu"
     smooth_method: Smoothing = "none"
-    # Only n-grams that the text is long enough for. RL4LMs leaves it off: texts of up to three words get 0.
+    # Only n-grams that the text is long enough for. NLTK and RL4LMs give 0 to texts of up to three words.
     effective_order: bool = True
+
+    @model_validator(mode="after")
+    def _options_of_the_variant(self) -> Self:
+        given = self.model_fields_set & {"smooth_method", "effective_order"}
+        if self.variant != "sacrebleu" and given:
+            raise ValueError(
+                f"variant={self.variant} knows no {' and no '.join(sorted(given))}: it neither smooths nor "
+                f"leaves orders out; expected variant=sacrebleu beside it"
+            )
+        return self
 
     def score(self, samples: Sequence[Sample]) -> list[float]:
         return [self.of_sample(sample) for sample in samples]
 
     def of_sample(self, sample: Sample) -> float:
-        references = references_of(sample, "bleu")
-        return float(self.counter(self.effective_order).sentence_score(sample.text, references).score) / 100
+        if self.variant != "sacrebleu":
+            return self.of_corpus([sample])
+        return bleu_of_text(self.counter(self.effective_order), sample, "bleu")
+
+    def of_corpus(self, samples: Sequence[Sample]) -> float:
+        """Return NLTK's or RL4LMs' BLEU of all samples together."""
+        assert self.variant != "sacrebleu"
+        pairs = (
+            (sample.text.split(), [words.split() for words in references_of(sample, "bleu")])
+            for sample in samples
+        )
+        return plain_bleu(pairs, self.max_order, self.variant)
 
     def counter(self, effective_order: bool) -> Any:
         """sacrebleu's own."""

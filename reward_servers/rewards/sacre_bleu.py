@@ -35,8 +35,7 @@ class SacreBleu(Settings):
         return [self.of_sample(sample) for sample in samples]
 
     def of_sample(self, sample: Sample) -> float:
-        references = references_of(sample, "sacre_bleu")
-        return float(self.counter(self.effective_order).sentence_score(sample.text, references).score) / 100
+        return bleu_of_text(self.counter(self.effective_order), sample, "sacre_bleu")
 
     def counter(self, effective_order: bool) -> Any:
         """sacrebleu's own."""
@@ -47,6 +46,16 @@ class SacreBleu(Settings):
             smooth_value=self.smooth_value,
             effective_order=effective_order,
         )
+
+
+def bleu_of_text(counter: Any, sample: Sample, name: str) -> float:
+    """Return BLEU of a corpus of one text, 0 to 1; sacrebleu warns of each text that it is given alone.
+
+    Raises:
+        InputError: the sample has no reference.
+    """
+    references = [[reference] for reference in references_of(sample, name)]
+    return float(counter.corpus_score([sample.text], references).score) / 100
 
 
 @cache

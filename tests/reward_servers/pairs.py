@@ -36,6 +36,42 @@ def made(count: int = 200) -> tuple[Sample, ...]:
     )
 
 
+ODD = [
+    *(
+        "word",
+        "Yes I do",
+        "a man\u00a0is riding a horse",
+        "it's\u00a0raining here now",
+        "ONE two Three four five",
+    ),
+    *("\U0001f600 smile", "don\u2019t \u201cgo\u201d now\u2026 ok \u2014 yes", "\ufeffhello there you all"),
+    *(
+        "a\u200bb c d e",
+        "x\u3000y z w v",
+        "Mr. Smith went to U.S. today. He ran.",
+        "cannot gonna wanna",
+        "...",
+    ),
+    *(
+        "\u00c0\u00c9\u00ce \u00f5\u00fc stra\u00dfe STRASSE",
+        "\u65e5\u672c\u8a9e \u306e",
+        "1,000.50 $5 100% a/b #tag",
+    ),
+    *("''quoted'' `tick` \"x\"", "tab\tsep words here", "!!!", "<br /> html <b>x</b>", "the the the the"),
+    *("The quick brown fox jumps over the lazy dog.", "the quick brown fox jumps over the lazy dog"),
+]
+
+
+@cache
+def odd() -> tuple[Sample, ...]:
+    """Each with each: one word, no letter, blanks and quotes of all kinds, letters of other alphabets."""
+    return tuple(
+        Sample(text, references=(reference, ODD[(place + 5) % len(ODD)])[: 1 + place % 2])
+        for text in ("", *ODD)
+        for place, reference in enumerate(ODD)
+    )
+
+
 @cache
 def real() -> tuple[Sample, ...]:
     """100 of CommonGen with several references, 100 turns of dialogue with the next, 50 pairs of answers."""
