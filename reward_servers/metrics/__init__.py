@@ -7,6 +7,7 @@ METRICS: dict[str, str] = {
     "bleurt": "reward_servers.metrics.bleurt:Bleurt",
     "chrf": "reward_servers.metrics.chrf:Chrf",
     "cider": "reward_servers.metrics.cider:Cider",
+    "cider_rl4lms_compat": "reward_servers.metrics.cider_rl4lms_compat:CiderRl4lmsCompat",
     "coverage": "reward_servers.metrics.coverage:Coverage",
     "dates": "reward_servers.metrics.dates:Dates",
     "distinct_n": "reward_servers.metrics.distinct_n:DistinctN",

@@ -6,13 +6,8 @@ from typing import ClassVar
 from contracts.scores import MetricValue, Sample
 from contracts.settings import Settings
 from reward_servers.metrics.mean import mean_of
-from reward_servers.text.cider import (
-    Tokenizer,
-    caption_words,
-    cider,
-    document_frequencies,
-    reference_words,
-)
+from reward_servers.text.captions import Tokenizer, captions_of, check_tokenizer
+from reward_servers.text.cider import cider, document_frequencies
 
 
 class Cider(Settings):
@@ -25,9 +20,11 @@ class Cider(Settings):
 
     tokenizer: Tokenizer = "ptb"
 
+    def check(self) -> None:
+        check_tokenizer(self.tokenizer, "CIDEr")
+
     def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
-        texts = [caption_words(sample.text, self.tokenizer) for sample in samples]
-        references = [reference_words(sample, self.tokenizer) for sample in samples]
-        frequencies = document_frequencies(references)
-        rows = [cider(text, own, frequencies) for text, own in zip(texts, references, strict=True)]
+        captions = captions_of(samples, "CIDEr", self.tokenizer)
+        frequencies = document_frequencies(references for _, references in captions)
+        rows = [cider(text, references, frequencies) for text, references in captions]
         return {"lexical/cider": mean_of(rows)}

@@ -19,6 +19,11 @@ class Spice(Settings):
 
     memory_gb: int = Field(default=8, ge=1)
     timeout_s: float = Field(default=3600.0, gt=0)
+    tokenizer: spice.Tokenizer = "none"
+
+    def check(self) -> None:
+        spice.check_tokenizer(self.tokenizer)
 
     def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
-        return {"lexical/spice": mean_of(spice.Spice(self.memory_gb, self.timeout_s).score(samples))}
+        program = spice.Spice(self.memory_gb, self.timeout_s, self.tokenizer)
+        return {"lexical/spice": mean_of(program.score(samples))}

@@ -9,14 +9,8 @@ from pydantic import Field
 from contracts.errors import InputError
 from contracts.scores import Sample
 from contracts.settings import Settings
-from reward_servers.text.cider import (
-    DocumentFrequencies,
-    Tokenizer,
-    caption_words,
-    cider,
-    document_frequencies,
-    reference_words,
-)
+from reward_servers.text.captions import Tokenizer, caption_words, captions_of, check_tokenizer
+from reward_servers.text.cider import DocumentFrequencies, cider, document_frequencies
 from reward_servers.text.reference_file import read_reference_sets
 
 
@@ -35,6 +29,7 @@ class Cider(Settings):
 
     def check(self) -> None:
         """Refuse a file that can't be read, or that holds no two sets: all weights would be 0."""
+        check_tokenizer(self.tokenizer, "CIDEr")
         if len(read_reference_sets(self.df_file)) < 2:
             raise InputError(
                 f"df_file={self.df_file} has one set of references; expected two or more lines, as CIDEr "
@@ -47,12 +42,8 @@ class Cider(Settings):
     def score(self, samples: Sequence[Sample]) -> list[float]:
         frequencies = frequencies_of(self.df_file, self.tokenizer)
         return [
-            cider(
-                caption_words(sample.text, self.tokenizer),
-                reference_words(sample, self.tokenizer),
-                frequencies,
-            )
-            for sample in samples
+            cider(text, references, frequencies)
+            for text, references in captions_of(samples, "CIDEr", self.tokenizer)
         ]
 
 
@@ -60,4 +51,5 @@ class Cider(Settings):
 def frequencies_of(file: str, tokenizer: Tokenizer) -> DocumentFrequencies:
     """Counted once a process."""
     sets = read_reference_sets(file)
-    return document_frequencies([caption_words(text, tokenizer) for text in texts] for texts in sets)
+    words = iter(caption_words([text for texts in sets for text in texts], tokenizer))
+    return document_frequencies([next(words) for _ in texts] for texts in sets)

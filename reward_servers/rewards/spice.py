@@ -18,6 +18,10 @@ class Spice(Settings):
 
     memory_gb: int = Field(default=8, ge=1)  # of the Java process
     timeout_s: float = Field(default=600.0, gt=0)  # for one batch; the server's own timeout_s holds, too
+    tokenizer: spice.Tokenizer = "none"
+
+    def check(self) -> None:
+        spice.check_tokenizer(self.tokenizer)
 
     def score(self, samples: Sequence[Sample]) -> list[float]:
-        return spice.Spice(self.memory_gb, self.timeout_s).score(samples)
+        return spice.Spice(self.memory_gb, self.timeout_s, self.tokenizer).score(samples)

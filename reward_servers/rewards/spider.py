@@ -13,7 +13,8 @@ from reward_servers.text import spice
 class Spider(Cider):
     """Liu et al., "Improved Image Captioning via Policy Gradient Optimization of SPIDEr" (ICCV 2017).
 
-    The paper takes half of each; a shaping term is one more part of the reward's sum.
+    The paper takes half of each; a shaping term is one more part of the reward's sum. SPICE reads the texts
+    as they are, unless the tokenizer is `coco` or `spacy`, which holds for both.
     """
 
     requires: ClassVar[tuple[str, ...]] = spice.REQUIRES
@@ -25,7 +26,8 @@ class Spider(Cider):
 
     def score(self, samples: Sequence[Sample]) -> list[float]:
         ciders = super().score(samples)
-        spices = spice.Spice(self.memory_gb, self.timeout_s).score(samples)
+        shared = self.tokenizer if self.tokenizer in ("coco", "spacy") else "none"
+        spices = spice.Spice(self.memory_gb, self.timeout_s, shared).score(samples)
         return [
             self.spice_coeff * own + self.cider_coeff * other
             for own, other in zip(spices, ciders, strict=True)

@@ -14,22 +14,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Literal
 
-from contracts.scores import Sample
 from reward_servers.text.ngrams import Ngram, ngram_counts
-from reward_servers.text.references import references_of
-from reward_servers.text.sentences import sentences
 
 ORDERS = (1, 2, 3, 4)
 SIGMA = 6.0
 
-Tokenizer = Literal["ptb", "whitespace"]
 Words = Sequence[str]
-
-# What the COCO evaluation drops after its tokenizer; brackets stay, as they do there.
-PUNCTUATION = frozenset(("''", "'", "``", "`", '"', ".", "?", "!", ",", ":", ";", "-", "--", "..."))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,31 +63,6 @@ def cider(text: Words, references: Sequence[Words], frequencies: DocumentFrequen
     return 10.0 * total / len(references)
 
 
-def caption_words(text: str, tokenizer: Tokenizer = "ptb") -> list[str]:
-    """The words that are compared.
-
-    `ptb` follows the COCO evaluation: lower-cased Penn Treebank tokens without punctuation. `whitespace`
-    takes the text as it is, for what is tokenized already.
-
-    >>> caption_words("The cat's asleep, isn't it?")
-    ['the', 'cat', "'s", 'asleep', 'is', "n't", 'it']
-    """
-    if tokenizer == "whitespace":
-        return text.split()
-    split = _treebank().tokenize
-    words = [word for sentence in sentences(text) for word in split(sentence.lower())]
-    return [word for word in words if word not in PUNCTUATION]
-
-
-def reference_words(sample: Sample, tokenizer: Tokenizer) -> list[list[str]]:
-    """The words of each reference.
-
-    Raises:
-        InputError: the sample has no reference.
-    """
-    return [caption_words(reference, tokenizer) for reference in references_of(sample, "CIDEr")]
-
-
 def _vectors(words: Words, frequencies: DocumentFrequencies) -> list[dict[Ngram, float]]:
     return [
         {ngram: count * frequencies.weight(ngram) for ngram, count in ngram_counts(words, order).items()}
@@ -116,10 +82,3 @@ def _similarity(own: Mapping[Ngram, float], other: Mapping[Ngram, float]) -> flo
 
 def _norm(vector: Mapping[Ngram, float]) -> float:
     return math.sqrt(sum(value**2 for value in vector.values()))
-
-
-@cache
-def _treebank() -> Any:
-    from nltk.tokenize import NLTKWordTokenizer  # importing NLTK takes a second
-
-    return NLTKWordTokenizer()

@@ -9,13 +9,16 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from contracts.errors import RewardError
 from contracts.scores import Sample
 from reward_servers.requirements import check_requirements, spice_folder
+from reward_servers.text import captions
 from reward_servers.text.references import references_of
 
+# What the program reads: the text as it is, the COCO evaluation's words, or RL4LMs'. It parses each anew.
+Tokenizer = Literal["none", "coco", "spacy"]
 REQUIRES = ("java", "pycocoevalcap", "spice-models")
 JAR = "spice-1.0.jar"
 # Newer Java closes its own classes to the libraries in the jar; Java 8 knows no such option and skips it.
@@ -33,9 +36,10 @@ class Spice:
 
     requires = REQUIRES
 
-    def __init__(self, memory_gb: int, timeout_s: float) -> None:
+    def __init__(self, memory_gb: int, timeout_s: float, tokenizer: Tokenizer = "none") -> None:
         self._memory_gb = memory_gb
         self._timeout_s = timeout_s
+        self._tokenizer = tokenizer
 
     def score(self, samples: Sequence[Sample]) -> list[float]:
         """F1 of the scene graphs' tuples, one a sample; one run of the program for all.
@@ -45,9 +49,7 @@ class Spice:
             RewardError: the program failed or took too long.
         """
         check_requirements(Spice, "spice")
-        return f_scores(
-            self._run([_entry(number, sample) for number, sample in enumerate(samples)]), len(samples)
-        )
+        return f_scores(self._run(entries(samples, self._tokenizer)), len(samples))
 
     def _run(self, entries: list[dict[str, Any]]) -> Any:
         folder = spice_folder()
@@ -86,7 +88,32 @@ def f_scores(answer: Any, count: int) -> list[float]:
     return [value if value == value else 0.0 for value in values]
 
 
-def _entry(number: int, sample: Sample) -> dict[str, Any]:
-    """Numbered, so that equal prompts stay apart."""
-    references = [reference[:MAX_CHARACTERS] for reference in references_of(sample, "SPICE")]
-    return {"image_id": number, "test": sample.text[:MAX_CHARACTERS], "refs": references}
+def entries(samples: Sequence[Sample], tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    """Return the captions for the program, numbered, so that equal prompts stay apart.
+
+    >>> entries([Sample("A cat.", references=("It's a cat.",))], "none")
+    [{'image_id': 0, 'test': 'A cat.', 'refs': ["It's a cat."]}]
+    """
+    if tokenizer == "none":
+        texts = [(sample.text, list(references_of(sample, "SPICE"))) for sample in samples]
+    else:
+        cut = captions.captions_of(samples, "SPICE", tokenizer)
+        texts = [(" ".join(text), [" ".join(words) for words in references]) for text, references in cut]
+    return [
+        {
+            "image_id": number,
+            "test": text[:MAX_CHARACTERS],
+            "refs": [reference[:MAX_CHARACTERS] for reference in references],
+        }
+        for number, (text, references) in enumerate(texts)
+    ]
+
+
+def check_tokenizer(tokenizer: Tokenizer) -> None:
+    """Refuse a tokenizer that needs what is not on this machine.
+
+    Raises:
+        InputError: what is missing, and the commands that mend it.
+    """
+    if tokenizer != "none":
+        captions.check_tokenizer(tokenizer, "SPICE")

@@ -67,6 +67,30 @@ def test_scores_come_in_order_for_equal_prompts_too(folder: Path) -> None:
     assert not any(Path(word).exists() for word in words if word.endswith(".json"))  # nothing is left behind
 
 
+def test_the_program_reads_texts_as_they_are_or_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RL4LMs hands it spaCy's tokens, joined by blanks."""
+    pytest.importorskip("spacy")
+    samples = [Sample("The cat's asleep.", references=("It's a cat.", "A dog"))]
+    (plain,) = spice.entries(samples, "none")
+    assert (plain["test"], plain["refs"]) == ("The cat's asleep.", ["It's a cat.", "A dog"])
+    (tokens,) = spice.entries(samples, "spacy")
+    assert (tokens["test"], tokens["refs"]) == ("The cat 's asleep .", ["It 's a cat .", "A dog"])
+    (long,) = spice.entries([Sample("word " * 1000, references=("a",))], "spacy")
+    assert len(long["test"]) == spice.MAX_CHARACTERS
+
+
+def test_the_tokenizer_of_spice_is_looked_for_before_the_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_at_hand("reward", parts([{"name": "spice", "tokenizer": "none"}]))
+    monkeypatch.setattr(
+        requirements, "package_folder", lambda name: None if name == "spacy" else folder / name
+    )
+    for kind in ("reward", "metric"):
+        with pytest.raises(InputError, match=r"SPICE with tokenizer=spacy needs .*\n  pip install spacy"):
+            check_at_hand(kind, parts([{"name": "spice", "tokenizer": "spacy"}]))
+
+
 def test_a_program_that_fails_or_hangs_is_an_error_that_says_so(folder: Path) -> None:
     install_java(folder, "sys.exit('no heap')")
     with pytest.raises(RewardError, match="ended with code 1: no heap"):

@@ -1,0 +1,125 @@
+"""The words of captions, as those who publish CIDEr and SPICE cut them.
+
+ptb         the COCO evaluation's words, by NLTK: lower-cased Penn Treebank tokens without punctuation
+coco        the same by that evaluation's own Java program, to the letter
+spacy       RL4LMs' and CommonGen's words: spaCy's English tokens, letter case and punctuation kept
+whitespace  what blanks separate, for texts that are tokenized already
+"""
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from contracts.errors import RewardError
+from contracts.scores import Sample
+from reward_servers.requirements import CAPTIONS, check_named, package_folder
+from reward_servers.text.references import references_of
+from reward_servers.text.sentences import sentences
+
+Tokenizer = Literal["ptb", "coco", "spacy", "whitespace"]
+Words = list[str]
+Captions = tuple[Words, list[Words]]  # a text's, and each of its references'
+
+REQUIRES: dict[Tokenizer, tuple[str, ...]] = {"coco": ("java", CAPTIONS), "spacy": ("spacy",)}
+# What the COCO evaluation drops after its tokenizer; brackets stay, as they do there.
+PUNCTUATION = frozenset(("''", "'", "``", "`", ".", "?", "!", ",", ":", ";", "-", "--", "..."))
+# The Java program takes each of these signs for its plain form, and NLTK's rules do not.
+BLANKS = re.compile(r"[^\S\n]|[\u180e\u200b\u200d\u2060\ufeff]")  # the latter are invisible
+PLAIN = str.maketrans(
+    {"‘": "'", "’": "'", "“": '"', "”": '"', "«": '"', "»": '"', "…": "...", "–": "--", "—": "--", "―": "--"}
+    | {"\xad": None}
+)
+PTB_JAR = "stanford-corenlp-3.4.1.jar"
+JAVA_SECONDS = 600.0
+
+
+def check_tokenizer(tokenizer: Tokenizer, where: str) -> None:
+    """Refuse a tokenizer that needs what is not on this machine.
+
+    Raises:
+        InputError: what is missing, and the commands that mend it.
+    """
+    check_named(REQUIRES.get(tokenizer, ()), f"{where} with tokenizer={tokenizer}")
+
+
+def caption_words(texts: Sequence[str], tokenizer: Tokenizer = "ptb") -> list[Words]:
+    """The words of each text; `coco` starts one Java process for all of them.
+
+    >>> caption_words(["The cat's asleep, isn't it?"])
+    [['the', 'cat', "'s", 'asleep', 'is', "n't", 'it']]
+    >>> caption_words(["The cat's asleep."], "whitespace")
+    [['The', "cat's", 'asleep.']]
+    """
+    if tokenizer == "coco":
+        return _java_words(texts)
+    cut: Callable[[str], Words] = {"ptb": _ptb_words, "spacy": _spacy_words}.get(tokenizer, str.split)
+    return [cut(text) for text in texts]
+
+
+def captions_of(samples: Sequence[Sample], name: str, tokenizer: Tokenizer) -> list[Captions]:
+    """The words of each sample's text and of its references.
+
+    Raises:
+        InputError: a sample has no reference.
+    """
+    texts = [each for sample in samples for each in (sample.text, *references_of(sample, name))]
+    words = iter(caption_words(texts, tokenizer))
+    return [(next(words), [next(words) for _ in sample.references]) for sample in samples]
+
+
+def _ptb_words(text: str) -> Words:
+    split = _treebank().tokenize
+    plain = BLANKS.sub(" ", text).translate(PLAIN)
+    words = [word for sentence in sentences(plain) for word in split(sentence.lower())]
+    return [word for word in words if word not in PUNCTUATION and word.strip(".")]
+
+
+def _spacy_words(text: str) -> Words:
+    # A token can hold blanks, and RL4LMs splits its tokens at blanks once more.
+    return [word for token in _english()(text) for word in token.text.split()]
+
+
+def _java_words(texts: Sequence[str]) -> list[Words]:
+    """pycocoevalcap's `PTBTokenizer`, a line a text. A line separator within a text would shift its lines."""
+    check_tokenizer("coco", "CIDEr")
+    folder = package_folder(CAPTIONS)
+    assert folder is not None  # a requirement
+    with tempfile.TemporaryDirectory(prefix="captions-") as scratch:
+        file = Path(scratch) / "texts"
+        lines = "".join(" ".join(text.splitlines()) + "\n" for text in texts)
+        file.write_text(lines, encoding="utf-8", errors="replace")
+        command = ["java", "-Dfile.encoding=UTF-8", "-cp", str(folder / "tokenizer" / PTB_JAR)]
+        command += ["edu.stanford.nlp.process.PTBTokenizer", "-preserveLines", "-lowerCase", str(file)]
+        try:
+            ended = subprocess.run(command, capture_output=True, timeout=JAVA_SECONDS, check=False)
+        except subprocess.TimeoutExpired:
+            raise RewardError(
+                f"the COCO evaluation's tokenizer took longer than {JAVA_SECONDS:g} s over {len(texts)} texts"
+            ) from None
+    found = ended.stdout.decode("utf-8", "replace").split("\n")
+    if ended.returncode != 0 or len(found) < len(texts):
+        told = ended.stderr.decode("utf-8", "replace").strip()[-500:]
+        raise RewardError(
+            f"the COCO evaluation's tokenizer ended with code {ended.returncode} and {len(found)} lines for "
+            f"{len(texts)} texts: {told}"
+        )
+    return [[word for word in line.split() if word not in PUNCTUATION] for line in found[: len(texts)]]
+
+
+@cache
+def _treebank() -> Any:
+    from nltk.tokenize import NLTKWordTokenizer  # importing NLTK takes a second
+
+    return NLTKWordTokenizer()
+
+
+@cache
+def _english() -> Any:
+    """The tokenizer of en_core_web_sm, which needs no model: that one has spaCy's rules for English."""
+    from spacy.lang.en import English
+
+    return English().tokenizer
