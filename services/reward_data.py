@@ -16,7 +16,7 @@ from pydantic import Field, field_validator
 from contracts.errors import InputError
 from contracts.scores import Sample
 from contracts.settings import Settings, Strings
-from reward_servers.models.intent import utterance_pair
+from reward_servers.models.intent import Join, utterance_pair
 from reward_servers.text.whole_text import whole_text
 from services.tasks.base import Split, Task
 from services.tasks.files import DataFiles, expect_files, from_files, from_hub
@@ -41,7 +41,7 @@ class RewardData(Settings):
     rejected: str = "rejected"
     margin: str | None = None  # the column that says by how much the chosen one is better
     label_names: Strings = ()  # in the order of the labels; None given: the labels themselves
-    join: Literal["whole", "last_utterance"] = "whole"  # prompt and response: all of it, or the last turn
+    join: Literal["whole"] | Join = "whole"  # prompt and response: all of it, or the last turn
     max_rows: int | None = Field(default=None, ge=1)  # of each split; None: all
     skip_empty: bool = False  # leave out rows without a text, instead of refusing them
 
@@ -204,8 +204,8 @@ def _of_task(data: RewardData, task: Task, split: Split) -> Iterable[RewardRow]:
 
 def _joined(data: RewardData, prompt: str, response: str) -> str:
     """As the reward that will be served reads it; a response that repeats its prompt is the whole text."""
-    if data.join == "last_utterance":
-        return utterance_pair(prompt, response)
+    if data.join != "whole":
+        return utterance_pair(prompt, response, data.join)
     if response.startswith(prompt):
         return response
     return whole_text(Sample(response, prompt=prompt), include_prompt=True)

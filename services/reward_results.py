@@ -174,9 +174,9 @@ class RewardResults:
         """How the model is served. Of a classifier the last label is taken: of two mostly the good one."""
         model = self.model.resolve()
         if self.is_pairwise:
-            reward = f"reward=preference_model reward.model={model} 'reward.template=\"{{prompt}}{{text}}\"'"
-        elif join == "last_utterance":
-            reward = f"reward=intent_accuracy reward.model={model}"
+            reward = f"reward=learned_reward reward.model={model}"
+        elif join != "whole":
+            reward = f"reward=intent_accuracy reward.model={model} reward.join={join}"
         else:
             reward = f"reward=learned_reward reward.model={model} reward.label_ix={len(self.names) - 1}"
         return f"whetstone train model.path=MODEL task=TASK {reward}"

@@ -1,7 +1,7 @@
 """Does an answer carry the intent that the dialogue's own next utterance has? By DailyDialog's classes."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from contracts.errors import InputError
 from contracts.scores import Sample
@@ -10,27 +10,32 @@ from reward_servers.models.checkpoint import labels_of, read_config
 END_OF_UTTERANCE = "<EOU>"
 # inform, question, directive, commissive
 NUM_INTENTS = 4
+# How the last utterance and the answer become one text: with the mark between them, as RL4LMs trained its
+# classifier, or without, as RL4LMs and OpenRL feed it.
+Join = Literal["last_utterance", "last_utterance_unmarked"]
 
 
-def utterance_pair(prompt: str, text: str) -> str:
-    """The last utterance and the answer as the classifier was trained to read them.
+def utterance_pair(prompt: str, text: str, join: Join = "last_utterance") -> str:
+    """The last utterance, with the blanks around it, and the answer.
 
-    >>> utterance_pair("Hi .<EOU>How are you ?<EOU>", "Fine .")
-    'How are you ?<EOU>Fine .'
+    >>> utterance_pair("Hi . <EOU> How are you ? <EOU>", " Fine .")
+    ' How are you ? <EOU> Fine .'
+    >>> utterance_pair("Hi . <EOU> How are you ? <EOU>", " Fine .", "last_utterance_unmarked")
+    ' How are you ?  Fine .'
     """
-    utterances = [part.strip() for part in prompt.split(END_OF_UTTERANCE)]
-    last = next((part for part in reversed(utterances) if part), "")
-    return f"{last}{END_OF_UTTERANCE}{text}"
+    utterances = prompt.split(END_OF_UTTERANCE)
+    last = next((part for part in reversed(utterances) if part.strip()), "")
+    return f"{last}{END_OF_UTTERANCE if join == 'last_utterance' else ''}{text}"
 
 
-def hits(samples: Sequence[Sample], classifier: Any) -> list[float]:
+def hits(samples: Sequence[Sample], classifier: Any, join: Join) -> list[float]:
     """1.0 where the likeliest label is the sample's intent (which counts from 1), else 0.0.
 
     Raises:
         InputError: a sample's intent is none of 1 to 4.
     """
     wanted = [_intent(sample) for sample in samples]
-    logits_NL = classifier.logits([utterance_pair(sample.prompt, sample.text) for sample in samples])
+    logits_NL = classifier.logits([utterance_pair(sample.prompt, sample.text, join) for sample in samples])
     return [float(int(row.argmax()) == intent - 1) for row, intent in zip(logits_NL, wanted, strict=True)]
 
 

@@ -1,7 +1,7 @@
 """BLEURT of the text against its best reference, by a checkpoint converted to transformers."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -9,19 +9,21 @@ from contracts.errors import InputError
 from contracts.scores import Sample
 from contracts.settings import Settings
 from reward_servers.models.checkpoint import labels_of, read_config
-from reward_servers.text.references import references_of
+from reward_servers.text.references import printed_references, references_of
 
 
 class Bleurt(Settings):
     """Sellam et al., "BLEURT: Learning Robust Metrics for Text Generation" (ACL 2020).
 
     Google's own package is not on PyPI, and its checkpoints are TensorFlow's. Needed is one that loads as
-    `AutoModelForSequenceClassification` with a single label, read as (reference, text).
+    `AutoModelForSequenceClassification` with a single label, read as (reference, text). RL4LMs compares with
+    the printed list of all references: `references=printed`.
     """
 
     needs_references: ClassVar[bool] = True
 
     model: str = Field(min_length=1)
+    references: Literal["best", "printed"] = "best"
     tokens_per_batch: int = Field(default=16_384, ge=1)
 
     def check(self) -> None:
@@ -36,10 +38,16 @@ class Bleurt(Settings):
         self._classifier()
 
     def score(self, samples: Sequence[Sample]) -> list[float]:
-        references = [reference for sample in samples for reference in references_of(sample, "BLEURT")]
-        texts = [sample.text for sample in samples for _ in sample.references]
-        values = iter(self._classifier().logits(references, texts)[:, 0].tolist())
-        return [max(next(values) for _ in sample.references) for sample in samples]
+        targets = [self._targets(sample) for sample in samples]
+        texts = [sample.text for sample, own in zip(samples, targets, strict=True) for _ in own]
+        flat = [target for own in targets for target in own]
+        values = iter(self._classifier().logits(flat, texts)[:, 0].tolist())
+        return [max(next(values) for _ in own) for own in targets]
+
+    def _targets(self, sample: Sample) -> tuple[str, ...]:
+        if self.references == "printed":
+            return (printed_references(sample, "BLEURT"),)
+        return references_of(sample, "BLEURT")
 
     def _classifier(self) -> Any:
         from reward_servers.models.classifier import classifier  # imports torch and transformers: seconds

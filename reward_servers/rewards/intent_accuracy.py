@@ -7,11 +7,14 @@ from pydantic import Field
 
 from contracts.scores import Sample
 from contracts.settings import Settings
-from reward_servers.models.intent import check_intent_model, hits
+from reward_servers.models.intent import Join, check_intent_model, hits
 
 
 class IntentAccuracy(Settings):
-    """RL4LMs' shaping by METEOR is a part of its own in a weighted sum, so that each sample gets its own.
+    """The classifier reads the last utterance and the answer, joined as in its training.
+
+    `join=last_utterance` puts `<EOU>` between them; `last_utterance_unmarked` puts nothing there, as RL4LMs
+    and OpenRL do. RL4LMs' shaping by METEOR is a part of its own in a weighted sum.
 
     Example: `reward=[{name: intent_accuracy, weight: 0.5}, {name: meteor, weight: 0.5}]`
     """
@@ -19,6 +22,7 @@ class IntentAccuracy(Settings):
     needs_meta: ClassVar[tuple[str, ...]] = ("intent",)
 
     model: str = Field(default="rajkumarrrk/roberta-daily-dialog-intent-classifier", min_length=1)
+    join: Join = "last_utterance"  # the same as `data.join` where the classifier was trained
     tokens_per_batch: int = Field(default=16_384, ge=1)
 
     def check(self) -> None:
@@ -28,7 +32,7 @@ class IntentAccuracy(Settings):
         self._classifier()
 
     def score(self, samples: Sequence[Sample]) -> list[float]:
-        return hits(samples, self._classifier())
+        return hits(samples, self._classifier(), self.join)
 
     def _classifier(self) -> Any:
         from reward_servers.models.classifier import classifier  # imports torch and transformers: seconds

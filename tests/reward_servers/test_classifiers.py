@@ -108,6 +108,16 @@ def test_a_template_says_what_the_model_reads(models: dict[str, str]) -> None:
     assert reward.score([sample]) == [pytest.approx(expected, abs=1e-6)]
 
 
+def test_prompt_and_text_are_put_together_with_a_blank_or_as_rl4lms_does(models: dict[str, str]) -> None:
+    """A continuation may begin within a word, or with a comma: RL4LMs puts nothing between."""
+    sample = Sample("t sat .", prompt="the ca")
+    judge = classifier(models["bert"])
+    for options, read in (({}, "the ca t sat ."), ({"template": "{prompt}{text}"}, "the cat sat .")):
+        expected = judge.probabilities([read])[0, 1].item()
+        reward = LearnedReward(model=models["bert"], label_ix=1, **options)
+        assert reward.score([sample]) == [pytest.approx(expected, abs=1e-6)]
+
+
 def test_a_pair_is_read_as_a_pair(models: dict[str, str]) -> None:
     sample = Sample("PersonX ran", meta={"knowledge": "the cat sat", "names": {"PersonX": "dog"}})
     reward = LearnedReward(model=models["bert"], label_ix=0, template="{knowledge}", second="a {named_text}")
@@ -198,11 +208,20 @@ def test_a_language_model_without_a_classifiers_head_is_refused(tmp_path: Path) 
         Classifier(str(make_tiny_model(tmp_path, architecture="gpt2")))
 
 
-def test_intent_accuracy_is_whether_the_likeliest_label_is_asked_for(models: dict[str, str]) -> None:
-    texts = ["the cat sat", "a dog ran .", "good", "bad film"]
+@pytest.mark.parametrize(
+    ("join", "read"),
+    [
+        ("last_utterance", " good <EOU>the cat sat"),  # as RL4LMs' script trains the classifier
+        ("last_utterance_unmarked", " good the cat sat"),  # as RL4LMs and OpenRL feed it
+    ],
+)
+def test_intent_accuracy_is_whether_the_likeliest_label_is_asked_for(
+    models: dict[str, str], join: Any, read: str
+) -> None:
+    texts = ["the cat sat", "a dog ran .", "good", "bad film", "ran dog", "b c d"]
     prompt = "the dog ran . <EOU> good <EOU>"
-    pairs = [utterance_pair(prompt, text) for text in texts]
-    assert pairs[0] == "good<EOU>the cat sat"
+    pairs = [utterance_pair(prompt, text, join) for text in texts]
+    assert pairs[0] == read
     labels = classifier(models["intents"]).logits(pairs).argmax(-1).tolist()
     right = [
         Sample(text, prompt, meta={"intent": label + 1}) for text, label in zip(texts, labels, strict=True)
@@ -210,12 +229,26 @@ def test_intent_accuracy_is_whether_the_likeliest_label_is_asked_for(models: dic
     wrong = [
         Sample(text, prompt, meta={"intent": 4 - label}) for text, label in zip(texts, labels, strict=True)
     ]
-    reward = IntentAccuracy(model=models["intents"])
-    assert reward.score(right) == [1.0] * 4 and reward.score(wrong) == [0.0] * 4
-    (value,) = IntentMetric(model=models["intents"]).compute(right[:1] + wrong[1:]).values()
-    assert value.corpus == 0.25
+    reward = IntentAccuracy(model=models["intents"], join=join)
+    assert reward.score(right) == [1.0] * 6 and reward.score(wrong) == [0.0] * 6
+    (value,) = IntentMetric(model=models["intents"], join=join).compute(right[:2] + wrong[2:]).values()
+    assert value.corpus == pytest.approx(1 / 3)
+
+
+def test_the_mark_between_utterance_and_answer_changes_what_the_classifier_says(
+    models: dict[str, str],
+) -> None:
+    prompt, texts = "good <EOU>", ["the cat sat", "a dog ran ."]
+    marked, bare = (
+        classifier(models["intents"]).logits([utterance_pair(prompt, text, join) for text in texts])
+        for join in ("last_utterance", "last_utterance_unmarked")
+    )
+    assert (marked - bare).abs().max() > 1e-3
+
+
+def test_an_intent_or_a_classifier_that_is_none_is_refused(models: dict[str, str]) -> None:
     with pytest.raises(InputError, match="intent is 5; expected 1, 2, 3 or 4"):
-        reward.score([Sample("x", meta={"intent": 5})])
+        IntentAccuracy(model=models["intents"]).score([Sample("x", meta={"intent": 5})])
     with pytest.raises(InputError, match="has 2 labels: negative, positive; expected 4"):
         check_at_hand("reward", parts([{"name": "intent_accuracy", "model": models["roberta"]}]))
 
@@ -231,6 +264,9 @@ def test_bleurt_is_the_models_number_for_the_best_reference(models: dict[str, st
     logits = classifier(models["one"]).logits(["a cat", "the dog ran"], ["the cat", "the cat"])[:, 0].tolist()
     sample = Sample("the cat", references=("a cat", "the dog ran"))
     assert Bleurt(model=models["one"]).score([sample]) == [pytest.approx(max(logits), abs=1e-5)]
+    printed = classifier(models["one"]).logits(["['a cat', 'the dog ran']"], ["the cat"])[0, 0].item()
+    theirs = Bleurt(model=models["one"], references="printed")
+    assert theirs.score([sample]) == [pytest.approx(printed, abs=1e-5)]
     with pytest.raises(InputError, match="BLEURT is one number"):
         check_at_hand("reward", parts([{"name": "bleurt", "model": models["roberta"]}]))
 

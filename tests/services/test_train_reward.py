@@ -16,7 +16,6 @@ import pytest
 from contracts.errors import InputError
 from contracts.scores import Sample
 from reward_servers.rewards.learned_reward import LearnedReward
-from reward_servers.rewards.preference_model import PreferenceModel
 from reward_servers.settings import parts
 from services.cli import main
 from services.compose import choices_of, compose
@@ -113,7 +112,7 @@ def test_pairs_become_a_single_reward(tmp_path: Path, capsys: pytest.CaptureFixt
     assert found["rows"]["train"]["examples"] == 158 and found["rows"]["test"]["examples"] == 20
     assert found["rows"]["train"]["skipped"] == {"chosen = rejected": 1, "the same to the model": 1}
     assert "warning: left out: 1 (chosen = rejected), 1 (the same to the model)" in printed
-    assert f"reward=preference_model reward.model={output}/model" in printed
+    assert f"TASK reward=learned_reward reward.model={output}/model\n" in printed
     # a single label needs no index, and its value is not squeezed
     reward = LearnedReward(model=str(output / "model"), output="logit")
     reward.check()
@@ -121,9 +120,11 @@ def test_pairs_become_a_single_reward(tmp_path: Path, capsys: pytest.CaptureFixt
     assert good > bad
     text = rows[0]["chosen"].removeprefix("7 7")
     settings = parts(compose([MODEL, *shlex.split(found["command"])[4:]])["reward"], "reward")[0].options
-    served = PreferenceModel(**settings)
+    served = LearnedReward(**settings)
     served.check()
-    assert served.score([Sample(text, prompt="7 7")]) == [pytest.approx(1 / (1 + math.exp(-good)))]
+    # prompt and text are joined as in training, where a prompt of its own stood before the response
+    for behind in (text, text.strip()):
+        assert served.score([Sample(behind, prompt="7 7")]) == [pytest.approx(1 / (1 + math.exp(-good)))]
 
 
 def test_the_intent_classifier_reads_what_its_reward_reads(
@@ -146,7 +147,8 @@ def test_the_intent_classifier_reads_what_its_reward_reads(
     assert found["labels"] == ["inform", "question", "directive", "commissive"]
     assert found["rows"]["train"]["examples"] == 80  # two answers a dialogue
     assert found["test"]["accuracy"] > 0.9
-    assert f"reward=intent_accuracy reward.model={output}/model" in capsys.readouterr().out
+    served = f"reward=intent_accuracy reward.model={output}/model reward.join=last_utterance"
+    assert served in capsys.readouterr().out
 
     from reward_servers.rewards.intent_accuracy import IntentAccuracy
 
@@ -156,7 +158,11 @@ def test_the_intent_classifier_reads_what_its_reward_reads(
     assert reward.score([sample]) == [1.0]
     settings = settings_from(preset)
     row = next(iter(read_split(settings.data, settings.task, None, "train").rows))
-    assert row == RewardRow(("24 24<EOU> 48 48 <EOU>",), label=2)
+    assert row == RewardRow(("24 24 <EOU> 48 48 <EOU>",), label=2)
+    # for a run that feeds its classifier as RL4LMs and OpenRL do
+    settings = settings_from([*preset, "data.join=last_utterance_unmarked"])
+    row = next(iter(read_split(settings.data, settings.task, None, "train").rows))
+    assert row == RewardRow(("24 24  48 48 <EOU>",), label=2)
 
 
 def test_the_intent_presets_numbers_are_the_published_ones() -> None:
