@@ -6,6 +6,7 @@ from typing import Any
 
 from contracts.scores import Sample
 from contracts.settings import Settings
+from reward_servers.text.whole_text import whole_text
 
 
 class Sentiment(Settings):
@@ -22,8 +23,7 @@ class Sentiment(Settings):
 
 def positivity(sample: Sample, include_prompt: bool) -> float:
     """Of the text alone, or of prompt and text as one; a text without sentiment words gives 0.5."""
-    text = f"{sample.prompt} {sample.text}" if include_prompt else sample.text
-    return (_analyzer().polarity_scores(text)["compound"] + 1.0) / 2.0
+    return (_analyzer().polarity_scores(whole_text(sample, include_prompt))["compound"] + 1.0) / 2.0
 
 
 @cache

@@ -118,6 +118,18 @@ def test_distinct_n_by_hand() -> None:
     }
 
 
+def test_lolrls_distinctness_counts_letter_case_and_divides_by_words() -> None:
+    samples = [Sample("A dog ran"), Sample("a  dog")]  # two blanks: a word of no letters between them
+    assert {
+        key: value.corpus for key, value in DistinctMetric(variant="distinctness").compute(samples).items()
+    } == {
+        "lexical/distinct-1": 5 / 6,  # A, dog, ran, a, ""
+        "lexical/distinct-2": 4 / 6,  # A dog, dog ran, a "", "" dog
+        "lexical/distinct-3": 2 / 6,
+    }
+    assert DistinctMetric().compute(samples)["lexical/distinct-1"].corpus == 3 / 5
+
+
 def test_tfidf_is_scikit_learns(tmp_path: Path) -> None:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
