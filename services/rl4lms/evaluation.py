@@ -9,6 +9,7 @@ from services.rl4lms.decoding import Decoding, Frame, decoding, evaluations
 from services.rl4lms.findings import Findings
 from services.rl4lms.reading import Section
 from services.rl4lms.reward import (
+    JOIN,
     METEOR_DISTORTION,
     SACRE_BLEU,
     Reader,
@@ -20,6 +21,10 @@ from services.rl4lms.reward import (
 )
 
 SAVE_EVERY = 20  # where it is not given
+CIDER_WORDS = (
+    "cider: RL4LMs counts spaCy's tokens, letter case and punctuation included; cider here counts the COCO "
+    "evaluation's words, and its values are not those of RL4LMs' papers (cider_rl4lms_compat's are)"
+)
 LARGEST_STRIDE = 512  # where a file gives none: half of GPT-2's window
 
 
@@ -53,8 +58,9 @@ def common(section: Section, *, compat: bool) -> Findings:
                 chosen.append(_labelled(own, chosen))
     short = [part["name"] if len(part) == 1 else part for part in chosen]
     found.put("metrics", short, section.key("metrics"), ", ".join(str(metric.text("id")) for metric in asked))
-    if any(part["name"] == "meteor" for part in chosen):
-        found.warn(METEOR_DISTORTION)
+    for name, told in (("meteor", METEOR_DISTORTION), ("cider", CIDER_WORDS)):
+        if any(part["name"] == name for part in chosen):
+            found.warn(told)
     return found
 
 
@@ -173,5 +179,5 @@ METRICS: dict[str, Reader] = {
     "causal_perplexity": _perplexity,
     "parent_totto": plain("parent_totto"),
     "bleu_totto": plain("bleu_totto"),
-    "intent_accuracy": plain("intent_accuracy"),
+    "intent_accuracy": lambda arguments, found: [{"name": "intent_accuracy", "join": JOIN}],
 }

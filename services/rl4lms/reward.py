@@ -13,6 +13,8 @@ Part = dict[str, Any]
 Reader = Callable[[Section, Findings], list[Part]]
 
 MISSING = "???"  # Hydra's word for what has to be given
+THEIR_BLEU = {"bleu": "variant: rl4lms", "sacre_bleu": "effective_order: false"}
+JOIN = "last_utterance_unmarked"  # RL4LMs' classifier reads utterance and answer with nothing between them
 BLEURT = "bleurt-base-128"  # where no checkpoint is named
 BLEURT_ON_HUB = "Elron/"  # has them converted to transformers
 METEOR_DISTORTION = (
@@ -44,7 +46,7 @@ def reward_fn(section: Section, *, compat: bool) -> Findings:
     if not compat and name in ("bleu", "sacre_bleu"):
         found.warn(
             f"{section.where}: RL4LMs' {name} gives 0 to every text of less than four words; here only the "
-            "orders count that a text has (effective_order: false for theirs)"
+            f"orders count that a text has (for theirs: {THEIR_BLEU[name]})"
         )
     said = {"id": name, **(section.take("args", {}) or {})} if "args" in section else name
     found.put("reward", _short(parts), section.where, said)
@@ -53,10 +55,10 @@ def reward_fn(section: Section, *, compat: bool) -> Findings:
 
 def as_rl4lms(part: Part) -> Part:
     """The part with RL4LMs' own values."""
-    if part["name"] == "meteor":
-        return {**part, "name": "meteor_rl4lms_compat"}
-    if part["name"] in ("bleu", "sacre_bleu"):
-        return {"effective_order": False, **part}
+    if part["name"] in ("meteor", "cider"):
+        return {**part, "name": f"{part['name']}_rl4lms_compat"}
+    if part["name"] in COMPAT_OPTIONS:
+        return COMPAT_OPTIONS[part["name"]] | part
     if part["name"] == "rouge" and part["references"] == "best":
         return {key: value for key, value in part.items() if key != "references"} | {
             "name": "rouge_rl4lms_compat"
@@ -141,14 +143,14 @@ def rouge_l_max(arguments: Section, found: Findings) -> list[Part]:
 
 def learned_reward(arguments: Section, found: Findings) -> list[Part]:
     found.leave_all(arguments, ["batch_size"], "as many as fit")
-    return [
-        {
-            "name": "learned_reward",
-            "model": arguments.text("model_name"),
-            "label_ix": arguments.integer("label_ix"),
-            "include_prompt": arguments.flag("include_prompt_for_eval", True),
-        }
-    ]
+    part: Part = {
+        "name": "learned_reward",
+        "model": arguments.text("model_name"),
+        "label_ix": arguments.integer("label_ix"),
+    }
+    # RL4LMs puts nothing between prompt and text.
+    with_prompt = arguments.flag("include_prompt_for_eval", True)
+    return [part | ({"template": "{prompt}{text}"} if with_prompt else {"include_prompt": False})]
 
 
 def bleurt(key: str) -> Reader:
@@ -174,7 +176,8 @@ def _spider(arguments: Section, found: Findings) -> list[Part]:
 
 
 def _intent(arguments: Section, found: Findings) -> list[Part]:
-    parts = [{"name": "intent_accuracy", "weight": float(arguments.number("intent_coeff", 1.0))}]
+    weight = float(arguments.number("intent_coeff", 1.0))
+    parts: list[Part] = [{"name": "intent_accuracy", "weight": weight, "join": JOIN}]
     shape, auto = arguments.flag("shape", True), float(arguments.number("auto_coeff", 1.0))
     if shape:
         parts.append({"name": "meteor", "weight": auto})
@@ -199,6 +202,14 @@ def _preference(arguments: Section, found: Findings) -> list[Part]:
     return [part, *([{"name": "meteor", "weight": meteor}] if meteor else [])]
 
 
+# Options with which a component does as RL4LMs does.
+COMPAT_OPTIONS: dict[str, Part] = {
+    "bleu": {"variant": "rl4lms"},
+    "sacre_bleu": {"effective_order": False},
+    "bleurt": {"references": "printed"},
+    "parent": {"null_references": True},
+    "spice": {"tokenizer": "spacy"},
+}
 SHAPED = ("meteor", "rouge", "rouge_combined", "spider")  # the ids that take shaping_fn
 REWARDS: dict[str, Reader] = {
     "increasing_numbers": plain("increasing_numbers", min_tokens="min_tokens"),

@@ -18,6 +18,7 @@ ROUGE_L_MAX = {
     "weight_factor": 1.2,
     "stemming": True,
 }
+INTENT = {"join": "last_utterance_unmarked"}  # utterance and answer with nothing between them
 
 
 def metrics_of(listed: Sequence[Mapping[str, Any]], run: RunSettings) -> tuple[list[Any], list[Any]]:
@@ -52,7 +53,7 @@ def _reward(name: str, arguments: Mapping[str, Any]) -> list[Grader]:
     shaping: list[Grader] = [(arguments["shaping_fn"], 1.0, {})] if "shaping_fn" in arguments else []
     if name == "intent_accuracy":
         coefficients = arguments["intent_coeff"], arguments["auto_coeff"]
-        return [("intent_accuracy", coefficients[0], {}), ("meteor", coefficients[1], {})]
+        return [("intent_accuracy", coefficients[0], INTENT), ("meteor", coefficients[1], {})]
     if name == "common_gen_preference_model":
         return [("preference_model", 1.0, {})]
     if name == "sentences_with_dates":
@@ -71,13 +72,12 @@ def _metric(name: str, arguments: Mapping[str, Any]) -> Grader:
 def _options(name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     if name == "rouge_l_max":
         return ROUGE_L_MAX
+    if name == "intent_accuracy":
+        return INTENT
     if name == "learned_reward":
         include = arguments.get("include_prompt_for_eval", True)
-        return {
-            "model": arguments["model_name"],
-            "label_ix": arguments["label_ix"],
-            "include_prompt": include,
-        }
+        joined = {"template": "{prompt}{text}"} if include else {"include_prompt": False}
+        return {"model": arguments["model_name"], "label_ix": arguments["label_ix"], **joined}
     return {key: value for key, value in arguments.items() if key != "shaping_fn"}
 
 

@@ -111,7 +111,7 @@ def test_gpt2_on_imdb_by_hand(tmp_path: Path) -> None:
         "name": "learned_reward",
         "model": "lvwerra/distilbert-imdb",
         "label_ix": 1,
-        "include_prompt": True,
+        "template": "{prompt}{text}",
     }
     assert tree["task"] == {"name": "imdb", "seed": 42, "truncation_side": "left"}
     assert tree["rollout"] == {
@@ -378,13 +378,19 @@ def test_every_metric_is_one_here(
 
 def test_parts_and_weights_of_a_reward(tmp_path: Path) -> None:
     dialog = imported(tmp_path, "dialog/gpt2_nlpo_on_supervised").tree()["reward"]
-    assert dialog == [{"name": "intent_accuracy", "weight": 0.25}, {"name": "meteor", "weight": 0.75}]
+    intent = {"name": "intent_accuracy", "join": "last_utterance_unmarked"}
+    assert dialog == [{**intent, "weight": 0.25}, {"name": "meteor", "weight": 0.75}]
     shaped = imported(tmp_path, "common_gen/t5_ppo").tree()["reward"]
     assert shaped == [{"name": "meteor"}, {"name": "common_gen_repeat_penalty"}]
     first = imported(tmp_path, "summarization/t5_ppo").tree()["reward"]
     assert first == {"name": "rouge", "rouge_type": "rouge1", "references": "first"}
     unshaped = put("reward_fn", {"id": "intent_accuracy", "args": {"shape": False}})
-    assert imported(tmp_path, "dialog/gpt2_ppo", unshaped).tree()["reward"] == "intent_accuracy"
+    assert imported(tmp_path, "dialog/gpt2_ppo", unshaped).tree()["reward"] == intent
+    assert intent in imported(tmp_path, "dialog/gpt2_ppo").tree()["metrics"]
+    arguments = {"model_name": "m", "label_ix": 1, "include_prompt_for_eval": False}
+    alone = put("reward_fn", {"id": "learned_reward", "args": arguments})
+    found = imported(tmp_path, "imdb_text_continuation/gpt2_ppo", alone).tree()["reward"]
+    assert found == {"name": "learned_reward", "model": "m", "label_ix": 1, "include_prompt": False}
 
 
 def test_a_metric_with_other_options_counts_on_its_own(tmp_path: Path) -> None:
@@ -534,8 +540,26 @@ def test_bleu_of_short_texts_is_told_and_kept_with_compat(tmp_path: Path) -> Non
     assert any("0 to every text of less than four words" in told for told in plain.warnings)
     assert imported(tmp_path, "totto/t5_ppo", change, compat=True).tree()["reward"] == {
         "name": "bleu",
-        "effective_order": False,
+        "variant": "rl4lms",
     }
+
+
+def test_with_compat_every_component_counts_as_rl4lms_does(tmp_path: Path) -> None:
+    own = imported(tmp_path, "common_gen/t5_ppo")
+    assert {"cider", "spice", "bleu", "meteor"} <= {*map(str, own.tree()["metrics"])}
+    assert any("spaCy's tokens, letter case and punctuation included" in told for told in own.warnings)
+    found = imported(tmp_path, "common_gen/t5_ppo", compat=True)
+    theirs = found.tree()["metrics"]
+    assert {"meteor_rl4lms_compat", "cider_rl4lms_compat"} <= {
+        each for each in theirs if isinstance(each, str)
+    }
+    assert {"name": "bleu", "variant": "rl4lms"} in theirs
+    assert {"name": "spice", "tokenizer": "spacy"} in theirs
+    assert not any("spaCy's tokens" in told for told in found.warnings)
+    for name, option in (("parent", {"null_references": True}), ("bleurt", {"references": "printed"})):
+        asked = put("reward_fn", {"id": name, "args": None})
+        tree = imported(tmp_path, "totto/t5_ppo", asked, compat=True).tree()
+        assert option.items() <= tree["reward"].items()
 
 
 def test_a_file_that_is_wrong_leaves_nothing_behind(
