@@ -94,8 +94,8 @@ def write_page(samples: Sequence[Sample], overrides: Sequence[str]) -> None:
     options = " ".join(overrides) or "the demo's own options"
     page = f"""# Memory over {last:,} iterations
 
-Does a process's memory level off? The run: the demo's, {last:,} iterations, {options}. A process's memory here is its
-unique set: the pages that no other process shares. `python -m benchmarks.memory_growth` repeats it.
+Does memory level off? The demo's run, {last:,} iterations, {options}. A process's memory is its unique
+set: the pages that no other process shares. `python -m benchmarks.memory_growth` repeats it.
 
 ![Memory of driver, learner, worker and replica by iteration](memory.png)
 
