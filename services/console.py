@@ -9,13 +9,14 @@ Calls only write down numbers under a lock, so they cost microseconds and may co
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console as Terminal
 from rich.console import RenderableType
 from rich.live import Live
 
+from services.changes import Observed, change, in_words, observed
 from services.readable import number
 from services.screen import REWARD, Level, Phase, RunView, draw_frame, iteration_line
 
@@ -31,6 +32,8 @@ class Console:
         self.view = RunView()
         self.on_progress: Callable[[], None] = lambda: None  # whoever else wants to know that work gets done
         self._lock = threading.Lock()
+        # The first evaluation of each split and metric, and after how many iterations it was.
+        self._first: dict[tuple[str, str], tuple[int, Observed]] = {}
 
     def start(self, title: str, iterations: int, first_iteration: int = 1) -> None:
         """The run begins, or goes on, with `first_iteration` of `iterations`."""
@@ -67,16 +70,31 @@ class Console:
             line = iteration_line(view, now)
         self._say(line)
 
-    def evaluation_done(self, split: str, iteration: int, metrics: Mapping[str, Any]) -> None:
-        """An evaluation after `iteration` iterations; the mean reward, or else its first number, is shown."""
+    def evaluation_done(
+        self,
+        split: str,
+        iteration: int,
+        metrics: Mapping[str, Any],
+        rows: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """An evaluation after `iteration` iterations; the mean reward, or else its first number, is shown.
+
+        Args:
+            rows: its predictions, which tell how certain the change since the first evaluation is.
+        """
         numbers = {key: value for key, value in metrics.items() if isinstance(value, int | float)}
         if not numbers:
             return
-        value = numbers.get(REWARD, next(iter(numbers.values())))
+        metric = REWARD if REWARD in numbers else next(iter(numbers))
+        found = observed(metric, metrics, rows)
+        since, first = self._first.setdefault((split, metric), (iteration, found))
+        moved = change(first, found) if iteration > since else None
         with self._lock:
-            self.view.evaluations.setdefault(split, []).append((iteration, value))
+            self.view.evaluations.setdefault(split, []).append((iteration, numbers[metric]))
+            self.view.changes |= {split: moved} if moved else {}
         shown = "  ".join(f"{key} {number(value)}" for key, value in list(numbers.items())[:6])
-        self._say(f"{split} after iteration {iteration}: {shown}")
+        told = f" ({metric} since iteration {since}: {in_words(moved)})" if moved else ""
+        self._say(f"{split} after iteration {iteration}: {shown}{told}")
 
     def note(self, text: str, level: Level = "info") -> None:
         with self._lock:

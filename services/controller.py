@@ -298,7 +298,7 @@ class Controller:
         short = {"validation": "val"}.get(split, split)
         self._folder.append_evaluation(self._iteration, split, found.metrics)
         self._folder.write_predictions(self._iteration, split, found.rows)
-        self._console.evaluation_done(split, self._iteration, found.metrics)
+        self._console.evaluation_done(split, self._iteration, found.metrics, found.rows)
         self._track_evaluation(short, found)
 
     def _track_evaluation(self, split: str, found: Evaluation) -> None:

@@ -251,7 +251,7 @@ def print_table(result: dict[str, Any], output: Path | None) -> None:
 
     played = {player: own for player in PLAYERS if (own := of_player(player, result["metrics"]))}
     metrics = {key: value for key, value in result["metrics"].items() if not key.startswith(f"{BASELINE}/")}
-    error = metrics.pop("reward/standard_error")
+    error = metrics.pop("reward/standard_error", None)
     unscored = f", {result['num_unscored']} could not be scored" if result["num_unscored"] else ""
     terminal = Terminal(highlight=False)
     terminal.print(

@@ -11,6 +11,7 @@ from services.judging import as_sample
 from services.policy_perplexity import PERPLEXITY, PolicyPerplexity
 from services.post_processing import PostProcess, PostProcessed
 from services.run_folder import SHORT_SPLITS
+from services.standard_errors import standard_error
 
 AsRead = Callable[[Sequence[int]], str]  # a prompt's tokens to the text that they are
 
@@ -61,20 +62,28 @@ def evaluate(
 
 
 def reward_statistics(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Mean reward, its standard error, each part's mean, and the responses' length."""
+    """Mean reward, its standard error over prompts, each part's mean, and the responses' length.
+
+    One prompt alone says nothing of the error, which is then left out.
+    """
     if not rollouts:
         return {}
     totals = [rollout.total_reward for rollout in rollouts]
-    spread = statistics.stdev(totals) if len(totals) > 1 else 0.0
+    error = standard_error(totals, [_prompt_of(rollout) for rollout in rollouts])
     found = {
         "reward/mean": statistics.fmean(totals),
-        "reward/std": spread,
-        "reward/standard_error": spread / len(totals) ** 0.5,
+        "reward/std": statistics.stdev(totals) if len(totals) > 1 else 0.0,
+        **({} if error is None else {"reward/standard_error": error}),
         "response_length/mean": statistics.fmean(rollout.num_generated for rollout in rollouts),
     }
     for name in rollouts[0].reward_parts:
         found[f"reward/{name}/mean"] = statistics.fmean(r.reward_parts[name] for r in rollouts)
     return found
+
+
+def _prompt_of(rollout: Rollout) -> tuple[str, str]:
+    """What tells the prompt from others; each row of a data set names its prompt anew."""
+    return "" if rollout.from_data else rollout.prompt.id, rollout.prompt.text
 
 
 def play_statistics(collected: Collected) -> dict[str, float]:

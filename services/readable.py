@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+FINEST = 6  # decimals
+
 
 def number(value: Any) -> str:
     """Three digits that matter; a dash for what is not known.
@@ -17,6 +19,21 @@ def number(value: Any) -> str:
     if abs(value) >= 1e6:
         return f"{value / 1e6:.3g}M"
     return f"{value:,.0f}" if abs(value) >= 1e3 else f"{value:.3g}"
+
+
+def with_error(value: float, error: float | None, sign: str = "") -> str:
+    """As many decimals as the standard error has two digits for.
+
+    >>> with_error(0.61234, 0.0041), with_error(33.816, 1.26), with_error(0.5, 0.02, "+")
+    ('0.6123 ± 0.0041', '33.8 ± 1.3', '+0.500 ± 0.020')
+    >>> with_error(0.61234, None), with_error(48.0, 0.0), with_error(0.61234, None, "+")
+    ('0.612', '48 ± 0', '+0.612')
+    """
+    if error is None or error < 10**-FINEST:
+        shown = ("+" if sign and value > 0 else "") + number(value)
+        return shown if error is None else f"{shown} ± 0"
+    decimals = min(FINEST, max(0, 1 - math.floor(math.log10(error))))
+    return f"{value:{sign},.{decimals}f} ± {error:,.{decimals}f}"
 
 
 def duration(seconds: float) -> str:

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contracts.errors import InputError
+from services.changes import in_words
 from services.curves import draw_png
 from services.json_lines import write_atomically
 from services.readable import duration, number
 from services.run_folder import RunFolder, is_run
 from services.run_page import gather
+from services.standard_errors import CLEAR
 
 
 def run(argv: Sequence[str]) -> int:
@@ -47,8 +49,9 @@ def write_report(folder: RunFolder) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "duration": duration}
-    return write_atomically(folder.report, environment.get_template("report.html.j2").render(page=page))
+    environment.filters |= {"number": number, "duration": duration, "in_words": in_words}
+    html = environment.get_template("report.html.j2").render(page=page, clear=CLEAR)
+    return write_atomically(folder.report, html)
 
 
 def _no_run(path: Path) -> str:

@@ -1,14 +1,16 @@
 """What the report's page says, gathered from a run's folder: pure reading and arithmetic."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from services.baselines import BASELINE, PLAYERS, of_player
+from services.changes import change_in
 from services.curves import Chart, Panel, lay_out, panels, reward_panel
 from services.readable import duration
 from services.run_claim import flatten
 from services.run_folder import RunFolder
+from services.standard_errors import Change
 from services.transcripts import Transcript, transcripts
 
 REWARD, WON = "reward/mean", "environment/won/mean"
@@ -30,6 +32,13 @@ class Headline:
     after: float
     epochs: tuple[int, int]
     baselines: tuple[tuple[str, float], ...] = ()
+    change: Change | None = None
+
+    @property
+    def colour(self) -> str:
+        """The class of the change: green and red for a clear one of what is better when it is more."""
+        directions = {1: "up", -1: "down", 0: ""}
+        return directions[self.change.direction] if self.change and self.metric in (WON, REWARD) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +103,7 @@ def gather(folder: RunFolder) -> tuple[Page, list[Panel]]:
         facts=_facts(config, rows),
         num_done=int(rows[-1]["iteration"]) if rows else 0,
         num_planned=int(config.get("iterations", 0)),
-        headlines=tuple(filter(None, (headline(split, folder.evaluations(split)) for split in SPLIT_TITLES))),
+        headlines=tuple(filter(None, (_headline(folder, split) for split in SPLIT_TITLES))),
         reward_charts=(("wide", lay_out(reward, *WIDE)), ("narrow", lay_out(reward, *NARROW)))
         if reward.curves
         else (),
@@ -144,6 +153,12 @@ def headline(split: str, evaluations: Sequence[Mapping[str, Any]]) -> Headline |
         (player, own[metric]) for player in PLAYERS if metric in (own := of_player(player, known[0]))
     )
     return Headline(SPLIT_TITLES[split], metric, known[0][metric], known[-1][metric], epochs, others)
+
+
+def _headline(folder: RunFolder, split: str) -> Headline | None:
+    """With how certain the change is."""
+    found = headline(split, folder.evaluations(split))
+    return found and replace(found, change=change_in(folder, split, found.metric))
 
 
 def sample_pairs(

@@ -12,10 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from services.braille import draw_curve
+from services.changes import in_words
 from services.readable import duration, number
+from services.standard_errors import Change
 
 ETA_WINDOW = 20  # iterations that the remaining time is judged by
 NUM_NOTES = 4
+COLOURS = {1: "green", 0: "default", -1: "red"}  # by a change's direction
 REWARD = "reward/mean"
 SHOWN = (
     ("reward", REWARD),
@@ -61,6 +64,7 @@ class RunView:
     rewards: list[float] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=dict)
     evaluations: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    changes: dict[str, Change] = field(default_factory=dict)  # of a split, since its first evaluation here
     phases: dict[str, Phase] = field(default_factory=dict)
     notes: deque[tuple[str, Level, str]] = field(default_factory=lambda: deque(maxlen=NUM_NOTES))
     durations_s: deque[float] = field(default_factory=lambda: deque(maxlen=ETA_WINDOW))
@@ -159,12 +163,14 @@ def _evaluations(view: RunView) -> list[RenderableType]:
     lines: list[RenderableType] = []
     for split, points in view.evaluations.items():
         (_, first), (iteration, last) = points[0], points[-1]
-        line = Text(f"{split} ", style="dim")
+        change = view.changes.get(split)
+        line = Text(f"{split} ", style="dim", no_wrap=True, overflow="ellipsis")
         line.append(number(first), style="not dim")
         if len(points) > 1:
-            colour = "green" if last > first else "red" if last < first else "default"
+            colour = COLOURS[change.direction if change else 0]
             line.append(" → ").append(number(last), style=f"not dim bold {colour}")
-        lines.append(line.append(f"  at iteration {iteration}"))
+        line.append(f"  at iteration {iteration}")
+        lines.append(line.append(f"  {in_words(change)}" if change else ""))
     return [Text(), *lines] if lines else []
 
 

@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from hydra.errors import HydraException
 from contracts.errors import InputError
 from services import preflight
 from services.compose import parse, run_settings
+from services.readable import with_error
 from services.run_folder import RunFolder
 
 IN_DEFAULT_NAME = ("task", "algorithm", "seed")  # a run's default name tells these apart already
@@ -132,17 +133,25 @@ def _print_table(planned: list[Job], codes: list[int]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("run", "iterations", "reward, training", "reward, validation", "exit code")
+    told = "± is the standard error over prompts"
+    table = Table("run", "iterations", "reward, training", "reward, validation", "exit code", caption=told)
     for job, code in zip(planned, codes, strict=True):
         table.add_row(job.run_name, *_results(RunFolder(job.folder)), str(code))
     Console().print(table)
 
 
 def _results(folder: RunFolder) -> tuple[str, ...]:
-    """Iterations done, and the mean reward at the end; what is not there is a dash."""
+    """Iterations done, and the mean reward at the end with its standard error; a dash where there is none."""
     rows = folder.rollout_info()
     evaluations = folder.evaluations("validation")
-    training = rows[-1].get("reward/mean") if rows else None
-    validation = evaluations[-1]["metrics"].get("reward/mean") if evaluations else None
     done = str(rows[-1]["iteration"]) if rows else "0"
-    return done, *("–" if value is None else f"{value:.3f}" for value in (training, validation))
+    return done, _reward(rows[-1] if rows else {}), _reward(evaluations[-1]["metrics"] if evaluations else {})
+
+
+def _reward(metrics: Mapping[str, Any]) -> str:
+    """
+    >>> _reward({"reward/mean": 0.5, "reward/standard_error": 0.02}), _reward({})
+    ('0.500 ± 0.020', '–')
+    """
+    value = metrics.get("reward/mean")
+    return "–" if value is None else with_error(value, metrics.get("reward/standard_error"))

@@ -2,11 +2,11 @@
 
 import csv
 import io
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from services import readable
 from services.benchmarks.benchmark import Benchmark
 from services.benchmarks.table import Cell, Estimate, RunResult, TaskTable, tables
 from services.json_lines import write_atomically
@@ -25,7 +25,6 @@ CSV_COLUMNS = (
 ON_THE_WAY = ("validation/", "training/")  # metrics of the whole run, not of the test
 PLOT_WIDTH, PLOT_ROW, PLOT_EDGE = 170, 9, 8
 NARROW = 96  # a plot of one algorithm alone
-FINEST = 6  # decimals
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +51,11 @@ def write_tables(benchmark: Benchmark, results: Sequence[RunResult], out: Path) 
 
 
 def with_error(value: Estimate) -> str:
-    """As many decimals as the standard error has two digits for.
-
-    >>> with_error(Estimate(0.61234, 0.0041, 3)), with_error(Estimate(33.816, 1.26, 3))
-    ('0.6123 ± 0.0041', '33.8 ± 1.3')
-    >>> with_error(Estimate(0.61234, None, 1)), with_error(Estimate(48.0, 0.0, 3))
-    ('0.612', '48 ± 0')
     """
-    error = value.standard_error
-    if error is None:
-        return number(value.mean)
-    if error < 10**-FINEST:
-        return f"{number(value.mean)} ± 0"
-    decimals = min(FINEST, max(0, 1 - math.floor(math.log10(error))))
-    return f"{value.mean:,.{decimals}f} ± {error:,.{decimals}f}"
+    >>> with_error(Estimate(0.61234, 0.0041, 3)), with_error(Estimate(0.61234, None, 1))
+    ('0.6123 ± 0.0041', '0.612')
+    """
+    return readable.with_error(value.mean, value.standard_error)
 
 
 def to_markdown(benchmark: Benchmark, found: Sequence[TaskTable], results: Sequence[RunResult]) -> str:

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console as Terminal
+from rich.text import Text
 
 from services.braille import draw_curve
 from services.console import Console, LiveConsole, open_console
-from services.screen import Phase, RunView, draw_frame
+from services.screen import Phase, RunView, _evaluations, draw_frame
+from services.standard_errors import Change
 
 METRICS = {"reward/mean": 0.5, "kl/mean": 0.031, "response_length/mean": 19.75, "kl/coefficient": 0.2}
 
@@ -40,6 +42,7 @@ def a_view(num_done: int) -> RunView:
     view.metrics = dict(METRICS) if num_done else {}
     view.phases = {"rollout": Phase(64, began=-4.0, done=32), "update": Phase(16, began=-4.0)}
     view.evaluations = {"validation": [(0, 0.31), (10, 0.64)]}
+    view.changes = {"validation": Change(0.33, 0.2)}
     view.notes.append(("12:00:00", "warning", "replica lost\nretrying [1/2] " + "and so on " * 20))
     return view
 
@@ -93,6 +96,49 @@ def test_the_screen_says_what_is_known() -> None:
     assert "0.0" in text and "0.031" in text
     assert "0.438 ┤" in text  # the highest reward: 0.3 + 0.5 · 11/40
     assert "12:00:00 replica lost retrying [1/2] and so on" in text
+
+
+def rows_of(rewards: list[float]) -> list[dict[str, object]]:
+    return [{"sample_id": str(place), "reward": reward} for place, reward in enumerate(rewards)]
+
+
+def line_of(view: RunView, split: str) -> Text:
+    """The screen's line of a split's evaluations, with its styles."""
+    lines = [line for line in _evaluations(view) if isinstance(line, Text) and line.plain.startswith(split)]
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("after", "values", "told", "colour"),
+    [
+        ([0.2, 0.58, 1.0, 0.42], "0.45 → 0.55", "+0.1000 ± 0.0082", "green"),
+        ([0.05, 0.44, 0.85, 0.25], "0.45 → 0.397", "-0.0525 ± 0.0025", "red"),
+        ([0.5, 0.1, 0.3, 0.9014], "0.45 → 0.45", "+0.00 ± 0.29, no clear change", "default"),
+    ],
+)
+def test_a_change_has_a_colour_beyond_its_error_prompt_by_prompt(
+    after: list[float], values: str, told: str, colour: str
+) -> None:
+    before = [0.1, 0.5, 0.9, 0.3]
+    console, out = plain()
+    for iteration, rewards in ((0, before), (10, after)):
+        metrics = {"reward/mean": sum(rewards) / 4, "reward/standard_error": 0.17}
+        console.evaluation_done("validation", iteration, metrics, rows_of(rewards))
+    line = line_of(console.view, "validation")
+    assert line.plain == f"validation {values}  at iteration 10  {told}"
+    assert any(f"bold {colour}" in str(span.style) for span in line.spans)
+    first, second = out.getvalue().splitlines()
+    assert "since" not in first
+    assert second.endswith(f"(reward/mean since iteration 0: {told})")
+
+
+def test_a_change_of_which_nobody_knows_the_error_has_no_colour() -> None:
+    console, _ = plain()
+    console.evaluation_done("test", 0, {"lexical/bleu": 0.1})
+    console.evaluation_done("test", 10, {"lexical/bleu": 0.9})
+    line = line_of(console.view, "test")
+    assert line.plain == "test 0.1 → 0.9  at iteration 10  +0.8, error not known"
+    assert any("bold default" in str(span.style) for span in line.spans)
 
 
 def test_a_finished_run_says_so() -> None:

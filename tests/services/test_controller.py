@@ -349,7 +349,8 @@ def test_a_stop_while_another_learner_starts_saves_nothing_of_it(tmp_path: Path)
 
 def test_the_lines_of_one_iteration_by_hand() -> None:
     """Two rollouts of two tokens in 0.5 s; 100 tokens trained in 2 s; 4 s in all."""
-    leases = [Lease(n, prompts(1)[0], (11,), n, 0, Sampling(max_tokens=4)) for n in (1, 3)]
+    both = zip((1, 3), prompts(2), strict=True)
+    leases = [Lease(n, prompt, (11,), n, 0, Sampling(max_tokens=4)) for n, prompt in both]
     rewards = FakeRewards()
     scored = [
         with_score(rollout_of(lease), rewards._score(f"text {lease.id}"))  # rewards 1 and 3

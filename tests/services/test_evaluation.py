@@ -33,12 +33,36 @@ def test_numbers_of_a_split() -> None:
     assert found.metrics == {
         "reward/mean": EVALUATION + 1.5,
         "reward/std": pytest.approx((5 / 3) ** 0.5),  # squares 2.25 + 0.25 + 0.25 + 2.25, over 3
-        "reward/standard_error": pytest.approx((5 / 3) ** 0.5 / 2),
+        "reward/standard_error": 1.0,  # two prompts' means, 0.5 and 2.5 more: √2 / √2
         "response_length/mean": 2.0,
         "reward/number/mean": EVALUATION + 1.5,
         "length/mean": float(len(f"text {EVALUATION}")),
         "corpus/only": 0.5,
     }
+
+
+def test_one_prompt_says_nothing_of_the_error() -> None:
+    found = evaluated(1, FakeRewards())  # two texts of it
+
+    assert found.metrics["reward/std"] > 0
+    assert "reward/standard_error" not in found.metrics
+
+
+def test_rows_of_a_data_set_that_share_a_prompt_are_one_draw() -> None:
+    leases = evaluation_leases(
+        [Prompt(f"data/train/{n}", text) for n, text in enumerate("aabb")],
+        PromptTokens(WordTokens(), None),
+        Sampling(max_tokens=4),
+        samples=1,
+        seed=0,
+    )
+    rewards = (1.0, 3.0, 5.0, 7.0)
+    own = [
+        with_score(rollout_of(lease), Score(reward)) for lease, reward in zip(leases, rewards, strict=True)
+    ]
+    of_data = [replace(rollout, from_data=True) for rollout in own]
+    assert reward_statistics(of_data)["reward/standard_error"] == 2.0  # means 2 and 6: √8 / √2
+    assert reward_statistics(own)["reward/standard_error"] == pytest.approx((20 / 3) ** 0.5 / 2)
 
 
 def test_rows_are_in_the_prompts_order_and_hold_every_metrics_own() -> None:

@@ -3,6 +3,7 @@
 import math
 import random
 import re
+import statistics
 import struct
 from html.parser import HTMLParser
 from pathlib import Path
@@ -75,12 +76,7 @@ def invented_run(output_dir: Path, iterations: int = 40, evaluate_every: int = 1
 
 def evaluate(folder: RunFolder, draw: random.Random, epoch: int, split: str) -> None:
     reward = 0.3 + 0.55 * (1 - math.exp(-epoch / 12))
-    metrics = {
-        "reward/mean": reward,
-        "synthetic/increasing_numbers_in_text": reward,
-        "length/mean_words": 18.0,
-    }
-    folder.append_evaluation(epoch, split, metrics)
+    spread = [draw.gauss(0, 0.05) for _ in range(20)]
     rows = []
     for index in range(20):
         start = 3 + index
@@ -92,10 +88,16 @@ def evaluate(folder: RunFolder, draw: random.Random, epoch: int, split: str) -> 
                 "prompt_text": f"{start - 2} {start - 1}",
                 "generated_text": " ".join(map(str, numbers)),
                 "ref_text": "",
-                "reward": round(reward + draw.gauss(0, 0.05), 3),
+                "reward": reward + spread[index] - statistics.fmean(spread),
                 "synthetic/increasing_numbers_in_text": 1.0 if epoch else 0.2,
             }
         )
+    metrics = {
+        "reward/mean": reward,
+        "synthetic/increasing_numbers_in_text": reward,
+        "length/mean_words": 18.0,
+    }
+    folder.append_evaluation(epoch, split, metrics)
     folder.write_predictions(epoch, split, rows)
 
 
@@ -107,6 +109,7 @@ class Page(HTMLParser):
         self.texts: list[str] = []
         self.addresses: list[str] = []
         self.tags: list[str] = []
+        self.classes: list[str] = []
         self.feed(html)
         self.text = " ".join(" ".join(self.texts).split())
 
@@ -115,6 +118,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
+        self.classes += [name for key, value in attrs if key == "class" for name in (value or "").split()]
         self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "data")]
 
 
@@ -132,7 +136,9 @@ def test_a_finished_run_is_told_with_everything_in_one_file(tmp_path: Path) -> N
     assert "not finished" not in page.text
     assert "Validation · reward/mean 0.3 → 0.83" in page.text  # 0.3 + 0.55 · (1 − e^(−40/12)) = 0.830
     assert "Test · reward/mean 0.3 → 0.83" in page.text
-    assert "▲ 0.53" in page.text
+    assert "from iteration 0 to 40: ▲ +0.530 ± 0.0" in page.text
+    assert "no clear change" not in page.text
+    assert page.classes.count("up") == 2  # of both splits
     assert "synthetic/increasing_numbers_in_text 0.2 → 1" in page.text
     for title in (
         "Reward",
@@ -146,6 +152,43 @@ def test_a_finished_run_is_told_with_everything_in_one_file(tmp_path: Path) -> N
     assert "clip_range: 0.2" in page.text
     assert page.tags.count("svg") == 2 + 9  # the reward's chart, wide and narrow, and nine others
     assert "style" in page.tags and "prefers-color-scheme: dark" in page.text
+
+
+def compared(output_dir: Path, before: list[float], after: list[float], error: float | None) -> Page:
+    """The page of a run whose two evaluations gave these rewards, a prompt each."""
+    folder = RunFolder.open(output_dir, "run", CONFIG, resume="auto")
+    for epoch, rewards in ((0, before), (40, after)):
+        metrics = {"reward/mean": statistics.fmean(rewards), "reward/standard_error": error}
+        folder.append_evaluation(epoch, "validation", metrics)
+        rows = [{"sample_id": str(place), "reward": reward} for place, reward in enumerate(rewards)]
+        folder.write_predictions(epoch, "validation", rows)
+    return page_of(folder)
+
+
+def test_a_change_within_its_error_has_no_arrow_and_no_colour(tmp_path: Path) -> None:
+    before = [0.1, 0.5, 0.9, 0.3]
+    page = compared(tmp_path, before, [0.5, 0.1, 0.3, 0.9014], error=0.17)
+    assert "from iteration 0 to 40: +0.00 ± 0.29, no clear change" in page.text
+    assert not {"▲", "▼"} & set(page.text)
+    assert not {"up", "down"} & set(page.classes)
+    assert "± is the standard error of the change over prompts" in page.text
+
+
+def test_a_small_change_of_every_prompt_is_clear_beside_large_errors_of_the_means(tmp_path: Path) -> None:
+    before = [0.1, 0.5, 0.9, 0.3]
+    page = compared(tmp_path, before, [value - 0.01 for value in before], error=0.17)
+    assert "▼ -0.01" in page.text and page.classes.count("down") == 1
+
+
+def test_more_of_what_nobody_called_better_has_an_arrow_and_no_colour(tmp_path: Path) -> None:
+    folder = RunFolder.open(tmp_path, "run", CONFIG, resume="auto")
+    for epoch, values in ((0, (0.5, 0.6)), (40, (0.7, 0.8))):
+        folder.append_evaluation(epoch, "validation", {"lexical/ter": statistics.fmean(values)})
+        rows = [{"sample_id": str(place), "lexical/ter": value} for place, value in enumerate(values)]
+        folder.write_predictions(epoch, "validation", rows)
+    page = page_of(folder)
+    assert "▲ +0.2" in page.text
+    assert not {"up", "down"} & set(page.classes)
 
 
 def test_the_picture_of_the_curves_is_a_png_of_a_fair_size(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import InputError
-from services.sweep import expand, jobs, run
+from services.run_folder import RunFolder
+from services.sweep import Job, _print_table, expand, jobs, run
 
 MODEL = "model.path=some/model"
 
@@ -80,3 +81,16 @@ def test_what_a_run_would_refuse_is_refused_before_the_first_is_started(
         run([f"model.path={tmp_path / 'nothing'}", f"output_dir={tmp_path}", "seed=0,1"])
     assert capfd.readouterr().out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_table_says_how_certain_each_reward_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = RunFolder.open(tmp_path, "done", {}, resume="auto")
+    done.append_rollout_info(7, {"reward/mean": 0.51234, "reward/standard_error": 0.012})
+    done.append_evaluation(7, "validation", {"reward/mean": 0.5, "reward/standard_error": 0.029})
+    planned = [Job((), name, tmp_path / name) for name in ("done", "new")]
+    _print_table(planned, [0, 2])
+    rows = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines() if "│" in line]
+    cells = [[cell.strip() for cell in row] for row in rows]
+    assert cells == [["done", "7", "0.512 ± 0.012", "0.500 ± 0.029", "0"], ["new", "0", "–", "–", "2"]]
