@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def table(runs: Runs) -> str:
-    """Before and after on both held-out splits; ± is the standard error: over seeds, or over texts."""
+    """Before and after on both held-out splits; ± is the standard error: over seeds, or over prompts."""
     lines = [f"| setting | split | | {' | '.join(COLUMNS)} |", "|---" * (3 + len(COLUMNS)) + "|"]
     for name, folders in runs.items():
         for split in ("validation", "test"):

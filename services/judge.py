@@ -68,7 +68,7 @@ def _ask(
 ) -> dict[str, str]:
     """All replies; what goes on is told on standard error, so that standard output has the result alone."""
     num_kept = sum(each.key in kept for each in asked) if (kept := kept_replies(file)) else 0
-    told = f"{len(found.pairs)} prompts, {len(asked)} questions, of which {num_kept} have their reply already"
+    told = f"{len(found.pairs)} pairs, {len(asked)} questions, of which {num_kept} have their reply already"
     if found.only_a or found.only_b:
         told += f"; left out: {found.only_a} texts that A alone has, {found.only_b} that B alone has"
     progress = Progress(Terminal(stderr=True))

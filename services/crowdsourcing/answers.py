@@ -9,7 +9,7 @@ from services.crowdsourcing.pages import SCALE
 from services.crowdsourcing.texts import need_columns, read_csv
 
 SIDES = ("A", "B")
-NO_AXES = {"page", "item", "rater", "choice", "algorithm", "choice_A_id", "choice_B_id"}
+NO_AXES = {"page", "item", "rater", "choice", "algorithm", "choice_A_id", "choice_B_id", "prompt"}
 
 Key = Mapping[tuple[str, str], Mapping[str, str]]  # (page, item) → the row that says who wrote it
 
@@ -25,6 +25,7 @@ class Rating:
     rater: str
     algorithm: str
     scores: Mapping[str, int]
+    prompt: str = ""  # what tells the text's prompt from others; "" where nobody said
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Vote:
     rater: str
     pair: tuple[str, str]
     winner: str
+    prompt: str = ""  # as a rating's
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def _answers(file: Path) -> list[_Answer]:
     rows = [_plain_names(row) for row in given]
     hint = "Expected a file that a page lets download, or a batch of Mechanical Turk"
     need_columns(rows[0], ("item", "rater"), file, hint)
-    if not set(rows[0]) - {"page", "item", "rater", "algorithm", "choice_A_id", "choice_B_id"}:
+    if not set(rows[0]) - (NO_AXES - {"choice"}):
         raise InputError(f"{file}: has no column with answers; there are: {', '.join(rows[0])}")
     found = [_Answer(row, f"{file}, row {number}") for number, row in enumerate(rows, start=2)]
     for answer in found:
@@ -92,7 +94,7 @@ def _plain_names(row: Mapping[str, str]) -> dict[str, str]:
     """
     if "WorkerId" not in row:
         return dict(row)
-    wanted = ("page", "item", "algorithm", "choice_A_id", "choice_B_id")
+    wanted = ("page", "item", "prompt", "algorithm", "choice_A_id", "choice_B_id")
     inputs = {name: row[f"Input.{name}"] for name in wanted if f"Input.{name}" in row}
     given = {name.removeprefix("Answer."): value for name, value in row.items() if name.startswith("Answer.")}
     return {**inputs, "rater": row["WorkerId"], **given}
@@ -152,11 +154,17 @@ def _named(answer: _Answer, key: Key, columns: Sequence[str]) -> list[str]:
     return [row[column] for column in columns]
 
 
+def _prompt(answer: _Answer, key: Key) -> str:
+    """As the key says, which has it from our pages, or the row itself."""
+    row = key.get((answer.row.get("page", ""), answer.row["item"]), {})
+    return row.get("prompt") or answer.row.get("prompt", "")
+
+
 def _rating(answer: _Answer, key: Key) -> Rating:
     (algorithm,) = _named(answer, key, ("algorithm",))
     axes = [column for column in answer.row if column not in NO_AXES]
     scores = {axis: _score(answer, axis) for axis in axes if answer.row[axis].strip()}
-    return Rating(answer.row["item"], answer.row["rater"].strip(), algorithm, scores)
+    return Rating(answer.row["item"], answer.row["rater"].strip(), algorithm, scores, _prompt(answer, key))
 
 
 def _score(answer: _Answer, axis: str) -> int:
@@ -179,4 +187,5 @@ def _vote(answer: _Answer, key: Key) -> Vote | None:
     first, second = sorted(sides)
     if first == second:
         raise InputError(f"{answer.where}: both texts are of {first}; expected two algorithms")
-    return Vote(answer.row["item"], answer.row["rater"].strip(), (first, second), sides[SIDES.index(choice)])
+    winner, rater = sides[SIDES.index(choice)], answer.row["rater"].strip()
+    return Vote(answer.row["item"], rater, (first, second), winner, _prompt(answer, key))

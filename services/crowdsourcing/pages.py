@@ -89,7 +89,7 @@ def write_pages(
     try:
         out.mkdir(parents=True, exist_ok=True)
         there = out / f"{name}-key.csv"
-        if there.exists() and there.read_text(encoding="utf-8") != key:
+        if there.exists() and _writers(there.read_text(encoding="utf-8")) != _writers(key):
             raise InputError(
                 f"{there} is the key of other texts, and without it their answers are worth nothing. "
                 "Choose another --out or --seed"
@@ -100,11 +100,16 @@ def write_pages(
 
 
 def key_csv(kind: Kind, items: Sequence[Item], page: str) -> str:
-    """Who wrote what: the one file with the algorithms' names."""
-    return _csv(
-        ("page", "item", *KEYS[kind]),
-        [(page, item.id, *item.algorithms) for item in sorted(items, key=lambda item: item.id)],
-    )
+    """Who wrote what, and for which prompt: the one file with the algorithms' names."""
+    in_order = sorted(items, key=lambda item: item.id)
+    rows = [(page, item.id, *item.algorithms, fingerprint(item.prompt)) for item in in_order]
+    return _csv(("page", "item", *KEYS[kind], "prompt"), rows)
+
+
+def _writers(key: str) -> list[dict[str, str]]:
+    """What a key says of the texts; the prompts are not in those of older versions."""
+    rows = csv.DictReader(io.StringIO(key))
+    return [{column: value for column, value in row.items() if column != "prompt"} for row in rows]
 
 
 def page_html(kind: Kind, questions: Questions, items: Sequence[Item], page: str, title: str) -> str:

@@ -1,21 +1,24 @@
 """What the answers say of the algorithms: means or win rates, agreement, and whether a difference is chance.
 
 People who judge one text are no independent samples of an algorithm: each text counts once, by the mean of
-its ratings or by the majority of its votes. Standard errors and tests are over texts.
+its ratings or by the majority of its votes. Texts of one prompt are none either: standard errors and tests
+are over prompts.
 """
 
-import math
 import statistics
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from services.crowdsourcing.agreement import Agreement, krippendorff_alpha
 from services.crowdsourcing.answers import Rating, Vote
 from services.crowdsourcing.pages import SCALE
+from services.standard_errors import standard_error
 
 Rows = list[dict[str, Any]]
-LEAST = 2  # texts of an algorithm, for anything to be said of their spread
+LEAST = 2  # prompts of an algorithm, for anything to be said of their spread
+Means = tuple[list[float], list[str]]  # each text's mean rating, and its prompt
 
 
 def likert_results(ratings: Sequence[Rating]) -> dict[str, Rows]:
@@ -27,14 +30,15 @@ def likert_results(ratings: Sequence[Rating]) -> dict[str, Rows]:
         agreed = krippendorff_alpha(of_items, "ordinal", SCALE)
         tables["agreement"].append({"axis": axis, **_agreement_row(agreed)})
         by_algorithm = _text_means(ratings, of_items)
-        for algorithm, means in by_algorithm.items():
+        for algorithm, (means, prompts) in by_algorithm.items():
             tables["means"].append(
                 {
                     "axis": axis,
                     "algorithm": algorithm,
                     "mean": statistics.fmean(means),
-                    "standard_error": standard_error(means),
+                    "standard_error": standard_error(means, prompts),
                     "num_texts": len(means),
+                    "num_prompts": len(set(prompts)),
                 }
             )
         tables["tests"] += _tests(axis, by_algorithm)
@@ -51,19 +55,21 @@ def pairwise_results(votes: Sequence[Vote]) -> dict[str, Rows]:
         agreement.append({"pair": ", ".join(pair), **_agreement_row(_agreement_on(pair[0], items))})
     for row, adjusted in zip(rows, holm([row["p"] for row in rows]), strict=True):
         row["p_holm"] = adjusted
-    shares: dict[str, list[float]] = {}
+    shares: dict[str, Means] = {}
     for item_votes in _votes_by_item(votes).values():
         for algorithm in item_votes[0].pair:
-            won = [float(vote.winner == algorithm) for vote in item_votes]
-            shares.setdefault(algorithm, []).append(statistics.fmean(won))
+            won, prompts = shares.setdefault(algorithm, ([], []))
+            won.append(statistics.fmean(float(vote.winner == algorithm) for vote in item_votes))
+            prompts.append(_prompt_of(item_votes[0]))
     win_rates = [
         {
             "algorithm": algorithm,
-            "win_rate": statistics.fmean(shares[algorithm]),
-            "standard_error": standard_error(shares[algorithm]),
-            "num_pairs": len(shares[algorithm]),
+            "win_rate": statistics.fmean(won),
+            "standard_error": standard_error(won, prompts),
+            "num_pairs": len(won),
+            "num_prompts": len(set(prompts)),
         }
-        for algorithm in sorted(shares)
+        for algorithm, (won, prompts) in sorted(shares.items())
     ]
     return {"win_rates": win_rates, "pairs": rows, "agreement": agreement}
 
@@ -75,16 +81,6 @@ def by_item(ratings: Sequence[Rating], axis: str) -> dict[str, dict[str, int]]:
         if axis in rating.scores:
             found.setdefault(rating.item, {})[rating.rater] = rating.scores[axis]
     return found
-
-
-def standard_error(values: Sequence[float]) -> float | None:
-    """
-    >>> round(standard_error([1.0, 3.0, 5.0]), 6)  # variance (4 + 0 + 4) / 2 = 4, so 2 / √3
-    1.154701
-    >>> standard_error([1.0]) is None
-    True
-    """
-    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) >= LEAST else None
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -101,22 +97,42 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _text_means(
-    ratings: Sequence[Rating], of_items: Mapping[str, Mapping[str, int]]
-) -> dict[str, list[float]]:
+def _text_means(ratings: Sequence[Rating], of_items: Mapping[str, Mapping[str, int]]) -> dict[str, Means]:
     """For each algorithm, by name, the mean rating of each of its texts."""
-    writer = {rating.item: rating.algorithm for rating in ratings}
-    found: dict[str, list[float]] = {}
+    about = {rating.item: rating for rating in ratings}
+    found: dict[str, Means] = {}
     for item, given in of_items.items():
-        found.setdefault(writer[item], []).append(statistics.fmean(given.values()))
+        means, prompts = found.setdefault(about[item].algorithm, ([], []))
+        means.append(statistics.fmean(given.values()))
+        prompts.append(_prompt_of(about[item]))
     return dict(sorted(found.items()))
 
 
-def _tests(axis: str, by_algorithm: Mapping[str, Sequence[float]]) -> Rows:
-    """One-way ANOVA over all algorithms, then Tukey's honestly significant difference for each two."""
-    # Of a single text nothing is known of the spread within its algorithm: the others are compared.
-    names = [name for name, means in by_algorithm.items() if len(means) >= LEAST]
-    groups = [by_algorithm[name] for name in names]
+def _prompt_of(answer: Rating | Vote) -> str:
+    """Where nobody said which prompt it is, each item is taken for one of its own."""
+    return answer.prompt or answer.item
+
+
+def _prompt_means(means: Means) -> list[float]:
+    """
+    >>> _prompt_means(([1.0, 3.0, 5.0], ["p", "p", "q"]))
+    [2.0, 5.0]
+    """
+    by_prompt: dict[str, list[float]] = {}
+    for mean, prompt in zip(*means, strict=True):
+        by_prompt.setdefault(prompt, []).append(mean)
+    return [statistics.fmean(own) for own in by_prompt.values()]
+
+
+def _tests(axis: str, by_algorithm: Mapping[str, Means]) -> Rows:
+    """One-way ANOVA over all algorithms, then Tukey's honestly significant difference for each two.
+
+    Both compare the means of prompts.
+    """
+    by_prompts = {name: _prompt_means(means) for name, means in by_algorithm.items()}
+    # A single prompt says nothing of the spread within its algorithm: the others are compared.
+    names = [name for name, means in by_prompts.items() if len(means) >= LEAST]
+    groups = [by_prompts[name] for name in names]
     if len(names) < 2 or all(len(set(group)) == 1 for group in groups):
         return []
     from scipy import stats
@@ -155,19 +171,28 @@ def _votes_by_item(votes: Sequence[Vote]) -> dict[str, list[Vote]]:
 
 
 def _pair_row(pair: tuple[str, str], items: Sequence[Sequence[Vote]]) -> dict[str, Any]:
-    """A two-sided sign test over items, each decided by its majority; a tie decides for neither."""
+    """A two-sided sign test over prompts, each decided by most of its items, an item by most of its votes.
+
+    A tie decides for neither.
+    """
     from scipy import stats
 
     first, second = pair
-    ahead = [sum(1 if vote.winner == first else -1 for vote in given) for given in items]
-    won, lost = sum(lead > 0 for lead in ahead), sum(lead < 0 for lead in ahead)
+    ahead: list[int] = []  # 1, 0 or -1 an item
+    of_prompts: Counter[str] = Counter()
+    for given in items:
+        lead = sum(1 if vote.winner == first else -1 for vote in given)
+        ahead.append((lead > 0) - (lead < 0))
+        of_prompts[_prompt_of(given[0])] += ahead[-1]
+    won, lost = (sum(sign * lead > 0 for lead in of_prompts.values()) for sign in (1, -1))
     given_to_first = [vote.winner == first for given in items for vote in given]
     return {
         "first": first,
         "second": second,
-        "first_won": won,
-        "second_won": lost,
-        "ties": len(ahead) - won - lost,
+        "first_won": ahead.count(1),
+        "second_won": ahead.count(-1),
+        "ties": ahead.count(0),
+        "num_prompts": len(of_prompts),
         "votes_for_first": sum(given_to_first) / len(given_to_first),
         "p": float(stats.binomtest(won, won + lost).pvalue) if won + lost else 1.0,
     }

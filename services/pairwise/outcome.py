@@ -1,13 +1,19 @@
-"""Verdicts counted: won, tied and lost prompts, and whether chance alone would do that."""
+"""Verdicts counted: won, tied and lost pairs, and whether chance alone would do that.
+
+Several texts of one prompt are no independent draws: a test is over prompts, each decided by most of its
+pairs.
+"""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from services.pairwise.asking import Asked
 from services.pairwise.question import Order, Question, Verdict, combined
 from services.pairwise.texts import Pair
+
+WORTH: Mapping[Verdict, int] = {"win": 1, "tie": 0, "lose": -1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,21 +29,23 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One criterion over all prompts that were judged, seen from A.
+    """One criterion over all pairs that were judged, seen from A.
 
-    `p` is the two-sided sign test's: the probability of so many more wins than losses, or losses than wins,
-    if both were as likely; ties don't count. `share_won` counts a tie as half, and the interval is that of
-    wins among wins and losses (Clopper and Pearson 1934).
+    `p` is the two-sided sign test's over prompts: the probability of so many more won than lost, or lost than
+    won, if both were as likely; ties don't count. `share_won` is of pairs, a tie as half, and the interval is
+    that of won among won and lost prompts (Clopper and Pearson 1934).
 
-    Example: 8 wins, 10 ties and 2 losses give p = 2 · (1 + 10 + 45) / 2¹⁰ = 0.109.
+    Example: 8 won, 10 tied and 2 lost prompts give p = 2 · (1 + 10 + 45) / 2¹⁰ = 0.109.
     """
 
     wins: int
     ties: int
     losses: int
-    num_disagreements: int  # prompts that one order won and the other lost
+    num_disagreements: int  # pairs that one order won and the other lost
+    prompts_won: int
+    prompts_lost: int
     p: float
-    interval: tuple[float, float] | None  # 95 %; None: nothing was won or lost
+    interval: tuple[float, float] | None  # 95 %; None: no prompt was won or lost
 
     @property
     def num(self) -> int:
@@ -50,7 +58,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class FirstShown:
-    """Whether the judge prefers what it reads first, whoever wrote it: over all replies with a preference."""
+    """Whether the judge prefers what it reads first, whoever wrote it: over all replies with a preference.
+
+    `p` is the sign test's over prompts, of which each has two replies or more.
+    """
 
     first: int
     second: int
@@ -71,16 +82,19 @@ def outcome(rows: Sequence[Judged], criterion: str) -> Outcome:
     """Over the rows that have verdicts."""
     from scipy.stats import binomtest
 
-    counts = Counter(row.verdicts[criterion] for row in rows if row.verdicts is not None)
-    wins, losses = counts["win"], counts["lose"]
-    test = binomtest(wins, wins + losses) if wins + losses else None
+    found = [(row.pair, row.verdicts[criterion]) for row in rows if row.verdicts is not None]
+    counts = Counter(verdict for _, verdict in found)
+    won, lost = _decided((pair, WORTH[verdict]) for pair, verdict in found)
+    test = binomtest(won, won + lost) if won + lost else None
     bounds = test.proportion_ci(0.95, "exact") if test else None
     both = ({verdicts[criterion] for verdicts in row.by_order.values()} for row in rows if row.verdicts)
     return Outcome(
-        wins=wins,
+        wins=counts["win"],
         ties=counts["tie"],
-        losses=losses,
+        losses=counts["lose"],
         num_disagreements=sum(each == {"win", "lose"} for each in both),
+        prompts_won=won,
+        prompts_lost=lost,
         p=float(test.pvalue) if test else 1.0,
         interval=(float(bounds.low), float(bounds.high)) if bounds else None,
     )
@@ -89,14 +103,24 @@ def outcome(rows: Sequence[Judged], criterion: str) -> Outcome:
 def first_shown(rows: Sequence[Judged], criterion: str) -> FirstShown:
     from scipy.stats import binomtest
 
-    found = Counter(
-        (order == "AB") == (verdicts[criterion] == "win")
+    took_first = [
+        (row.pair, (order == "AB") == (verdicts[criterion] == "win"))
         for row in rows
         for order, verdicts in row.by_order.items()
         if verdicts[criterion] != "tie"
-    )
-    num = found.total()
-    return FirstShown(found[True], found[False], float(binomtest(found[True], num).pvalue) if num else 1.0)
+    ]
+    found = Counter(first for _, first in took_first)
+    more, fewer = _decided((pair, 1 if first else -1) for pair, first in took_first)
+    p = float(binomtest(more, more + fewer).pvalue) if more + fewer else 1.0
+    return FirstShown(found[True], found[False], p)
+
+
+def _decided(worths: Iterable[tuple[Pair, int]]) -> tuple[int, int]:
+    """How many prompts have a sum above 0, and how many one below."""
+    sums: Counter[tuple[str, str]] = Counter()
+    for pair, worth in worths:
+        sums[pair.id, pair.prompt] += worth
+    return sum(each > 0 for each in sums.values()), sum(each < 0 for each in sums.values())
 
 
 def _judge(pair: Pair, said: Mapping[Order, str | None] | None, question: Question) -> Judged:

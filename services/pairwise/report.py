@@ -15,8 +15,9 @@ from services.readable import number
 
 SMALLEST_P = 0.001
 NOTE = """\
-Each prompt was judged in both orders, and is won where both say so. A tie counts as half of A's share. p is
-the two-sided sign test's of wins against losses, for one criterion alone."""
+Each pair was judged in both orders, and is won where both say so. A tie counts as half of A's share. p is the
+two-sided sign test's, for one criterion alone, of prompts won against prompts lost; of several pairs of a
+prompt most decide."""
 
 
 def summary(a: str, b: str, rows: Sequence[Judged], question: Question, model: ChatModel) -> dict[str, Any]:
@@ -38,7 +39,8 @@ def summary(a: str, b: str, rows: Sequence[Judged], question: Question, model: C
         "url": model.shown_url,
         "body": dict(model.body),
         "template": question.template,
-        "num_prompts": len(rows),
+        "num_prompts": len({(row.pair.id, row.pair.prompt) for row in rows}),
+        "num_pairs": len(rows),
         "num_judged": sum(row.verdicts is not None for row in rows),
         "num_same_text": sum(row.pair.a == row.pair.b for row in rows),
         "num_not_understood": problems["not understood"],
@@ -59,7 +61,16 @@ def write(found: dict[str, Any], rows: Sequence[Judged], out: Path) -> list[Path
 
 def to_markdown(found: dict[str, Any]) -> str:
     """A row a criterion, seen from A."""
-    head = ["criterion", "A wins", "ties", "B wins", "A's share", "p", "95 % of wins", "orders disagree"]
+    head = [
+        "criterion",
+        "A wins",
+        "ties",
+        "B wins",
+        "A's share",
+        "p",
+        "95 % of prompts won",
+        "orders disagree",
+    ]
     lines = [head, ["---", *["--:"] * (len(head) - 1)]]
     lines += [_line(criterion, each) for criterion, each in found["criteria"].items()]
     blocks = [
@@ -74,11 +85,13 @@ def to_markdown(found: dict[str, Any]) -> str:
 
 def counts(found: dict[str, Any]) -> str:
     """
-    >>> counts({"num_prompts": 9, "num_judged": 6, "num_same_text": 1, "num_not_understood": 2,
-    ...         "num_without_reply": 1})
-    '6 of 9 prompts are judged, 1 because both texts are the same; not understood: 2, without a reply: 1.'
+    >>> print(counts({"num_prompts": 3, "num_pairs": 9, "num_judged": 6, "num_same_text": 1,
+    ...     "num_not_understood": 0, "num_without_reply": 0}))
+    6 of 9 pairs of 3 prompts are judged, 1 because both texts are the same.
     """
-    told = f"{found['num_judged']} of {found['num_prompts']} prompts are judged"
+    prompts, pairs = found["num_prompts"], found["num_pairs"]
+    what = f"{prompts} prompts" if pairs == prompts else f"{pairs} pairs of {prompts} prompts"
+    told = f"{found['num_judged']} of {what} are judged"
     if found["num_same_text"]:
         told += f", {found['num_same_text']} because both texts are the same"
     if found["num_not_understood"] or found["num_without_reply"]:

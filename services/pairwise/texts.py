@@ -32,7 +32,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two texts for one prompt.
+    """Two texts for one prompt, which may have several such pairs.
 
     Example: `Pair("hh/test/3", "How do I …", "First, …", "I can't …")`
     """
@@ -73,7 +73,9 @@ def read_pairs(a: str, b: str, num_prompts: int | None = None) -> Pairs:
         )
     counts = (len(left) - len(pairs), len(right) - len(pairs))
     if num_prompts is not None:
-        pairs = sorted(pairs, key=lambda pair: fingerprint(pair.id, pair.prompt))[:num_prompts]
+        by_chance = sorted(pairs, key=lambda pair: fingerprint(pair.id, pair.prompt))
+        drawn = set(list(dict.fromkeys((pair.id, pair.prompt) for pair in by_chance))[:num_prompts])
+        pairs = [pair for pair in by_chance if (pair.id, pair.prompt) in drawn]
     return Pairs(pairs, *counts)
 
 

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -274,7 +275,7 @@ def test_batches_of_mechanical_turk_are_read_as_they_are(tmp_path: Path) -> None
     ]
     file = write(tmp_path / "batch.csv", columns, ["h", "w1", "p1", "i", "text", "4", ""])
     key = write(tmp_path / "key.csv", ["page", "item", "algorithm"], ["p1", "i", "ppo"])
-    assert read_answers([file], [key]) == [Rating("i", "w1", "ppo", {"fluency": 4})]
+    assert read_answers([file], [key]) == [Rating("i", "w1", "ppo", {"fluency": 4}, prompt="text")]
 
 
 @pytest.mark.parametrize(
@@ -420,6 +421,7 @@ def test_each_text_counts_once_however_many_judged_it() -> None:
         "mean": pytest.approx(3.5),
         "standard_error": pytest.approx(0.5),
         "num_texts": 3,
+        "num_prompts": 3,
     }
     assert (nlpo["mean"], nlpo["standard_error"]) == (1.0, None)
     assert tables["tests"] == []  # of one text nothing is known about the spread
@@ -450,6 +452,61 @@ def test_judging_the_same_again_makes_nothing_more_certain() -> None:
     assert likert_results(doubled)["means"] == likert_results(ratings)["means"]
     assert likert_results(doubled)["tests"] == likert_results(ratings)["tests"]
     assert likert_results(doubled)["agreement"][0]["alpha"] == 1.0
+
+
+def test_several_texts_of_a_prompt_make_nothing_more_certain() -> None:
+    draw = np.random.default_rng(0)
+    once = [
+        Rating(f"{name}{n}", "ann", name, {"fluency": int(draw.integers(low, 6))}, prompt=f"p{n}")
+        for name, low in (("a", 1), ("b", 3))
+        for n in range(8)
+    ]
+    four = [replace(each, item=f"{each.item}/{copy}") for each in once for copy in range(4)]
+    single, several = likert_results(once), likert_results(four)
+    assert several["tests"] == single["tests"] and single["tests"][1]["p"] > 0
+    for row, more in zip(single["means"], several["means"], strict=True):
+        assert more["standard_error"] == pytest.approx(row["standard_error"])
+        assert (more["num_texts"], more["num_prompts"], row["num_texts"]) == (32, 8, 8)
+    unknown = likert_results([replace(each, prompt="") for each in four])  # as an older key has it
+    assert unknown["means"][0]["standard_error"] < single["means"][0]["standard_error"] / 1.9
+
+
+def test_several_pairs_of_a_prompt_decide_it_together() -> None:
+    # Three prompts with three pairs each: nlpo takes all of the first, two of the second, none of the third.
+    given = [replace(vote, prompt=f"p{n // 3}") for n, vote in enumerate(votes(*"nnn", *"nnp", *"ppp"))]
+    (row,) = pairwise_results(given)["pairs"]
+    assert (row["first_won"], row["second_won"], row["num_prompts"]) == (5, 4, 3)
+    assert row["p"] == 1.0  # two prompts of three
+    nlpo, _ = pairwise_results(given)["win_rates"]
+    assert (nlpo["num_pairs"], nlpo["num_prompts"]) == (9, 3)
+    # The prompts' rates are 1, ⅔ and 0: variance (16 + 1 + 25) / 81 / 2, over 3
+    assert nlpo["standard_error"] == pytest.approx((42 / 81 / 2 / 3) ** 0.5)
+    swept = [replace(vote, prompt=f"p{n // 3}") for n, vote in enumerate(votes(*"n" * 9))]
+    assert pairwise_results(swept)["pairs"][0]["p"] == 2 / 2**3  # and not 2 / 2⁹
+
+
+def test_a_key_names_prompts_and_an_older_one_does_not(tmp_path: Path) -> None:
+    texts = [["p", f"{name} {n}", name] for name in ("x", "y") for n in range(2)]
+    file = write(tmp_path / "t.csv", ["prompt", "machine_completion", "algorithm"], *texts)
+    argv = ["page", "likert", "--task", "imdb", "--out", str(tmp_path), "--predictions", str(file)]
+    run(argv)
+    key = tmp_path / "likert-seed0-key.csv"
+    rows = rows_of(key)
+    assert len({row["prompt"] for row in rows}) == 1 and rows[0]["prompt"] != "p"
+    given = [[row["page"], row["item"], "ann", 3] for row in rows]
+    rated = write(tmp_path / "rated.csv", ["page", "item", "rater", "fluency"], *given)
+    assert {each.prompt for each in read_answers([rated], [key])} == {rows[0]["prompt"]}
+    own = write(
+        tmp_path / "own.csv", ["item", "rater", "algorithm", "prompt", "fluency"], ["i", "a", "x", "p", 3]
+    )
+    assert read_answers([own], []) == [Rating("i", "a", "x", {"fluency": 3}, "p")]
+
+    write(
+        key, ["page", "item", "algorithm"], *([row[c] for c in ("page", "item", "algorithm")] for row in rows)
+    )
+    assert {each.prompt for each in read_answers([rated], [key])} == {""}
+    run(argv)  # the same texts: the older key is no other one
+    assert rows_of(key) == rows
 
 
 def votes(*winners: str, pair: tuple[str, str] = ("nlpo", "ppo")) -> list[Vote]:

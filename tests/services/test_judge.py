@@ -137,7 +137,7 @@ def test_a_judge_that_takes_what_it_reads_first_finds_no_winner(
     helpful = judgement(sides)["criteria"]["helpful"]
     assert (helpful["wins"], helpful["ties"], helpful["losses"]) == (0, 9, 0)
     assert helpful["num_disagreements"] == 8
-    assert helpful["first_shown"]["first"] == 16 and helpful["first_shown"]["p"] < 1e-4
+    assert helpful["first_shown"] == {"first": 16, "second": 0, "p": pytest.approx(2 / 2**8)}
 
 
 def test_what_is_not_understood_is_counted_and_counts_for_nobody(
@@ -399,14 +399,40 @@ def test_two_orders_make_a_winner_only_together() -> None:
 
 
 def test_the_sign_test_by_hand() -> None:
-    pair = Pair("1", "", "a", "b")
-    rows = [Judged(pair, {"good": verdict}, {}) for verdict in ["win"] * 8 + ["tie"] * 10 + ["lose"] * 2]  # type: ignore[dict-item]
-    found = outcome([*rows, Judged(pair, None, {}, "no reply")], "good")
+    rows = verdicts(*["win"] * 8, *["tie"] * 10, *["lose"] * 2)
+    found = outcome([*rows, Judged(rows[0].pair, None, {}, "no reply")], "good")
     assert found.p == pytest.approx(2 * (1 + 10 + 45) / 2**10)
     assert (found.num, found.share_won) == (20, 0.65)
     # Clopper and Pearson's bounds of 8 of 10
     assert found.interval == pytest.approx((0.4439, 0.9748), abs=1e-4)
     assert first_shown(rows, "good").p == 1.0
+
+
+def verdicts(*given: str, prompts: int | None = None) -> list[Judged]:
+    """A pair for each verdict, of so many prompts in turn; None: one of each."""
+    return [
+        Judged(Pair(str(place % (prompts or len(given))), "", "a", "b"), {"good": verdict}, {})  # type: ignore[dict-item]
+        for place, verdict in enumerate(given)
+    ]
+
+
+def test_several_pairs_of_a_prompt_decide_it_together_and_make_nothing_more_certain() -> None:
+    once = outcome(verdicts("win", "win", "win", "lose", "tie"), "good")
+    four = outcome(verdicts(*["win", "win", "win", "lose", "tie"] * 4, prompts=5), "good")
+    assert (four.wins, four.ties, four.losses) == (12, 4, 4) and four.share_won == once.share_won
+    assert (four.p, four.interval) == (once.p, once.interval)
+    assert four.p == pytest.approx(2 * (1 + 4) / 2**4)  # and not that of 12 of 16
+    # Prompt 0: won twice, lost once; prompt 1: once each, and a tie.
+    mixed = outcome(verdicts("win", "win", "win", "lose", "lose", "tie", prompts=2), "good")
+    assert (mixed.prompts_won, mixed.prompts_lost, mixed.p) == (1, 0, 1.0)
+
+
+def test_both_orders_of_a_pair_are_no_two_witnesses_of_a_bias() -> None:
+    first = {"AB": {"good": "win"}, "BA": {"good": "lose"}}  # what is shown first, both times
+    rows = [Judged(Pair(str(place), "", "a", "b"), {"good": "tie"}, first) for place in range(5)]  # type: ignore[arg-type,dict-item]
+    found = first_shown(rows, "good")
+    assert (found.first, found.second) == (10, 0)
+    assert found.p == pytest.approx(2 / 2**5)  # of five prompts, and not of ten replies
 
 
 # Sides
@@ -434,6 +460,13 @@ def test_several_texts_for_a_prompt_are_paired_in_their_order(tmp_path: Path) ->
     found = read_pairs(str(a), str(b))
     assert [(pair.a, pair.b) for pair in found.pairs] == [("1", "5"), ("2", "6")]
     assert (found.only_a, found.only_b) == (1, 2)
+
+
+def test_drawn_prompts_have_all_their_pairs(tmp_path: Path) -> None:
+    names = [name for name in "pqrs" for _ in range(3)]
+    a, b = (lines(tmp_path / f"{side}.jsonl", [f"{side}{n}" for n in range(12)], names) for side in "ab")
+    found = read_pairs(str(a), str(b), num_prompts=2).pairs
+    assert len(found) == 6 and len({pair.prompt for pair in found}) == 2
 
 
 def test_sides_that_do_not_belong_together(tmp_path: Path) -> None:
