@@ -9,13 +9,21 @@ from typing import Any, Protocol
 class Sample:
     """One finished text, with what it is judged by.
 
-    Example: `Sample(text="6 8 9", prompt="3 5", references=(), meta={})`
+    Example: `Sample(text="6 8 9", prompt="3 5", references=(), meta={}, group="train/17")`
+
+    Texts of one prompt share a `group`; "" where nobody said. A grader sees parts of groups, in any order.
+
+    - training: "train/17", which counts prompts through the whole run and never repeats
+    - evaluation: "validation/3", the prompt's place in its split, the same at every evaluation
+    - annotation: "data/5", the prompt's place among the data set's
+    - `whetstone score`, HTTP: what the caller calls it
     """
 
     text: str
     prompt: str = ""
     references: tuple[str, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)

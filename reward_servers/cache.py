@@ -21,10 +21,11 @@ Key = bytes | int
 class AnswerCache:
     """Stands before `score` and asks it only for samples that it has not answered before.
 
-    The key is everything that a grader is shown: text, prompt, references and meta data. Of `size`
-    answers, the one that was asked for longest ago is forgotten first; 0 keeps none. What failed is not
-    kept: it may do better next time. For graders whose answer depends on nothing but the sample. Lives
-    on one event loop.
+    The key is everything that an answer depends on: text, prompt, references and meta data. The group is not
+    in it: it says which samples belong together, and a grader to whom that matters depends on the others of
+    its batch. Of `size` answers, the one that was asked for longest ago is forgotten first; 0 keeps none.
+    What failed is not kept: it may do better next time. For graders whose answer depends on nothing but the
+    sample. Lives on one event loop.
     """
 
     def __init__(self, score: Callable[[Sequence[Sample]], Awaitable[list[Answer]]], size: int) -> None:
@@ -57,9 +58,9 @@ class AnswerCache:
 
 
 def key_of(sample: Sample) -> bytes | None:
-    """16 bytes for all that a grader is shown; None where meta data holds what JSON can't.
+    """16 bytes for all that an answer depends on; None where meta data holds what JSON can't.
 
-    >>> key_of(Sample("a")) == key_of(Sample("a", prompt="")) != key_of(Sample("a", references=("a",)))
+    >>> key_of(Sample("a")) == key_of(Sample("a", group="train/1")) != key_of(Sample("a", references=("a",)))
     True
     """
     try:

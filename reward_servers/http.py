@@ -31,6 +31,7 @@ class SampleBody(Body):
     prompt: str = Field(default="", description="what it was asked")
     references: list[str] = Field(default=[], description="what it should have written")
     meta: dict[str, Any] = Field(default={}, description="anything else the reward wants to know")
+    group: str = Field(default="", description="what texts of the same prompt share")
 
 
 class SamplesBody(Body):
@@ -180,7 +181,7 @@ async def _samples(request: Request) -> list[Sample]:
         raise HTTPException(
             422, error.errors(include_url=False, include_context=False, include_input=False)
         ) from None
-    return [Sample(row.text, row.prompt, tuple(row.references), row.meta) for row in body.samples]
+    return [Sample(row.text, row.prompt, tuple(row.references), row.meta, row.group) for row in body.samples]
 
 
 def _metric_body(value: MetricValue) -> MetricBody:

@@ -234,6 +234,7 @@ def _row(sample: Sample) -> Row:
         "prompt": sample.prompt,
         "references": sample.references,
         "meta": dict(sample.meta),
+        "group": sample.group,
     }
     try:
         json.dumps(row, allow_nan=False)

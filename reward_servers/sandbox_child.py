@@ -27,7 +27,7 @@ def main() -> None:
     server = _load(Part(**asked["part"]), answers)
     for line in sys.stdin:
         samples = [
-            Sample(row["text"], row["prompt"], tuple(row["references"]), row["meta"])
+            Sample(row["text"], row["prompt"], tuple(row["references"]), row["meta"], row["group"])
             for row in json.loads(line)["samples"]
         ]
         _say({"answers": server.score(samples)}, answers)

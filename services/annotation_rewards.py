@@ -117,7 +117,11 @@ def score_missing(
 
 
 def samples_of(rows: Sequence[ResponseRow]) -> list[Sample]:
-    return [Sample(row.response, row.prompt.text, row.prompt.references, row.prompt.meta) for row in rows]
+    """What graders are shown of them; rows of one prompt share a group."""
+    return [
+        Sample(row.response, row.prompt.text, row.prompt.references, row.prompt.meta, f"data/{row.group}")
+        for row in rows
+    ]
 
 
 def as_table(

@@ -9,7 +9,7 @@ The head never sees a prompt of the data in training: the advantage reward - val
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from services.annotation import read_table, write_table
 from services.annotation_rewards import Execute, as_table, check_some, scores_alone, totals
 from services.annotation_settings import ValueStage
 from services.json_lines import without_nan, write_atomically
-from services.leasing import evaluation_leases
+from services.leasing import EVALUATION, evaluation_leases
 from services.prompt_tokens import PromptTokens
 from services.tasks.responses import ResponseRow
 
@@ -138,7 +138,9 @@ def score_failed(
 
 def _scores(rows: Sequence[ResponseRow], rewards: Sequence[Part], execute: Execute) -> list[Score]:
     starts = range(0, len(rows), AT_ONCE)
-    scores = dict(execute(((start, list(rows[start : start + AT_ONCE])) for start in starts), scores_alone))
+    # To graders these are other groups than the data set's, which they may have seen before.
+    apart = [replace(row, group=EVALUATION + row.group) for row in rows]
+    scores = dict(execute(((start, apart[start : start + AT_ONCE]) for start in starts), scores_alone))
     in_order = [score for start in starts for score in scores[start]]
     check_some(rewards, "responses of the reference to validation prompts", in_order)
     return in_order

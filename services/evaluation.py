@@ -39,11 +39,12 @@ def evaluate(
     to its row: cut where it was too long, special tokens visible.
     """
     workers, rewards = collect.workers, collect.rewards
+    collect = replace(collect, judging=replace(collect.judging, split=split))
     if post_process is not None:
         collect = replace(collect, workers=PostProcessed(workers, post_process))
     found = collect(leases)
     rollouts = sorted(found.rollouts, key=lambda rollout: rollout.lease_id)
-    values = rewards.compute_metrics([as_sample(rollout) for rollout in rollouts]) if rollouts else {}
+    values = rewards.compute_metrics([as_sample(rollout, split) for rollout in rollouts]) if rollouts else {}
     plays = collect.judging.environment is not None
     metrics = reward_statistics(rollouts)
     metrics |= play_statistics(found) if plays else {}

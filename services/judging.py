@@ -27,14 +27,15 @@ class Judging:
     at: Literal["end", "turn", "never"] = "end"
     environment: str | None = None  # its name; None: one prompt, one answer
     rewards_itself: bool = False
+    split: str = "train"  # whose prompts these are
 
     def samples(self, rollout: Rollout) -> list[Sample]:
         """What is to be scored, in the order in which `scored` takes the scores."""
         if self.at == "never":
             return []
         if self.at == "end":
-            return [as_sample(rollout)]
-        return [_turn_sample(rollout, index) for index in _answered(rollout)]
+            return [as_sample(rollout, self.split)]
+        return [_turn_sample(rollout, index, self.split) for index in _answered(rollout)]
 
     def scored(self, rollout: Rollout, scores: Sequence[Score]) -> Rollout:
         """The rollout with each total added to its turn's reward, and each part summed over the turns.
@@ -58,10 +59,10 @@ class Judging:
 AT_THE_END = Judging()  # one prompt, one answer
 
 
-def as_sample(rollout: Rollout) -> Sample:
+def as_sample(rollout: Rollout, split: str) -> Sample:
     """The whole of it: of several turns, the model's answers, a line each."""
     prompt = rollout.prompt
-    return Sample(rollout.text, prompt.text, prompt.references, prompt.meta)
+    return Sample(rollout.text, prompt.text, prompt.references, prompt.meta, _group_of(rollout, split))
 
 
 def with_score(rollout: Rollout, score: Score) -> Rollout:
@@ -80,9 +81,14 @@ def talk_before(rollout: Rollout, index: int) -> str:
     return "\n".join(filter(None, said))
 
 
-def _turn_sample(rollout: Rollout, index: int) -> Sample:
-    prompt = rollout.prompt
-    return Sample(rollout.turns[index].text, talk_before(rollout, index), prompt.references, prompt.meta)
+def _turn_sample(rollout: Rollout, index: int, split: str) -> Sample:
+    text, before = rollout.turns[index].text, talk_before(rollout, index)
+    return replace(as_sample(rollout, split), text=text, prompt=before)
+
+
+def _group_of(rollout: Rollout, split: str) -> str:
+    """All answers to one prompt, of each turn, share it; training and held-out prompts never do."""
+    return f"{split}/{rollout.group}"
 
 
 def _answered(rollout: Rollout) -> list[int]:

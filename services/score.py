@@ -63,10 +63,11 @@ def _check_needs(kind: str, part: Part, samples: Sequence[Sample]) -> None:
 
 
 def read_samples(predictions: Path, references: Path | None) -> list[Sample]:
-    """One sample a line: `{"prediction": …}`, optionally with prompt, references, meta.
+    """One sample a line: `{"prediction": …}`, optionally with prompt, references, meta and group.
 
-    A file of references, if given, has as many lines, each with `references`; a prompt or meta there
-    fills in where the prediction's line has none.
+    A file of references, if given, has as many lines, each with `references`; a prompt, meta or group there
+    fills in where the prediction's line has none. Lines without a group share one where their prompts are
+    equal.
 
     Raises:
         InputError: naming the file, the line, and what is wrong there.
@@ -82,6 +83,11 @@ def read_samples(predictions: Path, references: Path | None) -> list[Sample]:
         rows = [
             {**extra, **row, "references": extra["references"]} for row, extra in zip(rows, more, strict=True)
         ]
+    first: dict[str, int] = {}  # of each prompt, its first line
+    for line, row in enumerate(rows, start=1):
+        prompt = row.get("prompt")
+        at = first.setdefault(prompt, line) if prompt and isinstance(prompt, str) else line
+        row.setdefault("group", f"line {at}")
     return [_sample(row, predictions, line) for line, row in enumerate(rows, start=1)]
 
 
@@ -94,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
         "--predictions",
         required=True,
         metavar="FILE",
-        help='lines {"prediction": "…"}; prompt, meta optional',
+        help='lines {"prediction": "…"}; prompt, meta, group optional',
     )
     parser.add_argument("--references", metavar="FILE", help='lines {"references": ["…"]}, in the same order')
     parser.add_argument("--reward", action="store_true", help="the reward, where a metric has its name too")
@@ -200,13 +206,15 @@ def _row(path: Path, number: int, line: str, required: str) -> dict[str, Any]:
 
 def _sample(row: Mapping[str, Any], path: Path, line: int) -> Sample:
     text, prompt = row["prediction"], row.get("prompt", "")
-    references, meta = row.get("references", []), row.get("meta", {})
+    references, meta, group = row.get("references", []), row.get("meta", {}), row["group"]
     for column, value, kind in (("prediction", text, str), ("prompt", prompt, str), ("meta", meta, dict)):
         if not isinstance(value, kind):
             raise InputError(f"{path}, sample {line}: {column} is {value!r}; expected a {kind.__name__}")
     if not isinstance(references, list) or not all(isinstance(reference, str) for reference in references):
         raise InputError(f"{path}, sample {line}: references is {references!r}; expected a list of texts")
-    return Sample(text=text, prompt=prompt, references=tuple(references), meta=meta)
+    if isinstance(group, bool) or not isinstance(group, str | int):
+        raise InputError(f"{path}, sample {line}: group is {group!r}; expected a text or a whole number")
+    return Sample(text, prompt, tuple(references), meta, str(group))
 
 
 def _print_table(values: Mapping[str, MetricValue]) -> None:

@@ -36,6 +36,18 @@ class Moody:
         return float(os.getpid()) if text == "pid" else 1.0
 
 
+class Ranked:
+    """The place of a text among those of its group that it sees, the shortest first."""
+
+    deterministic: ClassVar[bool] = False
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        return [
+            float(sum(other.group == one.group and len(other.text) < len(one.text) for other in samples))
+            for one in samples
+        ]
+
+
 class Slow:
     """50 ms a text, whatever it says; the score is the process."""
 

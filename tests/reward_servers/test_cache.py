@@ -94,6 +94,17 @@ def test_everything_that_a_grader_is_shown_tells_samples_apart(other: Sample) ->
     assert key_of(sample) != key_of(other)
 
 
+def test_the_same_text_in_another_group_is_the_same_sample() -> None:
+    async def scenario() -> list[str]:
+        grader = Grader()
+        cache = AnswerCache(grader.score, size=10)
+        for group in ("train/1", "train/2", "validation/1"):
+            await cache.score([Sample("a", group=group), Sample("b", group=group)])
+        return grader.asked
+
+    assert asyncio.run(scenario()) == ["a", "b"]
+
+
 def test_what_json_does_not_know_is_graded_each_time() -> None:
     async def scenario() -> list[str]:
         grader = Grader()
@@ -131,3 +142,4 @@ def test_only_deterministic_rewards_are_remembered() -> None:
     assert asyncio.run(twice("Words")) == 1
     assert asyncio.run(twice("Words", cache_size=0)) == 0
     assert asyncio.run(twice("Moody")) == 0  # says that it is not
+    assert asyncio.run(twice("Ranked")) == 0  # as everything has to that reads groups

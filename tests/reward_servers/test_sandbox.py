@@ -40,6 +40,18 @@ def test_it_answers_as_the_server_in_this_process_does(server: SandboxedServer) 
     own.close()
 
 
+def test_it_sees_all_that_a_reward_in_this_process_sees() -> None:
+    part = Part(name="tests.reward_servers.graders:Ranked")
+    asked = [Sample("aa", group="p"), Sample("b", group="q"), Sample("a", group="p"), Sample("bb", group="q")]
+    own = SandboxedServer(part, LIMITS)
+    assert (
+        own.score(asked)
+        == RewardServer(part).score(asked)
+        == [(1.0, None), (0.0, None), (0.0, None), (1.0, None)]
+    )
+    own.close()
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -24,6 +24,7 @@ from services.annotated_rows import check_vocabulary, read_annotated
 from services.annotation import Parts, claimed, settle_manifest, write_table
 from services.annotation_rewards import as_table
 from services.annotation_settings import settings_from
+from services.leasing import EVALUATION
 from services.offline_source import OfflineSource
 from services.prompt_tokens import PromptLimit
 from services.response_data import ResponseData, read_responses
@@ -81,6 +82,24 @@ def test_every_response_has_a_column_for_each_reward_in_the_order_of_the_rows(tm
     assert [rows[15][key] for key in ("response", "good", "reward.Ledger", "error")] == [
         "7 7", False, 0.07, None,
     ]  # fmt: skip
+
+
+def test_graders_see_which_rows_share_a_prompt_and_the_references_responses_are_others(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.services.annotated import Ledger
+
+    seen, score = Counter[str](), Ledger.score
+
+    def watch(self: Ledger, samples: Sequence[Sample]) -> list[float]:
+        seen.update(sample.group for sample in samples)
+        return score(self, samples)
+
+    monkeypatch.setattr(Ledger, "score", watch)
+    run(command(tmp_path, f"reference={model}", "value.max_value=4", "value.num_epochs=1", "value.head=mean"))
+    of_data = {f"data/{number}": 2 for number in range(10)}
+    of_reference = {f"data/{EVALUATION + number}": 1 for number in range(10)}
+    assert {name: count for name, count in seen.items() if name.startswith("data/")} == of_data | of_reference
 
 
 def test_nothing_is_scored_again_when_all_is_there(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_the_numbers_are_those_of_the_model_s_texts(run: RunFolder) -> None:
     for finished in write(find_model(str(run.path)), "transformers", held_out_leases(settings, "test")):
         rollouts += finished
     rollouts.sort(key=lambda rollout: rollout.lease_id)
-    scores = LocalRewardClient(settings.reward).submit([as_sample(r) for r in rollouts]).result()
+    scores = LocalRewardClient(settings.reward).submit([as_sample(r, "test") for r in rollouts]).result()
     totals = [score.total for score in scores if score.total is not None]
     assert len(totals) == 12  # 6 prompts, two texts each
     assert result["metrics"]["reward/mean"] == pytest.approx(statistics.fmean(totals))

@@ -1,10 +1,21 @@
 """What graders see of a talk, and where their scores come to stand."""
 
-import pytest
+import io
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Future
 
-from contracts.rollout import FinishReason, Prompt, Rollout, Turn
-from contracts.scores import Sample, Score
+import pytest
+from rich.console import Console as Terminal
+
+from contracts.rollout import FinishReason, Prompt, Rollout, Sampling, Turn
+from contracts.scores import MetricValue, Sample, Score
+from services.collecting import Collector, FailureBudget
+from services.console import Console
+from services.evaluation import evaluate
 from services.judging import Judging, talk_before, with_score
+from services.leasing import LeaseSource, PromptTokens, evaluation_leases
+from tests.fakes import FakeRewards, FakeWorkers, WordTokens, prompts
 
 
 def turn(text: str, said: str = "", reward: float | None = None, num_tokens: int = 2) -> Turn:
@@ -21,7 +32,8 @@ TALK = talk(turn("Hi.", "Hello!"), turn("Fine.", "How are you?"), turn("Bye.", "
 
 
 def test_at_the_end_all_answers_are_judged_as_one_text() -> None:
-    assert Judging().samples(TALK) == [Sample("Hi.\nFine.\nBye.", "Hello!", ("Hi.",), {"intents": 1})]
+    expected = Sample("Hi.\nFine.\nBye.", "Hello!", ("Hi.",), {"intents": 1}, "train/0")
+    assert Judging().samples(TALK) == [expected]
 
 
 def test_at_each_turn_an_answer_is_judged_after_what_was_said_before_it() -> None:
@@ -33,6 +45,55 @@ def test_at_each_turn_an_answer_is_judged_after_what_was_said_before_it() -> Non
         ("Hello!\nHi.\nHow are you?\nFine.\nGood.", "Bye."),
     ]
     assert all(sample.references == ("Hi.",) and sample.meta == {"intents": 1} for sample in samples)
+    assert {sample.group for sample in samples} == {"train/0"}
+
+
+class Seen(FakeRewards):
+    """Keeps what graders are shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scored: list[Sample] = []
+        self.measured: list[Sample] = []
+
+    def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]:
+        self.scored += samples
+        return super().submit(samples)
+
+    def compute_metrics(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
+        self.measured += samples
+        return super().compute_metrics(samples)
+
+
+def test_each_prompt_of_an_iteration_has_a_group_of_its_own_and_keeps_it_in_a_resumed_run() -> None:
+    """Two prompts, of which an iteration draws each twice, are trained on beside both held-out splits."""
+
+    def source() -> LeaseSource:
+        tokens = PromptTokens(WordTokens(), None)
+        return LeaseSource(prompts(2), tokens, Sampling(max_tokens=4), group_size=3, seed=0)
+
+    seen, console = Seen(), Console(Terminal(file=io.StringIO()))
+    collector = Collector(FakeWorkers([]), seen, FailureBudget(9, 9), console, lambda: None, 1.0)
+    first, second = source(), source()
+    leases = first.lease(4)
+    collector(leases)
+    trained = {sample.group for sample in seen.scored}
+    assert trained == {f"train/{number}" for number in range(4)}
+    assert Counter(sample.group for sample in seen.scored) == dict.fromkeys(trained, 3)
+
+    held_out = evaluation_leases(
+        prompts(2), PromptTokens(WordTokens(), None), Sampling(max_tokens=4), samples=2, seed=0
+    )
+    for split in ("validation", "test"):
+        evaluate(split, held_out, collector)
+    groups = Counter(sample.group for sample in seen.scored[12:])
+    assert groups == {f"{split}/{number}": 2 for split in ("validation", "test") for number in range(2)}
+    assert Counter(sample.group for sample in seen.measured) == groups
+
+    second.restore(first.state())
+    seen.scored.clear()
+    collector(second.lease(2))
+    assert {sample.group for sample in seen.scored} == {"train/4", "train/5"}
 
 
 def test_a_talk_begins_with_its_prompt_where_the_world_says_nothing_of_its_own() -> None:

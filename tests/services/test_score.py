@@ -76,6 +76,21 @@ def test_classes_of_ones_own_are_rewards_or_metrics(
     assert metric == {"mine/vowels": {"corpus": 4.0, "rows": [3.0, 1.0]}}
 
 
+def test_texts_of_one_prompt_share_a_group_that_the_file_may_name(tmp_path: Path) -> None:
+    rows = [
+        {"prediction": "a", "prompt": "p"},
+        {"prediction": "b", "prompt": "q", "group": "mine"},
+        {"prediction": "c", "prompt": "p"},
+        {"prediction": "d", "group": 7},
+        {"prediction": "e"},
+        {"prediction": "f"},
+    ]
+    found = read_samples(Path(write(tmp_path / "p.jsonl", *rows)), None)
+    assert [sample.group for sample in found] == ["line 1", "mine", "line 1", "7", "line 5", "line 6"]
+    with pytest.raises(InputError, match="sample 1: group is 1.5; expected a text or a whole number"):
+        read_samples(Path(write(tmp_path / "q.jsonl", {"prediction": "a", "group": 1.5})), None)
+
+
 def test_a_name_that_is_both_is_the_metric_unless_the_reward_is_asked_for(
     capsys: pytest.CaptureFixture[str], predictions: str
 ) -> None:
