@@ -23,7 +23,7 @@ from contracts.components import create
 from contracts.rollout import Lease, MaskRule, Rollout, Sampling
 from contracts.scores import Sample
 from learner.algorithms import ALGORITHMS
-from learner.algorithms.base import METHODS, Algorithm, Masks
+from learner.algorithms.base import Algorithm, Masks
 from reward_servers.rewards.increasing_numbers import IncreasingNumbers as Reward
 from rollout_workers.settings import RolloutSettings
 from services.demo import WARM_UP_ROWS, as_rollout, number_rows, number_tokenizer, save_untrained
@@ -156,7 +156,7 @@ class Bench:
 
 def algorithm_of(name: str) -> Algorithm:
     kind, options = RUNS[name]
-    made: Algorithm = create("algorithm", kind, options, ALGORITHMS, METHODS)
+    made: Algorithm = create("algorithm", kind, options, ALGORITHMS, Algorithm)
     return made
 
 

@@ -33,7 +33,7 @@ from benchmarks.outcome import OUT
 from contracts.components import create
 from contracts.rollout import Rollout
 from learner.algorithms import ALGORITHMS
-from learner.algorithms.base import METHODS
+from learner.algorithms.base import Algorithm
 from learner.algorithms.nll import NLL
 from learner.algorithms.offline import Offline
 from learner.learner import Learner
@@ -145,7 +145,7 @@ def run(
     name: str, seed: int, model: Path, data: Sequence[Rollout], before: float, *, is_corrupted: bool
 ) -> Result:
     started, (kind, options) = perf_counter(), RUNS[name]
-    algorithm: Offline = create("algorithm", kind, COMMON | options, ALGORITHMS, METHODS)
+    algorithm: Offline = create("algorithm", kind, COMMON | options, ALGORITHMS, Algorithm)
     if is_corrupted:
         data = with_rewards(data, corrupted(known_of(data)[0], seed))
     dropped = algorithm.select_epoch(*known_of(data), seed=seed, epoch=0).share_dropped

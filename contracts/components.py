@@ -3,12 +3,13 @@
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 from contracts.errors import InputError, did_you_mean
 from contracts.settings import Settings, build
+from contracts.signatures import check_methods
 
 
 def find(kind: str, name: str, built_in: Mapping[str, str]) -> type:
@@ -31,7 +32,10 @@ def find(kind: str, name: str, built_in: Mapping[str, str]) -> type:
     module_name, _, class_name = address.partition(":")
     module = import_module(module_name, where=f"{kind}={name}")
     found = getattr(module, class_name, None)
-    if not isinstance(found, type):
+    if found is not None and not isinstance(found, type):
+        what = "a function" if callable(found) else "an object"
+        raise InputError(f"{kind}={name}: got {what} ({type(found).__name__}); expected a class")
+    if found is None:
         classes = [key for key, value in vars(module).items() if isinstance(value, type)]
         raise InputError(
             f"{kind}={name}: {module_name} has no class {class_name}{did_you_mean(class_name, classes)}"
@@ -56,19 +60,24 @@ def import_module(module_name: str, where: str) -> ModuleType:
 
 
 def create(
-    kind: str, name: str, options: Mapping[str, Any], built_in: Mapping[str, str], methods: tuple[str, ...]
+    kind: str,
+    name: str,
+    options: Mapping[str, Any],
+    built_in: Mapping[str, str],
+    protocol: type,
+    optional: Sequence[type] = (),
 ) -> Any:
-    """The component called `name`, made with `options`, checked to have every one of `methods`.
+    """The component called `name`, made with `options`, whose methods can be called as the Protocol's are.
+
+    Args:
+        optional: Protocols of what such a component may have besides.
 
     Raises:
-        InputError: unknown name, unknown or wrong option, or a class that lacks a method of the Protocol.
+        InputError: unknown name, unknown or wrong option, a class that lacks a method of the Protocol, or one
+            whose method takes other arguments.
     """
     found = find(kind, name, built_in)
-    missing = [method for method in methods if not callable(getattr(found, method, None))]
-    if missing:
-        raise InputError(
-            f"{kind}={name}: {found.__name__} is no {kind}: it lacks {', '.join(f'{m}()' for m in missing)}"
-        )
+    check_component(kind, name, found, protocol, optional)
     if issubclass(found, Settings):
         return build(found, options, where=kind)
     try:
@@ -78,3 +87,15 @@ def create(
             f"{kind}={name}: {found.__name__}({', '.join(f'{k}={v!r}' for k, v in options.items())}) "
             f"raised {type(error).__name__}: {error}"
         ) from error
+
+
+def check_component(kind: str, name: str, found: type, protocol: type, optional: Sequence[type] = ()) -> None:
+    """Refuse a class whose methods can't be called as the Protocol's are; it need not be made for that.
+
+    Raises:
+        InputError: a method is missing, or takes other arguments.
+    """
+    where, noun = f"{kind}={name}", kind.rpartition(".")[2]
+    check_methods(where, noun, found, protocol)
+    for more in optional:
+        check_methods(where, noun, found, more, optional=True)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from contracts.components import find
 from contracts.errors import InputError
+from contracts.signatures import check_function, check_methods
 from learner.adapters import Adapter, WithoutAdapter
 from learner.batching import MicroBatch
 from learner.critic import CRITICS, RunningNorm
@@ -120,15 +121,24 @@ def copy_trained(policy: Policy, to: Policy) -> None:
 
 def make_policy(settings: ModelSettings, lm: Any, logits_budget: int) -> Policy:
     """The class that fits the model's family, or the user's own."""
-    if settings.policy == "auto":
-        return family(lm)(lm, logits_budget)
-    kind = find("model.policy", settings.policy, {})
+    kind = family(lm) if settings.policy == "auto" else own_policy(settings)
+    return kind(lm, logits_budget)
+
+
+def own_policy(settings: ModelSettings) -> type[Policy]:
+    """The class that `model.policy` names.
+
+    Raises:
+        InputError: it is no policy, or can't be made or called as one.
+    """
+    kind, where = find("model.policy", settings.policy, {}), f"model.policy={settings.policy}"
     if not issubclass(kind, Policy):
         raise InputError(
-            f"model.policy={settings.policy}: {kind.__name__} is no policy; expected auto, or a subclass of "
-            f"learner.policy.Policy"
+            f"{where}: {kind.__name__} is no policy; expected auto, or a subclass of learner.policy.Policy"
         )
-    return kind(lm, logits_budget)
+    check_function(where, kind, ("lm", "logits_budget"))
+    check_methods(where, "policy", kind, Policy)
+    return kind
 
 
 def make_critic(settings: ModelSettings, policy: Policy) -> nn.Module:
@@ -137,18 +147,27 @@ def make_critic(settings: ModelSettings, policy: Policy) -> nn.Module:
     Raises:
         InputError: the class is no `learner.critic.Critic`.
     """
+    critic: nn.Module = critic_class(settings)(policy, settings.value_trunk == "separate")
+    return critic
+
+
+def critic_class(settings: ModelSettings) -> Any:
+    """The class that `model.critic` names.
+
+    Raises:
+        InputError: it is no critic, or can't be made or called as one.
+    """
     kind: Any = find("model.critic", settings.critic, CRITICS)
     try:
-        inspect.signature(kind).bind(policy, True)
-        inspect.signature(kind.forward).bind(None, policy, None, None)
+        inspect.signature(kind).bind(None, True)
+        inspect.signature(kind.forward).bind(None, None, None, None)
     except (AttributeError, TypeError, ValueError) as error:
         raise InputError(
             f"model.critic={settings.critic}: {kind.__name__} is no critic ({error}); expected a torch "
             f"module made from (policy, separate_trunk) whose forward takes (policy, micro, hidden_NH), as "
             f"learner.critic.LinearCritic"
         ) from None
-    critic: nn.Module = kind(policy, settings.value_trunk == "separate")
-    return critic
+    return kind
 
 
 def load_language_model(settings: ModelSettings, device: torch.device = CPU) -> Any:

@@ -18,17 +18,20 @@ from collections.abc import Callable, Sequence
 
 import ray
 from ray import serve
-from ray.exceptions import RayTaskError
+from ray.exceptions import RayError, RayTaskError
 from ray.serve._private.common import DeploymentID
 from ray.serve.context import _get_global_client
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentResponse
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
 from contracts.access import check_exposure, digest
 from contracts.errors import DeadlineExceeded, InputError, did_you_mean
 from reward_servers.applications import HTTP_APPLICATION, QUIET, application_of, http_application
-from reward_servers.client import deployment_name, num_replicas
+from reward_servers.client import deployment_name, handle_of, num_replicas
 from reward_servers.server import check_parts
 from reward_servers.settings import Part, RewardServersSettings
+from reward_servers.trial import MADE_UP, Trial, Verdict, is_own
 
 QUIET_CONTROLLER = {"runtime_env": {"env_vars": {"RAY_SERVE_LOG_TO_STDERR": "0"}}}
 
@@ -40,18 +43,20 @@ def deploy(
     *,
     http: bool,
     token: str | None = None,
-) -> None:
+    trial: Trial = MADE_UP,
+) -> list[str]:
     """Serve these on the Ray cluster that this process is connected to; returns when all answer.
 
-    What was deployed before under other labels stays as it is.
+    What was deployed before under other labels stays as it is. Returns what should be known of them.
 
     Args:
         http: also answer at `http://{http_host}:{http_port}`, for exactly these parts.
         token: what every caller over HTTP has to know; None: nothing, on loopback alone.
+        trial: what classes of the user's own are tried on, in one replica each.
 
     Raises:
-        InputError: others could reach the host and there is no token; a part is wrong, or its class cannot
-            be made (with the replica's own error).
+        InputError: others could reach the host and there is no token; a part is wrong, its class cannot be
+            made (with the replica's own error), or does not answer as it should.
         DeadlineExceeded: not all are up after `start_timeout_s`; names those that are missing.
     """
     check_parts("reward", rewards)
@@ -65,9 +70,11 @@ def deploy(
         + [_target("metric", part, settings) for part in metrics],
         settings.start_timeout_s,
     )
+    told = _try_out(rewards, metrics, settings, trial)
     if http:
         key = None if token is None else digest(token)
         _run([_http_target(rewards, metrics, settings, key)], settings.start_timeout_s)
+    return told
 
 
 def scale(kind: str, label: str, replicas: int, timeout_s: float) -> None:
@@ -141,9 +148,13 @@ def serve_until_interrupted(
     metrics: Sequence[Part],
     settings: RewardServersSettings,
     token: str | None,
-    on_ready: Callable[[], None],
+    on_ready: Callable[[Sequence[str]], None],
 ) -> None:
-    """Deploy with HTTP on the cluster of RAY_ADDRESS, or on this machine; end at Ctrl-C or SIGTERM."""
+    """Deploy with HTTP on the cluster of RAY_ADDRESS, or on this machine; end at Ctrl-C or SIGTERM.
+
+    Args:
+        on_ready: told what should be known of the graders.
+    """
     joined = "RAY_ADDRESS" in os.environ
     logging.getLogger("ray").setLevel(logging.ERROR)
     if joined:
@@ -153,8 +164,7 @@ def serve_until_interrupted(
     # After ray.init, which sets a handler of its own.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        deploy(rewards, metrics, settings, http=True, token=token)
-        on_ready()
+        on_ready(deploy(rewards, metrics, settings, http=True, token=token))
         threading.Event().wait()
     except KeyboardInterrupt:
         pass  # the way to end it
@@ -210,6 +220,39 @@ def _run(targets: list[serve.RunTarget], timeout_s: float) -> None:
                 f"start; not up: {missing}"
             )
         time.sleep(0.1)
+
+
+def _try_out(
+    rewards: Sequence[Part], metrics: Sequence[Part], settings: RewardServersSettings, trial: Trial
+) -> list[str]:
+    """One call of each class of the user's own, all at once; what should be known of them.
+
+    Raises:
+        InputError: one does not answer as it should, or not at all; then none is served.
+    """
+    own = [("reward", part) for part in rewards if is_own(part)]
+    own += [("metric", part) for part in metrics if is_own(part)]
+    calls = [(kind, part, handle_of(kind, part.label).try_out.remote(trial)) for kind, part in own]
+    verdicts = [
+        _verdict(f"{kind} {part.label}", call, settings.for_label(part.label).timeout_s)
+        for kind, part, call in calls
+    ]
+    refusal = next((verdict.refusal for verdict in verdicts if verdict.refusal), "")
+    if refusal:
+        remove(rewards, metrics)
+        raise InputError(refusal)
+    return [verdict.warning for verdict in verdicts if verdict.warning]
+
+
+def _verdict(name: str, call: DeploymentResponse, timeout_s: float) -> Verdict:
+    try:
+        found: Verdict = call.result(timeout_s=timeout_s)
+        return found
+    except TimeoutError:
+        more = "reward_servers.default.timeout_s= allows for more"
+        return Verdict(refusal=f"{name}: no answer for two texts within {timeout_s:g} s; {more}")
+    except (RayError, RayServeException) as error:
+        return Verdict(refusal=f"{name}: its process died in a call of two texts ({type(error).__name__})")
 
 
 def _is_running(name: str, application: ApplicationStatusOverview | None) -> bool:

@@ -21,16 +21,27 @@ Key = bytes | int
 class AnswerCache:
     """Stands before `score` and asks it only for samples that it has not answered before.
 
-    The key is everything that an answer depends on: text, prompt, references and meta data. The group is not
-    in it: it says which samples belong together, and a grader to whom that matters depends on the others of
-    its batch. Of `size` answers, the one that was asked for longest ago is forgotten first; 0 keeps none.
-    What failed is not kept: it may do better next time. For graders whose answer depends on nothing but the
-    sample. Lives on one event loop.
+    The key is everything that an answer depends on: text, prompt, references and meta data. Of `size`
+    answers, the one that was asked for longest ago is forgotten first; 0 keeps none. What failed is not
+    kept: it may do better next time. For graders whose answer depends on nothing but the sample. Lives on one
+    event loop.
+
+    The group is not in the key: it says which samples belong together, and a grader that looks at it depends
+    on the others of its batch. From then on nothing is kept.
+
+    Args:
+        reads_groups: whether the grader has looked at a group, asked behind each call.
     """
 
-    def __init__(self, score: Callable[[Sequence[Sample]], Awaitable[list[Answer]]], size: int) -> None:
+    def __init__(
+        self,
+        score: Callable[[Sequence[Sample]], Awaitable[list[Answer]]],
+        size: int,
+        reads_groups: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._score = score
         self._size = size
+        self._reads_groups = reads_groups
         self._answers: OrderedDict[Key, Answer] = OrderedDict()
 
     async def score(self, samples: Sequence[Sample]) -> Scored:
@@ -42,6 +53,9 @@ class AnswerCache:
         fresh = {key: sample for key, sample in zip(keys, samples, strict=True) if key not in answers}
         if fresh:
             graded = await self._score(list(fresh.values()))
+            if self._reads_groups():  # then nothing is to be left out of a call, now or later
+                self._size = 0
+                return await self._score(samples), 0
             answers.update(zip(fresh, graded, strict=True))
         for key, answer in answers.items():
             self._keep(key, answer)

@@ -63,7 +63,7 @@ class RemoteServer:
         self, kind: str, label: str, settings: ServerSettings, retries: int, *, refuse_when_full: bool = False
     ) -> None:
         self._name, self._kind, self._label = f"{kind} {label}", kind, label
-        self._handle = _handle(kind, label)
+        self._handle = handle_of(kind, label)
         self._settings = settings
         self._retries = retries
         self._refuse_when_full = refuse_when_full
@@ -223,7 +223,12 @@ def compute_metrics(
     return union(metrics, asyncio.run(compute()))
 
 
-def _handle(kind: str, label: str) -> Any:
+def handle_of(kind: str, label: str) -> Any:
+    """What calls a deployed reward or metric.
+
+    Raises:
+        InputError: it is not deployed.
+    """
     name = deployment_name(kind, label)
     try:
         return serve.get_deployment_handle(name, app_name=name)

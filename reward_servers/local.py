@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from concurrent.futures import Future
 
+from contracts.errors import InputError
 from contracts.scores import Sample, Score
 from reward_servers.combine import weighted_sum
 from reward_servers.server import RewardServer
 from reward_servers.settings import Part
+from reward_servers.trial import Trial, is_own
 
 
 class LocalRewardClient:
@@ -15,6 +17,19 @@ class LocalRewardClient:
     def __init__(self, rewards: Sequence[Part]) -> None:
         self._parts = tuple(rewards)
         self._servers = [RewardServer(part) for part in self._parts]
+
+    def try_out(self, trial: Trial) -> list[str]:
+        """Call each class of the user's own on a few texts; returns what should be known of them.
+
+        Raises:
+            InputError: one does not answer as it should.
+        """
+        both = zip(self._parts, self._servers, strict=True)
+        verdicts = [server.try_out(trial) for part, server in both if is_own(part)]
+        for verdict in verdicts:
+            if verdict.refusal:
+                raise InputError(verdict.refusal)
+        return [verdict.warning for verdict in verdicts if verdict.warning]
 
     def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]:
         future: Future[list[Score]] = Future()

@@ -10,6 +10,7 @@ from reward_servers.cache import AnswerCache, Scored
 from reward_servers.sandbox import SandboxedServer
 from reward_servers.server import MetricServer, RewardServer, is_deterministic
 from reward_servers.settings import Part, ServerSettings
+from reward_servers.trial import Trial, Verdict
 
 # A metric's values, or why there are none.
 Outcome = tuple[dict[str, MetricValue] | None, str | None]
@@ -19,15 +20,20 @@ class RewardReplica:
     """What runs in a replica of a reward."""
 
     def __init__(self, part: Part, settings: ServerSettings) -> None:
-        limits = settings.sandbox
-        if limits is None:
-            score, can_remember = RewardServer(part).score, is_deterministic(part)
+        self._server: RewardServer | SandboxedServer
+        if settings.sandbox is None:
+            self._server, can_remember = RewardServer(part), is_deterministic(part)
         else:  # whose code is not even imported here
-            sandbox = SandboxedServer(part, limits)
-            score, can_remember = sandbox.score, sandbox.is_deterministic
-        self._batches = Batches(score, settings.batch_size)
-        self._cache = AnswerCache(self._batches.score, settings.cache_size if can_remember else 0)
+            self._server = SandboxedServer(part, settings.sandbox)
+            can_remember = self._server.is_deterministic
+        self._batches = Batches(self._server.score, settings.batch_size)
+        size = settings.cache_size if can_remember else 0
+        self._cache = AnswerCache(self._batches.score, size, lambda: self._server.reads_groups)
         self._patience_s = 2 * settings.timeout_s
+
+    async def try_out(self, trial: Trial) -> Verdict:
+        """What a call on a few texts shows, before the first batch comes."""
+        return await asyncio.to_thread(self._server.try_out, trial)
 
     async def score(self, samples: Sequence[Sample]) -> Scored:
         return await self._cache.score(samples)
@@ -44,6 +50,10 @@ class MetricReplica:
     def __init__(self, part: Part) -> None:
         self._server = MetricServer(part)
         self._turn = asyncio.Lock()
+
+    async def try_out(self, trial: Trial) -> Verdict:
+        """What a call on a few texts shows."""
+        return await asyncio.to_thread(self._server.try_out, trial)
 
     async def compute(self, samples: Sequence[Sample]) -> Outcome:
         async with self._turn:

@@ -2,6 +2,8 @@
 
     replica ── {"samples": […]} ──▶ child: RewardServer(part).score
             ◀── {"answers": […]} ──
+            ── {"trial": […]} ────▶ child: RewardServer(part).try_out
+            ◀── {"refusal": …} ────
 
 A line of JSON each way: nothing that the child says is ever executed here. It is no jail: the code still runs
 as the same user, and reaches the network.
@@ -18,12 +20,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from contracts.errors import InputError, RewardError
 from contracts.scores import Sample
 from reward_servers.server import Answer
 from reward_servers.settings import Part, Sandbox
+from reward_servers.trial import Trial, Verdict
 
 # What Python, its libraries and a GPU that Ray has given need; tokens and passwords are in none of them.
 KEPT = (
@@ -34,6 +37,7 @@ EXCERPT = 200  # characters of what a child said last
 END_S = 1.0  # a process that has closed its pipe is about to end
 
 Row = dict[str, Any]
+Kind = Literal["reward", "metric"]
 
 
 class SandboxedServer:
@@ -48,8 +52,18 @@ class SandboxedServer:
 
     def __init__(self, part: Part, limits: Sandbox) -> None:
         self._part, self._limits = part, limits
-        self._child: _Child | None = _Child(part, limits)
+        self._child: Child | None = Child("reward", part, limits)
         self.is_deterministic = self._child.is_deterministic
+        self.reads_groups = False
+
+    def try_out(self, trial: Trial) -> Verdict:
+        """As `RewardServer` does; what ends the child is refused."""
+        self._child = self._child or Child("reward", self._part, self._limits)
+        try:
+            return self._child.try_out(trial, self._limits.seconds)
+        except RewardError as error:
+            self.close()
+            return Verdict(refusal=f"reward {self._part.label}: {error}")
 
     def score(self, samples: Sequence[Sample]) -> list[Answer]:
         """An answer a sample, in order.
@@ -61,7 +75,7 @@ class SandboxedServer:
         rows: dict[int, Row] = {}
         for place, sample in enumerate(samples):
             try:
-                rows[place] = _row(sample)
+                rows[place] = row_of(sample)
             except RewardError as error:
                 answers[place] = self._refusal(sample, error)
         if len(rows) > 1:
@@ -84,9 +98,11 @@ class SandboxedServer:
         """Answers, and how many seconds they took; the start of a child is not counted."""
         began = time.monotonic()
         try:
-            self._child = self._child or _Child(self._part, self._limits)
+            self._child = self._child or Child("reward", self._part, self._limits)
             began = time.monotonic()
-            return self._child.score(rows, seconds), time.monotonic() - began
+            answers = self._child.score(rows, seconds)
+            self.reads_groups = self.reads_groups or self._child.reads_groups
+            return answers, time.monotonic() - began
         except RewardError as error:
             self.close()
             raise _Broke(str(error), time.monotonic() - began) from None
@@ -109,39 +125,43 @@ class _Broke(RewardError):
         self.took_s = took_s
 
 
-class _Child:
-    """The process, and lines to and from it."""
+class Child:
+    """The process, and lines to and from it.
 
-    def __init__(self, part: Part, limits: Sandbox) -> None:
+    Args:
+        limits: None: none of them, and the environment and the folder are this process's own, but no GPU.
+        start_s: to load the grader; None: as the limits say.
+    """
+
+    def __init__(self, kind: Kind, part: Part, limits: Sandbox | None, start_s: float | None = None) -> None:
+        self.is_deterministic = self.reads_groups = False
         self._home = tempfile.TemporaryDirectory(prefix="reward-", ignore_cleanup_errors=True)
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  (closed in end)
         # Appended to, so that it can be emptied: the limit is one of files, not of all that is ever said.
         fcntl.fcntl(self._said, fcntl.F_SETFL, fcntl.fcntl(self._said, fcntl.F_GETFL) | os.O_APPEND)
-        environment = {name: os.environ[name] for name in KEPT if name in os.environ}
-        # Where this process would find a class is where the child has to.
-        environment["HF_HUB_CACHE"] = hub_cache()
-        environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in sys.path)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "reward_servers.sandbox_child"],
+            [sys.executable, "-P", "-m", "reward_servers.sandbox_child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            cwd=self._home.name,
+            cwd=None if limits is None else self._home.name,
             start_new_session=True,  # what it starts is ended with it
-            env=environment | {"HOME": self._home.name, "TMPDIR": self._home.name},
+            env=_environment(None if limits is None else self._home.name),
         )
         assert self._process.stdout is not None
         self._received = b""
         os.set_blocking(self._process.stdout.fileno(), False)
         try:
-            self._load(part, limits)
+            self._load(kind, part, limits, start_s)
         except BaseException:
             self.end()
             raise
 
-    def _load(self, part: Part, limits: Sandbox) -> None:
+    def _load(self, kind: Kind, part: Part, limits: Sandbox | None, start_s: float | None) -> None:
+        limits_told = None if limits is None else limits.model_dump()
         told = self._exchange(
-            {"part": part.model_dump(), "limits": limits.model_dump()}, limits.start_seconds
+            {"kind": kind, "part": part.model_dump(), "limits": limits_told},
+            start_s or (limits or Sandbox()).start_seconds,
         )
         if "refused" in told:
             raise InputError(str(told["refused"]))
@@ -149,8 +169,18 @@ class _Child:
             raise RewardError(str(told["failed"]))
         self.is_deterministic = told.get("is_deterministic") is True
 
+    def try_out(self, trial: Trial, seconds: float) -> Verdict:
+        """
+        Raises:
+            RewardError: it gave no verdict in time, or ended.
+        """
+        rows = [row_of(sample) for sample in trial.samples]
+        told = self._exchange({"trial": rows, "are_real": trial.are_real}, seconds)
+        return Verdict(str(told.get("refusal", "")), str(told.get("warning", "")))
+
     def score(self, rows: Sequence[Row], seconds: float) -> list[Answer]:
-        answers = self._exchange({"samples": rows}, seconds).get("answers")
+        told = self._exchange({"samples": rows}, seconds)
+        answers, self.reads_groups = told.get("answers"), told.get("reads_groups") is True
         self._said.truncate(0)
         if not isinstance(answers, list) or len(answers) != len(rows):
             raise RewardError(f"its process gave no {len(rows)} answers, but {answers!r:.200}")
@@ -222,13 +252,28 @@ class _Child:
         self._home.cleanup()
 
 
+def _environment(home: str | None) -> dict[str, str]:
+    """What a child with that home gets of this process's; all of it, but the GPUs, where it has none."""
+    # Where this process would find a class is where the child has to.
+    path = {"PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path)}
+    if home is None:
+        return os.environ | path | {"CUDA_VISIBLE_DEVICES": ""}
+    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    return kept | path | {"HF_HUB_CACHE": hub_cache(), "HOME": home, "TMPDIR": home}
+
+
 def hub_cache() -> str:
     """Where models of the hub lie; beside it, in `HF_HOME`, would be its token."""
     home = os.environ.get("HF_HOME", os.path.expanduser("~/.cache/huggingface"))
     return os.environ.get("HF_HUB_CACHE", os.path.join(home, "hub"))
 
 
-def _row(sample: Sample) -> Row:
+def row_of(sample: Sample) -> Row:
+    """The sample as JSON has it.
+
+    Raises:
+        RewardError: its meta data holds something else.
+    """
     row = {
         "text": sample.text,
         "prompt": sample.prompt,

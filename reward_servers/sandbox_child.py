@@ -7,11 +7,13 @@ import resource
 import sys
 import threading
 import time
+from dataclasses import asdict
 from typing import IO, Any
 
 from contracts.errors import InputError
 from contracts.scores import Sample
 from reward_servers.settings import Part, Sandbox
+from reward_servers.trial import Trial
 
 GIB, MIB = 2**30, 2**20
 FILES = 256  # open at a time
@@ -23,14 +25,24 @@ def main() -> None:
     os.dup2(2, 1)
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     asked = json.loads(sys.stdin.readline())
-    limit(Sandbox(**asked["limits"]))
-    server = _load(Part(**asked["part"]), answers)
+    if asked["limits"] is not None:
+        limit(Sandbox(**asked["limits"]))
+    server = _load(asked["kind"], Part(**asked["part"]), answers)
     for line in sys.stdin:
-        samples = [
-            Sample(row["text"], row["prompt"], tuple(row["references"]), row["meta"], row["group"])
-            for row in json.loads(line)["samples"]
-        ]
-        _say({"answers": server.score(samples)}, answers)
+        said = json.loads(line)
+        if "trial" in said:
+            verdict = server.try_out(Trial(tuple(_samples(said["trial"])), said["are_real"]))
+            _say(asdict(verdict), answers)
+        else:
+            scores = server.score(_samples(said["samples"]))
+            _say({"answers": scores, "reads_groups": server.reads_groups}, answers)
+
+
+def _samples(rows: list[dict[str, Any]]) -> list[Sample]:
+    return [
+        Sample(row["text"], row["prompt"], tuple(row["references"]), row["meta"], row["group"])
+        for row in rows
+    ]
 
 
 def limit(limits: Sandbox) -> None:
@@ -48,18 +60,18 @@ def _at_most(kind: int, value: int) -> None:
     resource.setrlimit(kind, (value, value))
 
 
-def _load(part: Part, answers: IO[str]) -> Any:
-    from reward_servers.server import RewardServer, is_deterministic
+def _load(kind: str, part: Part, answers: IO[str]) -> Any:
+    from reward_servers.server import MetricServer, RewardServer, is_deterministic
 
     try:
-        server = RewardServer(part)
+        server = MetricServer(part) if kind == "metric" else RewardServer(part)
     except InputError as error:
         _say({"refused": str(error)}, answers)
         sys.exit(0)
     except Exception as error:  # a reward may raise anything
         _say({"failed": f"{type(error).__name__}: {error}"}, answers)
         sys.exit(0)
-    _say({"ready": True, "is_deterministic": is_deterministic(part)}, answers)
+    _say({"ready": True, "is_deterministic": kind == "reward" and is_deterministic(part)}, answers)
     return server
 
 

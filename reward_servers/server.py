@@ -2,26 +2,42 @@
 
 import inspect
 import logging
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Protocol
 
-from contracts.components import create, find
+from contracts.components import check_component, create, find
 from contracts.errors import InputError, RewardError, WhetstoneError
-from contracts.scores import MetricValue, Sample
+from contracts.scores import Metric, MetricValue, Reward, Sample
 from contracts.settings import Settings
 from reward_servers.metrics import METRICS
 from reward_servers.requirements import check_requirements, missing, requires
+from reward_servers.returned import scores_of, values_of
 from reward_servers.rewards import REWARDS
 from reward_servers.settings import Part
+from reward_servers.trial import Trial, Verdict, is_own, try_metric, try_reward
+from reward_servers.watched import Watch
 
 logger = logging.getLogger(__name__)
+
+CUT_GROUPS = (
+    "it reads sample.group, and the samples of a call are parts of groups, in any order; nothing that it "
+    "says is remembered"
+)
 
 # The score of one sample, or why it has none.
 Answer = tuple[float | None, str | None]
 
 BUILT_IN = {"reward": REWARDS, "metric": METRICS}
-METHODS = {"reward": ("score",), "metric": ("compute",)}
+PROTOCOLS: Mapping[str, type] = {"reward": Reward, "metric": Metric}
+
+
+class ChecksItself(Protocol):
+    """What a grader may have besides: `check` looks at files before a run, `load` makes the model ready."""
+
+    def check(self) -> None: ...
+
+    def load(self) -> None: ...
 
 
 def check_parts(kind: str, parts: Sequence[Part]) -> None:
@@ -34,12 +50,14 @@ def check_parts(kind: str, parts: Sequence[Part]) -> None:
         kind: "reward" or "metric".
 
     Raises:
-        InputError: unknown name or option, a class that does not import or lacks the method.
+        InputError: unknown name or option, a class that does not import, lacks the method, or whose method
+            takes other arguments.
     """
     for part in parts:
         found = find(kind, part.name, BUILT_IN[kind])
         _check_shaping(kind, part, found)
-        if issubclass(found, Settings) or not callable(getattr(found, METHODS[kind][0], None)):
+        check_component(kind, part.name, found, PROTOCOLS[kind])
+        if issubclass(found, Settings):
             _create(kind, part)
             continue
         try:
@@ -109,6 +127,22 @@ class RewardServer:
     def __init__(self, part: Part) -> None:
         self._label, self._name = part.label, part.name
         self._grader = _loaded("reward", part)
+        self._watch = Watch() if is_own(part) and is_deterministic(part) else None
+
+    @property
+    def reads_groups(self) -> bool:
+        """Whether the grader has looked at a sample's group, although it says that it is deterministic."""
+        return self._watch is not None and self._watch.was_read
+
+    def try_out(self, trial: Trial) -> Verdict:
+        """What a call on a few texts shows. Never raises for what the grader does."""
+        complete = _complete(self._grader, self._name, trial)
+        watch = Watch()
+        watched = replace(complete, samples=tuple(watch.over(complete.samples)))
+        verdict = try_reward(self._grader, watched) if complete.samples else Verdict()
+        if watch.was_read and not verdict.warning:
+            verdict = replace(verdict, warning=CUT_GROUPS)
+        return _of_part("reward", self._label, verdict)
 
     def score(self, samples: Sequence[Sample]) -> list[Answer]:
         """An answer a sample, in order. Never raises for what the grader does."""
@@ -137,10 +171,8 @@ class RewardServer:
         return [answer for sample in samples for answer in self._grade([sample])]
 
     def _scores(self, samples: Sequence[Sample]) -> list[float]:
-        scores = [_finite(score) for score in self._grader.score(list(samples))]
-        if len(scores) != len(samples):
-            raise RewardError(f"returned {len(scores)} scores for {len(samples)} samples")
-        return scores
+        shown = list(samples) if self._watch is None else self._watch.over(samples)
+        return scores_of(self._grader.score(shown), len(samples))
 
 
 class MetricServer:
@@ -153,6 +185,12 @@ class MetricServer:
     def __init__(self, part: Part) -> None:
         self._label, self._name = part.label, part.name
         self._metric = _loaded("metric", part)
+
+    def try_out(self, trial: Trial) -> Verdict:
+        """What a call on a few texts shows. Never raises for what the metric does."""
+        complete = _complete(self._metric, self._name, trial)
+        verdict = try_metric(self._metric, complete) if complete.samples else Verdict()
+        return _of_part("metric", self._label, verdict)
 
     def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
         """Each key's value over all samples.
@@ -169,7 +207,7 @@ class MetricServer:
             where = f"{len(lacks)} of {len(samples)} samples, the first" if len(lacks) > 1 else "one sample"
             raise RewardError(f"metric {self._label}: {lack} ({where}); {_excerpt(sample)}")
         try:
-            return _checked(self._metric.compute(list(samples)), len(samples))
+            return values_of(self._metric.compute(list(samples)), len(samples))
         except InputError as error:  # of a sample that it can't use: which?
             raise RewardError(f"metric {self._label}: {error}{self._culprit(samples)}") from error
         except Exception as error:  # a metric may raise anything
@@ -208,6 +246,18 @@ def _meta_keys(component: Any) -> tuple[str, ...]:
     return (keys,) if isinstance(keys, str) else tuple(keys)
 
 
+def _complete(component: Any, name: str, trial: Trial) -> Trial:
+    """The trial's samples that have what the component says it needs; made-up ones have no meta data."""
+    samples = tuple(sample for sample in trial.samples if _lack(component, name, sample) is None)
+    return replace(trial, samples=samples)
+
+
+def _of_part(kind: str, label: str, verdict: Verdict) -> Verdict:
+    """With whose it is in front."""
+    told = [text and f"{kind} {label}: {text}" for text in (verdict.refusal, verdict.warning)]
+    return Verdict(*told)
+
+
 def _lack(component: Any, name: str, sample: Sample) -> str | None:
     """What the sample lacks of what the component says it needs."""
     if getattr(component, "needs_references", False) and not has_reference(sample.references):
@@ -224,7 +274,12 @@ def shown_keys(meta: Mapping[str, Any]) -> str:
 
 
 def _create(kind: str, part: Part) -> Any:
-    return create(kind, part.name, part.options, BUILT_IN[kind], METHODS[kind])
+    return create(kind, part.name, part.options, BUILT_IN[kind], PROTOCOLS[kind], _besides(kind, part))
+
+
+def _besides(kind: str, part: Part) -> tuple[type, ...]:
+    """A plain class of the user's own may call anything `check` or `load`."""
+    return (ChecksItself,) if issubclass(find(kind, part.name, BUILT_IN[kind]), Settings) else ()
 
 
 def _loaded(kind: str, part: Part) -> Any:
@@ -242,28 +297,6 @@ def _check_files(kind: str, part: Part, made: Any) -> None:
         made.check()
     except InputError as error:
         raise InputError(f"{kind}={part.name}: {error}") from None
-
-
-def _finite(value: Any) -> float:
-    """The value as a float; NaN, infinity and text are no scores."""
-    if isinstance(value, str | bytes):
-        raise RewardError(f"returned {value!r}, which is no number")
-    number = float(value)
-    if not math.isfinite(number):
-        raise RewardError(f"returned {number}, which is no finite number")
-    return number
-
-
-def _checked(values: Mapping[str, MetricValue], num_samples: int) -> dict[str, MetricValue]:
-    checked = {}
-    for key, value in values.items():
-        if not isinstance(value, MetricValue):
-            raise RewardError(f"returned {value!r} for '{key}'; expected a MetricValue")
-        rows = None if value.rows is None else tuple(_finite(row) for row in value.rows)
-        if rows is not None and len(rows) != num_samples:
-            raise RewardError(f"returned {len(rows)} rows for '{key}', of {num_samples} samples")
-        checked[key] = MetricValue(corpus=_finite(value.corpus), rows=rows)
-    return checked
 
 
 def _reason(error: Exception) -> str:

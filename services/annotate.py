@@ -17,6 +17,7 @@ from rich.console import Console as Terminal
 
 from contracts.errors import InputError
 from reward_servers.server import check_at_hand
+from reward_servers.trial import Trial, trial_of
 from services.annotated_rows import merge, weights_of
 from services.annotation import TOLD, Parts, claimed, fingerprint, reference_fingerprint, settle_manifest
 from services.annotation_report import report
@@ -114,7 +115,8 @@ class Annotation:
         retries = settings.value is not None and settings.retry_failed and num_failed(self.values) > 0
         if not (self.rewards.missing() or again or generates or retries):
             return
-        with _services(settings) as execute:
+        trial = trial_of(row.prompt for row in self.rows)
+        with _services(settings, trial, lambda text: self.progress.note(text, "warning")) as execute:
             self._begin("rewards", self.rewards, again)
             advance = self._advance("rewards")
             score_missing(self.rows, settings.reward, self.rewards, execute, advance, again)
@@ -231,20 +233,27 @@ def _tokens(model: RunModel, settings: AnnotateSettings) -> ResponseTokens:
 
 
 @contextlib.contextmanager
-def _services(settings: AnnotateSettings) -> Iterator[Execute]:
-    """Who scores, as long as they are needed."""
+def _services(settings: AnnotateSettings, trial: Trial, note: Callable[[str], None]) -> Iterator[Execute]:
+    """Who scores, as long as they are needed.
+
+    Raises:
+        InputError: a reward of the user's own does not answer as it should.
+    """
     if settings.executor == "here" or not settings.reward:
         from reward_servers.local import LocalRewardClient
 
         patience_s = settings.reward_servers.patience_s(part.label for part in settings.reward)
-        yield score_here(LocalRewardClient(settings.reward), patience_s)
+        client = LocalRewardClient(settings.reward)
+        for warning in client.try_out(trial):
+            note(warning)
+        yield score_here(client, patience_s)
         return
     from services.launch import cluster  # imports Ray: seconds
 
     with cluster():
         from services.annotation_ray import score_on_cluster
 
-        yield score_on_cluster(settings.reward, settings.reward_servers, settings.num_in_flight)
+        yield score_on_cluster(settings.reward, settings.reward_servers, settings.num_in_flight, trial, note)
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ from contracts.rollout import Lease, Rollout
 from reward_servers.app import deploy
 from reward_servers.client import RewardClient
 from reward_servers.settings import Part, RewardServersSettings
+from reward_servers.trial import Trial
 from rollout_workers.fleet import Fleet
 from rollout_workers.worker import RolloutWorker
 from services.annotation_rewards import Execute, Job, Then, samples_of
@@ -53,9 +54,20 @@ class _Scorer:
             return pickle.dumps(error)
 
 
-def score_on_cluster(rewards: Sequence[Part], settings: RewardServersSettings, num_in_flight: int) -> Execute:
-    """Deploys the rewards on the cluster that this process is connected to; gives who asks them."""
-    deploy(rewards, (), settings, http=False)
+def score_on_cluster(
+    rewards: Sequence[Part],
+    settings: RewardServersSettings,
+    num_in_flight: int,
+    trial: Trial,
+    note: Callable[[str], None],
+) -> Execute:
+    """Deploys the rewards on the cluster that this process is connected to; gives who asks them.
+
+    Raises:
+        InputError: a reward of the user's own does not answer as it should.
+    """
+    for warning in deploy(rewards, (), settings, http=False, trial=trial):
+        note(warning)
     timeout_s = settings.patience_s(part.label for part in rewards)
 
     def execute(jobs: Iterable[Job], then: Then) -> Iterator[tuple[int, Any]]:

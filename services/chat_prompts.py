@@ -17,7 +17,7 @@ from contracts.errors import InputError
 from rollout_workers.environments.frozen_partner import joined
 from services.prompt_tokens import PromptTokens
 from services.tasks import TASKS
-from services.tasks.base import METHODS, Task
+from services.tasks.base import OPTIONAL, Task
 
 Message = Mapping[str, str]  # {"role": "user" or "assistant", "content": …}
 
@@ -192,7 +192,7 @@ def _task(config: Mapping[str, Any]) -> Task | None:
         return None
     options = {key: value for key, value in section.items() if key != "name"}
     try:
-        task: Task = create("task", str(section.get("name")), options, TASKS, METHODS)
+        task: Task = create("task", str(section.get("name")), options, TASKS, Task, OPTIONAL)
     except InputError as error:  # a class of the user's own need not be at hand to use the model
         print(
             f"The run's task can't be made here, so its prompts' form is not known: {error}", file=sys.stderr

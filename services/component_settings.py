@@ -8,26 +8,28 @@ from pydantic import ValidationInfo
 from contracts.components import create
 from contracts.errors import InputError
 from learner.algorithms import ALGORITHMS
-from learner.algorithms.base import METHODS as ALGORITHM_METHODS
+from learner.algorithms.base import OPTIONAL as ALGORITHMS_MORE
+from learner.algorithms.base import Algorithm
 from rollout_workers.environments import ENVIRONMENTS
-from rollout_workers.environments.base import METHODS as ENVIRONMENT_METHODS
-from rollout_workers.environments.base import EnvironmentSettings
+from rollout_workers.environments.base import EnvironmentSettings, MakesEnvironments
 from services.tasks import TASKS
-from services.tasks.base import METHODS as TASK_METHODS
+from services.tasks.base import OPTIONAL as TASKS_MORE
+from services.tasks.base import Task
 
-TABLES = {
-    "algorithm": (ALGORITHMS, ALGORITHM_METHODS),
-    "task": (TASKS, TASK_METHODS),
-    "environment": (ENVIRONMENTS, ENVIRONMENT_METHODS),
+# The built-in ones, what each has to be, and what it may be besides.
+TABLES: Mapping[str, tuple[Mapping[str, str], type, tuple[type, ...]]] = {
+    "algorithm": (ALGORITHMS, Algorithm, ALGORITHMS_MORE),
+    "task": (TASKS, Task, TASKS_MORE),
+    "environment": (ENVIRONMENTS, MakesEnvironments, (EnvironmentSettings,)),
 }
 
 
 def component(value: Any, info: ValidationInfo) -> Any:
     """The algorithm, task or environment that `{"name": …, **options}` or a bare name asks for."""
     kind = str(info.field_name)
-    table, methods = TABLES[kind]
+    table, protocol, optional = TABLES[kind]
     name, options = name_and_options(value, kind)
-    found = create(kind, name, options, table, methods)
+    found = create(kind, name, options, table, protocol, optional)
     if kind == "environment":
         _check_environment(name, found, info.data.get("task"))
     return found

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from contracts.errors import InputError
 from contracts.settings import build
+from reward_servers.trial import Trial
 from services.console import Console
 from services.evaluation import Evaluation
 from services.json_lines import without_nan, write_atomically
@@ -58,7 +59,7 @@ def run(argv: Sequence[str]) -> int:
     if arguments.split in checked.cut_prompts and checked.cut_prompts[arguments.split].num_cut:
         console.note(str(checked.cut_prompts[arguments.split]), "warning")
     try:
-        found, num_unscored = evaluate_model(settings, arguments.split, console)
+        found, num_unscored = evaluate_model(settings, arguments.split, console, checked.trial)
     finally:
         console.stop()
     result = {
@@ -92,7 +93,9 @@ def settings_for(folder: RunFolder | None, overrides: list[str]) -> RunSettings:
     return build(RunSettings, _laid_over(folder, overrides), where="")
 
 
-def evaluate_model(settings: RunSettings, split: Split, console: Console) -> tuple[Evaluation, int]:
+def evaluate_model(
+    settings: RunSettings, split: Split, console: Console, trial: Trial
+) -> tuple[Evaluation, int]:
     """Start workers and reward servers, no learner; returns also how many texts could not be scored.
 
     The same prompts and seeds as the evaluations in training.
@@ -110,12 +113,16 @@ def evaluate_model(settings: RunSettings, split: Split, console: Console) -> tup
     post_process = find_post_processor(settings.evaluation.post_processor)
     with launch.cluster():
         console.note("starting the rollout workers and the reward servers")
-        fleet = launch.start_fleet(settings, settings.model.path, lambda text: console.note(text, "warning"))
+
+        def warn(text: str) -> None:
+            console.note(text, "warning")
+
+        fleet = launch.start_fleet(settings, settings.model.path, warn)
         stop.install()  # after Ray, which sets handlers of its own
         try:
             leases = held_out_leases(settings, split)
             patience_s = settings.reward_servers.patience_s(part.label for part in settings.reward)
-            with contextlib.closing(launch.start_rewards(settings)) as rewards:
+            with contextlib.closing(launch.start_rewards(settings, warn, trial)) as rewards:
                 fleet.wait_until_ready()
                 judging = settings.judging
                 collector = Collector(fleet, rewards, failures, console, stop.check, patience_s, judging)

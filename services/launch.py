@@ -26,6 +26,7 @@ from learner.ranks import Rendezvous
 from reward_servers.app import deploy, remove
 from reward_servers.client import RewardClient, compute_metrics
 from reward_servers.settings import Part, RewardServersSettings
+from reward_servers.trial import MADE_UP, Trial
 from rollout_workers.engines.dtypes import engine_dtype
 from rollout_workers.environment_actors import start_environments
 from rollout_workers.fleet import Fleet
@@ -98,14 +99,18 @@ def cluster() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def service(settings: RunSettings, note: Callable[[str], None]) -> Iterator[Clients]:
-    """Workers, learner and reward servers: started side by side, the slow ones first, all up when given."""
+def service(settings: RunSettings, note: Callable[[str], None], trial: Trial = MADE_UP) -> Iterator[Clients]:
+    """Workers, learner and reward servers: started side by side, the slow ones first, all up when given.
+
+    Args:
+        trial: what the user's own rewards and metrics are tried on.
+    """
     fleet = start_fleet(settings, settings.model.path, note)
     learner = start_learner(settings, note)
     with contextlib.ExitStack() as ends:
         ends.callback(learner.stop)
         ends.callback(fleet.stop)
-        rewards = start_rewards(settings)
+        rewards = start_rewards(settings, note, trial)
         ends.callback(rewards.close)
         learner.wait_until_ready()
         fleet.wait_until_ready()
@@ -174,10 +179,18 @@ def dtype_of_workers(settings: RunSettings) -> str:
     return engine_dtype(settings.rollout)
 
 
-def start_rewards(settings: RunSettings) -> RewardServers:
-    """Every reward and metric of the run, deployed and answering."""
+def start_rewards(
+    settings: RunSettings, note: Callable[[str], None], trial: Trial = MADE_UP
+) -> RewardServers:
+    """Every reward and metric of the run, deployed and answering; the user's own ones are tried first.
+
+    Raises:
+        InputError: one does not answer as it should.
+    """
     if settings.reward or settings.metrics:
-        deploy(settings.reward, settings.metrics, settings.reward_servers, http=False)
+        servers = settings.reward_servers
+        for warning in deploy(settings.reward, settings.metrics, servers, http=False, trial=trial):
+            note(warning)
     client = RewardClient(settings.reward, settings.reward_servers)
     return RewardServers(client, settings.reward, settings.metrics, settings.reward_servers)
 

@@ -76,7 +76,7 @@ class Measures:
 
 def _made(entry: Mapping[str, Any]) -> Measure:
     options = {str(key): option for key, option in entry.items() if key != "name"}
-    made: Measure = create("measure", entry["name"], options, {}, ("measure",))
+    made: Measure = create("measure", entry["name"], options, {}, Measure)
     return made
 
 

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from contracts.errors import InputError, LearnerError
 from contracts.rollout import FinishReason, Rollout, Turn
+from learner.algorithms.base import SelectsExamples
 from learner.functional.selection import Selection, select_epoch
 from reward_servers.settings import Part
 from services.annotated_rows import AnnotatedRows
@@ -26,21 +27,6 @@ from services.response_tokens import Tokens
 
 OFFLINE = 2**47  # lease ids and groups count from here: beside a run's own leases, they never meet
 ToTokens = Callable[[str, str], Tokens]  # of a prompt and a response
-
-
-@runtime_checkable
-class SelectsExamples(Protocol):
-    """An algorithm may say which examples of a data set it learns from; as `learner.algorithms.offline`."""
-
-    def select_epoch(
-        self,
-        rewards_M: NDArray[np.floating],
-        values_M: NDArray[np.floating],
-        *,
-        seed: int,
-        epoch: int,
-        good_M: NDArray[np.bool_] | None = None,
-    ) -> Selection: ...
 
 
 class OfflineSource:

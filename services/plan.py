@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from reward_servers.apart import try_apart
 from services import preflight
 from services.annotated_data import with_iterations
 from services.compose import run_settings
@@ -25,7 +26,8 @@ from services.tasks.base import SPLITS
 HELP = """whetstone plan [KEY=VALUE …]: what whetstone train with the same words would do, need and read
 
 Everything that train checks is checked, and nothing is started, loaded or written: exit code 0 means that
-train would start, 2 that something is wrong, with the same message. whetstone train --help names the keys."""
+train would start, 2 that something is wrong, with the same message. Rewards and metrics of your own are
+called with two texts, in a process that ends at once. whetstone train --help names the keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ def make_plan(overrides: list[str]) -> Plan:
     checked = preflight.check(settings)
     settings = with_iterations(settings)
     folder, done = _look(settings)
+    told = try_apart(settings.reward, settings.metrics, settings.reward_servers, checked.trial)
     model, machine = checked.model, this_machine()
     count, is_estimated = num_parameters(model)
     memory = amounts(settings, model, machine)
@@ -88,7 +91,7 @@ def make_plan(overrides: list[str]) -> Plan:
         memory=memory,
         words={"prompts": _prompts(settings), **arithmetic(settings, checked.num_prompts)},
         sources=sources(settings, overrides, model, folder),
-        warnings=checked.warnings + environment_warnings(settings) + _tight(settings, machine, memory),
+        warnings=checked.warnings + environment_warnings(settings) + _tight(settings, machine, memory) + told,
     )
 
 

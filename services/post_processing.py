@@ -11,6 +11,7 @@ from contracts.clients import PublishedWeights, RolloutClient
 from contracts.components import import_module
 from contracts.errors import InputError, did_you_mean
 from contracts.rollout import Lease, Rollout, Turn
+from contracts.signatures import check_function
 from reward_servers.text.sentences import sentences
 
 PostProcess = Callable[[str], str]
@@ -32,7 +33,7 @@ def find_post_processor(name: str | None) -> PostProcess | None:
     """The function called `name`: one of the built-in ones, or `package.module:function`; None for None.
 
     Raises:
-        InputError: there is none of that name.
+        InputError: there is none of that name, or it does not take one text.
     """
     if name is None:
         return None
@@ -52,6 +53,7 @@ def find_post_processor(name: str | None) -> PostProcess | None:
         raise InputError(
             f"{where}: {module_name} has no function {function_name}{did_you_mean(function_name, known)}"
         )
+    check_function(where, function, ("text",))
     return partial(_checked, where, function)
 
 

@@ -9,6 +9,7 @@ from contracts.rollout import Prompt
 from learner.algorithms.base import Algorithm
 from reward_servers.server import check_at_hand, has_reference, needs_meta, needs_references, shown_keys
 from reward_servers.settings import Part
+from reward_servers.trial import Trial, trial_of
 from services import cut_prompts
 from services.adapter_checks import check_adapter
 from services.cut_prompts import CutExamples, CutPrompts, cut_examples, lengths
@@ -36,6 +37,7 @@ class Checked:
     model: ModelFiles
     num_prompts: Mapping[Split, int]
     cut_prompts: Mapping[Split, CutPrompts]
+    trial: Trial  # what the user's own rewards and metrics are to be tried on
     cut_examples: CutExamples | None = None  # of supervised training
 
     @property
@@ -69,6 +71,7 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
     if training and settings.model.adapter.trains:
         check_adapter(settings, model)
     if training:
+        _check_model_classes(settings)
         check_processes(settings, model)
         _check_room(settings)
     _check_memory(settings, model, training)
@@ -85,6 +88,7 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
     num_prompts: dict[Split, int] = {}
     cut: dict[Split, CutPrompts] = {}
     examples = None
+    first: Sequence[Prompt] = ()
     for split in splits:
         prompts = prompts_of(settings, split)
         cut[split] = _check_prompts(settings, split, prompts, count, room[split])
@@ -92,7 +96,8 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
         if split == "train" and settings.demonstrates:
             limit, window = settings.prompt_limit(split), shared_window(model)
             examples = cut_examples(prompts, limit, settings.rollout.max_tokens, window, count)
-    return Checked(model, num_prompts, cut, examples)
+        first = first or prompts[:2]
+    return Checked(model, num_prompts, cut, trial_of(first), examples)
 
 
 def _check_algorithm(settings: RunSettings) -> None:
@@ -104,6 +109,18 @@ def _check_algorithm(settings: RunSettings) -> None:
             f"algorithm={settings.algorithm_name} is no algorithm: it lacks {', '.join(missing)}. The fields "
             f"and their meaning are those of learner.algorithms.base.Algorithm"
         )
+
+
+def _check_model_classes(settings: RunSettings) -> None:
+    """A policy and a critic of the user's own; torch, which these need, is not needed for the others."""
+    own_policy, own_critic = settings.model.policy != "auto", ":" in settings.model.critic
+    if own_policy or own_critic:
+        from learner import actor_critic
+
+        if own_policy:
+            actor_critic.own_policy(settings.model)
+        if own_critic:
+            actor_critic.critic_class(settings.model)
 
 
 def prompts_of(settings: RunSettings, split: Split) -> Sequence[Prompt]:

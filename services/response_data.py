@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from pydantic import Field, field_validator
 
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 from contracts.settings import Settings, Strings
-from services.tasks.base import Side, Split, Task
+from services.tasks.base import CountsLeftOut, Side, Split, Task
 from services.tasks.files import DataFiles, expect_files, from_files, from_hub
 from services.tasks.responses import ResponseRow, responses_of
 from services.tasks.rows import text_at, texts_at
@@ -46,13 +46,6 @@ class ResponseData(Settings):
     skip_empty: bool = False  # leave out empty prompts and responses, instead of refusing them
 
     _files = field_validator("files", mode="before")(expect_files)
-
-
-@runtime_checkable
-class CountsLeftOut(Protocol):
-    """A task may say what of its data it leaves out by itself, and how often for each reason."""
-
-    def left_out(self, split: Split) -> Mapping[str, int]: ...
 
 
 @dataclass

@@ -3,6 +3,7 @@
 import argparse
 import json
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from reward_servers.server import (
     shown_keys,
 )
 from reward_servers.settings import Part, parts
+from reward_servers.trial import Trial
 
 
 def run(argv: Sequence[str]) -> int:
@@ -154,7 +156,10 @@ def _metric_values(part: Part, samples: Sequence[Sample]) -> dict[str, MetricVal
 
 
 def _reward_values(part: Part, samples: Sequence[Sample]) -> dict[str, MetricValue]:
-    scores = LocalRewardClient([part]).submit(samples).result()
+    client = LocalRewardClient([part])
+    for warning in client.try_out(Trial(tuple(samples[:2]), are_real=True)):
+        print(f"warning: {warning}", file=sys.stderr)
+    scores = client.submit(samples).result()
     failures = [score.error for score in scores if score.error is not None]
     if failures:
         raise InputError(

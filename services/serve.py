@@ -2,6 +2,7 @@
 
 import argparse
 import socket
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,7 +41,13 @@ def run(argv: Sequence[str]) -> int:
     from reward_servers.app import serve_until_interrupted  # imports Ray: seconds
 
     welcome = _welcome(rewards, metrics, settings, token is not None)
-    serve_until_interrupted(rewards, metrics, settings, token, on_ready=lambda: print(welcome, flush=True))
+
+    def say(warnings: Sequence[str]) -> None:
+        for warning in warnings:
+            print(f"warning: {warning}", file=sys.stderr)
+        print(welcome, flush=True)
+
+    serve_until_interrupted(rewards, metrics, settings, token, on_ready=say)
     return 0
 
 

@@ -20,6 +20,7 @@ from services.tracking import Status, Tracker
 from services.uploads import Uploads
 
 if TYPE_CHECKING:
+    from reward_servers.trial import Trial
     from services.controller import Clients, Controller
     from services.demonstrations import Demonstrate
     from services.interrupts import StopRequest
@@ -67,7 +68,7 @@ def train(settings: RunSettings) -> int:
     status: Status = "FAILED"
     uploads = Uploads(mirror, folder, lambda text: console.note(text, "warning")) if mirror else None
     try:
-        interrupted = _run_on_cluster(settings, folder, tracker, console, uploads)
+        interrupted = _run_on_cluster(settings, checked.trial, folder, tracker, console, uploads)
         status = "KILLED" if interrupted else "FINISHED"
     except KeyboardInterrupt:
         status = "KILLED"
@@ -109,7 +110,12 @@ def _require_copied(failure: str | None, folder: RunFolder) -> None:
 
 
 def _run_on_cluster(
-    settings: RunSettings, folder: RunFolder, tracker: Tracker, console: Console, uploads: Uploads | None
+    settings: RunSettings,
+    trial: "Trial",
+    folder: RunFolder,
+    tracker: Tracker,
+    console: Console,
+    uploads: Uploads | None,
 ) -> bool:
     """Start the parts and run the loop. True: it was interrupted."""
     from services import launch
@@ -122,7 +128,7 @@ def _run_on_cluster(
         console.note("starting the rollout workers, the learner and the reward servers")
         stop.install()  # after Ray, which sets handlers of its own
         try:
-            with launch.service(settings, lambda text: console.note(text, "warning")) as clients:
+            with launch.service(settings, lambda text: console.note(text, "warning"), trial) as clients:
                 loop = controller(settings, clients, folder, tracker, console, stop, uploads)
                 stop.hold()
                 loop.run()

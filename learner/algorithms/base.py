@@ -16,9 +16,12 @@ from contracts.settings import Settings
 from learner.kl_control import KLSettings
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from contracts.rollout import MaskRule, Rollout
+    from learner.functional.selection import Selection
 
 
 LearnsFrom = Literal["rollouts", "references", "data"]
@@ -203,4 +206,19 @@ class Selects(Protocol):
     ) -> tuple[list[Rollout], list[Rollout]]: ...  # (to train on now, to keep for later)
 
 
-METHODS = ("credit", "prepare_minibatch", "loss")
+@runtime_checkable
+class SelectsExamples(Protocol):
+    """What an algorithm has besides that says which examples of a data set it learns from."""
+
+    def select_epoch(
+        self,
+        rewards_M: NDArray[np.floating],
+        values_M: NDArray[np.floating],
+        *,
+        seed: int,
+        epoch: int,
+        good_M: NDArray[np.bool_] | None,
+    ) -> Selection: ...
+
+
+OPTIONAL = (Checks, Masks, Selects, SelectsExamples)

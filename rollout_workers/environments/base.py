@@ -1,6 +1,6 @@
 """What every environment can be told: how many at once, how long, what the model remembers."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Protocol
 
 from pydantic import Field
 
@@ -8,7 +8,11 @@ from contracts.environments import Environment
 from contracts.rollout import Prompt
 from contracts.settings import Settings
 
-METHODS = ("make",)
+
+class MakesEnvironments(Protocol):
+    """What an environment's settings class has to do."""
+
+    def make(self) -> Environment: ...
 
 
 class EnvironmentSettings(Settings):

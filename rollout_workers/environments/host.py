@@ -4,7 +4,9 @@ import math
 import os
 
 from contracts.environments import Environment, Observation, Step
+from contracts.errors import InputError
 from contracts.rollout import Prompt
+from contracts.signatures import check_methods
 from rollout_workers.environments.base import EnvironmentSettings
 
 
@@ -20,10 +22,23 @@ class EnvironmentHost:
 
     def reset(self, prompt: Prompt, seed: int) -> Observation:
         if self._environment is None:
-            self._environment = self._settings.make()
+            self._environment = self._made()
         observation = self._environment.reset(prompt, seed)
         _check_observation(observation, "reset")
         return observation
+
+    def _made(self) -> Environment:
+        """
+        Raises:
+            InputError: it made something else, or what can't be called as an environment is.
+        """
+        made, kind = self._settings.make(), type(self._settings).__name__
+        if isinstance(made, type):
+            raise InputError(
+                f"environment: {kind}.make() returned the class {made.__name__}; expected {made.__name__}(…)"
+            )
+        check_methods(f"environment: {kind}.make()", "environment", made, Environment)
+        return made
 
     def step(self, text: str) -> Step:
         assert self._environment is not None, "an episode begins with a reset"

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from contracts.components import create, find
+from contracts.components import check_component, create, find
 from contracts.errors import InputError
 from contracts.settings import build
 
@@ -50,8 +50,7 @@ def check_partner(name: str, options: Mapping[str, Any]) -> None:
     if name in PARTNERS:
         build(found, options, where=OPTIONS)
         return
-    if not callable(getattr(found, "reply", None)):
-        raise InputError(f"{KEY}={name}: {found.__name__} is no partner: it lacks reply(history, seed)")
+    check_component(KEY, name, found, Partner)
     try:
         inspect.signature(found).bind(**options)
     except TypeError as error:
@@ -65,7 +64,7 @@ def make_partner(name: str, options: Mapping[str, Any], separator: str) -> Partn
     if name in PARTNERS:
         made: Partner = build(find(KEY, name, PARTNERS), options, where=OPTIONS).load(separator)
         return made
-    own: Partner = create(KEY, name, options, {}, ("reply",))
+    own: Partner = create(KEY, name, options, {}, Partner)
     return own
 
 

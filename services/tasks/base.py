@@ -1,17 +1,19 @@
 """What a task is: prompts in three splits, and what they are judged by unless something else is asked for."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from contracts.components import create
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 from services.tasks import TASKS
 
+if TYPE_CHECKING:
+    from services.tasks.responses import ResponseRow
+
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 Side = Literal["left", "right"]
-METHODS = ("prompts",)
 
 
 @runtime_checkable
@@ -19,6 +21,23 @@ class ReadsAhead(Protocol):
     """A task may show its first prompts with nothing heavy imported, so that bad ones are refused at once."""
 
     def first_prompts(self, split: Split) -> Sequence[Prompt]: ...
+
+
+@runtime_checkable
+class HasResponses(Protocol):
+    """A task whose data brings more than good answers: bad ones, or numbers for each."""
+
+    def responses(self, split: Split) -> "Sequence[ResponseRow]": ...
+
+
+@runtime_checkable
+class CountsLeftOut(Protocol):
+    """A task may say what of its data it leaves out by itself, and how often for each reason."""
+
+    def left_out(self, split: Split) -> Mapping[str, int]: ...
+
+
+OPTIONAL = (ReadsAhead, HasResponses, CountsLeftOut)
 
 
 class Task(Protocol):
@@ -62,5 +81,5 @@ def asked_for(value: Any) -> Task | None:
     if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
         raise InputError(f"task: got {value!r}; expected task=NAME, and options as task.OPTION=VALUE")
     options = {str(key): option for key, option in value.items() if key != "name"}
-    task: Task = create("task", value["name"], options, TASKS, METHODS)
+    task: Task = create("task", value["name"], options, TASKS, Task, OPTIONAL)
     return task

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
 
 from contracts.errors import InputError
 from contracts.rollout import Prompt
-from services.tasks.base import Split, Task
+from services.tasks.base import HasResponses, Split, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +24,6 @@ class ResponseRow:
     is_good: bool  # a pair's chosen response, and any that has nothing to be compared with
     order: int  # place in its group: the data set's own ranking, if it has one, the best first
     scores: Mapping[str, float] = field(default_factory=dict)  # what the data set says of it, such as votes
-
-
-@runtime_checkable
-class HasResponses(Protocol):
-    """A task whose data brings more than good answers: bad ones, or numbers for each."""
-
-    def responses(self, split: Split) -> Sequence[ResponseRow]: ...
 
 
 def responses_of(task: Task, split: Split) -> Sequence[ResponseRow]:

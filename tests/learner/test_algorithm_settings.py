@@ -7,12 +7,12 @@ import pytest
 from contracts.components import create
 from contracts.errors import InputError
 from learner.algorithms import ALGORITHMS
-from learner.algorithms.base import METHODS
+from learner.algorithms.base import OPTIONAL, Algorithm
 from learner.algorithms.nlpo import NLPO
 
 
 def algorithm(name: str, **options: Any) -> Any:
-    return create("algorithm", name, options, ALGORITHMS, METHODS)
+    return create("algorithm", name, options, ALGORITHMS, Algorithm, OPTIONAL)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -13,7 +13,7 @@ from contracts.components import create, find
 from contracts.errors import InputError
 from learner.actor_critic import ActorCritic
 from learner.algorithms import ALGORITHMS
-from learner.algorithms.base import METHODS, Algorithm
+from learner.algorithms.base import OPTIONAL, Algorithm
 from learner.algorithms.ppo import PPO
 from learner.batching import collate
 from learner.critic import CRITICS
@@ -40,7 +40,7 @@ def _modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def algorithm(name: str, **options: object) -> Algorithm:
-    return create("algorithm", name, options, ALGORITHMS, METHODS)  # type: ignore[no-any-return]
+    return create("algorithm", name, options, ALGORITHMS, Algorithm, OPTIONAL)  # type: ignore[no-any-return]
 
 
 def learner_of(path: Path, made: Algorithm, **model: str) -> Learner:

@@ -119,3 +119,79 @@ class Formless:
 
     def compute(self, samples: Sequence[Sample]) -> dict[str, float]:
         return {"mine/formless": 1.0}
+
+
+class Mapped:
+    """Answers with a dict, whose keys would be taken for scores."""
+
+    def score(self, samples: Sequence[Sample]) -> dict[float, str]:
+        return {float(place): sample.text for place, sample in enumerate(samples)}
+
+    def compute(self, samples: Sequence[Sample]) -> list[float]:
+        return [1.0]
+
+
+class Mean:
+    """Gives one score for all."""
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        return [sum(len(sample.text) for sample in samples) / len(samples)]
+
+
+class Misspelt:
+    """Asks for what a sample does not have."""
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        return [len(sample.answer) for sample in samples]  # type: ignore[attr-defined]
+
+    def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
+        return {"mine/length": MetricValue(float(len(samples[2].text)))}
+
+
+class Strict:
+    """Takes numbers alone, and raises otherwise."""
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        return [float(sample.text.split()[-1].rstrip(".")) for sample in samples]
+
+
+class Peeking:
+    """Looks at the groups, and says nothing of it."""
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        return [float(sum(other.group == one.group for other in samples)) for one in samples]
+
+
+class Hanging:
+    """Thinks about it for an hour."""
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        time.sleep(3600)
+        return [0.0 for _ in samples]
+
+
+class Deadly:
+    """Takes its process along."""
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        os._exit(3)
+
+
+class Heavy:
+    """Loads for an hour."""
+
+    def __init__(self) -> None:
+        time.sleep(3600)
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        return [0.0 for _ in samples]
+
+
+class Located:
+    """Whether a file beside the command is there, and an environment variable."""
+
+    def __init__(self, file: str, variable: str) -> None:
+        self.is_there = os.path.exists(file) and variable in os.environ
+
+    def score(self, samples: Sequence[Sample]) -> dict[str, bool] | list[float]:
+        return [1.0 for _ in samples] if self.is_there else {"there": False}

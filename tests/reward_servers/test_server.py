@@ -29,7 +29,7 @@ def test_a_bad_sample_costs_only_itself() -> None:
     )
     assert [score for score, _ in answers] == [1.0, None, 1.0, None]
     assert answers[1][1] == "reward moody: KeyError: 'no such mood'; the sample: 'raise'"
-    assert "reward moody: returned nan" in (answers[3][1] or "")
+    assert "reward moody: score() returned nan, which is no finite number" in (answers[3][1] or "")
 
 
 def test_a_wrong_number_of_scores_is_traced_to_its_sample() -> None:
@@ -58,7 +58,9 @@ def test_metrics_are_checked_as_well() -> None:
     assert MetricServer(Part(name=f"{GRADERS}:Vowels")).compute(texts("aeiou", "xyz")) == {
         "mine/vowels": MetricValue(corpus=5.0, rows=(5.0, 0.0))
     }
-    with pytest.raises(RewardError, match=r"metric formless: returned 1\.0 for 'mine/formless'"):
+    with pytest.raises(
+        RewardError, match=r"metric formless: compute\(\) returned a float 1\.0 for 'mine/formless'"
+    ):
         MetricServer(Part(name=f"{GRADERS}:Formless", label="formless")).compute(texts("a"))
     with pytest.raises(RewardError, match="no samples"):
         MetricServer(Part(name="length")).compute([])

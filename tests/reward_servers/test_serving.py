@@ -15,9 +15,11 @@ import jsonschema
 import pytest
 
 from contracts.errors import InputError, RewardError
+from contracts.rollout import Prompt
 from contracts.scores import MetricValue, Sample, Score
 from contracts.settings import build
 from reward_servers.settings import RewardServersSettings, ServerSettings, parts
+from reward_servers.trial import trial_of
 
 pytestmark = pytest.mark.ray
 
@@ -25,6 +27,7 @@ GRADERS = "tests.reward_servers.graders"
 REWARDS = parts([{"name": "length", "weight": 0.5}, {"name": f"{GRADERS}:Moody", "label": "moody"}])
 METRICS = parts(f"{GRADERS}:Vowels")
 MOODY_ALONE = REWARDS[1:]
+TRIAL = trial_of([Prompt("p/0", "What is 6 · 7?"), Prompt("p/1", "Who?")])
 
 
 def settings(**options: Any) -> RewardServersSettings:
@@ -228,3 +231,37 @@ def test_a_server_that_can_not_start_says_why(address: str) -> None:
 
     with pytest.raises(InputError, match=r"reward-Unmakeable did not start: .*my_reward_model\.bin$"):
         deploy(parts(f"{GRADERS}:Unmakeable"), (), RewardServersSettings(), http=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("Mapped", r"reward Mapped: score\(\) returned a dict .* expected a list of 2 numbers"),
+        ("Hanging", r"reward Hanging: no answer for two texts within 2 s; reward_servers\.default\.t"),
+        ("Deadly", r"reward Deadly: its process died in a call of two texts"),
+    ],
+)
+def test_what_does_not_answer_as_it_should_is_refused_and_not_served(
+    address: str, name: str, told: str
+) -> None:
+    from ray import serve
+
+    from reward_servers.app import deploy
+
+    own = {"timeout_s": 2.0} if name == "Hanging" else {}
+    started = build(RewardServersSettings, {name: own}, "")
+    with pytest.raises(InputError, match=told):
+        deploy(parts(f"{GRADERS}:{name}"), (), started, http=False, trial=TRIAL)
+    deadline = time.monotonic() + 60
+    while f"reward-{name}" in serve.status().applications:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_what_should_be_known_of_a_reward_is_told(address: str) -> None:
+    from reward_servers.app import deploy, remove
+
+    own = parts(f"{GRADERS}:Misspelt")
+    (told,) = deploy(own, (), RewardServersSettings(), http=False)  # the texts are made up
+    assert told.startswith("reward Misspelt: none of 2 texts could be scored")
+    remove(own, ())

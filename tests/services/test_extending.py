@@ -14,6 +14,7 @@ from reward_servers.settings import Part
 from services.compose import run_settings
 from services.preflight import prompts_of
 from services.tasks import TASKS
+from services.tasks.base import Task
 
 PAGE = (Path(__file__).parents[2] / "docs/extending.md").read_text()
 MODULES = {name: body for name, body in re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE, re.DOTALL)}
@@ -30,7 +31,7 @@ def _modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_the_data_set_has_prompts_and_says_what_judges_them() -> None:
-    task = create("task", "my_task:Capitals", {"question": "{}?"}, TASKS, ("prompts",))
+    task = create("task", "my_task:Capitals", {"question": "{}?"}, TASKS, Task)
     assert [prompt.text for prompt in task.prompts("train")] == ["France?", "Peru?"]
     settings = run_settings(["model.path=gpt2", "task=my_task:Capitals"])
     assert prompts_of(settings, "validation")[0].references == ("Accra",)

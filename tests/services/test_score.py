@@ -87,7 +87,7 @@ def test_texts_of_one_prompt_share_a_group_that_the_file_may_name(tmp_path: Path
     ]
     found = read_samples(Path(write(tmp_path / "p.jsonl", *rows)), None)
     assert [sample.group for sample in found] == ["line 1", "mine", "line 1", "7", "line 5", "line 6"]
-    with pytest.raises(InputError, match="sample 1: group is 1.5; expected a text or a whole number"):
+    with pytest.raises(InputError, match=r"sample 1: group is 1\.5; expected a text or a whole number"):
         read_samples(Path(write(tmp_path / "q.jsonl", {"prediction": "a", "group": 1.5})), None)
 
 

@@ -1,0 +1,119 @@
+"""Whether a user's class can be called as its Protocol is, told before anything depends on it."""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any, get_origin
+
+from contracts.errors import InputError
+
+
+def methods_of(protocol: type) -> tuple[str, ...]:
+    """What a Protocol asks to be called; its properties and its private parts are not.
+
+    >>> from contracts.scores import Reward
+    >>> methods_of(Reward)
+    ('score',)
+    """
+    own = vars(protocol).items()
+    return tuple(name for name, member in own if inspect.isfunction(member) and not name.startswith("_"))
+
+
+def check_methods(where: str, noun: str, found: Any, protocol: type, *, optional: bool = False) -> None:
+    """Refuse a class, or an object, that lacks a method of the Protocol or can't be called like it.
+
+    What the Protocol has a default for may be missing.
+
+    Args:
+        where: what was asked for, for messages: "reward=my_rewards:Brevity".
+        noun: what it should be, for messages: "reward".
+        optional: methods may be missing; the ones that are there are checked.
+
+    Raises:
+        InputError: names the method, says how it is called, and what was found.
+    """
+    name = found.__name__ if isinstance(found, type) else type(found).__name__
+    missing = [method for method in methods_of(protocol) if not callable(getattr(found, method, None))]
+    if missing and not optional:
+        lacking = ", ".join(f"{method}()" for method in missing)
+        raise InputError(f"{where}: {name} is no {noun}: it lacks {lacking}")
+    for method in methods_of(protocol):
+        if method not in missing:
+            _check_method(where, f"{name}.{method}", found, getattr(protocol, method))
+
+
+def check_function(where: str, function: Any, parameters: Sequence[str]) -> None:
+    """Refuse a function that does not take what it is given, one argument for each name.
+
+    Raises:
+        InputError: says how it is called, and what was found.
+    """
+    shown = getattr(function, "__name__", type(function).__name__)
+    _refuse_asynchronous(where, shown, function)
+    signature = _signature(function)
+    try:
+        if signature is not None:
+            signature.bind(*parameters)
+    except TypeError as error:
+        expected = f"{shown}({', '.join(parameters)})"
+        raise InputError(f"{where}: got {shown}{signature}; expected {expected}: {error}") from None
+
+
+def _check_method(where: str, shown: str, found: Any, model: Any) -> None:
+    method = getattr(found, model.__name__)
+    _refuse_asynchronous(where, shown, method)
+    if inspect.isgeneratorfunction(method) and not _returns_sequence(model):
+        raise InputError(f"{where}: {shown}() yields; expected a method that returns its result")
+    if not _has_signature(found, model.__name__) or (signature := _signature(method)) is None:
+        return
+    given = list(inspect.signature(model).parameters.values())[1:]
+    asked = [each for each in given if each.default is each.empty]
+    positional = [each.name for each in asked if each.kind is not each.KEYWORD_ONLY]
+    named = {each.name: None for each in asked if each.kind is each.KEYWORD_ONLY}
+    try:
+        signature.bind(*([None] if _takes_self(found, model.__name__) else []), *positional, **named)
+    except TypeError as error:
+        expected = ", ".join(["self", *positional, *named])
+        raise InputError(
+            f"{where}: got {shown}{_without_types(signature)}; expected {model.__name__}({expected}): {error}"
+        ) from None
+
+
+def _refuse_asynchronous(where: str, shown: str, function: Any) -> None:
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise InputError(f"{where}: {shown}() is asynchronous (async def); expected a plain def")
+
+
+def _has_signature(found: Any, name: str) -> bool:
+    """Whether it is known how the method of an object differs from what its class holds."""
+    held = inspect.getattr_static(found, name, None)
+    return inspect.isfunction(held) or isinstance(held, staticmethod | classmethod)
+
+
+def _takes_self(found: Any, name: str) -> bool:
+    """Whether the signature of `found.name` begins with the object itself."""
+    return isinstance(found, type) and inspect.isfunction(inspect.getattr_static(found, name, None))
+
+
+def _signature(function: Any) -> inspect.Signature | None:
+    """None where nobody knows it, as of some functions that are written in C."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+
+
+def _without_types(signature: inspect.Signature) -> str:
+    """
+    >>> def score(self, samples: list[str], k: int = 3) -> float: ...
+    >>> _without_types(inspect.signature(score))
+    '(self, samples, k=3)'
+    """
+    bare = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
+    return str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))
+
+
+def _returns_sequence(model: Any) -> bool:
+    """Whether what the method yields may stand for what it returns."""
+    returned = inspect.signature(model).return_annotation
+    kind = get_origin(returned) or returned
+    return isinstance(kind, type) and kind is not str and issubclass(kind, Sequence)

@@ -1,0 +1,62 @@
+"""Samples that tell whether a grader looked at their group.
+
+Such a score depends on the other samples of the batch, and must not be remembered for the text alone.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from contracts.scores import Sample
+
+SLOT: Any = vars(Sample)["group"]  # where a sample's group really lies
+
+
+class Watch:
+    """Whether any of its samples was asked for its group.
+
+    >>> watch = Watch()
+    >>> (sample,) = watch.over([Sample("a", group="train/1")])
+    >>> sample.text, watch.was_read, sample.group, watch.was_read
+    ('a', False, 'train/1', True)
+    """
+
+    def __init__(self) -> None:
+        self.was_read = False
+
+    def over(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The same samples, watched."""
+        return [_watched(sample, self) for sample in samples]
+
+
+class _Watched(Sample):
+    """A sample whose copies, whether pickled or replaced, count as a look at the group."""
+
+    __slots__ = ("_watch",)
+    _watch: Watch
+
+    @property
+    def group(self) -> str:  # type: ignore[override]
+        watch = getattr(self, "_watch", None)  # a copy has none
+        if watch is not None:
+            watch.was_read = True
+        found: str = SLOT.__get__(self)
+        return found
+
+    @group.setter
+    def group(self, value: str) -> None:
+        SLOT.__set__(self, value)
+
+    def __repr__(self) -> str:  # to be printed is not to be read
+        return repr(Sample(self.text, self.prompt, self.references, self.meta, SLOT.__get__(self)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Sample, (self.text, self.prompt, self.references, self.meta, self.group)
+
+
+_Watched.__name__ = _Watched.__qualname__ = "Sample"  # what a user's error message says
+
+
+def _watched(sample: Sample, watch: Watch) -> Sample:
+    made = _Watched(sample.text, sample.prompt, sample.references, sample.meta, sample.group)
+    object.__setattr__(made, "_watch", watch)
+    return made

@@ -1,0 +1,173 @@
+"""What a grader may return, and what it may not: told apart before anything is made of it."""
+
+import itertools
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.errors import RewardError
+from contracts.scores import MetricValue
+from reward_servers.returned import Misshapen, scores_of, values_of
+
+
+def generated() -> Iterator[float]:
+    yield from (1.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        [1.0, 0.5],
+        (1, 0.5),
+        deque([1.0, 0.5]),
+        {"a": 1.0, "b": 0.5}.values(),
+        np.array([1.0, 0.5]),
+        np.array([1.0, 0.5], dtype=np.float16),
+        [np.float32(1.0), np.array(0.5)],
+        torch.tensor([1.0, 0.5]),
+        [torch.tensor(1.0), torch.tensor(0.5)],
+        [Fraction(1), Decimal("0.5")],
+        generated(),
+        map(float, (1, 0.5)),
+    ],
+)
+def test_anything_in_order_that_has_a_number_for_each_sample(returned: Any) -> None:
+    found = scores_of(returned, 2)
+    assert found == [1.0, 0.5] and all(type(score) is float for score in found)
+
+
+@pytest.mark.parametrize("returned", [[True, False], np.array([True, False]), [np.True_, 0]])
+def test_truth_values_are_one_and_zero(returned: Any) -> None:
+    assert scores_of(returned, 2) == [1.0, 0.0]
+
+
+async def a_coroutine() -> list[float]:
+    return [1.0, 0.5]
+
+
+async def asynchronous() -> Any:
+    yield 1.0
+
+
+@pytest.mark.parametrize(
+    ("returned", "told"),
+    [
+        ({0.1: 1.0, 0.2: 0.5}, "returned a dict {0.1: 1.0, 0.2: 0.5}; expected a list of 2 numbers"),
+        (MappingProxyType({0: 1, 1: 2}), "returned a mappingproxy mappingproxy({0: 1, 1: 2})"),
+        ({1.0, 0.5}, "returned a set {0.5, 1.0}; expected"),
+        (frozenset({1.0, 0.5}), "returned a frozenset"),
+        ({1.0: "a", 0.5: "b"}.keys(), "returned a dict_keys"),
+        ("12", "returned a str '12'; expected a list of 2 numbers, one a sample"),
+        (b"12", "returned a bytes b'12'"),
+        (1.0, "returned a float 1.0; expected"),
+        (True, "returned a bool True; expected"),
+        (None, "returned None; expected"),
+        (list, "returned <class 'list'>; expected"),
+        (object(), "returned an object <object object"),
+        (np.float64(1.0), "returned a float64 of shape (); expected"),
+        (np.array([[1.0, 0.5]]), "returned a ndarray of shape (1, 2); expected"),
+        (np.array([[1.0], [0.5]]), "returned a ndarray of shape (2, 1); expected"),
+        (torch.zeros(2, 3), "returned a Tensor of shape (2, 3); expected"),
+        (torch.tensor(1.0), "returned a Tensor of shape (); expected"),
+        ([1.0], "returned 1 scores for 2 samples"),
+        ([], "returned 0 scores for 2 samples"),
+        ([1.0, 0.5, 0.0], "returned more scores for 2 samples"),
+        (itertools.repeat(1.0), "returned more scores for 2 samples"),
+        (["1.0", "0.5"], "returned a str '1.0', which is no number"),
+        ([1.0, "good"], "returned a str 'good', which is no number"),
+        ([np.str_("1"), 1.0], "which is no number"),
+        ([[1.0], [0.5]], "returned a list [1.0], which is no number"),
+        ([np.array([1.0]), np.array([0.5])], "returned a ndarray array([1.]), which is no number"),
+        ([1j, 0.5], "returned a complex 1j, which is no number"),
+        ([{"score": 1.0}, 0.5], "returned a dict {'score': 1.0}, which is no number"),
+        ([("why", 1.0), 0.5], "which is no number"),
+        ("x" * 500, "…; expected"),
+    ],
+)
+def test_what_can_be_no_scores_is_refused_with_what_was_got(returned: Any, told: str) -> None:
+    with pytest.raises(Misshapen) as caught:
+        scores_of(returned, 2)
+    assert f"score() {told}" in str(caught.value) or (
+        told in str(caught.value) and "score()" in str(caught.value)
+    )
+    assert len(str(caught.value)) < 250 and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "number", [None, math.nan, math.inf, -math.inf, np.float32("nan"), torch.tensor(math.nan)]
+)
+def test_a_sample_without_a_score_is_that_samples_own_matter(number: Any) -> None:
+    with pytest.raises(RewardError) as caught:
+        scores_of([1.0, number], 2)
+    assert not isinstance(caught.value, Misshapen)
+    assert "which is no number" in str(caught.value) or "which is no finite number" in str(caught.value)
+
+
+@given(
+    st.lists(st.floats(allow_nan=False, allow_infinity=False)), st.sampled_from([list, tuple, iter, np.array])
+)
+def test_numbers_come_out_as_they_went_in(numbers: list[float], kind: Any) -> None:
+    assert scores_of(kind(numbers), len(numbers)) == numbers
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(),
+        lambda x: st.lists(x) | st.dictionaries(st.text(), x),
+    )
+)
+def test_nothing_else_gets_through(returned: Any) -> None:
+    try:
+        found = scores_of(returned, 2)
+    except RewardError:
+        return
+    assert isinstance(returned, list) and len(found) == 2 and all(map(math.isfinite, found))
+
+
+# Metrics
+
+VALUE = MetricValue(0.5, (0.0, 1.0))
+
+
+def test_values_by_key() -> None:
+    found = values_of(MappingProxyType({"a": VALUE, "b": MetricValue(np.float64(1.0), np.array([1, 0]))}), 2)
+    assert found == {"a": VALUE, "b": MetricValue(1.0, (1.0, 0.0))}
+    assert values_of({}, 2) == {}
+
+
+@pytest.mark.parametrize(
+    ("returned", "told"),
+    [
+        (0.5, "compute() returned a float 0.5; expected a mapping of keys to MetricValue"),
+        (None, "compute() returned None; expected a mapping"),
+        ([("a", VALUE)], "compute() returned a list"),
+        (VALUE, "compute() returned a MetricValue"),
+        ({"a": 0.5}, "compute() returned a float 0.5 for 'a'; expected a MetricValue"),
+        ({"a": MetricValue}, "compute() returned <class 'contracts.scores.MetricValue'> for 'a'; expected"),
+        ({3: VALUE}, "compute() returned the key an int 3; expected a text"),
+        ({"a": MetricValue(0.5, (1.0,))}, "compute() returned 1 rows for 'a', of 2 samples"),
+        ({"a": MetricValue("high")}, "compute(), 'a' returned a str 'high', which is no number"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_can_be_no_values_is_refused_with_what_was_got(returned: Any, told: str) -> None:
+    with pytest.raises(Misshapen) as caught:
+        values_of(returned, 2)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [MetricValue(math.nan), MetricValue(0.5, (math.nan, 1.0))])
+def test_values_that_are_not_finite(value: MetricValue) -> None:
+    values: Mapping[str, MetricValue] = {"a": value}
+    with pytest.raises(RewardError, match="which is no finite number") as caught:
+        values_of(values, 2)
+    assert not isinstance(caught.value, Misshapen)
