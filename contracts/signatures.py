@@ -34,7 +34,7 @@ def check_methods(where: str, noun: str, found: Any, protocol: type, *, optional
     name = found.__name__ if isinstance(found, type) else type(found).__name__
     missing = [method for method in methods_of(protocol) if not callable(getattr(found, method, None))]
     if missing and not optional:
-        lacking = ", ".join(f"{method}()" for method in missing)
+        lacking = ", ".join(f"{method}({', '.join(_asked(getattr(protocol, method)))})" for method in missing)
         raise InputError(f"{where}: {name} is no {noun}: it lacks {lacking}")
     for method in methods_of(protocol):
         if method not in missing:
@@ -65,17 +65,22 @@ def _check_method(where: str, shown: str, found: Any, model: Any) -> None:
         raise InputError(f"{where}: {shown}() yields; expected a method that returns its result")
     if not _has_signature(found, model.__name__) or (signature := _signature(method)) is None:
         return
-    given = list(inspect.signature(model).parameters.values())[1:]
-    asked = [each for each in given if each.default is each.empty]
-    positional = [each.name for each in asked if each.kind is not each.KEYWORD_ONLY]
-    named = {each.name: None for each in asked if each.kind is each.KEYWORD_ONLY}
+    asked = _asked(model)
+    positional = [name for name, each in asked.items() if each.kind is not each.KEYWORD_ONLY]
+    named = {name: None for name in asked if name not in positional}
     try:
         signature.bind(*([None] if _takes_self(found, model.__name__) else []), *positional, **named)
     except TypeError as error:
-        expected = ", ".join(["self", *positional, *named])
+        expected = ", ".join(["self", *asked])
         raise InputError(
             f"{where}: got {shown}{_without_types(signature)}; expected {model.__name__}({expected}): {error}"
         ) from None
+
+
+def _asked(model: Any) -> dict[str, inspect.Parameter]:
+    """What a Protocol's method is always given, without self."""
+    given = list(inspect.signature(model).parameters.items())[1:]
+    return {name: each for name, each in given if each.default is each.empty}
 
 
 def _refuse_asynchronous(where: str, shown: str, function: Any) -> None:

@@ -24,7 +24,7 @@ from reward_servers.server import (
     shown_keys,
 )
 from reward_servers.settings import Part, parts
-from reward_servers.trial import Trial
+from reward_servers.trial import Trial, is_own
 
 
 def run(argv: Sequence[str]) -> int:
@@ -152,12 +152,20 @@ def _part(name: str, options: Mapping[str, Any], as_reward: bool) -> tuple[str, 
 
 
 def _metric_values(part: Part, samples: Sequence[Sample]) -> dict[str, MetricValue]:
-    return MetricServer(part).compute(samples)
+    server = MetricServer(part)
+    if is_own(part) and (refusal := server.try_out(_trial_of(samples)).refusal):
+        raise InputError(refusal)
+    return server.compute(samples)
+
+
+def _trial_of(samples: Sequence[Sample]) -> Trial:
+    """The first two: what is wrong for any text is told before all of them are scored."""
+    return Trial(tuple(samples[:2]), are_real=True)
 
 
 def _reward_values(part: Part, samples: Sequence[Sample]) -> dict[str, MetricValue]:
     client = LocalRewardClient([part])
-    for warning in client.try_out(Trial(tuple(samples[:2]), are_real=True)):
+    for warning in client.try_out(_trial_of(samples)):
         print(f"warning: {warning}", file=sys.stderr)
     scores = client.submit(samples).result()
     failures = [score.error for score in scores if score.error is not None]

@@ -190,7 +190,7 @@ def test_interpolation_and_quotes_are_hydras() -> None:
         ([MODEL, "~seed"], "nothing can be taken away"),
         ([MODEL, "seed=${sede}"], "Interpolation key 'sede' not found"),
         ([MODEL, "task=nowhere.at_all:Task"], "importing nowhere.at_all failed: ModuleNotFoundError"),
-        ([MODEL, "task=json:JSONDecoder"], "JSONDecoder is no task: it lacks prompts()"),
+        ([MODEL, "task=json:JSONDecoder"], "JSONDecoder is no task: it lacks prompts(split)"),
         ([MODEL, "reward_servers.rogue.replicas=2"], "reward_servers.rogue"),
     ],
 )

@@ -119,7 +119,7 @@ async def streaming(self: object, samples: object) -> Any:
         (staticmethod(lambda self, samples: []), "missing a required argument: 'samples'"),
         (asynchronous, "Mine.score() is asynchronous (async def); expected a plain def"),
         (streaming, "Mine.score() is asynchronous (async def); expected a plain def"),
-        (3.0, "Mine is no reward: it lacks score()"),
+        (3.0, "Mine is no reward: it lacks score(samples)"),
     ],
 )
 def test_what_can_not_be_called_is_refused_with_what_was_got(function: Any, told: str) -> None:

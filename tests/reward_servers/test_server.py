@@ -80,7 +80,7 @@ def test_metrics_are_checked_as_well() -> None:
         ({"name": "increasing_numbers", "min_tokens": "many"}, "min_tokens: got 'many'"),
         ("no_such_module:Mine", "importing no_such_module failed"),
         (f"{GRADERS}:Word", "did you mean 'Words'"),
-        (f"{GRADERS}:Vowels", r"lacks score\(\)"),
+        (f"{GRADERS}:Vowels", r"lacks score\(samples\)"),
         ({"name": f"{GRADERS}:Words", "factr": 2.0}, "unexpected keyword argument 'factr'"),
     ],
 )

@@ -19,6 +19,7 @@ from contracts.errors import InputError, RunError
 from contracts.rollout import Prompt
 from contracts.scores import Sample, Score
 from reward_servers.settings import parts
+from reward_servers.trial import TEXTS
 from services.annotate import run
 from services.annotated_rows import check_vocabulary, read_annotated
 from services.annotation import Parts, claimed, settle_manifest, write_table
@@ -64,7 +65,9 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def scored(folder: Path, ledger: str = "ledger") -> Counter[str]:
-    return Counter((folder / ledger).read_text().splitlines())
+    """How often each row was scored; the two texts of the trial are no rows."""
+    lines = (folder / ledger).read_text().splitlines()
+    return Counter(line for line in lines if not line.endswith(TEXTS))
 
 
 # Rewards
@@ -114,7 +117,7 @@ def test_a_killed_annotation_goes_on_where_it_was(tmp_path: Path) -> None:
     """kill -9 in the middle of a part: what was finished is not scored again, and the file is the same."""
     code = f"from services.annotate import run; run({command(tmp_path)!r})"
     killed = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, DIES_AFTER: "9"}, capture_output=True
+        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, DIES_AFTER: "11"}, capture_output=True
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     finished = {path.name for path in (tmp_path / "out" / "rewards").glob("part-*.parquet")}
@@ -171,17 +174,31 @@ def test_parts_that_are_scored_again_stay_until_their_new_scores_are_there(
     before = [file.read_bytes() for file in files]
 
     def fail(self: Ledger, samples: Sequence[Sample]) -> list[float]:
+        if all(sample.text in TEXTS for sample in samples):
+            return [0.5] * len(samples)
         raise ValueError("no quota is left")
 
     monkeypatch.setattr(Ledger, "score", fail)
-    with pytest.raises(RunError, match="scored none of the 16 rows"):
+    with pytest.raises(RunError, match="scored none of the 16 rows of the part from row 0 on"):
         run([*asked, "retry_failed=true"])
     assert [file.read_bytes() for file in files] == before
 
 
-def test_a_reward_that_scores_nothing_stops_it(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="scored none of the 16 rows of the part from row 0 on"):
+def test_a_reward_that_scores_nothing_is_refused_before_the_first_part(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="reward Ledger: none of 2 texts could be scored: IsADirectoryError"):
         run([*command(tmp_path), f"reward=[{{name: '{HERE}:Ledger', file: '/'}}]", "rows_per_part=16"])
+    assert not (tmp_path / "out" / "rewards").exists()
+
+
+def test_what_is_no_score_is_refused_before_the_first_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.services.annotated import Ledger
+
+    monkeypatch.setattr(Ledger, "score", lambda self, samples: {1.0: "a", 0.5: "b"})
+    with pytest.raises(InputError, match=r"reward Ledger: score\(\) returned a dict"):
+        run(command(tmp_path))
+    assert not (tmp_path / "out" / "rewards").exists()
 
 
 # What is there was made as it is asked for now

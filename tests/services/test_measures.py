@@ -120,7 +120,7 @@ def test_one_needs_no_list(given: Any) -> None:
         (3, r"measures: got 3; expected"),
         (f"{HERE}:Counter", r"no class Counter; did you mean 'Counted'"),
         ("no_such_module:Class", r"importing no_such_module failed: ModuleNotFoundError"),
-        (f"{HERE}:NoMeasure", r"NoMeasure is no measure: it lacks measure\(\)"),
+        (f"{HERE}:NoMeasure", r"NoMeasure is no measure: it lacks measure\(rollouts\)"),
         ({"name": f"{HERE}:Counted", "stat": 1}, r"Counted\(stat=1\) raised TypeError"),
     ],
 )

@@ -252,6 +252,44 @@ def test_what_train_refuses_is_refused_with_the_same_words(
         assert said[0] == said[1] != ""
 
 
+GRADERS = "tests.reward_servers.graders"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (f"reward={GRADERS}:Mapped", "reward Mapped: score() returned a dict {0.0: 'The answer is 42.'"),
+        (f"reward={GRADERS}:Mean", "reward Mean: score() returned 1 scores for 2 samples"),
+        (f"reward={GRADERS}:Misspelt", "reward Misspelt: none of 2 texts could be scored: AttributeError"),
+        (
+            f"metrics={GRADERS}:Formless",
+            "metric Formless: compute() returned a float 1.0 for 'mine/formless'",
+        ),
+        (
+            "reward=tests.test_signatures:Later",
+            "Later.score() is asynchronous (async def); expected a plain def",
+        ),
+        (
+            "reward=tests.test_signatures:NoSamples",
+            "got NoSamples.score(self); expected score(self, samples)",
+        ),
+    ],
+)
+def test_rewards_and_metrics_of_ones_own_are_tried(
+    model: Path, tmp_path: Path, wrong: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["plan", *command(model, tmp_path, wrong)]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_what_should_be_known_of_them_is_told(model: Path, tmp_path: Path) -> None:
+    own = (f"reward={GRADERS}:Ranked", f"metrics={GRADERS}:Vowels")
+    (warning,) = make_plan(command(model, tmp_path, *own)).warnings
+    assert warning.startswith(
+        "reward Ranked: it reads sample.group, and the samples of a call are parts of group"
+    )
+
+
 @pytest.fixture
 def begun(model: Path, tmp_path: Path) -> Iterator[Path]:
     """A folder in which a run has done 20 iterations."""

@@ -151,7 +151,9 @@ def test_files_belong_together_line_by_line(tmp_path: Path, predictions: str) ->
         (["increasing_numbers", "--option", "min_tokens=many"], "min_tokens: got 'many'"),
         (["no_such_module:Mine"], "importing no_such_module failed"),
         ([f"{GRADERS}:Miscounting", "--option", "a=1"], "unexpected keyword|too many|takes"),
-        ([f"{GRADERS}:Vowels", "--reward"], r"Vowels is no reward: it lacks score\(\)"),
+        ([f"{GRADERS}:Mapped"], r"metric Mapped: compute\(\) returned a list \[1\.0\]; expected a mapping"),
+        ([f"{GRADERS}:Mapped", "--reward"], r"reward Mapped: score\(\) returned a dict"),
+        ([f"{GRADERS}:Vowels", "--reward"], r"Vowels is no reward: it lacks score\(samples\)"),
     ],
 )
 def test_bad_requests_are_refused(predictions: str, argv: list[str], message: str) -> None:
