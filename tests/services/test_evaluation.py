@@ -51,7 +51,7 @@ def test_one_prompt_says_nothing_of_the_error() -> None:
 def test_rows_of_a_data_set_that_share_a_prompt_are_one_draw() -> None:
     leases = evaluation_leases(
         [Prompt(f"data/train/{n}", text) for n, text in enumerate("aabb")],
-        PromptTokens(WordTokens(), None),
+        PromptTokens(WordTokens()),
         Sampling(max_tokens=4),
         samples=1,
         seed=0,

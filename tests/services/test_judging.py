@@ -14,7 +14,8 @@ from services.collecting import Collector, FailureBudget
 from services.console import Console
 from services.evaluation import evaluate
 from services.judging import Judging, talk_before, with_score
-from services.leasing import LeaseSource, PromptTokens, evaluation_leases
+from services.leasing import LeaseSource, evaluation_leases
+from services.prompt_tokens import PromptTokens
 from tests.fakes import FakeRewards, FakeWorkers, WordTokens, prompts
 
 
@@ -69,7 +70,7 @@ def test_each_prompt_of_an_iteration_has_a_group_of_its_own_and_keeps_it_in_a_re
     """Two prompts, of which an iteration draws each twice, are trained on beside both held-out splits."""
 
     def source() -> LeaseSource:
-        tokens = PromptTokens(WordTokens(), None)
+        tokens = PromptTokens(WordTokens())
         return LeaseSource(prompts(2), tokens, Sampling(max_tokens=4), group_size=3, seed=0)
 
     seen, console = Seen(), Console(Terminal(file=io.StringIO()))
@@ -82,7 +83,7 @@ def test_each_prompt_of_an_iteration_has_a_group_of_its_own_and_keeps_it_in_a_re
     assert Counter(sample.group for sample in seen.scored) == dict.fromkeys(trained, 3)
 
     held_out = evaluation_leases(
-        prompts(2), PromptTokens(WordTokens(), None), Sampling(max_tokens=4), samples=2, seed=0
+        prompts(2), PromptTokens(WordTokens()), Sampling(max_tokens=4), samples=2, seed=0
     )
     for split in ("validation", "test"):
         evaluate(split, held_out, collector)
