@@ -149,7 +149,7 @@ def test_what_was_scored_before_is_answered_from_the_cache(address: str) -> None
     client.close()
     body = {"samples": [{"text": "text 3"}, {"text": "new"}]}
     answer = httpx.post(f"{address}/score/tally", json=body, timeout=30).json()
-    assert [score["score"] for score in answer["scores"]] == [10.0, 11.0]
+    assert [score["score"] for score in answer["scores"]] == [12.0, 13.0]
     assert httpx.get(f"{address}/counts").json()["tally"] == {"samples": 2, "cached": 1}
 
 
