@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from contracts.errors import InputError
+from contracts.secret_values import remember
 
 TOKEN, TOKEN_FILE = "WHETSTONE_TOKEN", "WHETSTONE_TOKEN_FILE"
 LEAST_TOKEN = 16  # characters; a shorter one can be guessed
@@ -42,6 +43,7 @@ def token_of(environment: Mapping[str, str] = os.environ) -> str | None:
             raise InputError(f"{where}: the file is empty; expected a token")
     if not token:
         return None
+    remember(token)
     if not (token.isascii() and token.isprintable() and " " not in token and len(token) >= LEAST_TOKEN):
         raise InputError(
             f"{where}: expected {LEAST_TOKEN} or more letters, digits and signs of ASCII without blanks; "

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from contracts.errors import InputError, did_you_mean
+from contracts.secret_values import remember_in
 from contracts.settings import Settings, build
 from contracts.signatures import check_methods
 
@@ -76,6 +77,7 @@ def create(
         InputError: unknown name, unknown or wrong option, a class that lacks a method of the Protocol, or one
             whose method takes other arguments.
     """
+    remember_in(options)
     found = find(kind, name, built_in)
     check_component(kind, name, found, protocol, optional)
     if issubclass(found, Settings):

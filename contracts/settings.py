@@ -6,6 +6,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from contracts.errors import InputError, did_you_mean
+from contracts.secret_values import is_secret, remember_in
 
 
 class Settings(BaseModel):
@@ -55,6 +56,7 @@ def build(kind: type[AnySettings], options: Mapping[str, Any], where: str) -> An
     Raises:
         InputError: naming each wrong key as `where.key`, what was got, and what was expected.
     """
+    remember_in(options)
     try:
         return kind.model_validate(dict(options))
     except ValidationError as error:
@@ -77,7 +79,7 @@ def explain(error: ValidationError, kind: type[BaseModel], where: str) -> str:
             message = mistake["msg"].removeprefix("Value error, ")
             # A rule over several options says itself what it got; all of them would bury it.
             is_said = isinstance(mistake["input"], Mapping) or message.startswith("got ")
-            got = "" if is_said else f"got {mistake['input']!r}; "
+            got = "" if is_said or is_secret(key) else f"got {mistake['input']!r}; "
             lines.append((f"{key}: " if key else "") + got + message)
     return "\n".join(dict.fromkeys(lines))
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from contracts.output import guard_process, redacted_errors
 from learner.learner import Learner
 
 Progress = tuple[str, int, int]  # (phase, done, total)
@@ -14,6 +15,7 @@ class LearnerProcess:
     """What `learner/group.py` puts into a Ray actor of `CALLS_AT_ONCE`."""
 
     def __init__(self, make_learner: Callable[[], Learner]) -> None:
+        guard_process()
         self._make_learner = make_learner
         self._learner: Learner | None = None
         self._doing = "idle"
@@ -24,7 +26,8 @@ class LearnerProcess:
         Raises:
             InputError: the model can't be used.
         """
-        self._learner = self._make_learner()
+        with redacted_errors():
+            self._learner = self._make_learner()
 
     def progress(self) -> Progress:
         """An update's own; of anything else what it is."""
@@ -40,7 +43,8 @@ class LearnerProcess:
         """A method of the learner, once it has started."""
         self._doing = "idle" if method == "update" else method
         try:
-            return getattr(self._learner, method)(*arguments)
+            with redacted_errors():
+                return getattr(self._learner, method)(*arguments)
         finally:
             self._doing = "idle"
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from contracts.access import knows
 from contracts.errors import RewardError, did_you_mean
+from contracts.redaction import redact
 from contracts.scores import MetricValue, Sample
 from reward_servers.server import Answer
 
@@ -120,7 +121,9 @@ def http_app(
     @app.post("/score/{label}", **_takes_samples())
     async def score(label: str, request: Request) -> ScoresBody:
         answers = await _known("reward", label, rewards).score(await _samples(request))
-        return ScoresBody(scores=[ScoreBody(score=value, error=error) for value, error in answers])
+        return ScoresBody(
+            scores=[ScoreBody(score=value, error=error and redact(error)) for value, error in answers]
+        )
 
     @app.post("/metric/{label}", **_takes_samples())
     async def metric(label: str, request: Request) -> MetricsBody:
@@ -189,6 +192,7 @@ def _metric_body(value: MetricValue) -> MetricBody:
 
 
 async def _answer_with_reason(request: Request, error: Exception) -> JSONResponse:
+    said = {"detail": redact(str(error))}
     if isinstance(error, QueueFull):
-        return JSONResponse({"detail": str(error)}, status_code=503, headers={"Retry-After": "1"})
-    return JSONResponse({"detail": str(error)}, status_code=422 if isinstance(error, NotMeasurable) else 500)
+        return JSONResponse(said, status_code=503, headers={"Retry-After": "1"})
+    return JSONResponse(said, status_code=422 if isinstance(error, NotMeasurable) else 500)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from contracts.errors import RewardError
+from contracts.output import guard_process, redacted_errors
 from contracts.scores import MetricValue, Sample
 from reward_servers.batches import Batches
 from reward_servers.cache import AnswerCache, Scored
@@ -20,12 +21,14 @@ class RewardReplica:
     """What runs in a replica of a reward."""
 
     def __init__(self, part: Part, settings: ServerSettings) -> None:
+        guard_process(part)
         self._server: RewardServer | SandboxedServer
-        if settings.sandbox is None:
-            self._server, can_remember = RewardServer(part), is_deterministic(part)
-        else:  # whose code is not even imported here
-            self._server = SandboxedServer(part, settings.sandbox)
-            can_remember = self._server.is_deterministic
+        with redacted_errors():
+            if settings.sandbox is None:
+                self._server, can_remember = RewardServer(part), is_deterministic(part)
+            else:  # whose code is not even imported here
+                self._server = SandboxedServer(part, settings.sandbox)
+                can_remember = self._server.is_deterministic
         self._batches = Batches(self._server.score, settings.batch_size)
         size = settings.cache_size if can_remember else 0
         self._cache = AnswerCache(self._batches.score, size, lambda: self._server.reads_groups)
@@ -48,7 +51,9 @@ class MetricReplica:
     """What runs in a replica of a metric: one corpus at a time."""
 
     def __init__(self, part: Part) -> None:
-        self._server = MetricServer(part)
+        guard_process(part)
+        with redacted_errors():
+            self._server = MetricServer(part)
         self._turn = asyncio.Lock()
 
     async def try_out(self, trial: Trial) -> Verdict:

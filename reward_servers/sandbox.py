@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from contracts.errors import InputError, RewardError
+from contracts.redaction import redact
 from contracts.scores import Sample
 from reward_servers.server import Answer
 from reward_servers.settings import Part, Sandbox
@@ -164,9 +165,9 @@ class Child:
             start_s or (limits or Sandbox()).start_seconds,
         )
         if "refused" in told:
-            raise InputError(str(told["refused"]))
+            raise InputError(redact(str(told["refused"])))
         if "failed" in told:
-            raise RewardError(str(told["failed"]))
+            raise RewardError(redact(str(told["failed"])))
         self.is_deterministic = told.get("is_deterministic") is True
 
     def try_out(self, trial: Trial, seconds: float) -> Verdict:
@@ -234,7 +235,7 @@ class Child:
         self._kill()
         code = self._process.wait()
         self._said.seek(0)
-        last = self._said.read().decode(errors="replace").strip()[-EXCERPT:]
+        last = redact(self._said.read().decode(errors="replace").strip())[-EXCERPT:]
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         return f"its process ended ({how}){f', saying: {last}' if last else ''}"
 
@@ -294,5 +295,5 @@ def _checked(answer: Any) -> Answer:
         case [float() | int() as score, None]:
             return float(score), None
         case [None, str() as reason]:
-            return None, reason
+            return None, redact(reason)
     raise RewardError(f"its process gave no answer, but {answer!r:.200}")

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from contracts.components import check_component, create, find
 from contracts.errors import InputError, RewardError, WhetstoneError
+from contracts.redaction import redact
 from contracts.scores import Metric, MetricValue, Reward, Sample
 from contracts.settings import Settings
 from reward_servers.metrics import METRICS
@@ -209,7 +210,7 @@ class MetricServer:
         try:
             return values_of(self._metric.compute(list(samples)), len(samples))
         except InputError as error:  # of a sample that it can't use: which?
-            raise RewardError(f"metric {self._label}: {error}{self._culprit(samples)}") from error
+            raise RewardError(f"metric {self._label}: {_reason(error)}{self._culprit(samples)}") from error
         except Exception as error:  # a metric may raise anything
             raise RewardError(f"metric {self._label}: {_reason(error)}") from error
 
@@ -300,7 +301,7 @@ def _check_files(kind: str, part: Part, made: Any) -> None:
 
 
 def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, WhetstoneError) else f"{type(error).__name__}: {error}"
+    return redact(str(error) if isinstance(error, WhetstoneError) else f"{type(error).__name__}: {error}")
 
 
 def _excerpt(sample: Sample, limit: int = 200) -> str:

@@ -13,8 +13,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from contracts.errors import EpisodeError
 from contracts.rollout import Prompt
 from rollout_workers.environments.base import EnvironmentSettings
-from rollout_workers.environments.host import EnvironmentHost
 from rollout_workers.environments.pool import Environments, Failure, LocalEnvironments, Reply, episode_error
+from rollout_workers.processes import EnvironmentHostProcess
 
 CLOSE_S = 3.0  # how long all of them may take to close before they are ended
 
@@ -93,7 +93,7 @@ class RayEnvironments:
         near = NodeAffinitySchedulingStrategy(self._node, soft=False)  # its process must be in reach
         environment = {"env_vars": {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}}
         actor = (
-            ray.remote(EnvironmentHost)
+            ray.remote(EnvironmentHostProcess)
             .options(num_cpus=0, scheduling_strategy=near, runtime_env=environment)
             .remote(self._settings)
         )

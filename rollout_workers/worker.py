@@ -25,6 +25,8 @@ from typing import Any, TypeVar
 
 from contracts.components import find
 from contracts.errors import InputError, WeightsError, WorkerError
+from contracts.output import redacted_errors
+from contracts.redaction import redact
 from contracts.rollout import Lease, MaskRule, Rollout
 from contracts.weights import WeightManifest
 from rollout_workers.engines import ENGINES
@@ -175,12 +177,14 @@ class RolloutWorker:
                 self._take_mail()
                 self._advance()
         except Exception as error:  # a thread's exception would vanish: hand it to whoever polls
+            said = redact(str(error))
             if not self._ready.done():
                 is_input = isinstance(error, InputError)
-                said = error if is_input else WorkerError(f"the engine did not start: {error}")
-                self._ready.set_exception(said)
+                self._ready.set_exception(
+                    InputError(said) if is_input else WorkerError(f"the engine did not start: {said}")
+                )
             with self._shipped:
-                self._failure = traceback.format_exc()
+                self._failure = redact(traceback.format_exc())
                 self._shipped.notify_all()
 
     def _player(self) -> Episodes | SingleTurns:
@@ -267,7 +271,8 @@ class RolloutWorker:
 
         def answer() -> None:
             try:
-                future.set_result(act())
+                with redacted_errors():
+                    future.set_result(act())
             except Exception as error:  # the caller's to handle, in the caller's thread
                 future.set_exception(error)
 

@@ -26,7 +26,7 @@ from reward_servers.client import RewardClient
 from reward_servers.settings import Part, RewardServersSettings
 from reward_servers.trial import Trial
 from rollout_workers.fleet import Fleet
-from rollout_workers.worker import RolloutWorker
+from rollout_workers.processes import RolloutWorkerProcess
 from services.annotation_rewards import Execute, Job, Then, samples_of
 from services.launch import ACTOR_THREADS, MALLOC_TUNABLES
 from services.run_model import RunModel
@@ -113,7 +113,7 @@ def workers(model: RunModel, note: Callable[[str], None]) -> Iterator[Callable[[
     }
 
     def make_worker(is_extra: bool) -> object:
-        actor = ray.remote(RolloutWorker).options(max_concurrency=ACTOR_THREADS, **options)
+        actor = ray.remote(RolloutWorkerProcess).options(max_concurrency=ACTOR_THREADS, **options)
         return actor.remote(model.path, model.path, None, rollout.engine, rollout)
 
     fleet = Fleet(make_worker, rollout, note)

@@ -15,7 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from contracts.errors import InputError, WhetstoneError
-from services.redaction import redact
+from contracts.output import guarded_output
+from contracts.redaction import redact, remember_typed
 
 # Each is imported when it is asked for, so that no command waits for what another one needs.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -45,8 +46,14 @@ EXIT_FAULT, EXIT_INPUT, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 1, 2, 130, 141
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code, and never raises."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    command = " ".join(["whetstone", *arguments[:1]])
+    remember_typed(arguments)
     _keep_to_loopback()
+    with guarded_output():
+        return _run(arguments)
+
+
+def _run(arguments: list[str]) -> int:
+    command = " ".join(["whetstone", *arguments[:1]])
     try:
         code = _dispatch(arguments)
         sys.stdout.flush()
@@ -111,7 +118,9 @@ def _explain(command: str, error: Exception) -> int:
     original = getattr(error, "cause", None) if isinstance(error, WhetstoneError) else None
     told = original if isinstance(original, WhetstoneError) else error
     if isinstance(told, InputError):
-        print(f"{command}: {redact(str(told))}", file=sys.stderr)
+        print(f"{command}: {told}", file=sys.stderr)
+        if _run_log():
+            logging.getLogger().error("stopped: %s", told)
         return EXIT_INPUT
     kind = "" if isinstance(told, WhetstoneError) else f"unexpected {type(told).__name__}: "
     log = _write_traceback(error)
@@ -124,15 +133,24 @@ def _one_line(error: Exception) -> str:
 
 
 def _write_traceback(error: Exception) -> Path:
-    """Into the log file of the run, where one was opened; into a file of its own otherwise."""
+    """Into the log of the run, where one has begun; into a file of its own otherwise."""
     text = redact("".join(traceback.format_exception(error)))
-    for handler in logging.getLogger().handlers:
-        if isinstance(handler, logging.FileHandler) and Path(handler.baseFilename).is_file():
-            logging.getLogger().error("stopped by an error\n%s", text)
-            return Path(handler.baseFilename)
+    if log := _run_log():
+        logging.getLogger().error("stopped by an error\n%s", text)
+        return log
     with tempfile.NamedTemporaryFile("w", prefix="whetstone-", suffix=".log", delete=False) as file:
         file.write(text)
     return Path(file.name)
+
+
+def _run_log() -> Path | None:
+    """The file where a run that has begun writes its log; None: no run has."""
+    files = [
+        Path(each.baseFilename)
+        for each in logging.getLogger().handlers
+        if isinstance(each, logging.FileHandler)
+    ]
+    return next((file for file in files if file.is_file()), None)
 
 
 if __name__ == "__main__":

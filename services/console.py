@@ -16,6 +16,7 @@ from rich.console import Console as Terminal
 from rich.console import RenderableType
 from rich.live import Live
 
+from contracts.redaction import redact
 from services.changes import Observed, change, in_words, observed
 from services.readable import number
 from services.screen import REWARD, Level, Phase, RunView, draw_frame, iteration_line
@@ -31,12 +32,15 @@ class Console:
         self.terminal = terminal
         self.view = RunView()
         self.on_progress: Callable[[], None] = lambda: None  # whoever else wants to know that work gets done
+        self._noted: list[tuple[str, Level]] = []  # until somebody listens
+        self._on_note: Callable[[str, Level], None] = lambda text, level: self._noted.append((text, level))
         self._lock = threading.Lock()
         # The first evaluation of each split and metric, and after how many iterations it was.
         self._first: dict[tuple[str, str], tuple[int, Observed]] = {}
 
     def start(self, title: str, iterations: int, first_iteration: int = 1) -> None:
         """The run begins, or goes on, with `first_iteration` of `iterations`."""
+        title = redact(title)
         with self._lock:
             self.view.title, self.view.iterations = title, iterations
             self.view.first_iteration, self.view.iteration = first_iteration, first_iteration - 1
@@ -97,6 +101,23 @@ class Console:
         self._say(f"{split} after iteration {iteration}: {shown}{told}")
 
     def note(self, text: str, level: Level = "info") -> None:
+        """Show a line, and tell it who listens: the run's log."""
+        self._on_note(text, level)
+        self.show(text, level)
+
+    def warn(self, text: str) -> None:
+        """`note`, as a warning."""
+        self.note(text, "warning")
+
+    def listen(self, on_note: Callable[[str, Level], None]) -> None:
+        """From now on `on_note` is told of every note, and at once of those so far."""
+        self._on_note = on_note
+        while self._noted:
+            on_note(*self._noted.pop(0))
+
+    def show(self, text: str, level: Level = "info") -> None:
+        """Show a line that is logged elsewhere."""
+        text = redact(text)
         with self._lock:
             self.view.notes.append((time.strftime("%H:%M:%S"), level, text))
         self._say(text if level == "info" else f"warning: {text}")
@@ -105,7 +126,7 @@ class Console:
         """The last frame stays. May be called twice."""
 
     def _say(self, line: str) -> None:
-        self.terminal.print(line, soft_wrap=True, markup=False, highlight=False, emoji=False)
+        self.terminal.print(redact(line), soft_wrap=True, markup=False, highlight=False, emoji=False)
 
 
 class LiveConsole(Console):

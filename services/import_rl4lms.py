@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contracts.errors import InputError
+from contracts.redaction import redact
+from contracts.secret_values import HIDDEN, is_secret
 from services.rl4lms.experiment import read_configuration, to_yaml
 from services.rl4lms.findings import Findings
 
@@ -77,7 +79,10 @@ def _print(found: Findings, target: Path) -> None:
         column.overflow = "fold"
     for row in found.rows:
         here = escape(row.target) if row.target else "[dim]left out[/dim]"
-        table.add_row(escape(row.source), escape(row.said), here, escape(row.value))
+        said, value = (
+            HIDDEN if is_secret(row.source) and text else redact(text) for text in (row.said, row.value)
+        )
+        table.add_row(escape(row.source), escape(said), here, escape(value))
     console.print(table)
     if found.warnings:
         console.print(f"{len(found.warnings)} warnings stand above the table.")

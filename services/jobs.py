@@ -22,6 +22,7 @@ from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 from requests import RequestException
 
 from contracts.errors import DeadlineExceeded, InputError, RunError, did_you_mean
+from contracts.redaction import redact
 
 # A job that is told to stop writes its checkpoint first; Ray's own patience is 3 s.
 STOP_WAIT_S = 900
@@ -186,7 +187,7 @@ class Jobs:
         except (ConnectionError, RequestException) as error:
             raise _nobody(self.address, str(error)) from None
         except (RuntimeError, ValueError) as error:  # what the server refuses
-            raise RunError(f"{self.address}: {' '.join(str(error).split())[:500]}") from error
+            raise RunError(f"{self.address}: {redact(' '.join(str(error).split()))[:500]}") from error
 
 
 def _is_ours(details: JobDetails) -> bool:

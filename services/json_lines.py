@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from contracts.secret_values import hide
+
 
 def read_rows(file: Path) -> list[dict[str, Any]]:
     """The lines of a JSON Lines file, or none; a line cut short by a crash is left out."""
@@ -21,7 +23,8 @@ def read_rows(file: Path) -> list[dict[str, Any]]:
 
 
 def to_line(row: Mapping[str, Any]) -> str:
-    return json.dumps(without_nan(row), ensure_ascii=False, allow_nan=False) + "\n"
+    """A line of a file; secrets that this process knows are hidden."""
+    return hide(json.dumps(without_nan(row), ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 def without_nan(value: Any) -> Any:
@@ -36,12 +39,15 @@ def without_nan(value: Any) -> Any:
 
 
 def write_atomically(path: Path, text: str) -> Path:
-    """Write a neighbour and put it in `path`'s place: a reader finds the old file or the new one."""
+    """Write a neighbour and put it in `path`'s place: a reader finds the old file or the new one.
+
+    Secrets that this process knows are hidden.
+    """
     neighbour = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         # Half a surrogate pair, which a model can write, becomes the escape that JSON has for it.
         with neighbour.open("w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
+            file.write(hide(text))
             file.flush()
             os.fsync(file.fileno())
         os.replace(neighbour, path)

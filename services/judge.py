@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console as Terminal
 
 from contracts.errors import InputError
+from contracts.secret_values import remember, remember_in
 from services import run_claim
 from services.json_lines import without_nan
 from services.pairwise.asking import Asked, ask, kept_replies, questions
@@ -101,6 +102,8 @@ def _model(arguments: argparse.Namespace) -> ChatModel:
     key = os.environ.get(arguments.key_variable or "", "").strip() or None  # a file's last line has an end
     if arguments.key_variable and not key:
         raise InputError(f"--key-variable {arguments.key_variable}: this environment variable is not set")
+    remember(key)
+    remember_in(body)
     model = ChatModel(
         arguments.url,
         arguments.model,

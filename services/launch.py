@@ -30,7 +30,7 @@ from reward_servers.trial import MADE_UP, Trial
 from rollout_workers.engines.dtypes import engine_dtype
 from rollout_workers.environment_actors import start_environments
 from rollout_workers.fleet import Fleet
-from rollout_workers.worker import RolloutWorker
+from rollout_workers.processes import RolloutWorkerProcess
 from services.controller import Clients
 from services.placement import Placement, Reservation, placement
 from services.settings import RunSettings
@@ -130,7 +130,7 @@ def start_fleet(settings: RunSettings, model: str, note: Callable[[str], None]) 
 
     def make_worker(is_extra: bool) -> object:
         where = extra_place(settings) if is_extra else places
-        actor = ray.remote(RolloutWorker).options(max_concurrency=ACTOR_THREADS, **options, **where)
+        actor = ray.remote(RolloutWorkerProcess).options(max_concurrency=ACTOR_THREADS, **options, **where)
         return actor.remote(
             model,
             tokenizer,

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from contracts.redaction import without_secrets
 from reward_servers.apart import try_apart
 from services import preflight
 from services.annotated_data import with_iterations
@@ -17,7 +18,6 @@ from services.plan_arithmetic import arithmetic
 from services.plan_memory import Amount, amounts, num_parameters, total_bytes
 from services.plan_processes import Machine, Processes, processes
 from services.plan_sources import sources
-from services.redaction import without_secrets
 from services.run_claim import plain
 from services.run_folder import RunFolder
 from services.settings import RunSettings

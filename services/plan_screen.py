@@ -7,6 +7,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from contracts.redaction import redact
 from services.memory import GIB, available_bytes
 from services.plan import Plan
 from services.plan_memory import Amount
@@ -25,7 +26,7 @@ def show(plan: Plan) -> None:
 def drawn(plan: Plan) -> RenderableType:
     """All of it, in the order in which a person asks."""
     parts: list[RenderableType] = [_heading(plan)]
-    parts += [Text(f"! {warning}", style="yellow") for warning in plan.warnings]
+    parts += [Text(f"! {redact(warning)}", style="yellow") for warning in plan.warnings]
     parts += [
         _section("What goes where", _processes(plan)),
         _section("Memory, about", _memory(plan)),
@@ -132,5 +133,5 @@ def _pairs(told: Mapping[str, str]) -> Table:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, what in told.items():
-        table.add_row(name, Text(what))  # a path may have brackets, which are no markup
+        table.add_row(name, Text(redact(what)))  # a path may have brackets, which are no markup
     return table

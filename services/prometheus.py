@@ -11,6 +11,8 @@ from typing import Any
 
 from ray.util.metrics import Gauge
 
+from contracts.redaction import redact
+
 TELL_S = 4.0
 
 # The newest value of a logged number, by its key in the run's files.
@@ -58,7 +60,7 @@ class RunMetrics:
     """
 
     def __init__(self, run_name: str, iterations: int) -> None:
-        self._tags = {"run": run_name}
+        self._tags = {"run": redact(run_name)}
         self._gauges = {key: self._made(*said) for key, said in GAUGES.items()}
         self._sums = {key: self._made(*said) for key, said in SUMS.items()}
         self._iteration, self._progress = self._made(*ITERATION), self._made(*PROGRESS)

@@ -23,9 +23,9 @@ from typing import Any, Literal
 import yaml
 
 from contracts.errors import InputError
+from contracts.redaction import without_secrets
 from services import run_claim
 from services.json_lines import read_rows, to_line, without_nan, write_atomically
-from services.redaction import without_secrets
 
 INFO_FILES = ("rollout_info.jsonl", "training_info.jsonl")
 SPLITS = ("val", "test")

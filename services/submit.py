@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 from contracts.access import is_loopback
 from contracts.errors import InputError
-from services.redaction import redact
+from contracts.output import say
+from contracts.redaction import redact
 
 if TYPE_CHECKING:
     from services.jobs import Job, Jobs
@@ -120,7 +121,7 @@ def _start(jobs: "Jobs", overrides: Sequence[str], folder: Path, arguments: argp
     id = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', folder.name)}-{secrets.token_hex(3)}"
     uploaded: Path | None = arguments.working_dir
     jobs.submit(entrypoint(overrides, uploaded), id, overrides, str(folder), uploaded)
-    print(f"job {id}\nrun {folder}", flush=True)
+    say(f"job {id}\nrun {folder}")
     if arguments.detach:
         print(f"whetstone submit logs {id} --follow    shows what it does; so do status, stop and resume")
         return 0
@@ -142,7 +143,7 @@ def entrypoint(overrides: Sequence[str], working_dir: Path | None) -> str:
 
 def _follow(jobs: "Jobs", id: str) -> int:
     try:
-        job = jobs.follow(id, lambda text: print(text, end="", flush=True))
+        job = jobs.follow(id, lambda text: print(redact(text), end="", flush=True))
     except KeyboardInterrupt:
         print(f"\n{id} goes on. whetstone submit logs {id} --follow | stop {id}", file=sys.stderr)
         return EXIT_INTERRUPTED
@@ -156,7 +157,7 @@ def _exit_code(job: "Job") -> int:
     if job.status == "STOPPED":
         return EXIT_INTERRUPTED
     if job.exit_code is None:  # it never came to its first line
-        print(redact(job.message), file=sys.stderr)
+        print(job.message, file=sys.stderr)
     return job.exit_code or EXIT_FAULT
 
 
@@ -167,7 +168,7 @@ def _status(jobs: "Jobs", ids: Sequence[str]) -> int:
     width = max((len(job.id) for job in found), default=0)
     for job in found:
         began = time.strftime("%Y-%m-%d %H:%M", time.localtime(job.started_at))
-        print(f"{job.id:<{width}}  {job.status:<9}  {began}  {job.folder}")
+        say(f"{job.id:<{width}}  {job.status:<9}  {began}  {job.folder}")
     return 0
 
 
@@ -175,7 +176,7 @@ def _logs(jobs: "Jobs", id: str, *, follow: bool) -> int:
     jobs.get(id)
     if follow:
         return _follow(jobs, id)
-    print(jobs.logs(id), end="")
+    print(redact(jobs.logs(id)), end="")
     return 0
 
 

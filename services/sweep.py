@@ -15,6 +15,8 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.errors import HydraException
 
 from contracts.errors import InputError
+from contracts.output import say
+from contracts.secret_values import is_secret
 from services import preflight
 from services.compose import parse, run_settings
 from services.readable import with_error
@@ -95,6 +97,8 @@ def _job(overrides: list[str], swept: list[str]) -> Job:
     settings = run_settings(overrides)
     named = any(override.startswith("run_name=") for override in overrides)
     values = dict(override.lstrip("+").split("=", 1) for override in overrides)
+    if secret := next(filter(is_secret, swept), None):
+        raise InputError(f"{secret}: a sweep's values become the names of its runs, so a secret can't be one")
     told_apart = [key for key in swept if key != "run_name" and (named or key not in IN_DEFAULT_NAME)]
     parts = [f"{key.rpartition('.')[2]}-{values[key]}" for key in told_apart]
     run_name = re.sub(r"[^\w.-]+", "_", "-".join([settings.run_name, *parts]))
@@ -104,7 +108,7 @@ def _job(overrides: list[str], swept: list[str]) -> Job:
 
 def start(job: Job, number: int, total: int) -> int:
     """Run the job in a process of its own and wait for it: its exit code."""
-    print(f"run {number} of {total}: {' '.join(job.overrides)}", flush=True)
+    say(f"run {number} of {total}: {' '.join(job.overrides)}")
     process = subprocess.Popen([sys.executable, "-m", "services.cli", "train", *job.overrides])
     with _handing_on_termination(process):
         try:

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsFloat
 
 from filelock import FileLock
 
+from contracts.redaction import without_secrets
+from contracts.secret_values import hide, hide_in
 from contracts.settings import Settings
-from services.redaction import without_secrets
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -55,7 +56,7 @@ class Tracker:
     def __init__(self, settings: TrackingSettings, output_dir: Path, run_name: str, run_id: str | None):
         self.settings = settings
         self.output_dir = output_dir.absolute()
-        self.run_name = run_name
+        self.run_name = hide(run_name)
         self.num_failures = 0
         self._run_id = run_id
         self.on_metrics: Callable[[Mapping[str, Any], int], None] = lambda metrics, step: None
@@ -102,7 +103,7 @@ class Tracker:
         """Sample texts, added to the split's table `samples/<split>.json` with their step."""
         columns = list(dict.fromkeys(key for row in rows for key in row))
         table: dict[str, list[Any]] = {"iteration": [step] * len(rows)}
-        table |= {column: [row.get(column) for row in rows] for column in columns}
+        table |= {column: [hide_in(row.get(column)) for row in rows] for column in columns}
         # One growing table: MLflow lists tables in a tag of 8000 letters, too short for one an evaluation.
         self._add(
             lambda client, run_id: client.log_table(run_id, table, artifact_file=f"samples/{split}.json")

@@ -1,7 +1,6 @@
 """`whetstone train [OVERRIDES]`: check everything, start everything, run the loop, leave everything whole."""
 
 import contextlib
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -9,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contracts.errors import InputError, RunError
+from contracts.output import say
+from contracts.redaction import without_secrets
 from contracts.rollout import Lease
 from services.console import Console, open_console
 from services.mirror import Mirror, open_mirror
-from services.redaction import RedactingFormatter, redact, without_secrets
 from services.run_claim import flatten, plain
 from services.run_folder import RunFolder
+from services.run_log import log_to
 from services.settings import RunSettings
 from services.tracking import Status, Tracker
 from services.uploads import Uploads
@@ -53,20 +54,20 @@ def train(settings: RunSettings) -> int:
 
     checked = preflight.check(settings)
     settings = with_iterations(settings)
-    folder, mirror = open_folder(settings)
+    console = open_console()
+    folder, mirror = open_folder(settings, console)
+    log_to(folder.log, console)
     if _is_done(folder, settings):
-        print(f"{folder.path} is done: {settings.iterations} iterations. iterations= allows for more.")
-        _require_copied(Uploads(mirror, folder, _print_redacted).finish() if mirror else None, folder)
+        say(f"{folder.path} is done: {settings.iterations} iterations. iterations= allows for more.")
+        _require_copied(Uploads(mirror, folder, console.warn).finish() if mirror else None, folder)
         return 0
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # it would tear our own screen
-    console = open_console()
-    log_to(folder.log, console)
     for warning in [*checked.warnings, *environment_warnings(settings)]:
-        console.note(warning, "warning")
+        console.warn(warning)
     tracker = _start_tracker(settings, folder)
     status: Status = "FAILED"
-    uploads = Uploads(mirror, folder, lambda text: console.note(text, "warning")) if mirror else None
+    uploads = Uploads(mirror, folder, console.warn) if mirror else None
     try:
         interrupted = _run_on_cluster(settings, checked.trial, folder, tracker, console, uploads)
         status = "KILLED" if interrupted else "FINISHED"
@@ -84,7 +85,7 @@ def train(settings: RunSettings) -> int:
     return EXIT_INTERRUPTED if interrupted else 0
 
 
-def open_folder(settings: RunSettings) -> tuple[RunFolder, Mirror | None]:
+def open_folder(settings: RunSettings, console: Console) -> tuple[RunFolder, Mirror | None]:
     """The run's folder, with the newest checkpoint of its mirror where that is ahead of it."""
     asked = without_secrets(plain(settings.resolved()))
     path = Path(settings.output_dir).absolute() / settings.run_name
@@ -93,15 +94,11 @@ def open_folder(settings: RunSettings) -> tuple[RunFolder, Mirror | None]:
         settings.output_dir, settings.run_name, config=settings.resolved(), resume=settings.resume
     )
     if mirror is not None:
-        restored = mirror.restore(folder, _print_redacted, settings.keep_best)
+        restored = mirror.restore(folder, console.warn, settings.keep_best)
         if restored is not None:
-            print(f"restored checkpoint {restored} from {redact(mirror.url)}")
+            console.note(f"restored checkpoint {restored} from {mirror.url}")
         mirror.expect_writable(folder)
     return folder, mirror
-
-
-def _print_redacted(text: str) -> None:
-    print(redact(text))
 
 
 def _require_copied(failure: str | None, folder: RunFolder) -> None:
@@ -128,7 +125,7 @@ def _run_on_cluster(
         console.note("starting the rollout workers, the learner and the reward servers")
         stop.install()  # after Ray, which sets handlers of its own
         try:
-            with launch.service(settings, lambda text: console.note(text, "warning"), trial) as clients:
+            with launch.service(settings, console.warn, trial) as clients:
                 loop = controller(settings, clients, folder, tracker, console, stop, uploads)
                 stop.hold()
                 loop.run()
@@ -193,7 +190,7 @@ def _source(
             other_reference(settings),
         ):
             if warning:
-                console.note(warning, "warning")
+                console.warn(warning)
         if settings.data.share is None:
             return data
     prompts = LeaseSource(
@@ -218,30 +215,6 @@ def _demonstrations(settings: RunSettings, tokenizer: object) -> "Demonstrate | 
     loss_on = getattr(settings.algorithm, "loss_on", "response")
     window, limit = shared_window(read_model(settings.model)), settings.prompt_limit("train")
     return Demonstrations(tokenizer, settings.rollout.max_tokens, loss_on, window, limit.side)
-
-
-def log_to(file: Path, console: Console) -> None:
-    """Whatever the parts log, warnings and worse, goes into the run's log; so does a fatal traceback.
-
-    What our own parts log is shown, too.
-    """
-    handler = logging.FileHandler(file, delay=False)
-    handler.setFormatter(RedactingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    handler.setLevel(logging.WARNING)
-    logging.getLogger().addHandler(handler)
-    for package in ("learner", "reward_servers", "rollout_workers", "services"):
-        logging.getLogger(package).addHandler(_Notes(console))
-
-
-class _Notes(logging.Handler):
-    """Warnings as notes on the console."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(logging.WARNING)
-        self._console = console
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._console.note(redact(record.getMessage()), "warning")
 
 
 def load_tokenizer(settings: RunSettings) -> object:
@@ -283,16 +256,16 @@ def _say_what_is_where(settings: RunSettings, folder: RunFolder, tracker: Tracke
     path = _shown(folder.path)
     if interrupted:
         again = " ".join(sys.argv[1:]) if Path(sys.argv[0]).name.startswith("whetstone") else "train …"
-        print(f"\nStopped and saved in {path}. The same command goes on from here: whetstone {redact(again)}")
+        say(f"\nStopped and saved in {path}. The same command goes on from here: whetstone {again}")
         return
-    print(f"\nreport    {_shown(folder.report)}")
-    print(f"model     {_shown(folder.model)}   (try it: whetstone chat {path})")
+    say(f"\nreport    {_shown(folder.report)}")
+    say(f"model     {_shown(folder.model)}   (try it: whetstone chat {path})")
     if folder.best_model.exists():
-        print(f"best      {_shown(folder.best_model)}   (by {settings.keep_best})")
+        say(f"best      {_shown(folder.best_model)}   (by {settings.keep_best})")
     if settings.mirror:
-        print(f"mirror    {redact(settings.mirror)}")
+        say(f"mirror    {settings.mirror}")
     if settings.tracking.enabled:
-        print(f"tracking  mlflow ui --backend-store-uri {redact(tracker.uri)}")
+        say(f"tracking  mlflow ui --backend-store-uri {tracker.uri}")
 
 
 def _shown(path: Path) -> str:

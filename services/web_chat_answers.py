@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from contracts.redaction import redact
 from services.chat_speaker import Speaker
 
 MOST_WAITING = 16
@@ -71,7 +72,7 @@ class Answers:
             answer = self._speaker.answer(tokens, lambda text: tell({"text": text}), is_stopped)
         except Exception as error:  # a model may raise anything; the page says it, the next one may do better
             logging.getLogger(__name__).exception("the model failed")
-            tell({"error": f"{type(error).__name__}: {error}"[:500]})
+            tell({"error": redact(f"{type(error).__name__}: {error}")[:500]})
         else:
             tell({"end": answer.finish_reason})
 

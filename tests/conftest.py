@@ -1,6 +1,11 @@
 """What holds for every test: no network but loopback, no reports of usage."""
 
 import os
+from collections.abc import Iterator
+
+import pytest
+
+from contracts import secret_values
 
 collect_ignore = ["raising"]  # its sitecustomize.py is for other processes
 
@@ -13,3 +18,10 @@ os.environ.update(
     MLFLOW_DISABLE_TELEMETRY="true",
     TOKENIZERS_PARALLELISM="false",
 )
+
+
+@pytest.fixture(autouse=True)
+def _secrets_of_one_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test gives for a secret is none in the next one's texts."""
+    monkeypatch.setattr(secret_values, "_remembered", set(secret_values._remembered))
+    yield

@@ -5,6 +5,7 @@ import os
 
 from contracts.environments import Environment, Observation, Step
 from contracts.errors import InputError
+from contracts.output import redacted_errors
 from contracts.rollout import Prompt
 from contracts.signatures import check_methods
 from rollout_workers.environments.base import EnvironmentSettings
@@ -21,9 +22,10 @@ class EnvironmentHost:
         return os.getpid()
 
     def reset(self, prompt: Prompt, seed: int) -> Observation:
-        if self._environment is None:
-            self._environment = self._made()
-        observation = self._environment.reset(prompt, seed)
+        with redacted_errors():
+            if self._environment is None:
+                self._environment = self._made()
+            observation = self._environment.reset(prompt, seed)
         _check_observation(observation, "reset")
         return observation
 
@@ -42,7 +44,8 @@ class EnvironmentHost:
 
     def step(self, text: str) -> Step:
         assert self._environment is not None, "an episode begins with a reset"
-        step = self._environment.step(text)
+        with redacted_errors():
+            step = self._environment.step(text)
         if not isinstance(step, Step):
             raise TypeError(f"step() returned {step!r}; expected contracts.environments.Step")
         _check_observation(step.observation, "step")
@@ -55,7 +58,8 @@ class EnvironmentHost:
     def overhear(self, text: str) -> bool:
         """What the model's own copy said to it; True: that ends the talk."""
         listen = getattr(self._environment, "overhear", None)
-        return bool(listen(text)) if listen else False
+        with redacted_errors():
+            return bool(listen(text)) if listen else False
 
     def close(self) -> None:
         if self._environment is not None:

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx
 
 from contracts.errors import InputError
+from contracts.redaction import redact
+from contracts.secret_values import HIDDEN
 
 PASSING = (408, 409, 425, 429)  # and 5xx: asked again
 OF_ONE_QUESTION = (400, 413, 422)  # such as one that is longer than the model's window
@@ -126,10 +128,7 @@ class ChatModel:
     def _safe(self, text: str) -> str:
         """Servers like to repeat a key that they don't take."""
         text = text.replace(self.url, self.shown_url)
-        if self.key:
-            for form in (self.key, repr(self.key)[1:-1], json.dumps(self.key)[1:-1]):
-                text = text.replace(form, "***")
-        return text
+        return redact(text.replace(self.key, HIDDEN) if self.key else text)  # a short one, too
 
 
 def _content(response: httpx.Response) -> str | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.errors import InputError, did_you_mean
+from contracts.secret_values import remember_in
 from services.rl4lms.findings import shown
 
 REQUIRED: Any = object()
@@ -50,6 +51,7 @@ def read(path: Path) -> Section:
         raise InputError(
             f"{path}: expected sections such as tokenizer, datapool and alg, got {shown(values)[:60]}"
         )
+    remember_in(values)
     return Section(values, "", Source(str(path), lines))
 
 

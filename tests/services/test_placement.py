@@ -217,7 +217,7 @@ def test_one_that_is_added_starts_beside_the_group_and_a_replacement_within(
     """The group has two places, and room for one more worker is beside it."""
     from services import launch
 
-    monkeypatch.setattr(launch, "RolloutWorker", Place)
+    monkeypatch.setattr(launch, "RolloutWorkerProcess", Place)
     notes: list[str] = []
     run = settings(2, start_timeout_s=60.0, learner_gpus=1, worker_gpus=0.25, strategy="spread")
     fleet = launch.start_fleet(run, "none", notes.append)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from contracts.redaction import redact, without_secrets
 from services import cli
 from services.console import open_console
-from services.redaction import redact, without_secrets
 from services.run_folder import RunFolder
 from services.tracking import Tracker, TrackingSettings
 from services.train import log_to

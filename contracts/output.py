@@ -1,0 +1,162 @@
+"""The border that all passes which a process says: standard output, standard error and every logger.
+
+print, rich, warnings, tracebacks ──▶ sys.stdout  ──▶ hide     by value: what is printed may be data
+                                      sys.stderr  ──▶ redact   by shape, too
+logging, of any library           ──▶ each record ──▶ redact   message and traceback, before any handler
+
+`services.cli` guards the command's own process, and each actor its own.
+"""
+
+import contextlib
+import io
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO
+
+from contracts.errors import RunError, WhetstoneError
+from contracts.redaction import redact
+from contracts.secret_values import begins_secret, hide_pieces, remember_in
+
+
+class GuardedStream(io.TextIOBase):
+    """A stream whose lines pass `clean` on their way to another one.
+
+    A line is written when it ends or is flushed. What a flush finds at its end, and may begin a secret, waits
+    for the rest.
+    """
+
+    def __init__(self, stream: TextIO, clean: Callable[[str], str]) -> None:
+        self.stream, self._clean = stream, clean
+        self._waiting = ""
+        self._lock = threading.RLock()
+
+    def write(self, text: str) -> int:
+        with self._lock:
+            whole, end, rest = (self._waiting + text).rpartition("\n")
+            self._waiting = rest
+            if end:
+                self.stream.write(self._clean(whole) + end)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._lock:
+            held = begins_secret(self._waiting)
+            self._write_out(len(self._waiting) - held)
+            self.stream.flush()
+
+    def finish(self) -> None:
+        """Write all that waits."""
+        with self._lock:
+            self._write_out(len(self._waiting))
+            self.stream.flush()
+
+    def _write_out(self, length: int) -> None:
+        text, self._waiting = self._waiting[:length], self._waiting[length:]
+        if text:
+            self.stream.write(self._clean(text))
+
+    def isatty(self) -> bool:
+        return self.stream.isatty()
+
+    def fileno(self) -> int:
+        return self.stream.fileno()
+
+    def writable(self) -> bool:
+        return True
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self.stream.encoding
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]
+        return self.stream.errors
+
+    @property
+    def buffer(self) -> Any:
+        return self.stream.buffer
+
+
+def say(text: str) -> None:
+    """Print a line for people on standard output: redacted by shape, too, which data must not be."""
+    print(redact(text), flush=True)
+
+
+@contextlib.contextmanager
+def guarded_output() -> Iterator[None]:
+    """Guard standard output, standard error and the loggers; the streams until the end of the context."""
+    guard_logging()
+    before = sys.stdout, sys.stderr
+    guarded = GuardedStream(sys.stdout, hide_pieces), GuardedStream(sys.stderr, redact)
+    sys.stdout, sys.stderr = guarded
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+        for stream in guarded:
+            with contextlib.suppress(OSError, ValueError):  # whoever reads it may be gone
+                stream.finish()
+
+
+def guard_process(*settings: Any) -> None:
+    """Guard this process until it ends; what an actor does first.
+
+    Args:
+        settings: in which its secrets stand.
+    """
+    remember_in([_plain(each) for each in settings])
+    guard_logging()
+    if not isinstance(sys.stdout, GuardedStream):
+        sys.stdout = GuardedStream(sys.stdout, hide_pieces)
+    if not isinstance(sys.stderr, GuardedStream):
+        sys.stderr = GuardedStream(sys.stderr, redact)
+
+
+@contextlib.contextmanager
+def redacted_errors() -> Iterator[None]:
+    """What is raised leaves this process without its secrets; others may not know them.
+
+    An error without any is raised as it is. Ours keep their kind, others become a RunError that names it.
+    """
+    try:
+        yield
+    except Exception as error:
+        said = "".join(traceback.format_exception(error))
+        if (clean := redact(said)) == said:
+            raise
+        logging.getLogger(__name__).error("%s", clean)
+        if isinstance(error, WhetstoneError):
+            raise type(error)(redact(str(error))) from None
+        raise RunError(redact(f"{type(error).__name__}: {error}")) from None
+
+
+def guard_logging() -> None:
+    """Redact every record of every logger of this process, before any handler sees it."""
+    make = logging.getLogRecordFactory()
+    if getattr(make, "is_guarded", False):
+        return
+
+    def make_guarded(*arguments: Any, **options: Any) -> logging.LogRecord:
+        return _redacted(make(*arguments, **options))
+
+    make_guarded.is_guarded = True  # type: ignore[attr-defined]
+    logging.setLogRecordFactory(make_guarded)
+
+
+def _redacted(record: logging.LogRecord) -> logging.LogRecord:
+    with contextlib.suppress(Exception):  # what can't be formatted is logging's own to tell
+        said = record.getMessage()
+        if (clean := redact(said)) != said:
+            record.msg, record.args = clean, ()
+    if record.exc_info:  # a formatter takes the text that it finds
+        record.exc_text = redact(logging.Formatter().formatException(record.exc_info))
+    if record.stack_info:
+        record.stack_info = redact(record.stack_info)
+    return record
+
+
+def _plain(settings: Any) -> Any:
+    return settings.model_dump() if hasattr(settings, "model_dump") else settings

@@ -1,0 +1,106 @@
+"""What must not be said or written down: passwords and tokens, in configurations and in texts.
+
+config.yaml, MLflow's parameters      ◀── without_secrets(tree)   by the names of keys, and as `redact`
+notes, log lines, errors, answers     ◀── redact(text)            by shape, and by value
+files of texts, tables, stdout        ◀── hide(text)              by value alone: other data stays as it is
+
+The values are those of `contracts.secret_values`; `contracts.output` is where all that is printed passes.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from contracts.secret_values import HIDDEN, NAME, hide_pieces, hide_words, is_secret, passwords_in, remember
+
+_IN_ADDRESS = re.compile(r"(?<=://)[^/\s\"'?#]+(?=@)")
+_QUOTE = r"\\*['\"]"
+# In quotes up to the same quotes; else up to a blank. A value that is hidden, or names a variable, stays.
+_VALUE = (
+    rf"(?P<quote>{_QUOTE})(?!\*\*\*|\$\{{)(?P<quoted>(?:(?!(?P=quote)).)+)(?P=quote)"
+    rf"|(?P<open>(?:{_QUOTE})?)(?P<bare>(?!\\*['\"]?(?:\*\*\*|\$\{{)|(?:bearer|basic|token)\s)[^\s&,'\"}}]+)"
+)
+# Of `password: is required` nothing is a password.
+_PROSE = r"(?!\s*:\s+(?:got|is|are|was|there|expected|must|should|Input|Field|may|can|has|needs)\b)"
+_AFTER_NAME = re.compile(
+    rf"(?P<name>(?<![\w-])(?:{NAME})(?:{_QUOTE})?{_PROSE}\s*[:=]\s*(?:(?i:bearer|basic|token)\s+)?)(?:{_VALUE})",
+    re.IGNORECASE,
+)
+_AFTER_TOKEN = re.compile(
+    rf"(?P<name>(?<![\w-])(?:token=|{_QUOTE}token{_QUOTE}\s*:\s*(?={_QUOTE})))(?:{_VALUE})", re.IGNORECASE
+)
+_IN_HEADER = re.compile(r"(?i)\b(bearer|basic)\s+(?=\S*\d|\S{20})(?!\*\*\*)[\w.~+/=-]{8,}")
+# What some services' keys look like, whoever has them from where: a file, another machine.
+_WELL_KNOWN = re.compile(
+    r"\b(?:hf_|sk-|gh[opsu]_|github_pat_|glpat-|xox[abpr]-|AKIA)(?=[\w-]*\d)[\w-]{16,}"
+    r"|\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*"
+    r"|(?<=-----BEGIN )([A-Z ]*PRIVATE KEY-----).+?(?=-----END|\Z)",
+    re.DOTALL,
+)
+
+
+def redact(text: str) -> str:
+    """`text` without credentials in addresses, values of secret options, and values of secret variables.
+
+    >>> redact("MLflow at https://ada:pw@host/ fails")
+    'MLflow at https://***@host/ fails'
+    >>> redact("reward.api_key=abc seed=1 https://host/?token=abc&n=1")
+    'reward.api_key=*** seed=1 https://host/?token=***&n=1'
+    >>> redact("reward={name: mine, api_key: abc} {'token': 'abc d'} the token: 3")
+    "reward={name: mine, api_key: ***} {'token': '***'} the token: 3"
+    >>> redact("reward.api_key=${oc.env:KEY}")  # where it is, not what it is
+    'reward.api_key=${oc.env:KEY}'
+    >>> redact("reward.api_key: is required, and was not given")
+    'reward.api_key: is required, and was not given'
+    """
+    text = hide_words(hide_pieces(text))
+    text = _IN_ADDRESS.sub(HIDDEN, text)
+    text = _AFTER_NAME.sub(_named, text)
+    text = _AFTER_TOKEN.sub(_named, text)
+    text = _IN_HEADER.sub(rf"\1 {HIDDEN}", text)
+    return _WELL_KNOWN.sub(lambda found: (found.group(1) or "") + HIDDEN, text)
+
+
+def remember_typed(words: Sequence[str]) -> None:
+    """Remember the secrets of a command line: `reward.api_key=…`, `{password: …}`, `--token …`.
+
+    >>> remember_typed(["reward={name: mine, api_key: typed-at-a-prompt}", "--token", "typed-beside-it"])
+    >>> redact("mine: 401 for typed-at-a-prompt, typed-beside-it")
+    'mine: 401 for ***, ***'
+    """
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        for pattern in (_AFTER_NAME, _AFTER_TOKEN):
+            for found in pattern.finditer(word):
+                remember(found["quoted"] or found["bare"])
+        for password in passwords_in(word):
+            remember(password)
+        if word.startswith("--") and is_secret(word.lstrip("-")):
+            remember(following)
+        key, equals, value = word.partition("=")
+        if equals and is_secret(key.lstrip("-")):
+            remember(value)  # all of it, whatever its signs
+
+
+def without_secrets(tree: Any, key: str = "") -> Any:
+    """A configuration with secrets hidden, in the same shape.
+
+    >>> without_secrets({"tracking": {"uri": "https://a:b@host"}, "reward": [{"api_key": "x"}]})
+    {'tracking': {'uri': 'https://***@host'}, 'reward': [{'api_key': '***'}]}
+    >>> without_secrets({"uri": "https://host/x?token=abcdef&X-Amz-Signature=01"})
+    {'uri': 'https://host/x?token=***&X-Amz-Signature=***'}
+    """
+    if isinstance(tree, Mapping):
+        return {
+            name: without_secrets(value, key if is_secret(key) else str(name)) for name, value in tree.items()
+        }
+    if isinstance(tree, list | tuple):
+        return [without_secrets(value, key) for value in tree]
+    if is_secret(key) and tree is not None and tree != "":
+        return HIDDEN
+    return redact(tree) if isinstance(tree, str) else tree
+
+
+def _named(found: re.Match[str]) -> str:
+    if found["quoted"]:
+        return f"{found['name']}{found['quote']}{HIDDEN}{found['quote']}"
+    return f"{found['name']}{found['open']}{HIDDEN}"

@@ -1,0 +1,256 @@
+"""The secrets that this process knows, by name and by value.
+
+options, command line ──▶ remember_in        values under a secret name, passwords in addresses
+environment ─────────────▶ (looked at anew)   the same, whenever a text is looked at
+                              │
+any text ─────────────────▶ hide(text)         each value is ***, however it is escaped
+"""
+
+import html
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from itertools import takewhile
+from typing import Any
+from urllib.parse import quote, quote_plus, unquote
+
+HIDDEN = "***"
+SHORTEST = 8  # characters: a shorter value may be any word, so it is hidden beside its name alone
+LEAST_PIECE = 12  # characters of a value that are hidden where the others are cut off
+DISTINCT = 16  # letters alone, or digits alone, that are fewer may be a word or a number
+
+# `token` alone is a secret; `eou_token`, `max_tokens` and their like are a language model's words.
+_OWNERS = (
+    "access|api|app|auth|bearer|bot|client|csrf|deploy|github|gitlab|hf|hub|id|identity|jwt|login|mlflow|oauth"
+    "|openai|personal|private|ray|refresh|registry|sas|secret|security|service|session|slack|user|wandb|whetstone"
+)
+NAME = (
+    r"[\w-]{0,64}(?:password|passwd|passphrase|secret|credentials?|api[_-]?key|access[_-]?key|account[_-]?key"
+    r"|secret[_-]?key|private[_-]?key|encryption[_-]?key|connection[_-]?string|authorization)"
+    rf"|(?:[\w-]{{1,64}}[_-])?(?:(?:{_OWNERS})[_-]?token|signature)|[\w-]{{1,64}}[_-]pwd"
+)
+_SECRET_KEY = re.compile(rf"{NAME}|token", re.IGNORECASE)
+# A variable of the environment is no language model's: any token, key or password of it is meant.
+_SECRET_VARIABLE = re.compile(r".*_(?:TOKEN|KEY|PASS|PWD|PW|PAT|DSN|COOKIE|AUTH)", re.IGNORECASE)
+_USER_OF_ADDRESS = re.compile(r"(?<=://)[^/\s\"'?#]+(?=@)")
+_SCHEME = re.compile(r"(?i)^(?:bearer|basic|token)\s+")
+_NUMBER = re.compile(r"[-+.\deE]+")
+_PEM_FENCE = "-----"
+
+_remembered: set[str] = set()
+
+
+def is_secret(key: str) -> bool:
+    """Whether the last part of a dotted key names a secret.
+
+    >>> [is_secret(key) for key in ("reward.api_key", "token", "MLFLOW_TRACKING_PASSWORD", "hub_token")]
+    [True, True, True, True]
+    >>> [is_secret(key) for key in ("clientSecret", "PGPASSWORD", "Authorization", "apiKey")]
+    [True, True, True, True]
+    >>> [is_secret(key) for key in ("max_tokens", "tokenizer", "task.eou_token", "keep_checkpoints", "key")]
+    [False, False, False, False, False]
+    """
+    return _SECRET_KEY.fullmatch(key.rpartition(".")[2]) is not None
+
+
+@lru_cache(maxsize=4096)
+def is_secret_variable(name: str) -> bool:
+    """Whether a variable of the environment is named like a secret.
+
+    >>> [is_secret_variable(name) for name in ("HF_TOKEN", "OPENAI_KEY", "DB_PASS", "MY_SECRET")]
+    [True, True, True, True]
+    >>> [is_secret_variable(name) for name in ("PWD", "PATH", "RAY_AUTH_MODE", "HF_TOKEN_PATH")]
+    [False, False, False, False]
+    """
+    return name not in ("PWD", "OLDPWD") and (is_secret(name) or _SECRET_VARIABLE.fullmatch(name) is not None)
+
+
+def remember(value: object) -> None:
+    """From now on this value is a secret, whatever its name."""
+    if isinstance(value, str | int) and not isinstance(value, bool):
+        _remembered.add(str(value))
+
+
+def remember_in(tree: Any, key: str = "") -> None:
+    """Remember the secrets of a configuration: values under secret names, and passwords in addresses.
+
+    Example: `remember_in({"reward": [{"api_key": "sk-12345678"}], "uri": "https://ada:hunter2-2@host"})`
+    """
+    if isinstance(tree, Mapping):
+        for name, value in tree.items():
+            remember_in(value, key if is_secret(key) else str(name))
+    elif isinstance(tree, list | tuple | set | frozenset):
+        for value in tree:
+            remember_in(value, key)
+    elif is_secret(key):
+        remember(tree)
+    elif isinstance(tree, str) and "://" in tree:
+        for value in passwords_in(tree):
+            remember(value)
+
+
+def passwords_in(text: str) -> Iterator[str]:
+    """The passwords of the addresses in a text, as they are written and as they are meant.
+
+    >>> list(passwords_in("postgresql://ada:p%40ssword@host/db"))
+    ['p%40ssword', 'p@ssword']
+    """
+    for found in _USER_OF_ADDRESS.findall(text):
+        user, colon, password = found.partition(":")
+        value = password if colon else user if len(user) >= DISTINCT else ""  # a token may stand alone
+        yield from dict.fromkeys(filter(None, (value, unquote(value))))
+
+
+def hide(text: str) -> str:
+    """`text` with every value that this process knows for a secret as ***; the rest stays as it is.
+
+    For data: a value that may as well be a word or a number of it stays, too. Any other is found as it is,
+    and as JSON, HTML, an address, a shell or `repr` writes it.
+
+    >>> remember("an-example-secret")
+    >>> hide("401 for an-example-secret")
+    '401 for ***'
+    """
+    for form in known_forms():
+        if form in text and not _may_be_a_word(form):
+            text = text.replace(form, HIDDEN)
+    return text
+
+
+def hide_in(tree: Any) -> Any:
+    """`hide` for every text of a structure; the rest stays as it is."""
+    if isinstance(tree, Mapping):
+        return {key: hide_in(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [hide_in(value) for value in tree]
+    return hide(tree) if isinstance(tree, str) else tree
+
+
+def hide_pieces(text: str) -> str:
+    """As `hide`; also finds a value that a narrow table breaks over lines, and one of which a cut left most.
+
+    >>> remember("a-longer-example-0123456789")
+    >>> hide_pieces("401 for a-longer-example-01…"), hide_pieces("a-longer-\\nexample-0123456789")
+    ('401 for ***…', '***')
+    """
+    text = hide(text)
+    compact = "".join(text.split())
+    for form in known_forms():
+        if len(form) < DISTINCT:
+            break
+        if "".join(form.split()) in compact:
+            text = _broken_pattern(form).sub(HIDDEN, text)
+        least = max(LEAST_PIECE, len(form) // 2)
+        text = _without_begin(text, form, least)
+        text = _without_begin(text[::-1], form[::-1], least)[::-1]
+    return text
+
+
+def hide_words(text: str) -> str:
+    """The values that `hide` leaves: where they stand alone, and are no part of a longer word.
+
+    >>> remember("hunterhunter")
+    >>> hide("hunterhunter is no huntershunterhunter"), hide_words("hunterhunter, no huntershunterhunter")
+    ('hunterhunter is no huntershunterhunter', '***, no huntershunterhunter')
+    """
+    for form in known_forms():
+        if form in text and _may_be_a_word(form):
+            text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", HIDDEN, text)
+    return text
+
+
+def _without_begin(text: str, form: str, least: int) -> str:
+    """With *** for as much of the form's begin as there is, `least` characters or more."""
+    while (place := text.find(form[:least])) >= 0:
+        length = _shared(form, text[place:])
+        text = text[:place] + HIDDEN + text[place + length :]
+    return text
+
+
+def _shared(one: str, other: str) -> int:
+    """How many characters at their begins are the same."""
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return sum(1 for _ in same)
+
+
+def begins_secret(text: str) -> int:
+    """How many of the last characters of `text` may begin a secret that goes on behind it.
+
+    >>> remember("an-example-secret")
+    >>> begins_secret("401 for an-exam"), begins_secret("401 for ")
+    (7, 0)
+    """
+    longest = 0
+    for form in known_forms():
+        for length in range(min(len(form) - 1, len(text)), longest, -1):
+            if text.endswith(form[:length]):
+                longest = length
+                break
+    return longest
+
+
+def known_forms() -> tuple[str, ...]:
+    """All that is to be hidden, the longest first, so that no rest of one stays."""
+    found = set(_remembered)
+    for name in list(os.environ):
+        value = os.environ.get(name, "")
+        if is_secret_variable(name):
+            found.add(value)
+        elif "://" in value and "@" in value:
+            found.update(passwords_in(value))
+    return _forms_of(frozenset(found))
+
+
+@lru_cache(maxsize=16)
+def _forms_of(values: frozenset[str]) -> tuple[str, ...]:
+    forms = {form for value in values for form in _forms(value)}
+    return tuple(sorted(forms, key=lambda form: (-len(form), form)))
+
+
+def _forms(value: str) -> Iterator[str]:
+    value = value.strip()
+    if _is_file(value):  # GOOGLE_APPLICATION_CREDENTIALS=/home/ada/key.json names where the secret is
+        return
+    whole = _SCHEME.sub("", value)  # of a header
+    # A key of several lines is shown line by line, too.
+    lines = [line.strip() for line in whole.splitlines()] if "\n" in whole else []
+    for part in (whole, *(line for line in lines if len(line) >= DISTINCT and _PEM_FENCE not in line)):
+        if len(part) >= SHORTEST and part != HIDDEN:
+            yield from _escaped(part)
+
+
+def _escaped(value: str) -> set[str]:
+    """The value, and how others write it."""
+    quoted = {value, repr(value)[1:-1], json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+    quoted |= {json.dumps(each)[1:-1] for each in quoted}  # an error inside of another one
+    addresses = {quote(value), quote(value, safe=""), quote_plus(value)}
+    lower = {re.sub(r"%[0-9A-F]{2}", lambda found: found.group().lower(), each) for each in addresses}
+    return {
+        *quoted,
+        *addresses,
+        *lower,
+        *(html.escape(each) for each in quoted),
+        *(
+            html.escape(each).replace("&#x27;", "&#39;").replace("&quot;", "&#34;") for each in quoted
+        ),  # Jinja's
+        shlex.quote(value).strip("'"),
+        value.replace("'", "''"),  # YAML's
+        " ".join(value.split()),
+    }
+
+
+def _may_be_a_word(form: str) -> bool:
+    return (form.isalpha() and len(form) < DISTINCT) or _NUMBER.fullmatch(form) is not None
+
+
+@lru_cache(maxsize=1024)
+def _broken_pattern(form: str) -> re.Pattern[str]:
+    return re.compile(r"\s*".join(map(re.escape, "".join(form.split()))))
+
+
+@lru_cache(maxsize=1024)
+def _is_file(value: str) -> bool:
+    return value.startswith(("/", "~")) and len(value) < 4096 and os.path.exists(os.path.expanduser(value))

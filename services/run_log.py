@@ -1,0 +1,68 @@
+"""log.txt of a run: what its console notes, what any library warns of, and the error that ends it.
+
+console.note ──▶ "notes"    time, level, text
+logging      ──▶ root       warnings and worse, tracebacks included; those of our own parts are noted, too
+warnings     ──▶ py.warnings
+
+`contracts.output` redacts every record before it comes here.
+"""
+
+import logging
+from pathlib import Path
+
+from contracts.output import guard_logging
+from services.console import Console
+from services.screen import Level
+
+OURS = ("contracts", "learner", "reward_servers", "rollout_workers", "services")
+# Libraries that keep their warnings from the root logger.
+APART = ("datasets", "huggingface_hub", "mlflow", "ray", "transformers")
+NOTES = "notes"
+LEVELS: dict[Level, int] = {"info": logging.INFO, "warning": logging.WARNING}
+FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+_attached: list[tuple[logging.Logger, logging.Handler]] = []  # of the run that writes its log now
+
+
+def log_to(file: Path, console: Console) -> None:
+    """From now on all notes and warnings of this process go into `file`; into one run's log at a time."""
+    close_log()
+    guard_logging()
+    handler = logging.FileHandler(file, delay=False, encoding="utf-8", errors="backslashreplace")
+    handler.setFormatter(logging.Formatter(FORMAT))
+    handler.addFilter(lambda record: record.name == NOTES or record.levelno >= logging.WARNING)
+    notes = logging.getLogger(NOTES)
+    notes.setLevel(logging.INFO)
+    notes.propagate = False
+    apart = [logger for logger in map(logging.getLogger, APART) if not logger.propagate]
+    for logger in (logging.getLogger(), notes, *apart):
+        _attach(logger, handler)
+    logging.captureWarnings(True)
+    for shown in (*OURS, "py.warnings"):
+        _attach(logging.getLogger(shown), _Shown(console))
+    console.listen(lambda text, level: notes.log(LEVELS[level], "%s", text))
+
+
+def close_log() -> None:
+    """Write no log any more."""
+    while _attached:
+        logger, handler = _attached.pop()
+        logger.removeHandler(handler)
+        handler.close()
+    logging.captureWarnings(False)
+
+
+def _attach(logger: logging.Logger, handler: logging.Handler) -> None:
+    logger.addHandler(handler)
+    _attached.append((logger, handler))
+
+
+class _Shown(logging.Handler):
+    """Shows warnings on the console; the file has them from the root logger, with their tracebacks."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.WARNING)
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._console.show(record.getMessage().strip(), "warning")
