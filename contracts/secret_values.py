@@ -98,7 +98,8 @@ def passwords_in(text: str) -> Iterator[str]:
     >>> list(passwords_in("postgresql://ada:p%40ssword@host/db"))
     ['p%40ssword', 'p@ssword']
     """
-    for found in _USER_OF_ADDRESS.findall(text):
+    whole = text.partition("://")[2].partition("/")[0].rpartition("@")[0]  # where all of it is one address
+    for found in dict.fromkeys([*_USER_OF_ADDRESS.findall(text), *([] if " " in text else [whole])]):
         user, colon, password = found.partition(":")
         value = password if colon else user if len(user) >= DISTINCT else ""  # a token may stand alone
         yield from dict.fromkeys(filter(None, (value, unquote(value))))

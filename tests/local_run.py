@@ -31,10 +31,10 @@ def train_here(settings: RunSettings) -> RunFolder:
     """A whole run, its checks included."""
     preflight.check(settings)
     settings = with_iterations(settings)
-    folder, mirror = open_folder(settings)
+    console = Console(Terminal(file=io.StringIO()))
+    folder, mirror = open_folder(settings, console)
     clients = Clients(LocalWorkers(settings), LocalRewards(settings), LocalLearner(settings))
     tracker = Tracker.start(settings.tracking, settings.output_dir, settings.run_name)
-    console = Console(Terminal(file=io.StringIO()))
     uploads = Uploads(mirror, folder, console.note) if mirror else None
     controller(settings, clients, folder, tracker, console, StopRequest(), uploads).run()
     if uploads:

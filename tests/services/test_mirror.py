@@ -16,11 +16,11 @@ from contracts.errors import InputError, RunError
 from contracts.settings import build
 from services import checkpoints
 from services import uploads as uploads_module
+from services.console import open_console
 from services.mirror import Mirror, open_mirror
 from services.run_claim import plain
 from services.run_folder import RunFolder
 from services.settings import RunSettings
-from services.train import _print_redacted
 from services.uploads import Uploads
 from tests.local_run import train_here
 from tests.models import make_tiny_model
@@ -198,8 +198,8 @@ def test_a_configuration_that_is_not_there_is_read_from_an_older_checkpoint(tmp_
 
 
 def test_what_a_start_says_of_its_mirror_has_no_password(capsys: pytest.CaptureFixture[str]) -> None:
-    _print_redacted("https://ada:pw@host/runs/checkpoints/4: damaged")
-    assert capsys.readouterr().out == "https://***@host/runs/checkpoints/4: damaged\n"
+    open_console().warn("https://ada:pw@host/runs/checkpoints/4: damaged")
+    assert capsys.readouterr().out == "warning: https://***@host/runs/checkpoints/4: damaged\n"
 
 
 def test_lines_are_those_of_the_checkpoint_though_the_run_wrote_on(url: str, tmp_path: Path) -> None:
