@@ -1,5 +1,6 @@
 """Who may ask a service over HTTP: this machine alone, or whoever has the token."""
 
+import contextlib
 import hashlib
 import hmac
 import ipaddress
@@ -11,6 +12,7 @@ from contracts.errors import InputError
 from contracts.secret_values import remember
 
 TOKEN, TOKEN_FILE = "WHETSTONE_TOKEN", "WHETSTONE_TOKEN_FILE"
+OTHERS_MAY = 0o077
 LEAST_TOKEN = 16  # characters; a shorter one can be guessed
 
 
@@ -61,6 +63,14 @@ def check_exposure(host: str, token: str | None) -> None:
             f"listening on {host} lets others in, and there is no token. Set {TOKEN} or {TOKEN_FILE}, which "
             "every caller then needs, or listen on 127.0.0.1"
         )
+
+
+def protect_rays_token() -> None:
+    """Ray writes its token so that every user of this machine can read it: leave it to its owner."""
+    file = Path.home() / ".ray" / "auth_token"
+    with contextlib.suppress(OSError):
+        if file.stat().st_mode & OTHERS_MAY:
+            file.chmod(0o600)
 
 
 def digest(token: str) -> bytes:

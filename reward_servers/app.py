@@ -25,7 +25,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentResponse
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
-from contracts.access import check_exposure, digest
+from contracts.access import check_exposure, digest, protect_rays_token
 from contracts.errors import DeadlineExceeded, InputError, did_you_mean
 from reward_servers.applications import HTTP_APPLICATION, QUIET, application_of, http_application
 from reward_servers.client import deployment_name, handle_of, num_replicas
@@ -161,6 +161,7 @@ def serve_until_interrupted(
         ray.init(logging_level=logging.ERROR)
     else:
         ray.init(address="local", include_dashboard=False, logging_level=logging.ERROR)
+        protect_rays_token()
     # After ray.init, which sets a handler of its own.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

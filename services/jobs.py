@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +22,10 @@ from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 from requests import RequestException
 
+from contracts.access import protect_rays_token
 from contracts.errors import DeadlineExceeded, InputError, RunError, did_you_mean
 from contracts.redaction import redact
+from services.open_cluster import warning_if_open
 
 # A job that is told to stop writes its checkpoint first; Ray's own patience is 3 s.
 STOP_WAIT_S = 900
@@ -88,6 +91,7 @@ class Jobs:
         self.address = address
         logging.getLogger("ray").setLevel(logging.ERROR)
         logging.getLogger("ray.dashboard.modules.job.sdk").setLevel(logging.ERROR)  # it sets its own
+        protect_rays_token()
         _use_token()
         _knock(address)
         # Ray's client takes these before the address that it is given.
@@ -97,6 +101,8 @@ class Jobs:
                 self._client = JobSubmissionClient(address)
         finally:
             os.environ.update({name: value for name, value in given.items() if value is not None})
+        if told := warning_if_open(self._client.get_address()):
+            print(f"warning: {told}", file=sys.stderr)
 
     def submit(
         self, entrypoint: str, id: str, overrides: Sequence[str], folder: str, working_dir: Path | None
@@ -234,6 +240,7 @@ def _knock(address: str) -> None:
 
 def _nobody(address: str, why: str) -> InputError:
     return InputError(
-        f"no Ray cluster answers at {address} ({why}). `ray start --head` starts one on this machine; "
+        f"no Ray cluster answers at {address} ({why}). `ray get-auth-token --generate` and then "
+        "`ray start --head --node-ip-address=127.0.0.1` start one on this machine; "
         "--address=http://HOST:8265 or RAY_ADDRESS name another"
     )

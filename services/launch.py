@@ -16,6 +16,7 @@ import ray
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from contracts.access import protect_rays_token
 from contracts.errors import DeadlineExceeded
 from contracts.scores import MetricValue, Sample, Score
 from learner.algorithms.base import Masks
@@ -32,6 +33,7 @@ from rollout_workers.environment_actors import start_environments
 from rollout_workers.fleet import Fleet
 from rollout_workers.processes import RolloutWorkerProcess
 from services.controller import Clients
+from services.open_cluster import warning_if_open
 from services.placement import Placement, Reservation, placement
 from services.settings import RunSettings
 
@@ -85,13 +87,16 @@ def cluster() -> Iterator[None]:
     logging.getLogger("ray.rllib.utils.actor_manager").setLevel(logging.CRITICAL)  # the fleet says it itself
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     if "RAY_ADDRESS" in os.environ:
-        ray.init(**quiet)
+        context = ray.init(**quiet)
+        if context.dashboard_url and (told := warning_if_open(f"http://{context.dashboard_url}")):
+            logging.getLogger(__name__).warning("%s", told)
     else:
         # Threads, not Ray's processor counts, share a single machine's cores: actors ask for none.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         # A game each has a process: more than Ray expects of two cores, which it would warn of.
         os.environ.setdefault("RAY_worker_maximum_startup_concurrency", "32")
         ray.init(address="local", include_dashboard=False, **quiet)
+        protect_rays_token()
     try:
         yield
     finally:

@@ -28,7 +28,8 @@ def free_ports(count: int) -> list[int]:
 
 @dataclass(frozen=True)
 class RayHead:
-    """A head node on loopback that asks for a token; `environment` is what its users need.
+    """A head node on loopback; `environment` is what its users need. It asks for a token, unless it is started
+    by somebody who has none: then its home folder is a new one, and nothing is said of tokens.
 
     Example: `head = RayHead.start({"WHETSTONE_TOKEN": "…"})` … `head.stop()`
     """
@@ -40,12 +41,12 @@ class RayHead:
     process: subprocess.Popen[bytes]
 
     @classmethod
-    def start(cls, variables: dict[str, str]) -> "RayHead":
+    def start(cls, variables: dict[str, str], *, token: bool = True) -> "RayHead":
         """Returns when jobs can be submitted. Ray gives up starting after half a minute; a busy machine needs
         a second try.
         """
         for _ in range(TRIES):
-            head = cls._begun(variables)
+            head = cls._begun(variables, token)
             if head._is_up():
                 return head
             told = head.screen.read_text()
@@ -66,14 +67,16 @@ class RayHead:
         return {"Authorization": f"Bearer {self.environment['RAY_AUTH_TOKEN']}"}
 
     @classmethod
-    def _begun(cls, variables: dict[str, str]) -> "RayHead":
+    def _begun(cls, variables: dict[str, str], token: bool) -> "RayHead":
         # Ray's sockets lie in it, and a socket's path has 107 letters at most.
         folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
         gcs, dashboard, agent, client, metrics = free_ports(5)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        if token:
+            environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 32 + "a" * 32}
+        else:
+            environment["HOME"] = str(folder)
         environment |= {
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": "0" * 32 + "a" * 32,
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_DASHBOARD_STARTUP_TIMEOUT_S": str(START_S),
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",

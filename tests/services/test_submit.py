@@ -7,8 +7,10 @@ import json
 import shlex
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,15 @@ import httpx
 import pytest
 import yaml
 
+from contracts.access import protect_rays_token
 from contracts.errors import InputError
+from services.open_cluster import warning_if_open
 from services.prometheus import names
 from services.run_folder import RunFolder
 from services.submit import entrypoint, run
 from tests.models import make_tiny_model
 from tests.runs import QUICK, ROOT
-from tests.services.ray_head import RayHead, free_ports
+from tests.services.ray_head import RAY, RayHead, free_ports
 
 TOKEN = "a-token-of-the-tests-own"
 PATIENCE_S = 600.0
@@ -61,6 +65,58 @@ def test_the_jobs_command_survives_its_shell() -> None:
     line = entrypoint(overrides, None)
     assert shlex.split(line)[-3:] == ["train", *overrides]
     assert line.startswith("cd ") and " && exec " in line
+
+
+@pytest.mark.parametrize(("status", "is_told"), [(200, True), (401, False), (403, False), (302, False)])
+def test_a_cluster_that_asks_for_no_token_is_told(status: int, is_told: bool) -> None:
+    asked: list[dict[str, str]] = []
+
+    class JobServer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(dict(self.headers))
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), JobServer) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        told = warning_if_open(address)
+    assert (told is not None) == is_told and "Authorization" not in asked[0]
+    assert not is_told or told.startswith(f"{address} asks for no token: whoever reaches it can run any")  # type: ignore[union-attr]
+    assert warning_if_open(address) is warning_if_open("auto") is None  # nobody is there, or nobody knows
+
+
+def test_rays_token_is_left_to_its_owner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    protect_rays_token()
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text(TOKEN)
+    (tmp_path / ".ray" / "auth_token").chmod(0o644)
+    protect_rays_token()
+    assert (tmp_path / ".ray" / "auth_token").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_new_users_cluster_has_no_token_and_every_command_warns() -> None:
+    """As `ray start --head` makes it in a home folder where nobody has made a token."""
+    head = RayHead.start({}, token=False)
+    try:
+        assert not (head.folder / ".ray" / "auth_token").exists()
+        assert httpx.get(f"{head.job_server}/api/jobs/", timeout=120).status_code == 200
+        for words in (["status"], ["logs", "nobody"]):
+            _, said = answer(head, *words)
+            assert f"warning: {head.job_server} asks for no token" in said, said
+            assert "ray get-auth-token --generate" in said
+        made = subprocess.run(
+            [*RAY, "get-auth-token", "--generate"], env=head.environment, capture_output=True, timeout=120
+        )
+        assert made.returncode == 0 and len(made.stdout.strip()) >= 32  # Ray has the command that we name
+    finally:
+        head.stop()
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +204,7 @@ def test_a_run_is_submitted_followed_stopped_and_resumed(head: RayHead, tmp_path
 
     code, listing = answer(head, "status")
     assert code == 0
+    assert "asks for no token" not in listing
     (job,) = [line.split()[0] for line in listing.splitlines()]
     assert job.startswith("far-") and "RUNNING" in listing and str(folder.path) in listing
     code, refused = answer(head, "resume", job)
