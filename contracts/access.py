@@ -43,8 +43,15 @@ def token_of(environment: Mapping[str, str] = os.environ) -> str | None:
             raise InputError(f"{where}: the token can't be read: {error}") from None
         if not token:
             raise InputError(f"{where}: the file is empty; expected a token")
-    if not token:
-        return None
+    return checked(token, where) if token else None
+
+
+def checked(token: str, where: str) -> str:
+    """The token, if it is one.
+
+    Raises:
+        InputError: it is too short, or fits into no header; begins with `where`.
+    """
     remember(token)
     if not (token.isascii() and token.isprintable() and " " not in token and len(token) >= LEAST_TOKEN):
         raise InputError(

@@ -115,7 +115,7 @@ def http_application(
                 for part in parts
             }
 
-        return http_app(servers("reward", rewards), servers("metric", metrics), key())
+        return http_app(servers("reward", rewards), servers("metric", metrics), key(), settings.http_host)
 
     deployment = serve.deployment(serve.ingress(build)()).options(
         name=HTTP_APPLICATION,

@@ -1,18 +1,27 @@
 """The reward servers over HTTP: routes, JSON schema and status codes, whoever answers behind them."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Annotated, Any, Protocol
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from contracts.access import knows
 from contracts.errors import RewardError, did_you_mean
+from contracts.http_guard import guard
 from contracts.redaction import redact
 from contracts.scores import MetricValue, Sample
 from reward_servers.server import Answer
+
+MOST_BYTES = 16 * 2**20  # of a request: some ten thousand samples
+BEARER = HTTPBearer(auto_error=False, description="the service's token")
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    400: {"description": "the header Host has a name that is not this service's"},
+    403: {"description": "a page of another service asks"},
+}
+UNAUTHORIZED: dict[int | str, dict[str, Any]] = {401: {"description": "the token is missing or wrong"}}
 
 
 class QueueFull(RewardError):
@@ -81,12 +90,16 @@ SCHEMA = {
 
 
 def http_app(
-    rewards: Mapping[str, RemoteReward], metrics: Mapping[str, RemoteMetric], key: bytes | None = None
+    rewards: Mapping[str, RemoteReward],
+    metrics: Mapping[str, RemoteMetric],
+    key: bytes | None = None,
+    host: str = "127.0.0.1",
 ) -> FastAPI:
     """The application that serves these, by label.
 
     Args:
         key: the digest of the token that every request has to show; None: no token is asked for.
+        host: where it listens.
     """
     # The page of documents that FastAPI offers would load scripts from elsewhere.
     app = FastAPI(
@@ -95,8 +108,8 @@ def http_app(
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
-        dependencies=[] if key is None else [Depends(_asking_for(key))],
-        responses={} if key is None else {401: {"description": "the token is missing or wrong"}},
+        dependencies=[] if key is None else [Depends(BEARER)],  # for the description
+        responses=REFUSALS if key is None else REFUSALS | UNAUTHORIZED,
     )
 
     @app.get("/openapi.json", include_in_schema=False)
@@ -131,17 +144,7 @@ def http_app(
         return MetricsBody(metrics={key: _metric_body(value) for key, value in found.items()})
 
     app.add_exception_handler(RewardError, _answer_with_reason)
-    return app
-
-
-def _asking_for(key: bytes) -> Callable[..., Awaitable[None]]:
-    bearer = HTTPBearer(auto_error=False, description="the service's token")
-
-    async def check(request: Request, _: Annotated[object, Depends(bearer)]) -> None:
-        if not knows(request.headers.get("authorization", ""), key):
-            raise HTTPException(401, "the token is missing or wrong", {"WWW-Authenticate": "Bearer"})
-
-    return check
+    return guard(app, host, key, most_bytes=MOST_BYTES, remedy="send fewer samples at a time")
 
 
 def _takes_samples() -> dict[str, Any]:
@@ -150,6 +153,7 @@ def _takes_samples() -> dict[str, Any]:
     schema = _inlined(schema, schema.pop("$defs"))
     said = {
         404: "no reward or metric has this label",
+        413: f"the body has more than {MOST_BYTES} bytes",
         422: "the body does not fit the schema, or the samples can't be measured",
         503: "the queue is full; try again after a moment",
     }
@@ -179,11 +183,15 @@ def _known(kind: str, label: str, servers: Mapping[str, Any]) -> Any:
 async def _samples(request: Request) -> list[Sample]:
     # Read by hand, whatever its content type: `curl -d` calls everything a form.
     try:
-        body = SamplesBody.model_validate_json(await request.body())
+        return await asyncio.to_thread(_parsed, await request.body())  # others are answered meanwhile
     except ValidationError as error:
         raise HTTPException(
             422, error.errors(include_url=False, include_context=False, include_input=False)
         ) from None
+
+
+def _parsed(content: bytes) -> list[Sample]:
+    body = SamplesBody.model_validate_json(content)
     return [Sample(row.text, row.prompt, tuple(row.references), row.meta, row.group) for row in body.samples]
 
 

@@ -4,13 +4,13 @@ line ─▶ Reader (what the model is to read, cut to its window) ─▶ Speaker
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from contracts.access import checked, token_of
 from contracts.errors import InputError
 from contracts.rollout import Sampling
 from services.chat_prompts import Message, Reader, layout_of
@@ -50,7 +50,7 @@ def run(argv: Sequence[str]) -> int:
         return 0
     from services.web_chat import Facts, listen, serve
 
-    token = arguments.token or os.environ.get("WHETSTONE_TOKEN")
+    token = checked(arguments.token, "--token") if arguments.token else token_of()
     door = listen(arguments.host or "127.0.0.1", 8010 if arguments.port is None else arguments.port, token)
     with door:
         reader, speaker = _ready(model, sampling, room, arguments)

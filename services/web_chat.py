@@ -5,6 +5,7 @@
 The page keeps the conversation, so that two tabs never mix; nothing of it stays on this side.
 """
 
+import asyncio
 import base64
 import json
 import secrets
@@ -18,15 +19,15 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from contracts.access import check_exposure, digest
 from contracts.errors import InputError
+from contracts.http_guard import guard
 from contracts.rollout import Sampling
 from services.chat_prompts import Reader
 from services.chat_speaker import Speaker
 from services.web_chat_answers import Answers
-from services.web_chat_guard import Guard, check_exposure
 
 MOST_BYTES = 512 * 1024  # of a request
-MOST_DRAINED = 32 * MOST_BYTES  # of one that is too large, so that its sender lives to read the answer
 MOST_MESSAGES = 1000
 PAGE = "web_chat.html.j2"
 LAST_PORT = 65535
@@ -134,6 +135,7 @@ def serve(door: Door, facts: Facts, reader: Reader, speaker: Speaker) -> None:
 def chat_app(facts: Facts, reader: Reader, answers: Answers, host: str, token: str | None) -> Any:
     """The application: the page, what it says of the model, and answers to conversations."""
     app = FastAPI(title="Whetstone chat", openapi_url=None)
+    reading = asyncio.Lock()  # a tokenizer is one thread's at a time
 
     @app.get("/")
     async def page() -> HTMLResponse:
@@ -156,29 +158,29 @@ def chat_app(facts: Facts, reader: Reader, answers: Answers, host: str, token: s
     async def answer(request: Request) -> Response:
         messages = [message.model_dump() for message in (await _conversation(request)).messages]
         try:
-            tokens, num_forgotten = reader.read(messages)
+            # In a thread: tokens of a long text take seconds, and the page is to answer meanwhile.
+            async with reading:
+                tokens, num_forgotten = await asyncio.to_thread(reader.read, messages)
         except InputError as error:
             raise HTTPException(422, str(error)) from None
         lines = _lines(num_forgotten, answers.to(tokens))
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
-    return Guard(app, host, token)
+    return guard(
+        app,
+        host,
+        None if token is None else digest(token),
+        most_bytes=MOST_BYTES,
+        remedy="begin a new conversation",
+        below="/api/",
+    )
 
 
 async def _conversation(request: Request) -> ConversationBody:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "expected content-type application/json")  # which no foreign form can send
-    body, size = bytearray(), 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size <= MOST_BYTES:
-            body += chunk
-        elif size > MOST_DRAINED:
-            break
-    if size > MOST_BYTES:
-        raise HTTPException(413, f"expected at most {MOST_BYTES} bytes: begin a new conversation")
     try:
-        return ConversationBody.model_validate_json(bytes(body))
+        return ConversationBody.model_validate_json(await request.body())
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))

@@ -1,7 +1,7 @@
 """Whatever is sent to the reward servers over HTTP: an answer that their description names, and no 5xx."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import httpx
@@ -14,7 +14,8 @@ from starlette.testclient import TestClient
 from contracts.access import digest
 from contracts.errors import RewardError
 from contracts.scores import MetricValue, Sample
-from reward_servers.http import NotMeasurable, http_app
+from reward_servers import http
+from reward_servers.http import MOST_BYTES, NotMeasurable, http_app
 from reward_servers.server import Answer, MetricServer, RewardServer
 from reward_servers.settings import parts
 
@@ -125,6 +126,74 @@ def test_without_the_token_nothing_is_told(client: TestClient) -> None:
         assert {answer.status_code for answer in answers} == {401}
         assert all(answer.headers["www-authenticate"] == "Bearer" for answer in answers)
     assert client.post("/score/length", json=good, headers=AUTHORIZED).status_code == 200
+
+
+GOOD = {"samples": [{"text": "a"}]}
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:1"}, 200),  # a port that is forwarded
+        ({"Host": "[::1]:8000"}, 200),
+        ({"Host": "evil.example"}, 400),  # a name that was made to point here
+        ({"Host": "127.0.0.1.evil.example:8000"}, 400),
+        ({"Host": "[" * 3}, 400),
+        ({"Origin": "http://127.0.0.1:8000"}, 200),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+    ],
+)
+def test_without_a_token_no_other_page_is_answered(headers: dict[str, str], status: int) -> None:
+    open_client = TestClient(http_app({"length": Reward("length")}, {}), base_url="http://127.0.0.1:8000")
+    answered = open_client.post("/score/length", json=GOOD, headers=headers)
+    assert answered.status_code == status
+    assert answered.headers["x-content-type-options"] == "nosniff"
+    assert open_client.get("/", headers=headers).status_code == status
+
+
+def test_with_the_token_any_name_will_do_but_no_other_page(client: TestClient) -> None:
+    known = {**AUTHORIZED, "Host": "rewards.example.org"}
+    assert client.post("/score/length", json=GOOD, headers=known).status_code == 200
+    other = {**known, "Origin": "http://evil.example"}
+    assert client.post("/score/length", json=GOOD, headers=other).status_code == 403
+
+
+def test_a_body_that_is_too_large_is_refused_and_not_kept(client: TestClient) -> None:
+    """One that says so at once; one that does not say how large it is as soon as it is too large."""
+
+    def pieces() -> Iterator[bytes]:
+        for _ in range(100):
+            yield b" " * (MOST_BYTES // 8)
+
+    said = {**AUTHORIZED, "Content-Length": str(MOST_BYTES + 1)}
+    declared = client.post("/score/length", content=b"{}", headers=said)
+    counted = client.post("/score/length", content=pieces(), headers=AUTHORIZED)
+    for answered in (declared, counted):
+        assert answered.status_code == 413
+        assert (
+            answered.json()["detail"] == f"expected at most {MOST_BYTES} bytes: send fewer samples at a time"
+        )
+
+
+def test_a_long_body_is_parsed_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    loops: list[bool] = []
+    parsed = http._parsed
+
+    def spied(content: bytes) -> list[Sample]:
+        try:
+            asyncio.get_running_loop()
+            loops.append(True)
+        except RuntimeError:
+            loops.append(False)
+        return parsed(content)
+
+    monkeypatch.setattr(http, "_parsed", spied)
+    TestClient(APP).post("/score/length", json=GOOD, headers=AUTHORIZED)
+    assert loops == [False]
 
 
 def test_the_description_says_that_a_token_is_asked_for() -> None:

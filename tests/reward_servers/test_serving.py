@@ -18,6 +18,7 @@ from contracts.errors import InputError, RewardError
 from contracts.rollout import Prompt
 from contracts.scores import MetricValue, Sample, Score
 from contracts.settings import build
+from reward_servers.http import MOST_BYTES
 from reward_servers.settings import RewardServersSettings, ServerSettings, parts
 from reward_servers.trial import trial_of
 
@@ -139,6 +140,22 @@ def test_http_says_what_is_wrong_with_a_request(address: str) -> None:
         status, text = post(path, body)
         assert status == code
         assert reason in text
+
+
+def test_http_is_guarded_behind_serves_proxy(address: str) -> None:
+    """Names that others made point here, other pages, bodies of any size: none comes to the queue."""
+    good = {"samples": [{"text": "a"}]}
+    for headers, status in (
+        ({"Host": "evil.example"}, 400),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+    ):
+        answered = httpx.post(f"{address}/score/length", json=good, headers=headers, timeout=30)
+        assert answered.status_code == status
+    large = (b" " * 2**20 for _ in range(MOST_BYTES // 2**20 + 2))
+    for content in (b" " * (MOST_BYTES + 1), large):
+        answered = httpx.post(f"{address}/score/length", content=content, timeout=60)
+        assert answered.status_code == 413 and "send fewer samples" in answered.json()["detail"]
 
 
 def test_http_refuses_what_exceeds_the_queue(address: str) -> None:

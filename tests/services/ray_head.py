@@ -28,8 +28,9 @@ def free_ports(count: int) -> list[int]:
 
 @dataclass(frozen=True)
 class RayHead:
-    """A head node on loopback; `environment` is what its users need. It asks for a token, unless it is started
-    by somebody who has none: then its home folder is a new one, and nothing is said of tokens.
+    """A head node on loopback; `environment` is what its users need.
+
+    It asks for a token, unless who starts it has none: then the home folder is a new one.
 
     Example: `head = RayHead.start({"WHETSTONE_TOKEN": "…"})` … `head.stop()`
     """

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from contracts.errors import InputError
+from services.chat import run as chat
 from services.chat_prompts import Reader
 from services.chat_speaker import Speaker
 from services.web_chat import MOST_BYTES, listen
@@ -25,6 +26,8 @@ from tests.services.web_chat.conftest import (
     serving,
     until,
 )
+
+TOKEN = "a-token-of-the-tests-own"
 
 
 def test_an_answer_is_streamed_and_is_the_speakers(
@@ -83,7 +86,49 @@ def test_a_wrong_body_is_refused_with_a_reason(url: str, body: bytes, status: in
 def test_a_body_without_a_length_is_counted_too(url: str) -> None:
     pieces = (b" " * 65536 for _ in range(2 * MOST_BYTES // 65536))
     headers = {"Content-Type": "application/json"}
-    assert httpx.post(f"{url}/api/answer", content=pieces, headers=headers).status_code == 413
+    answered = httpx.post(f"{url}/api/answer", content=pieces, headers=headers)
+    assert answered.status_code == 413
+    assert answered.json()["detail"] == f"expected at most {MOST_BYTES} bytes: begin a new conversation"
+
+
+def test_others_are_answered_while_a_long_text_is_read(
+    url: str, loaded: tuple[Reader, Speaker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def read(self: Reader, messages: object) -> tuple[list[int], int]:
+        begun.set()
+        assert may_end.wait(60)
+        return [9, 11], 0
+
+    monkeypatch.setattr(Reader, "read", read)
+    found: list[httpx.Response] = []
+    asked = threading.Thread(
+        target=lambda: found.append(httpx.post(f"{url}/api/answer", json=asking("3"), timeout=60))
+    )
+    asked.start()
+    assert begun.wait(60)
+    assert httpx.get(f"{url}/api/model", timeout=60).status_code == 200  # else it would wait for may_end
+    may_end.set()
+    asked.join(60)
+    assert found[0].status_code == 200
+
+
+@pytest.mark.parametrize(
+    "token", ["", "s3cret", "fifteen-letters", "with a blank between it", "Schlüssel-und-mehr"]
+)
+def test_a_token_that_can_be_guessed_is_refused(
+    token: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("WHETSTONE_TOKEN", "WHETSTONE_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    words = [str(path), "--web", "--port", "0", "--host", "0.0.0.0"]
+    if token:
+        with pytest.raises(InputError, match="--token: expected 16 or more letters"):
+            chat([*words, "--token", token])
+        monkeypatch.setenv("WHETSTONE_TOKEN", token)
+    with pytest.raises(InputError, match="WHETSTONE_TOKEN: expected 16" if token else "there is no token"):
+        chat(words)
 
 
 @pytest.mark.parametrize(
@@ -92,10 +137,10 @@ def test_a_body_without_a_length_is_counted_too(url: str) -> None:
         ({}, 200),
         ({"Host": "localhost:1"}, 200),  # a port that is forwarded
         ({"Host": "[::1]:8010"}, 200),
-        ({"Host": "evil.example"}, 403),  # a name that was made to point here
-        ({"Host": "127.0.0.1.evil.example:8010"}, 403),
-        ({"Host": "[" * 3}, 403),
-        ({"Host": ""}, 403),
+        ({"Host": "evil.example"}, 400),  # a name that was made to point here
+        ({"Host": "127.0.0.1.evil.example:8010"}, 400),
+        ({"Host": "[" * 3}, 400),
+        ({"Host": ""}, 400),
         ({"Host": "localhost", "Origin": "http://localhost"}, 200),
         ({"Origin": "http://evil.example"}, 403),
         ({"Origin": "null"}, 403),
@@ -129,9 +174,9 @@ def test_the_page_fetches_nothing_and_lets_nobody_else_in(url: str) -> None:
 
 
 def test_a_token_is_needed_for_all_but_the_page(loaded: tuple[Reader, Speaker], speaker: Slow) -> None:
-    with serving(*loaded[:1], speaker, token="s3cret") as url:
+    with serving(*loaded[:1], speaker, token=TOKEN) as url:
         assert httpx.get(url).status_code == 200
-        for given in ({}, {"Authorization": "Bearer s3cre"}, {"Authorization": "s3cret"}):
+        for given in ({}, {"Authorization": f"Bearer {TOKEN[:-1]}"}, {"Authorization": TOKEN}):
             for answered in (
                 httpx.get(f"{url}/api/model", headers=given),
                 httpx.post(f"{url}/api/answer", json=asking("3"), headers=given),
@@ -140,7 +185,7 @@ def test_a_token_is_needed_for_all_but_the_page(loaded: tuple[Reader, Speaker], 
                 assert answered.headers["www-authenticate"] == "Bearer"
                 assert "tiny" not in answered.text
         # Of a machine that others reach, nobody knows all names.
-        known = {"Authorization": "Bearer s3cret", "Host": "some-machine:8010"}
+        known = {"Authorization": f"Bearer {TOKEN}", "Host": "some-machine:8010"}
         assert httpx.get(f"{url}/api/model", headers=known).json()["name"] == "tiny"
         assert httpx.post(f"{url}/api/answer", json=asking("3"), headers=known).status_code == 200
         other = {**known, "Origin": "http://evil.example"}
@@ -149,7 +194,7 @@ def test_a_token_is_needed_for_all_but_the_page(loaded: tuple[Reader, Speaker], 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.7", "some-machine", ""])
 def test_others_can_reach_it_with_a_token_only(host: str) -> None:
-    with pytest.raises(InputError, match="others could reach the model there"):
+    with pytest.raises(InputError, match="lets others in, and there is no token"):
         listen(host, 0, None)
 
 
@@ -198,6 +243,15 @@ def test_a_model_that_fails_is_told_and_asked_again(url: str, speaker: Slow) -> 
     assert last == {"error": "RuntimeError: <b>no memory</b> is left"}
     speaker.fails = False
     assert events(httpx.post(f"{url}/api/answer", json=asking("3")))[-1] == {"end": "length"}
+
+
+def test_a_secret_in_what_a_model_raises_is_hidden(
+    url: str, speaker: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "<b>no memory</b>")
+    speaker.fails = True
+    last = events(httpx.post(f"{url}/api/answer", json=asking("3")))[-1]
+    assert last == {"error": "RuntimeError: *** is left"}
 
 
 def test_the_command_serves_until_ctrl_c(path: Path) -> None:
