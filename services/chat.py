@@ -13,6 +13,7 @@ from typing import Any
 from contracts.access import checked, token_of
 from contracts.errors import InputError
 from contracts.rollout import Sampling
+from contracts.whole_texts import lines_of
 from services.chat_prompts import Message, Reader, layout_of
 from services.run_folder import RunFolder
 from services.run_model import (
@@ -147,7 +148,7 @@ def _endless(sampling: Sampling) -> str:
 def _lines() -> Iterator[str]:
     """What is typed, with the keys of a shell, or what is piped in."""
     if not sys.stdin.isatty():
-        yield from (line.rstrip("\r\n") for line in sys.stdin)
+        yield from lines_of(sys.stdin, "standard input")
         return
     import readline  # noqa: F401  (importing it gives input() a history and an editor)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from contracts.errors import DeadlineExceeded, InputError
 from contracts.rollout import Lease, Prompt, Rollout, Sampling
+from contracts.whole_texts import expect_whole, lines_of
 from services.run_model import (
     ARGUMENT,
     RunModel,
@@ -145,10 +146,11 @@ def _rows(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         InputError: the file can't be used, or there is no prompt at all.
     """
     rows = [{"prompt": text} for text in arguments.prompt or ()]
+    expect_whole([row["prompt"] for row in rows], "--prompt")
     if arguments.prompts is not None:
         rows += _rows_of_file(Path(arguments.prompts))
     elif not rows and not sys.stdin.isatty():
-        rows = [{"prompt": line.rstrip("\r\n")} for line in sys.stdin if line.strip()]
+        rows = [{"prompt": line} for line in lines_of(sys.stdin, "standard input") if line.strip()]
     if not rows:
         raise InputError("no prompt: give --prompt TEXT, --prompts FILE.jsonl, or lines on standard input")
     return rows

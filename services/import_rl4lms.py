@@ -73,7 +73,7 @@ def _print(found: Findings, target: Path) -> None:
     if not console.is_terminal:  # a file has no width that a key could be broken at
         console = Console(highlight=False, width=WIDE)
     for number, text in enumerate(found.warnings, start=1):
-        console.print(f"[yellow]{number}.[/yellow] {escape(text)}", soft_wrap=not console.is_terminal)
+        console.print(f"[yellow]{number}.[/yellow] {escape(redact(text))}", soft_wrap=not console.is_terminal)
     table = Table("RL4LMs", "says", "Whetstone", "has")
     for column in table.columns:
         column.overflow = "fold"

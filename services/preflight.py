@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from contracts.errors import InputError
 from contracts.rollout import Prompt
+from contracts.whole_texts import expect_whole
 from learner.algorithms.base import Algorithm
 from reward_servers.server import check_at_hand, has_reference, needs_meta, needs_references, shown_keys
 from reward_servers.settings import Part
@@ -143,6 +144,7 @@ def prompts_of(settings: RunSettings, split: Split) -> Sequence[Prompt]:
             raise InputError(f"{where}: expected contracts.rollout.Prompt, got {_shown(prompt)}")
         if not isinstance(prompt.text, str):
             raise InputError(f"{where}: prompt {prompt.id}: expected a text, got {_shown(prompt.text)}")
+        expect_whole([prompt.text, *prompt.references], f"{where}: prompt {prompt.id}")
     return prompts
 
 

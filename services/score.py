@@ -11,6 +11,7 @@ from typing import Any
 from contracts.components import find
 from contracts.errors import InputError, did_you_mean
 from contracts.scores import MetricValue, Sample
+from contracts.whole_texts import json_of
 from reward_servers.local import LocalRewardClient
 from reward_servers.metrics import METRICS
 from reward_servers.rewards import REWARDS
@@ -203,7 +204,7 @@ def _text_of(path: Path) -> str:
 
 def _row(path: Path, number: int, line: str, required: str) -> dict[str, Any]:
     try:
-        row = json.loads(line)
+        row = json_of(line, f"{path}, line {number}")
     except json.JSONDecodeError as error:
         raise InputError(f"{path}, line {number}: is not JSON: {error.msg} at column {error.colno}") from None
     except RecursionError:

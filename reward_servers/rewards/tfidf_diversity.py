@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from contracts.errors import InputError
 from contracts.scores import Sample
 from contracts.settings import Settings
+from contracts.whole_texts import json_of
 
 WORD = re.compile(r"\b\w\w+\b")
 
@@ -74,15 +75,20 @@ def inverse_frequencies(corpus: str, field: str) -> dict[str, float]:
 
 def _texts(corpus: str, field: str) -> list[str]:
     try:
-        lines = Path(corpus).read_text(encoding="utf-8").splitlines()
+        text = Path(corpus).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"tfidf_diversity.corpus={corpus}: can't be read as UTF-8 text: {error}") from None
     if not corpus.endswith(".jsonl"):
-        return lines
+        return text.splitlines()
+    where = f"tfidf_diversity.corpus={corpus}, line "
+    lines = enumerate(text.split("\n"), start=1)  # splitlines() would also split inside texts, at U+2028
+    return [_text(line, field, f"{where}{number}") for number, line in lines if line.strip()]
+
+
+def _text(line: str, field: str, where: str) -> str:
     try:
-        return [str(json.loads(line)[field]) for line in lines if line.strip()]
+        return str(json_of(line, where)[field])
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise InputError(
-            f"tfidf_diversity.corpus={corpus}: {type(error).__name__}: {error}; expected lines "
-            f'{{"{field}": "…"}}, or another field=NAME'
+            f'{where}: {type(error).__name__}: {error}; expected {{"{field}": "…"}}, or another field=NAME'
         ) from None

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from contracts.errors import InputError
+from contracts.whole_texts import json_of
 
 EXPECTED = 'expected lines such as {"references": ["…", "…"]}'
 
@@ -26,7 +27,7 @@ def read_reference_sets(file: str) -> list[list[str]]:
 
 def _references(line: str, where: str) -> list[str]:
     try:
-        row = json.loads(line)
+        row = json_of(line, where)
     except json.JSONDecodeError as error:
         raise InputError(f"{where}: is not JSON: {error.msg} at column {error.colno}") from None
     references = row.get("references") if isinstance(row, dict) else None

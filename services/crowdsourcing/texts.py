@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.errors import InputError
+from contracts.whole_texts import expect_whole
 from services.crowdsourcing.questions import Questions
 
 LIKERT_COLUMNS = ("prompt", "machine_completion", "algorithm")
@@ -192,7 +193,8 @@ def _run_texts(source: str) -> list[Text]:
     keys = ("prompt_text", "generated_text")
     if not isinstance(rows, list) or not rows:
         raise InputError(f"{path}: expected a list of predictions, such as a run writes")
-    for row in rows:
+    for number, row in enumerate(rows, start=1):
+        expect_whole(row, f"{path}, row {number}")
         if not isinstance(row, dict) or not all(isinstance(row.get(key), str) for key in keys):
             raise InputError(f"{path}: expected rows with prompt_text and generated_text, got {row!r:.120}")
     return [Text(row["prompt_text"], row["generated_text"], algorithm) for row in rows]

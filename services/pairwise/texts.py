@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.errors import InputError
+from contracts.whole_texts import expect_whole
 from services.crowdsourcing.texts import fingerprint
 from services.run_folder import RunFolder, is_run
 
@@ -94,7 +95,11 @@ def read_side(source: str) -> list[Written]:
         rows = _rows_of(path)
     if not isinstance(rows, list) or not rows:
         raise InputError(f"{source}: {EXPECTED}")
-    return [_written(row, f"{source}, row {number}") for number, row in enumerate(rows, start=1)]
+    found = []
+    for number, row in enumerate(rows, start=1):
+        expect_whole(row, f"{source}, row {number}")
+        found.append(_written(row, f"{source}, row {number}"))
+    return found
 
 
 def _rows_of(path: Path) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 
 from contracts.errors import InputError, did_you_mean
 from contracts.secret_values import remember_in
+from contracts.whole_texts import expect_whole
 from services.rl4lms.findings import shown
 
 REQUIRED: Any = object()
@@ -51,6 +52,7 @@ def read(path: Path) -> Section:
         raise InputError(
             f"{path}: expected sections such as tokenizer, datapool and alg, got {shown(values)[:60]}"
         )
+    expect_whole(values, str(path))
     remember_in(values)
     return Section(values, "", Source(str(path), lines))
 

@@ -1,6 +1,5 @@
 """Say what the next speaker says at a table of role players (CRD3, Rameshkumar and Bailey 2020)."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,6 +8,7 @@ from pydantic import Field
 
 from contracts.errors import InputError
 from contracts.rollout import Prompt
+from contracts.whole_texts import json_of
 from services.tasks.base import Split
 from services.tasks.data_set import DataSetTask
 
@@ -63,7 +63,7 @@ def episodes(data: Path, split: Split) -> list[dict[str, Any]]:
     try:
         for name in names.read_text(encoding="utf-8").split():
             path = data / "cleaned data" / f"{name}.json"
-            found.append(json.loads(path.read_text(encoding="utf-8")))
+            found.append(json_of(path.read_text(encoding="utf-8"), f"task.data_files: {path}"))
     except (OSError, ValueError) as error:
         raise InputError(f"task.data_files: an episode of {names} can't be read: {error}") from None
     if not found:

@@ -1,6 +1,5 @@
 """What the tasks share in which a speaker with a piece of knowledge answers one without."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +10,7 @@ from pydantic import Field
 
 from contracts.errors import InputError
 from contracts.rollout import Prompt
+from contracts.whole_texts import json_of
 from services.tasks.base import Split
 from services.tasks.files import DataFiles, from_files, kept_rows, read_ahead, split_files
 from services.tasks.response_task import Answer, Answered, ResponseTask
@@ -150,7 +150,7 @@ def read_conversations(path: Path) -> list[dict[str, Any]]:
     rows: Any = read_checked(path, (), check=lambda row, where: None)
     if not rows:  # a list that is large: Wizard of Wikipedia's train file has hundreds of megabytes
         try:
-            rows = json.loads(path.read_text(encoding="utf-8"))
+            rows = json_of(path.read_text(encoding="utf-8"), f"task.data_files: {path}")
         except ValueError as error:
             raise InputError(f"task.data_files: {path} is not JSON: {error}") from None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):

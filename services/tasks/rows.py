@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from contracts.errors import InputError, did_you_mean
+from contracts.whole_texts import expect_whole
 
 Check = Callable[[Mapping[str, Any], str], object]  # refuses a row; the second is where it stands
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
@@ -139,6 +140,7 @@ def _of_csv(
 def _checked(row: Any, columns: Sequence[str], where: str, check: Check) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise InputError(f"{where}: expected an object {{…}}, got {json.dumps(row)[:60]}")
+    expect_whole(row, where)
     check_columns(row, columns, where)
     check(row, where)
     return row
