@@ -69,11 +69,22 @@ def did_you_mean(got: str, known: Iterable[str]) -> str:
 
     >>> did_you_mean("rogue", ["rouge", "length"])
     "; did you mean 'rouge'? (there are: length, rouge)"
-    >>> did_you_mean("xyz", ["rouge", "length"])
-    '; there are: length, rouge'
+    >>> did_you_mean("xyz", ["rouge", "length"]), did_you_mean("xyz", [])
+    ('; there are: length, rouge', '; there is none')
     """
     names = sorted(known)
     near = difflib.get_close_matches(got, names, n=1, cutoff=0.5)
     if near:
-        return f"; did you mean '{near[0]}'? (there are: {', '.join(names)})"
-    return f"; there are: {', '.join(names)}"
+        return f"; did you mean '{near[0]}'? ({there_are(names)})"
+    return f"; {there_are(names)}"
+
+
+def there_are(names: Iterable[object], what: str = "") -> str:
+    """The list of names, or that there is nothing to list.
+
+    >>> there_are(["length", "rouge"]), there_are([]), there_are([], "columns")
+    ('there are: length, rouge', 'there is none', 'there are no columns')
+    """
+    if listed := ", ".join(map(str, names)):
+        return f"there are: {listed}"
+    return f"there are no {what}" if what else "there is none"

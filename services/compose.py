@@ -283,6 +283,8 @@ def set_in_list(tree: DictConfig, override: Override) -> bool:
     parts = [{"name": part} if isinstance(part, str) else part for part in tree[root]]
     labels = [str(part.get("label") or part.get("name")) for part in parts]
     if not option or label not in labels:
+        if not labels:
+            raise InputError(f"{override.input_line}: {root} is an empty list, so it has no options to set")
         raise InputError(
             f"{override.input_line}: {root} is a list, so say whose option it is: {root}.LABEL.OPTION=…, the "
             f"labels are {', '.join(labels)}"

@@ -26,6 +26,7 @@ from services.process_checks import check_processes
 from services.settings import RunSettings
 from services.tasks.base import SPLITS, ReadsAhead, Split
 from services.token_counter import CountsTokens, token_counter
+from services.tracking_checks import check_tracking
 
 VLLM_HOTTEST = 2.0  # the highest temperature that vLLM accepts
 LEAST_CONTEXT = 4  # tokens; an environment could hardly say less
@@ -56,6 +57,8 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
     Raises:
         InputError: model, tokenizer, data, memory or a combination of settings is wrong.
     """
+    if training:
+        check_tracking(settings.tracking)
     _check_algorithm(settings)
     if training:
         from services.data_needs import check_data_fits  # imports pyarrow

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from contracts.errors import InputError
+from contracts.errors import InputError, there_are
 from contracts.rollout import Prompt
 from contracts.settings import Settings, Strings
 from services.tasks.base import CountsLeftOut, Side, Split, Task
@@ -152,7 +152,7 @@ def _texts(data: ResponseData, row: Mapping[str, Any], where: str) -> list[tuple
         return [(str(chosen), True), (str(rejected), False)]
     if row.get(data.response) is None:
         raise InputError(
-            f"{where}: {EXPECTED}; there are: {', '.join(row)}. "
+            f"{where}: {EXPECTED}; {there_are(row, 'columns')}. "
             "A column of another name is given as data.response=NAME, data.chosen=NAME …"
         )
     texts = texts_at(row, data.response, where)

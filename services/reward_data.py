@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from contracts.errors import InputError
+from contracts.errors import InputError, there_are
 from contracts.scores import Sample
 from contracts.settings import Settings, Strings
 from reward_servers.models.intent import Join, utterance_pair
@@ -173,7 +173,7 @@ def _objective_of(
         return "labels"
     asked = f" for objective={objective}" if objective else ""
     raise InputError(
-        f"{where}: {EXPECTED}{asked}; there are: {', '.join(row)}. "
+        f"{where}: {EXPECTED}{asked}; {there_are(row, 'columns')}. "
         "A column of another name is given as data.text=NAME, data.label=NAME, data.chosen=NAME …"
     )
 

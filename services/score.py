@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.components import find
-from contracts.errors import InputError, did_you_mean
+from contracts.errors import InputError, did_you_mean, there_are
 from contracts.scores import MetricValue, Sample
 from contracts.whole_texts import json_of
 from reward_servers.local import LocalRewardClient
@@ -212,9 +212,7 @@ def _row(path: Path, number: int, line: str, required: str) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise InputError(f"{path}, line {number}: got {line.strip()[:80]}; expected an object")
     if required not in row:
-        raise InputError(
-            f"{path}, line {number}: lacks '{required}'; there are: {', '.join(row) or 'no columns'}"
-        )
+        raise InputError(f"{path}, line {number}: lacks '{required}'; {there_are(row, 'columns')}")
     return row
 
 

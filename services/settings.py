@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, PrivateAttr, ValidationInfo, field_validator, model_validator
 
-from contracts.errors import InputError
+from contracts.errors import InputError, there_are
 from contracts.rollout import Sampling
 from contracts.settings import Settings
 from learner.algorithms.base import Algorithm, Masks, learns_from
@@ -243,4 +243,4 @@ def _flat(part: Part) -> dict[str, Any]:
 
 
 def _choices(key: str, table: Mapping[str, str]) -> str:
-    return f"Give {key}=NAME; there are: {', '.join(sorted(table))}."
+    return f"Give {key}=NAME; {there_are(sorted(table))}."

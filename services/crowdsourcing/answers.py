@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from contracts.errors import InputError
+from contracts.errors import InputError, there_are
 from services.crowdsourcing.pages import SCALE
 from services.crowdsourcing.texts import need_columns, read_csv
 
@@ -78,7 +78,7 @@ def _answers(file: Path) -> list[_Answer]:
     hint = "Expected a file that a page lets download, or a batch of Mechanical Turk"
     need_columns(rows[0], ("item", "rater"), file, hint)
     if not set(rows[0]) - (NO_AXES - {"choice"}):
-        raise InputError(f"{file}: has no column with answers; there are: {', '.join(rows[0])}")
+        raise InputError(f"{file}: has no column with answers; {there_are(rows[0], 'columns')}")
     found = [_Answer(row, f"{file}, row {number}") for number, row in enumerate(rows, start=2)]
     for answer in found:
         for column in ("item", "rater"):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contracts.errors import InputError
+from contracts.errors import InputError, there_are
 from contracts.whole_texts import expect_whole
 from services.crowdsourcing.questions import Questions
 
@@ -146,7 +146,7 @@ def need_columns(row: Mapping[str, str], columns: Iterable[str], path: Path, hin
     missing = [column for column in columns if column not in row]
     if missing:
         raise InputError(
-            f"{path}: lacks the column {missing[0]}; there are: {', '.join(row)}{hint and f'. {hint}'}"
+            f"{path}: lacks the column {missing[0]}; {there_are(row, 'columns')}{hint and f'. {hint}'}"
         )
 
 

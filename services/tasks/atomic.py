@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from contracts.errors import InputError
+from contracts.errors import InputError, there_are
 from contracts.rollout import Prompt
 from contracts.settings import Strings
 from reward_servers.text.person_names import names_for, with_names
@@ -73,7 +73,7 @@ class Atomic(ResponseTask):
             return super().rows(split)
         files = self.files_by_split()
         if "train" not in files and split not in files:
-            raise InputError(f"task.data_files: there is no train split; there are: {', '.join(files)}")
+            raise InputError(f"task.data_files: there is no train split; {there_are(files, 'splits')}")
         path = Path(files.get(split) or files["train"])
         where = f"task.data_files={path}"
         if path.suffix == ".tsv":

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from contracts.errors import InputError, did_you_mean
+from contracts.errors import InputError, did_you_mean, there_are
 from contracts.hub import use_cache_if_unreachable
 from services.tasks.base import SPLITS, Split
 from services.tasks.rows import FORMATS, Check, check_columns, read_checked
@@ -83,7 +83,7 @@ def from_hub(
     parts = hub_splits(name, subset, revision)
     source = split if split in parts else "train"
     if source not in parts:
-        raise InputError(f"task.path={name}: the data set has no train split; it has: {', '.join(parts)}")
+        raise InputError(f"task.path={name}: the data set has no train split; {there_are(parts, 'splits')}")
     rows = parts[source]
     check_columns(rows.column_names, columns, f"task.path={name}")
     return _cut(rows, split, parts, f"task.path={name}", by)
@@ -195,7 +195,7 @@ def _file_for(data_files: DataFiles, split: Split) -> tuple[dict[str, str], Path
     files = split_files(data_files)
     source = split if split in files else "train"
     if source not in files:
-        raise InputError(f"task.data_files: there is no train split; there are: {', '.join(files)}")
+        raise InputError(f"task.data_files: there is no train split; {there_are(files, 'splits')}")
     return files, Path(files[source])
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from contracts.errors import InputError
+from contracts.errors import InputError, there_are
 from contracts.rollout import Prompt
 from contracts.settings import Strings
 from services.tasks.base import Split
@@ -74,7 +74,7 @@ class HelpfulHarmless(ResponseTask):
     def rows(self, split: Split) -> Any:
         unknown = [name for name in self.segments if name not in SEGMENTS]
         if unknown and self.data_files is None:
-            raise InputError(f"task.segments: there is no '{unknown[0]}'; there are: {', '.join(SEGMENTS)}")
+            raise InputError(f"task.segments: there is no '{unknown[0]}'; {there_are(SEGMENTS)}")
         if self.data_files is not None:
             return super().rows(split)
         import datasets

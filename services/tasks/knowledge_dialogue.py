@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from contracts.errors import InputError
+from contracts.errors import InputError, there_are
 from contracts.rollout import Prompt
 from contracts.whole_texts import json_of
 from services.tasks.base import Split
@@ -133,7 +133,7 @@ def rows_of(files: dict[str, str], split: Split) -> Any:
     """
     source = split if split in files else "train"
     if source not in files:
-        raise InputError(f"task.data_files: there is no train split; there are: {', '.join(files)}")
+        raise InputError(f"task.data_files: there is no train split; {there_are(files, 'splits')}")
     path = Path(files[source])
     if path.suffix not in (".json", ".jsonl"):
         return from_files(files, split, FLAT)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from contracts.errors import InputError
+from contracts.errors import InputError, there_are
 from contracts.rollout import Prompt
 from services.tasks.base import Side, Split
 from services.tasks.data_set import DataSetTask
@@ -115,7 +115,8 @@ def _at(fields: Mapping[str, Any], column: str, where: str) -> Any:
     value: Any = fields
     for key in column.split("."):
         if not isinstance(value, Mapping) or key not in value:
-            there = ", ".join(sorted(fields))
-            raise InputError(f"{where}: there is no column '{column}'; there are: {there}")
+            raise InputError(
+                f"{where}: there is no column '{column}'; {there_are(sorted(fields), 'columns')}"
+            )
         value = value[key]
     return value

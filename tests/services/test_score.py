@@ -219,7 +219,9 @@ def test_what_a_grader_needs_is_asked_for_before_it_starts(tmp_path: Path, row: 
 def test_long_and_empty_and_odd_texts_are_scored(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, references: str
 ) -> None:
-    predictions = write(tmp_path / "p", {"prediction": "the cat " * 12_500}, '{"prediction": "\\ud800"}\n')
+    predictions = write(
+        tmp_path / "p", {"prediction": "the cat " * 12_500}, '{"prediction": "\\u0000\\ufffd"}\n'
+    )
     values = scored(capsys, "rouge", "--predictions", predictions, "--references", references)
     # 2 of 25,000 words are among the reference's 4: 2 · (2/25000)(2/4) / (2/25000 + 2/4) = 4 / 25004
     assert values["lexical/rouge_rouge1"]["rows"] == [pytest.approx(4 / 25_004), 0.0]
