@@ -16,6 +16,7 @@ from hydra.errors import HydraException
 
 from contracts.errors import InputError
 from contracts.output import say
+from contracts.redaction import redact
 from contracts.secret_values import is_secret
 from services import preflight
 from services.compose import parse, run_settings
@@ -97,8 +98,10 @@ def _job(overrides: list[str], swept: list[str]) -> Job:
     settings = run_settings(overrides)
     named = any(override.startswith("run_name=") for override in overrides)
     values = dict(override.lstrip("+").split("=", 1) for override in overrides)
-    if secret := next(filter(is_secret, swept), None):
-        raise InputError(f"{secret}: a sweep's values become the names of its runs, so a secret can't be one")
+    if secret := next((key for key in swept if is_secret(key) or redact(values[key]) != values[key]), None):
+        raise InputError(
+            f"{secret}: a sweep's values become the names of its runs, so no secret can be in them"
+        )
     told_apart = [key for key in swept if key != "run_name" and (named or key not in IN_DEFAULT_NAME)]
     parts = [f"{key.rpartition('.')[2]}-{values[key]}" for key in told_apart]
     run_name = re.sub(r"[^\w.-]+", "_", "-".join([settings.run_name, *parts]))

@@ -72,6 +72,5 @@ def _check_database(uri: str, where: str) -> None:
             f"{where}: the driver of this database is not installed: {error}; python -m pip install "
             f"{error.name or 'it'}"
         ) from None
-    if dialect.name == "sqlite":
-        if url.host or not url.database:
-            raise InputError(f"{where}: expected sqlite:///FILE, or sqlite:////FOLDER/FILE from the root")
+    if dialect.name == "sqlite" and (url.host or not url.database):
+        raise InputError(f"{where}: expected sqlite:///FILE, or sqlite:////FOLDER/FILE from the root")

@@ -174,6 +174,15 @@ def test_every_document_is_in_the_index() -> None:
     assert linked == {path.name for path in ROOT.glob("docs/*.md")} - {"README.md"}
 
 
+def test_every_test_that_a_paper_names_is_there() -> None:
+    papers = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+    named = {
+        found for paper in papers for found in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", paper.read_text())
+    }
+    missing = [f"{file}::{name}" for file, name in named if f"def {name}(" not in (ROOT / file).read_text()]
+    assert len(named) > 15 and missing == []
+
+
 def test_links_between_papers_lead_somewhere() -> None:
     dead = [
         f"{path.relative_to(ROOT)}: {target}"

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -50,6 +50,20 @@ class Leaky:
 
     def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
         raise ConnectionError(leak("metric", self.api_key))
+
+
+class OnceLeaky(Leaky):
+    """A reward that raises for the first text alone."""
+
+    has_raised: ClassVar[bool] = False
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        if len(samples) == 1 and not self.has_raised:
+            type(self).has_raised = True
+            raise ConnectionError(leak("once", self.api_key))
+        if not self.has_raised:
+            raise ValueError("a batch: its texts are scored one by one")
+        return [0.0] * len(samples)
 
 
 class Haunted(EnvironmentSettings):

@@ -29,6 +29,7 @@ from tests.runs import QUICK, ROOT
 from tests.services.ray_head import RAY, RayHead, free_ports
 
 TOKEN = "a-token-of-the-tests-own"
+LEAKY = "tests.test_ways_out_of_actors:OnceLeaky"  # a reward that says its api_key once
 PATIENCE_S = 600.0
 START = "reward_servers.start_timeout_s=600"  # on a machine that is busy with others
 
@@ -188,8 +189,10 @@ def served(head: RayHead) -> dict[str, Any]:
 @pytest.mark.timeout(1800)
 def test_a_run_is_submitted_followed_stopped_and_resumed(head: RayHead, tmp_path: Path) -> None:
     model = make_tiny_model(tmp_path / "model")
+    leaky = f"{{name: '{LEAKY}', weight: 0, api_key: ${{oc.env:WHETSTONE_TOKEN,none}}}}"
     overrides = (
         *(f"output_dir={tmp_path}/runs", "run_name=far", f"model.path={model}", "iterations=500"),
+        f"reward=[increasing_numbers,{leaky}]",
         *("rollout.engine=transformers", "metrics=[]", "evaluate_every=0", "save_every=0", *QUICK, START),
     )
     folder = RunFolder(tmp_path / "runs/far")
@@ -218,7 +221,10 @@ def test_a_run_is_submitted_followed_stopped_and_resumed(head: RayHead, tmp_path
     assert "iteration 3/500" in log and "stopping: saving the last whole iteration" in log
     (saved,) = folder.checkpoints()
     assert saved >= 3 and folder.report.exists()
-    assert answer(head, "logs", job)[1] in log.replace(TOKEN, "")
+    kept = answer(head, "logs", job)[1]
+    assert kept in log
+    for said in (log, kept, folder.log.read_text()):
+        assert TOKEN not in said and "reward OnceLeaky: ConnectionError: once: refused ***" in said
     wait_for("the run's servers to end", lambda: not served(head))
 
     code, log = answer(head, "resume", job, f"iterations={saved + 2}")
@@ -227,6 +233,9 @@ def test_a_run_is_submitted_followed_stopped_and_resumed(head: RayHead, tmp_path
     assert [row["iteration"] for row in folder.rollout_info()] == list(range(1, saved + 3))
     assert (folder.model / "config.json").exists()
     assert [line.split()[1] for line in answer(head, "status")[1].splitlines()] == ["SUCCEEDED", "STOPPED"]
+    for place in (folder.path, head.folder):  # what the run has written, and Ray of it
+        files = [path for path in place.rglob("*") if path.is_file()]
+        assert [path for path in files if TOKEN.encode() in path.read_bytes()] == []
 
 
 @pytest.mark.ray

@@ -46,6 +46,18 @@ def test_a_name_is_a_folder_name_whatever_the_values() -> None:
 
 
 @pytest.mark.parametrize(
+    "swept",
+    [
+        "tracking.uri=http://a:pw@h,http://b",
+        "reward=[{name: 'tests.test_ways_out:Leaky', api_key: y}],[length]",
+    ],
+)
+def test_a_secret_is_nothing_to_sweep_over(swept: str) -> None:
+    with pytest.raises(InputError, match="so no secret can be in them"):
+        names(swept)
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ([MODEL, "seed=1"], "no key has several values"),
