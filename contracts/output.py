@@ -39,6 +39,8 @@ class GuardedStream(io.TextIOBase):
             self._waiting = rest
             if end:
                 self.stream.write(self._clean(whole) + end)
+            if "\r" in rest:  # a line that is drawn anew is shown at once
+                self.flush()
         return len(text)
 
     def flush(self) -> None:
@@ -75,9 +77,8 @@ class GuardedStream(io.TextIOBase):
     def errors(self) -> str | None:  # type: ignore[override]
         return self.stream.errors
 
-    @property
-    def buffer(self) -> Any:
-        return self.stream.buffer
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
 
 
 def say(text: str) -> None:
@@ -129,7 +130,8 @@ def redacted_errors() -> Iterator[None]:
             raise
         logging.getLogger(__name__).error("%s", clean)
         if isinstance(error, WhetstoneError):
-            raise type(error)(redact(str(error))) from None
+            kind = next(each for each in type(error).__mro__ if each.__module__ == WhetstoneError.__module__)
+            raise kind(redact(str(error))) from None
         raise RunError(redact(f"{type(error).__name__}: {error}")) from None
 
 

@@ -11,9 +11,17 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from contracts.secret_values import HIDDEN, NAME, hide_pieces, hide_words, is_secret, passwords_in, remember
+from contracts.secret_values import (
+    HIDDEN,
+    NAME,
+    USER_OF_ADDRESS,
+    hide_pieces,
+    hide_words,
+    is_secret,
+    passwords_in,
+    remember,
+)
 
-_IN_ADDRESS = re.compile(r"(?<=://)[^/\s\"'?#]+(?=@)")
 _QUOTE = r"\\*['\"]"
 # In quotes up to the same quotes; else up to a blank. A value that is hidden, or names a variable, stays.
 _VALUE = (
@@ -54,7 +62,7 @@ def redact(text: str) -> str:
     'reward.api_key: is required, and was not given'
     """
     text = hide_words(hide_pieces(text))
-    text = _IN_ADDRESS.sub(HIDDEN, text)
+    text = USER_OF_ADDRESS.sub(HIDDEN, text)
     text = _AFTER_NAME.sub(_named, text)
     text = _AFTER_TOKEN.sub(_named, text)
     text = _IN_HEADER.sub(rf"\1 {HIDDEN}", text)

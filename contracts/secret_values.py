@@ -24,8 +24,8 @@ DISTINCT = 16  # letters alone, or digits alone, that are fewer may be a word or
 
 # `token` alone is a secret; `eou_token`, `max_tokens` and their like are a language model's words.
 _OWNERS = (
-    "access|api|app|auth|bearer|bot|client|csrf|deploy|github|gitlab|hf|hub|id|identity|jwt|login|mlflow|oauth"
-    "|openai|personal|private|ray|refresh|registry|sas|secret|security|service|session|slack|user|wandb|whetstone"
+    "access|api|auth|bearer|csrf|deploy|github|gitlab|hf|hub|identity|jwt|mlflow|oauth|openai|personal|private"
+    "|ray|refresh|registry|sas|secret|security|session|slack|wandb|whetstone"
 )
 NAME = (
     r"[\w-]{0,64}(?:password|passwd|passphrase|secret|credentials?|api[_-]?key|access[_-]?key|account[_-]?key"
@@ -35,7 +35,7 @@ NAME = (
 _SECRET_KEY = re.compile(rf"{NAME}|token", re.IGNORECASE)
 # A variable of the environment is no language model's: any token, key or password of it is meant.
 _SECRET_VARIABLE = re.compile(r".*_(?:TOKEN|KEY|PASS|PWD|PW|PAT|DSN|COOKIE|AUTH)", re.IGNORECASE)
-_USER_OF_ADDRESS = re.compile(r"(?<=://)[^/\s\"'?#]+(?=@)")
+USER_OF_ADDRESS = re.compile(r"(?<=://)[^/\s\"'?#]+(?=@)")
 _SCHEME = re.compile(r"(?i)^(?:bearer|basic|token)\s+")
 _NUMBER = re.compile(r"[-+.\deE]+")
 _PEM_FENCE = "-----"
@@ -99,7 +99,7 @@ def passwords_in(text: str) -> Iterator[str]:
     ['p%40ssword', 'p@ssword']
     """
     whole = text.partition("://")[2].partition("/")[0].rpartition("@")[0]  # where all of it is one address
-    for found in dict.fromkeys([*_USER_OF_ADDRESS.findall(text), *([] if " " in text else [whole])]):
+    for found in dict.fromkeys([*USER_OF_ADDRESS.findall(text), *([] if " " in text else [whole])]):
         user, colon, password = found.partition(":")
         value = password if colon else user if len(user) >= DISTINCT else ""  # a token may stand alone
         yield from dict.fromkeys(filter(None, (value, unquote(value))))
@@ -227,20 +227,12 @@ def _escaped(value: str) -> set[str]:
     """The value, and how others write it."""
     quoted = {value, repr(value)[1:-1], json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
     quoted |= {json.dumps(each)[1:-1] for each in quoted}  # an error inside of another one
+    escaped = {html.escape(each) for each in quoted}
+    by_jinja = {each.replace("&#x27;", "&#39;").replace("&quot;", "&#34;") for each in escaped}
     addresses = {quote(value), quote(value, safe=""), quote_plus(value)}
     lower = {re.sub(r"%[0-9A-F]{2}", lambda found: found.group().lower(), each) for each in addresses}
-    return {
-        *quoted,
-        *addresses,
-        *lower,
-        *(html.escape(each) for each in quoted),
-        *(
-            html.escape(each).replace("&#x27;", "&#39;").replace("&quot;", "&#34;") for each in quoted
-        ),  # Jinja's
-        shlex.quote(value).strip("'"),
-        value.replace("'", "''"),  # YAML's
-        " ".join(value.split()),
-    }
+    others = {shlex.quote(value).strip("'"), value.replace("'", "''"), " ".join(value.split())}
+    return quoted | escaped | by_jinja | addresses | lower | others
 
 
 def _may_be_a_word(form: str) -> bool:

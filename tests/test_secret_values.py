@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from contracts.errors import InputError, RunError
 from contracts.output import GuardedStream, guard_logging, guarded_output, redacted_errors
 from contracts.redaction import redact, without_secrets
-from contracts.secret_values import hide, hide_pieces, remember, remember_in
+from contracts.secret_values import hide, hide_pieces, is_secret, remember, remember_in
 from contracts.settings import Settings, build
 
 SECRET = "q7-Zebra.crossing+11"
@@ -199,6 +200,32 @@ def test_an_error_leaves_its_process_without_the_secret() -> None:
         raise OSError(f"no {SECRET}")
     with pytest.raises(OSError, match="as it is"), redacted_errors():
         raise OSError("as it is")
+
+
+def test_no_option_of_ours_is_taken_for_a_secret() -> None:
+    """Else its value would be *** in config.yaml."""
+    from contracts.components import find
+    from reward_servers.metrics import METRICS
+    from reward_servers.rewards import REWARDS
+    from services.component_settings import TABLES
+    from services.settings import RunSettings
+
+    def names_of(kind: Any) -> set[str]:
+        if not (isinstance(kind, type) and issubclass(kind, Settings)):
+            return set()
+        inner = {name for field in kind.model_fields.values() for name in names_of(field.annotation)}
+        return {*kind.model_fields, *inner}
+
+    tables = [(kind, table) for kind, (table, *_) in TABLES.items()] + [
+        ("reward", REWARDS),
+        ("metric", METRICS),
+    ]
+    found = names_of(RunSettings)
+    for kind, table in tables:
+        for name in table:
+            found |= names_of(find(kind, name, table))
+    assert len(found) > 300
+    assert {name for name in found if is_secret(name)} == set()
 
 
 def test_looking_for_secrets_takes_little(monkeypatch: pytest.MonkeyPatch) -> None:
