@@ -358,8 +358,8 @@ def test_piped_lines_are_answered_until_quit(model: Path) -> None:
         (["--seed", "-3"], "argument --seed: got -3; expected 0 or more"),
         (["--greedy", "--temperature", "0.5"], "--greedy is --temperature 0, got --temperature 0.5 too"),
         (["--port", "80"], "--port is for the page in a browser: give --web with it"),
-        (["--web", "--host", "0.0.0.0"], "--host 0.0.0.0: others could reach the model there. Give a token"),
-        (["--web", "--token", "a b"], "--token: expected letters, digits and signs of ASCII"),
+        (["--web", "--host", "0.0.0.0"], "listening on 0.0.0.0 lets others in, and there is no token"),
+        (["--web", "--token", "a b"], "--token: expected 16 or more letters, digits and signs of ASCII"),
         (["--web", "--port", "99999"], "--port 99999: expected 65535 at most"),
     ],
 )
