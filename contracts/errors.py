@@ -8,7 +8,8 @@ WhetstoneError
     ├── WorkerError       a rollout worker died, hung or could not be replaced
     ├── LearnerError      the learner failed; its state can't be trusted
     │   └── LearnerLost   its process is gone, and another may take its place
-    │       └── LearnerFailed   it raised what nobody expected; another may fare better
+    │       ├── LearnerFailed   it raised what nobody expected; another may fare better
+    │       └── LearnerSilent   it hangs: no sign of life, or no progress, for too long
     ├── WeightsError      weights did not arrive, or arrived wrong
     └── DeadlineExceeded  something was waited for too long
 
@@ -54,6 +55,10 @@ class LearnerLost(LearnerError):
 
 class LearnerFailed(LearnerLost):
     """The learner raised what is no statement of its own: its state can't be trusted any more."""
+
+
+class LearnerSilent(LearnerLost):
+    """The learner gives no sign of life, or gets nowhere, for longer than its settings allow."""
 
 
 class WeightsError(RunError):

@@ -1,10 +1,10 @@
 """No wait in silence: a line now and then of whatever takes long, and who is waited for."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 NOTE_EVERY_S = 15.0
-STARTS_S = 60.0  # what processes and models may take to start is no news
+STARTS_S = 10.0  # where processes start and models load
 
 
 class Waiting:
@@ -28,7 +28,9 @@ class Waiting:
         """Whether it is time for another line."""
         return time.monotonic() - self._told_at > self._every_s
 
-    def tell(self, what: str) -> None:
-        """Say `waiting 31 s for {what}`."""
+    def tell(self, what: str, who: Sequence[str]) -> None:
+        """Say `waiting 31 s for {what}: {who}`; nothing where nobody is waited for any more."""
+        if not who:
+            return
         self._told_at = time.monotonic()
-        self._note(f"waiting {self._told_at - self._since:.0f} s for {what}")
+        self._note(f"waiting {self._told_at - self._since:.0f} s for {what}: {'; '.join(who)}")

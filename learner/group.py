@@ -23,6 +23,7 @@ from learner.watch import Watched, watch
 LOOK_S = 0.1  # how often progress is looked at
 
 OnProgress = Callable[[str, int, int], None]
+Note = Callable[[str], None]
 
 
 def _nobody(*_: Any) -> None: ...
@@ -37,6 +38,7 @@ class LearnerGroup:
         make_actor: starts one, a `learner.process.LearnerProcess`, given where it meets the others (None:
             there are none); called again for each where one is lost.
         note: is told of whatever takes long.
+        tell: is told how the start gets on; by default `note`.
     """
 
     def __init__(
@@ -44,10 +46,11 @@ class LearnerGroup:
         make_actor: Callable[[Rendezvous | None], Any],
         engine_dtype: str,
         settings: LearnerSettings,
-        note: Callable[[str], None] = _nobody,
+        note: Note = _nobody,
+        tell: Note | None = None,
     ) -> None:
         self._make_actor, self._engine_dtype = make_actor, engine_dtype
-        self._settings, self._note = settings, note
+        self._settings, self._note, self._tell = settings, note, tell or note
         self._start()
 
     def _start(self) -> None:
@@ -68,7 +71,7 @@ class LearnerGroup:
         Raises:
             InputError: the model can't be used; LearnerLost: a process died, or does not start.
         """
-        self._await(self._starting, "the learner to load its models", on_progress, STARTS_S)
+        self._await(self._starting, "the learner to load its models", on_progress, starts=True)
 
     def restart(self, on_progress: OnProgress = _nobody) -> None:
         """Other processes in the place of these, with the models that a run begins with."""
@@ -136,7 +139,7 @@ class LearnerGroup:
         calls: Sequence[Any],
         what: str,
         on_progress: OnProgress = _nobody,
-        told_every_s: float | None = None,
+        starts: bool = False,
     ) -> None:
         """Until all calls have ended; `on_progress` is called meanwhile, with what was last said.
 
@@ -148,7 +151,7 @@ class LearnerGroup:
         pending, watched = list(calls), self._watched
         for each in watched:
             each.begin()
-        waiting = Waiting(self._note, told_every_s)
+        waiting = Waiting(self._tell, STARTS_S) if starts else Waiting(self._note)
         while pending:
             ended, pending = ray.wait(pending, num_returns=len(pending), timeout=LOOK_S)
             for call in ended:
@@ -160,7 +163,7 @@ class LearnerGroup:
             on_progress(*(watched[0].said or ("start", 0, 1)))
             waiting.progress(max(each.changed_at for each in watched))
             if waiting.is_due:
-                waiting.tell(f"{what}: {'; '.join(map(str, watched))}")
+                waiting.tell(what, [str(each) for each in watched])
 
     def _look_at(self, each: Watched, what: str) -> None:
         try:

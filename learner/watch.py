@@ -7,7 +7,7 @@ from typing import Any
 
 import ray
 
-from contracts.errors import LearnerLost
+from contracts.errors import LearnerSilent
 from learner.process import Progress
 from learner.settings import LearnerSettings
 
@@ -40,7 +40,7 @@ class Watched:
             what: is waited for.
 
         Raises:
-            LearnerLost: it has not answered, or got anywhere, for too long.
+            LearnerSilent: it has not answered, or got anywhere, for too long.
             ray.exceptions.RayError: it died.
         """
         now = time.monotonic()
@@ -51,14 +51,14 @@ class Watched:
             self.heard_at = now
             self.asked = self.actor.progress.remote()
         elif self.said is None and now - self.heard_at > self.settings.start_timeout_s:
-            raise LearnerLost(
+            raise LearnerSilent(
                 f"waited {self.settings.start_timeout_s:.0f} s for {self.name} to start; "
                 "learner.start_timeout_s= allows for more"
             )
         elif self.said is not None and now - self.heard_at > self.settings.stall_timeout_s:
-            raise LearnerLost(f"{self.name} gave no sign of life for {now - self.heard_at:.0f} s: {what}")
+            raise LearnerSilent(f"{self.name} gave no sign of life for {now - self.heard_at:.0f} s: {what}")
         if self.said is not None and now - self.changed_at > self.settings.progress_timeout_s:
-            raise LearnerLost(
+            raise LearnerSilent(
                 f"{self.name} answers, and got nowhere for {now - self.changed_at:.0f} s: {what}; "
                 "learner.progress_timeout_s= allows for more"
             )

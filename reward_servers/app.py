@@ -8,13 +8,12 @@ whole applications, so that a part which is redeployed or fails to start leaves 
     handle ─────────┴──▶ metric-rouge
 """
 
+import contextlib
 import logging
 import os
-import signal
 import socket
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import ray
 from ray import serve
@@ -25,7 +24,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentResponse
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
-from contracts.access import check_exposure, digest, protect_rays_token
+from contracts.access import check_exposure, digest
 from contracts.errors import DeadlineExceeded, InputError, did_you_mean
 from reward_servers.applications import HTTP_APPLICATION, QUIET, application_of, http_application
 from reward_servers.client import deployment_name, handle_of, num_replicas
@@ -133,47 +132,16 @@ def scale_what_runs(kind: str, label: str, replicas: int, timeout_s: float) -> N
 
 
 def remove(rewards: Sequence[Part], metrics: Sequence[Part]) -> None:
-    """End the servers of these, and no others."""
-    for kind, found in (("reward", rewards), ("metric", metrics)):
-        for part in found:
-            serve.delete(deployment_name(kind, part.label), _blocking=False)
+    """End the servers of these, and no others; nothing where Serve has not been started."""
+    with contextlib.suppress(RayServeException):
+        for kind, found in (("reward", rewards), ("metric", metrics)):
+            for part in found:
+                serve.delete(deployment_name(kind, part.label), _blocking=False)
 
 
 def shutdown() -> None:
     """End all servers of the cluster, and Serve itself."""
     serve.shutdown()
-
-
-def serve_until_interrupted(
-    rewards: Sequence[Part],
-    metrics: Sequence[Part],
-    settings: RewardServersSettings,
-    token: str | None,
-    on_ready: Callable[[Sequence[str]], None],
-) -> None:
-    """Deploy with HTTP on the cluster of RAY_ADDRESS, or on this machine; end at Ctrl-C or SIGTERM.
-
-    Args:
-        on_ready: told what should be known of the graders.
-    """
-    joined = "RAY_ADDRESS" in os.environ
-    logging.getLogger("ray").setLevel(logging.ERROR)
-    if joined:
-        ray.init(logging_level=logging.ERROR)
-    else:
-        ray.init(address="local", include_dashboard=False, logging_level=logging.ERROR)
-        protect_rays_token()
-    # After ray.init, which sets a handler of its own.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        on_ready(deploy(rewards, metrics, settings, http=True, token=token))
-        threading.Event().wait()
-    except KeyboardInterrupt:
-        pass  # the way to end it
-    finally:
-        if joined:
-            shutdown()
-        ray.shutdown()
 
 
 def _start_serve(settings: RewardServersSettings, http: bool) -> None:

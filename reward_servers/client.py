@@ -183,7 +183,10 @@ class RewardClient:
         }
 
     def close(self) -> None:
-        """End the client's thread. What is still under way is given up: its futures are cancelled."""
+        """End the client's thread. What is still under way is given up: its futures are cancelled.
+
+        A call that is tried again after Ray's end would start Ray anew.
+        """
 
         async def give_up() -> None:
             under_way = asyncio.all_tasks() - {asyncio.current_task()}

@@ -27,10 +27,21 @@ LOOK_S = 2.0  # more between two looks, and it was the driver who was away
 
 
 class Fleet:
-    """`contracts.clients.FleetClient` over Ray actors."""
+    """`contracts.clients.FleetClient` over Ray actors.
 
-    def __init__(self, make_worker: Callable[[bool], Any], settings: RolloutSettings, note: Note) -> None:
-        self._settings, self._note = settings, note
+    Args:
+        note: is told of losses, and of whatever takes long.
+        tell: is told how the start gets on; by default `note`.
+    """
+
+    def __init__(
+        self,
+        make_worker: Callable[[bool], Any],
+        settings: RolloutSettings,
+        note: Note,
+        tell: Note | None = None,
+    ) -> None:
+        self._settings, self._note, self._tell = settings, note, tell or note
         self._waiting: deque[Lease] = deque()
         self._finished: list[Rollout] = []  # of what was submitted
         self.num_leased_again = 0
@@ -46,11 +57,11 @@ class Fleet:
             DeadlineExceeded: an engine is not up after `rollout.start_timeout_s`.
             WorkerError: an engine can't start; an InputError where the user can mend it.
         """
-        waiting = Waiting(self._note, STARTS_S)
+        waiting = Waiting(self._tell, STARTS_S)
         while not self._members.is_complete:
             self._members.tend(wait_s=1.0)
             if waiting.is_due:
-                waiting.tell("the workers: " + "; ".join(self._members.said_of_arrivals()))
+                waiting.tell("the workers", self._members.said_of_arrivals())
 
     @property
     def num_workers(self) -> int:
@@ -93,7 +104,7 @@ class Fleet:
             if rollouts:
                 waiting.progress()
             if waiting.is_due:
-                waiting.tell(f"{len(missing)} of {len(leases)} rollouts: {self._who_is_waited_for()}")
+                waiting.tell(f"{len(missing)} of {len(leases)} rollouts", self._who_is_waited_for())
             yield rollouts
 
     def load_weights(self, weights: PublishedWeights) -> None:
@@ -131,7 +142,7 @@ class Fleet:
         while self._members.are_starting:  # an engine that starts takes memory
             self._members.tend(wait_s=1.0)
             if waiting.is_due:
-                waiting.tell(f"workers that are to sleep: {self._who_is_waited_for()}")
+                waiting.tell("workers that are to sleep", self._members.said_of_arrivals())
         asked: set[int] = set()
         while awake := self._members.slots.keys() - asked:  # whoever took a lost one's place is asked, too
             asked |= self._call("sleep", {actor_id: {} for actor_id in awake}, "its engine to sleep").keys()
@@ -238,7 +249,7 @@ class Fleet:
             owing -= answers.keys()
             owing &= self._members.slots.keys()
             if waiting.is_due:
-                waiting.tell(f"{what}: {', '.join(self._members.slots[each].name for each in owing)}")
+                waiting.tell(what, [self._members.slots[each].name for each in owing])
         for actor_id in owing:
             self._members.lose(actor_id, f"was waited {self._settings.stall_timeout_s:.0f} s for: {what}")
         return answers
@@ -249,12 +260,12 @@ class Fleet:
         while not self._members.slots:
             self._members.tend(wait_s=1.0)
             if waiting.is_due:
-                waiting.tell(f"a worker: {self._who_is_waited_for()}")
+                waiting.tell("a worker", self._members.said_of_arrivals())
 
-    def _who_is_waited_for(self) -> str:
+    def _who_is_waited_for(self) -> list[str]:
         now = time.monotonic()
         said = [
             f"{s.name} has {len(s.leases)} and showed progress {now - s.alive_at:.0f} s ago"
             for s in self._members.slots.values()
         ]
-        return "; ".join(said + self._members.said_of_arrivals())
+        return said + self._members.said_of_arrivals()

@@ -24,6 +24,7 @@ from rollout_workers.arrival import Arrival, Place
 from rollout_workers.settings import RolloutSettings
 
 LAPSE_S = 3600.0  # a loss counts for so long against `rollout.max_restarts`
+MOST_DEATHS_AT_START = 3  # of processes in a row at one place, where no worker was ever up
 CLOSE_S = 5.0  # how long workers may take to close before they are ended
 
 Note = Callable[[str], None]
@@ -70,6 +71,7 @@ class Members:
         self.slots: dict[int, Slot] = {}
         self.weights: PublishedWeights | None = None  # what a late joiner catches up with
         self.num_lost = 0
+        self._any_was_up = False
         self._lost_at: deque[float] = deque()  # within the last hour
         self._places = [Place() for _ in range(settings.num_workers)]
         for place in self._places:
@@ -100,7 +102,7 @@ class Members:
 
         Raises:
             DeadlineExceeded: an engine of the run's start is not up after `rollout.start_timeout_s`.
-            WorkerError: an engine can't start, or too many were lost.
+            WorkerError: an engine can't start, too many were lost, or one after the other died as it started.
             InputError: an engine can't start, and the user can mend it.
         """
         self._start_those_due()
@@ -202,7 +204,7 @@ class Members:
         self._manager.add_actors([arrival.actor])
         (actor_id,) = set(self._manager.actor_ids()) - set(self.slots)
         self.slots[actor_id] = Slot(arrival.name, arrival.pid, arrival.place, push=arrival.push)
-        arrival.place.was_up = True
+        arrival.place.was_up = self._any_was_up = True
         if self.num_lost or arrival.place.is_added:
             self._note(f"{arrival.name} (process {arrival.pid}) is up and has the current weights")
 
@@ -210,7 +212,8 @@ class Members:
         self._arrivals.remove(arrival)
         ray.kill(arrival.actor)
         place, has_started = arrival.place, arrival.pid is not None
-        if place.is_added and not place.was_up:  # nothing was lost: there may be no room for it
+        if place.is_added and not place.was_up and not _deserves_another(place, error):
+            # Nothing was lost: there may be no room for it.
             self._places.remove(place)
             self._note(f"{arrival.name}: {_said(error)}; there stay {len(self._places)} workers")
             return
@@ -221,10 +224,8 @@ class Members:
                 # Its node may be gone for good: no fault of the workers, and the others go on meanwhile.
                 self._leave_empty(place, arrival.name, f"did not start: {error}")
                 return
-        if not self.slots and not self.num_lost:  # none was ever up: another try would fail as well
-            cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
-            kind = InputError if isinstance(cause, InputError) else WorkerError
-            raise kind(f"{arrival.name}: {cause}") from None
+        if not self._any_was_up and not _deserves_another(place, error):
+            raise _never_up(arrival, error) from None
         self._count_loss(place, arrival.name, f"did not start: {_said(error)}", num_leases=0, lasted_s=0.0)
 
     def _count_loss(self, place: Place, name: str, reason: str, num_leases: int, lasted_s: float) -> None:
@@ -275,6 +276,33 @@ class Members:
             if now - since > CLOSE_S or ray.wait([call], timeout=0)[0]:
                 self._closing.remove(closing)
                 ray.kill(actor)
+
+
+def _deserves_another(place: Place, error: Exception) -> bool:
+    """Whether a worker that has not come up was killed. An engine that raised would raise again; so would one
+    die again that has taken down process after process.
+    """
+    return _is_death(error) and place.backoff.num_losses + 1 < MOST_DEATHS_AT_START
+
+
+def _never_up(arrival: Arrival, error: Exception) -> InputError | WorkerError:
+    """What to raise where no worker can start."""
+    if not _is_death(error):
+        cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
+        kind = InputError if isinstance(cause, InputError) else WorkerError
+        return kind(f"{arrival.name}: {cause}")
+    return WorkerError(
+        f"{arrival.name} {reason_of(error)} as it started, like {MOST_DEATHS_AT_START - 1} before it. The "
+        "machine may lack memory: whetstone plan estimates what a worker takes. Ray says: "
+        f"{' '.join(str(error).split())[:300]}"
+    )
+
+
+def _is_death(error: Exception) -> bool:
+    """Whether the actor's process or node is gone, by no exception of its own."""
+    if isinstance(error, ray.exceptions.RayActorError):
+        return not error.actor_init_failed
+    return isinstance(error, ray.exceptions.NodeDiedError | ray.exceptions.OutOfMemoryError)
 
 
 def reason_of(error: Exception) -> str:

@@ -36,6 +36,8 @@ from services.annotation_value import (
     value_all,
 )
 from services.cut_prompts import CutPrompts
+from services.doing import doing
+from services.interrupts import on_interruption
 from services.response_data import Responses, read_responses
 from services.response_tokens import ResponseTokens, vocabulary_fingerprint
 from services.reward_results import Progress
@@ -61,8 +63,12 @@ def run(argv: Sequence[str]) -> int:
     model = _model(settings)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     progress = Progress(Terminal())
+    on_interruption(
+        lambda: f"what was done is kept in {settings.output}; the same command goes on from there"
+    )
     try:
-        annotation = Annotation(settings, model, progress)
+        with doing("reading responses and the reference's tokenizer"):
+            annotation = Annotation(settings, model, progress)
         with claimed(annotation.folder):
             annotation.run()
     finally:
@@ -116,7 +122,7 @@ class Annotation:
         if not (self.rewards.missing() or again or generates or retries):
             return
         trial = trial_of(row.prompt for row in self.rows)
-        with _services(settings, trial, lambda text: self.progress.note(text, "warning")) as execute:
+        with _services(settings, trial, self.progress) as execute:
             self._begin("rewards", self.rewards, again)
             advance = self._advance("rewards")
             score_missing(self.rows, settings.reward, self.rewards, execute, advance, again)
@@ -134,9 +140,10 @@ class Annotation:
         values = self.settings.value is not None and not self.values.values.exists()
         if self.model is None or self.tokens is None or not (self.reference.missing() or values):
             return
-        from services.annotation_reference import Reference, score_missing
+        with doing("loading the reference", self.progress.note):
+            from services.annotation_reference import Reference, score_missing
 
-        reference = Reference(self.model.path, self.settings.learner)
+            reference = Reference(self.model.path, self.settings.learner)
         self._begin("reference", self.reference)
         score_missing(self.rows, self.tokens, reference, self.reference, self._advance("reference"))
         if values:
@@ -233,7 +240,7 @@ def _tokens(model: RunModel, settings: AnnotateSettings) -> ResponseTokens:
 
 
 @contextlib.contextmanager
-def _services(settings: AnnotateSettings, trial: Trial, note: Callable[[str], None]) -> Iterator[Execute]:
+def _services(settings: AnnotateSettings, trial: Trial, progress: Progress) -> Iterator[Execute]:
     """Who scores, as long as they are needed.
 
     Raises:
@@ -245,15 +252,26 @@ def _services(settings: AnnotateSettings, trial: Trial, note: Callable[[str], No
         patience_s = settings.reward_servers.patience_s(part.label for part in settings.reward)
         client = LocalRewardClient(settings.reward)
         for warning in client.try_out(trial):
-            note(warning)
+            progress.note(warning, "warning")
         yield score_here(client, patience_s)
         return
-    from services.launch import cluster  # imports Ray: seconds
+    with doing("loading Ray", progress.note):
+        from services.annotation_ray import scored_on_cluster
+        from services.ray_cluster import cluster
 
-    with cluster():
-        from services.annotation_ray import score_on_cluster
+    def warn(text: str) -> None:
+        progress.note(text, "warning")
 
-        yield score_on_cluster(settings.reward, settings.reward_servers, settings.num_in_flight, trial, note)
+    with contextlib.ExitStack() as ends:
+        with doing("starting Ray", progress.note):
+            ends.enter_context(cluster(warn))
+        with doing("starting the reward servers", progress.note):
+            execute = ends.enter_context(
+                scored_on_cluster(
+                    settings.reward, settings.reward_servers, settings.num_in_flight, trial, warn
+                )
+            )
+        yield execute
 
 
 @contextlib.contextmanager

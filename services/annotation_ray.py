@@ -21,7 +21,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from contracts.errors import WhetstoneError
 from contracts.rollout import Lease, Rollout
-from reward_servers.app import deploy
+from reward_servers.app import deploy, remove
 from reward_servers.client import RewardClient
 from reward_servers.settings import Part, RewardServersSettings
 from reward_servers.trial import Trial
@@ -54,20 +54,32 @@ class _Scorer:
             return pickle.dumps(error)
 
 
-def score_on_cluster(
+@contextlib.contextmanager
+def scored_on_cluster(
     rewards: Sequence[Part],
     settings: RewardServersSettings,
     num_in_flight: int,
     trial: Trial,
     note: Callable[[str], None],
-) -> Execute:
-    """Deploys the rewards on the cluster that this process is connected to; gives who asks them.
+) -> Iterator[Execute]:
+    """The rewards, deployed on the cluster that this process is connected to; given is who asks them.
+
+    On a cluster that goes on without this command they end with it.
 
     Raises:
         InputError: a reward of the user's own does not answer as it should.
     """
-    for warning in deploy(rewards, (), settings, http=False, trial=trial):
-        note(warning)
+    try:
+        for warning in deploy(rewards, (), settings, http=False, trial=trial):
+            note(warning)
+        yield asked_on_cluster(rewards, settings, num_in_flight)
+    finally:
+        if "RAY_ADDRESS" in os.environ:
+            remove(rewards, ())
+
+
+def asked_on_cluster(rewards: Sequence[Part], settings: RewardServersSettings, num_in_flight: int) -> Execute:
+    """Those who ask the rewards, which are deployed."""
     timeout_s = settings.patience_s(part.label for part in rewards)
 
     def execute(jobs: Iterable[Job], then: Then) -> Iterator[tuple[int, Any]]:

@@ -15,6 +15,8 @@ from services.benchmarks.offline import OFFLINE
 from services.benchmarks.plan import ON_SUPERVISED, PlannedRun, left_out, plan, remaining
 from services.benchmarks.rendering import write_tables
 from services.benchmarks.table import RunResult, result_of
+from services.doing import doing
+from services.interrupts import Interrupted
 from services.run_claim import make_writable
 from services.sweep import start
 
@@ -50,22 +52,24 @@ def run(argv: Sequence[str]) -> int:
     without = _names(arguments.without)
     if arguments.own_supervised and not any(name.endswith(ON_SUPERVISED) for name in benchmark.algorithms):
         raise InputError(f"--own-supervised: no algorithm of {benchmark.name} begins with a supervised model")
-    runs = plan(
-        benchmark,
-        tasks,
-        algorithms,
-        _seeds(arguments.seeds),
-        out,
-        arguments.overrides,
-        arguments.own_supervised,
-        without,
-    )
+    with doing("reading the experiments"):
+        runs = plan(
+            benchmark,
+            tasks,
+            algorithms,
+            _seeds(arguments.seeds),
+            out,
+            arguments.overrides,
+            arguments.own_supervised,
+            without,
+        )
     missing = sorted(set(left_out(tasks, algorithms, runs)) - set(without))
     if missing and arguments.algorithms is not None:
         print(f"no such experiment, so left out: {', '.join(missing)}")
     codes: dict[str, int] = {}
     if not arguments.table:
-        waiting = remaining(runs)
+        with doing("checking the runs"):
+            waiting = remaining(runs)
         print(f"{len(runs)} runs in {out}, of which {len(runs) - len(waiting)} are finished", flush=True)
         codes = _run_all(benchmark, waiting, runs, out)
     _finish(benchmark, runs, codes, out)
@@ -82,8 +86,8 @@ def _run_all(
         name = planned.job.run_name
         try:
             codes[name] = start(planned.job, number, len(waiting))
-        except KeyboardInterrupt:
-            print("\nStopped and saved. The same command goes on from here.")
+        except Interrupted:
+            print(f"\n{name} has stopped. The same command goes on from here.", flush=True)
             raise
         finally:
             _write(benchmark, runs, codes, out)

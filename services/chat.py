@@ -15,6 +15,8 @@ from contracts.errors import InputError
 from contracts.rollout import Sampling
 from contracts.whole_texts import lines_of
 from services.chat_prompts import Message, Reader, layout_of
+from services.doing import doing
+from services.interrupts import Terminated, take_ctrl_c
 from services.run_folder import RunFolder
 from services.run_model import (
     ARGUMENT,
@@ -44,17 +46,21 @@ def run(argv: Sequence[str]) -> int:
     room = room_for_prompt(model, sampling.max_tokens)
     if not arguments.web:
         _refuse_web_options(arguments)
-        reader, speaker = _ready(model, sampling, room, arguments)
+        with doing("loading the model"):
+            reader, speaker = _ready(model, sampling, room, arguments)
+        take_ctrl_c()
         if speaker.never_ends:
             print(_endless(sampling), file=sys.stderr)
         converse(reader, speaker, _lines(), _say)
         return 0
-    from services.web_chat import Facts, listen, serve
+    with doing("loading the web server"):
+        from services.web_chat import Facts, listen, serve
 
     token = checked(arguments.token, "--token") if arguments.token else token_of()
     door = listen(arguments.host or "127.0.0.1", 8010 if arguments.port is None else arguments.port, token)
     with door:
-        reader, speaker = _ready(model, sampling, room, arguments)
+        with doing("loading the model"):
+            reader, speaker = _ready(model, sampling, room, arguments)
         note = _endless(sampling) if speaker.never_ends else ""
         name = Path(arguments.model).resolve().name if model.of_run else arguments.model
         serve(door, Facts(name, sampling, arguments.system, note), reader, speaker)
@@ -159,6 +165,8 @@ def _lines() -> Iterator[str]:
         except EOFError:
             print()
             return
+        except Terminated:
+            raise
         except KeyboardInterrupt:  # at the prompt there is no answer to stop
             print(f"\n{WELCOME}")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from contracts.rollout import FinishReason, Sampling
 from contracts.vocabulary import end_tokens
+from services.interrupts import Terminated
 from services.run_model import RunModel, quiet_transformers
 
 HALF_A_LETTER = "\ufffd"  # what a token that ends within a letter is decoded as
@@ -65,6 +66,8 @@ class Speaker:
             self._lm.generate(
                 read, attention_mask=torch.ones_like(read), streamer=letters, stopping_criteria=[is_done]
             )
+        except Terminated:
+            raise
         except KeyboardInterrupt:
             letters.end()
         return Answer(letters.said, self._finish_reason(letters))

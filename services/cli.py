@@ -17,6 +17,9 @@ from pathlib import Path
 from contracts.errors import InputError, WhetstoneError
 from contracts.output import guarded_output
 from contracts.redaction import redact, remember_typed
+from services.doing import doing
+from services.interrupts import EXIT_INTERRUPTED, interruptible, said_at_interruption
+from services.ray_variables import prepare_ray
 
 # Each is imported when it is asked for, so that no command waits for what another one needs.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -40,20 +43,23 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "import-rl4lms": ("services.import_rl4lms:run", "turn an RL4LMs configuration into an experiment"),
     "demo": ("services.demo:run", "train a small model from nothing, in minutes, on this machine"),
 }
-EXIT_FAULT, EXIT_INPUT, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 1, 2, 130, 141
+EXIT_FAULT, EXIT_INPUT, EXIT_BROKEN_PIPE = 1, 2, 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code, and never raises."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    remember_typed(arguments)
-    _keep_to_loopback()
-    with guarded_output():
-        return _run(arguments)
-
-
-def _run(arguments: list[str]) -> int:
     command = " ".join(["whetstone", *arguments[:1]])
+    remember_typed(arguments)
+    prepare_ray()
+    with guarded_output(), interruptible(command):
+        try:
+            return _code_of(command, arguments)
+        except KeyboardInterrupt:  # another one, while the last words of the first were said
+            return EXIT_INTERRUPTED
+
+
+def _code_of(command: str, arguments: list[str]) -> int:
     try:
         code = _dispatch(arguments)
         sys.stdout.flush()
@@ -61,23 +67,13 @@ def _run(arguments: list[str]) -> int:
     except SystemExit as stop:  # argparse, after it said what was wrong (2) or --help (0)
         return stop.code if isinstance(stop.code, int) else EXIT_FAULT
     except KeyboardInterrupt:
-        print(f"{command}: interrupted", file=sys.stderr)
+        print(said_at_interruption(command), file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # as in `whetstone list | head -1`: nobody reads on
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except Exception as error:  # the one place where every fault ends
         return _explain(command, error)
-
-
-def _keep_to_loopback() -> None:
-    """Ray's many ports are for this machine alone, unless a cluster is joined.
-
-    An address given to `ray.init` does not do it: Ray replaces localhost by the machine's own address. This
-    switch, made for other systems' firewalls, does; Ray reads it once, when it is imported.
-    """
-    if "RAY_ADDRESS" not in os.environ:
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -94,7 +90,9 @@ def _dispatch(arguments: list[str]) -> int:
         raise InputError(f"there is no such command.{meant} There are: {', '.join(COMMANDS)}.")
     address, _ = COMMANDS[command]
     module_name, _, function = address.partition(":")
-    code: int = getattr(importlib.import_module(module_name), function)(rest)
+    with doing(f"loading whetstone {command}"):
+        run = getattr(importlib.import_module(module_name), function)
+    code: int = run(rest)
     return code
 
 
@@ -123,8 +121,11 @@ def _explain(command: str, error: Exception) -> int:
             logging.getLogger().error("stopped: %s", told)
         return EXIT_INPUT
     kind = "" if isinstance(told, WhetstoneError) else f"unexpected {type(told).__name__}: "
-    log = _write_traceback(error)
-    print(f"{command}: {kind}{_one_line(told)} (traceback in {log})", file=sys.stderr)
+    try:
+        where = f"traceback in {_write_traceback(error)}"
+    except OSError as no_room:
+        where = f"its traceback could not be written: {no_room.strerror or no_room}"
+    print(f"{command}: {kind}{_one_line(told)} ({where})", file=sys.stderr)
     return EXIT_FAULT
 
 

@@ -6,6 +6,7 @@
 Calls only write down numbers under a lock, so they cost microseconds and may come from any thread.
 """
 
+import contextlib
 import math
 import threading
 import time
@@ -179,9 +180,21 @@ class LiveConsole(Console):
             return draw_frame(self.view, self.terminal.width, self.terminal.height, time.monotonic())
 
 
+class LastingTerminal(Terminal):
+    """A run goes on, and saves, when nobody reads along any more: `tee` is gone, or the window is closed."""
+
+    def on_broken_pipe(self) -> None:
+        with contextlib.suppress(SystemExit):  # by which rich would end the run
+            super().on_broken_pipe()
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        with contextlib.suppress(OSError):
+            super().print(*objects, **options)
+
+
 def open_console() -> Console:
     """The live screen where standard output can show it, plain lines elsewhere."""
-    terminal = Terminal()
+    terminal = LastingTerminal()
     can_draw = terminal.is_terminal and not terminal.is_dumb_terminal
     if can_draw and terminal.encoding.startswith("utf"):
         return LiveConsole(terminal)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from contracts.clients import FleetClient, LearnerClient, RewardClient
-from contracts.errors import LearnerLost
+from contracts.errors import LearnerLost, RunError
 from contracts.rollout import Lease
 from reward_servers.settings import Part
 from reward_servers.shaping import shares
@@ -106,7 +106,13 @@ class Controller:
                 pass
         except Interrupted:
             self._console.note("stopping: saving the last whole iteration", "warning")
-            self._save()
+            try:
+                self._save()
+            except LearnerLost as error:
+                raise RunError(
+                    f"{error}. It was to save the run's end, so iterations after checkpoint {self._saved_at} "
+                    "are lost; the same command goes on from there"
+                ) from None
             raise
 
     def _finish(self) -> bool:

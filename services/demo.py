@@ -15,6 +15,7 @@ from rich.progress import track
 from rich.table import Table
 
 from contracts.rollout import FinishReason, Prompt, Rollout, Turn
+from services.doing import doing
 from services.run_folder import RunFolder
 
 NUMBERS = 100  # the vocabulary: 0 to 99, and an end
@@ -28,15 +29,16 @@ def run(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="whetstone demo", description=__doc__.partition("\n")[0])
     parser.add_argument("overrides", nargs="*", help="as for whetstone train, e.g. iterations=20")
     overrides = parser.parse_args(argv).overrides
-    from services.compose import run_settings
-    from services.train import train
+    with doing("reading the configuration"):
+        from services.compose import run_settings
+        from services.train import train
 
     start_model = Path("runs/demo-start-model")
     settings = run_settings(["experiment=demo", f"model.path={start_model}", "run_name=demo", *overrides])
     if not (start_model / "model.safetensors").exists():
-        print("1/2  a small GPT learns to write rows of numbers (supervised)")
+        print("1/2  a small GPT learns to write rows of numbers (supervised)", flush=True)
         make_start_model(start_model, seed=0)
-    print("2/2  PPO: vLLM writes, Ray Serve scores, the learner updates")
+    print("2/2  PPO: vLLM writes, Ray Serve scores, the learner updates", flush=True)
     code = train(settings)
     if code == 0:
         show_result(RunFolder(Path(settings.output_dir).absolute() / settings.run_name))
@@ -45,12 +47,14 @@ def run(argv: Sequence[str]) -> int:
 
 def make_start_model(folder: Path, seed: int) -> None:
     """A two-layer GPT-2 with a word tokenizer, warmed up on number rows that increase most of the time."""
-    from learner.algorithms.supervised import Supervised
-    from learner.learner import Learner
-    from learner.settings import LearnerSettings, ModelSettings
+    with doing("loading torch"):
+        from learner.algorithms.supervised import Supervised
+        from learner.learner import Learner
+        from learner.settings import LearnerSettings, ModelSettings
 
     untrained = folder.with_name(f"{folder.name}-untrained")
-    tokenizer = save_untrained(untrained, seed)
+    with doing("making the model"):
+        tokenizer = save_untrained(untrained, seed)
     learner = Learner(
         ModelSettings(path=str(untrained)),
         Supervised(learning_rate=3e-3, minibatch_size=None),

@@ -14,6 +14,7 @@ from contracts.components import find
 from reward_servers.metrics import METRICS
 from reward_servers.requirements import REQUIREMENTS, requires
 from reward_servers.rewards import REWARDS
+from services.doing import doing
 from services.installation import (
     IMAGE_AND_SOUND,
     VLLM_PACKAGES,
@@ -41,7 +42,8 @@ def run(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print an array of findings")
     arguments = parser.parse_args(argv)
-    findings = examine()
+    with doing("looking at this machine"):
+        findings = examine()
     if arguments.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=1, ensure_ascii=False))
     else:

@@ -19,6 +19,7 @@ from contracts.errors import InputError
 from contracts.settings import build
 from reward_servers.trial import Trial
 from services.console import Console
+from services.doing import doing
 from services.evaluation import Evaluation
 from services.json_lines import without_nan, write_atomically
 from services.readable import number
@@ -49,11 +50,13 @@ def run(argv: Sequence[str]) -> int:
     """
     arguments = _parser().parse_intermixed_args(argv)
     folder, overrides = _run_and_overrides(arguments.words)
-    settings = settings_for(folder, overrides)
+    with doing("reading the configuration"):
+        settings = settings_for(folder, overrides)
     output = output_file(arguments.output, folder, arguments.split)
-    from services import preflight
+    with doing("checking settings, model and data"):
+        from services import preflight
 
-    checked = preflight.check(settings, training=False)
+        checked = preflight.check(settings, training=False)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     console = _Bars()
     if arguments.split in checked.cut_prompts and checked.cut_prompts[arguments.split].num_cut:
@@ -100,42 +103,39 @@ def evaluate_model(
 
     The same prompts and seeds as the evaluations in training.
     """
-    from services import launch
-    from services.baselines import baselines
-    from services.collecting import Collector, FailureBudget
-    from services.evaluation import evaluate
-    from services.held_out import held_out_leases, policy_perplexity, prompt_reader
-    from services.interrupts import StopRequest
-    from services.post_processing import find_post_processor
+    with doing("loading Ray and torch", console.note):
+        from services import launch
+        from services.baselines import baselines
+        from services.collecting import Collector, FailureBudget
+        from services.evaluation import evaluate
+        from services.held_out import held_out_leases, policy_perplexity, prompt_reader
+        from services.post_processing import find_post_processor
+        from services.ray_cluster import cluster
 
-    stop = StopRequest()
     failures = FailureBudget(settings.reward_servers.max_failures, settings.environment.max_failures)
     post_process = find_post_processor(settings.evaluation.post_processor)
-    with launch.cluster():
+    with contextlib.ExitStack() as ends:
+        with doing("starting Ray", console.note):
+            ends.enter_context(cluster(console.warn))
         console.note("starting the rollout workers and the reward servers")
-
-        def warn(text: str) -> None:
-            console.note(text, "warning")
-
-        fleet = launch.start_fleet(settings, settings.model.path, warn)
-        stop.install()  # after Ray, which sets handlers of its own
-        try:
-            leases = held_out_leases(settings, split)
-            patience_s = settings.reward_servers.patience_s(part.label for part in settings.reward)
-            with contextlib.closing(launch.start_rewards(settings, warn, trial)) as rewards:
-                fleet.wait_until_ready()
-                judging = settings.judging
-                collector = Collector(fleet, rewards, failures, console, stop.check, patience_s, judging)
-                perplexity, as_read = policy_perplexity(settings), prompt_reader(settings)
-                found = evaluate(split, leases, collector, post_process, perplexity, as_read)
-                if settings.environment.has_baselines:
-                    found.metrics.update(baselines(split, leases, collector))
-        finally:
-            stop.restore()
-            fleet.stop()
+        fleet = launch.start_fleet(settings, settings.model.path, console.warn, console.note)
+        ends.callback(fleet.stop)
+        leases = held_out_leases(settings, split)
+        patience_s = settings.reward_servers.patience_s(part.label for part in settings.reward)
+        rewards = ends.enter_context(launch.served_rewards(settings, console.warn, console.note, trial))
+        fleet.wait_until_ready()
+        collector = Collector(fleet, rewards, failures, console, _go_on, patience_s, settings.judging)
+        perplexity, as_read = policy_perplexity(settings), prompt_reader(settings)
+        found = evaluate(split, leases, collector, post_process, perplexity, as_read)
+        if settings.environment.has_baselines:
+            found.metrics.update(baselines(split, leases, collector))
     if not found.rows:
         raise failures.nothing_left(f"none of {len(leases)} texts could be scored")
     return found, failures.num_unscored
+
+
+def _go_on() -> None:
+    """Nothing is saved here, so that a signal need not wait for anything."""
 
 
 class _Bars(Console):

@@ -16,6 +16,7 @@ from typing import Any
 from contracts.errors import DeadlineExceeded, InputError
 from contracts.rollout import Lease, Prompt, Rollout, Sampling
 from contracts.whole_texts import expect_whole, lines_of
+from services.doing import doing
 from services.run_model import (
     ARGUMENT,
     RunModel,
@@ -45,11 +46,12 @@ def run(argv: Sequence[str]) -> int:
     rows = _rows(arguments)
     check_lengths(model, [row["prompt"] for row in rows], sampling.max_tokens)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    leases = _leases(model, rows, sampling, arguments)
+    with doing("loading the tokenizer"):
+        leases = _leases(model, rows, sampling, arguments)
     show = _print_json if arguments.json else _print_readable
-    for rollout in in_order(
-        leases, write(model, choose_engine(arguments.engine, len(leases), model.path), leases)
-    ):
+    with doing("loading torch"):
+        engine = choose_engine(arguments.engine, len(leases), model.path)
+    for rollout in in_order(leases, write(model, engine, leases)):
         show(rows[rollout.group], rollout, rollout.lease_id - leases[0].id - rollout.group * arguments.n)
     return 0
 
@@ -61,11 +63,9 @@ def write(model: RunModel, engine: str, leases: Sequence[Lease]) -> Iterator[lis
         WorkerError: the engine can't start, or failed.
         DeadlineExceeded: it made no token for `rollout.stall_timeout_s`.
     """
-    from rich.console import Console
+    with doing(f"starting {engine}"):
+        from rollout_workers.worker import RolloutWorker
 
-    from rollout_workers.worker import RolloutWorker
-
-    with Console(stderr=True).status(f"starting {engine} …"):
         worker = RolloutWorker(model.path, model.path, model.files.window, engine, model.rollout)
         worker.ready()
     worker.submit(leases)

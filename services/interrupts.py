@@ -1,43 +1,269 @@
-"""Ctrl-C and SIGTERM as a request that the loop looks at, so that it stops where its state is whole."""
+"""Ctrl-C, SIGTERM and a terminal that goes away: what a command does when it is asked to end.
 
+    nothing to save                a signal interrupts at once; what still runs ENDS_WITHIN_S later is killed
+    between `hold` and `restore`   the first signal asks, and the loop stops where its state is whole;
+                                   the next one insists: as above
+
+One keystroke may come twice: to the whole process group, and again from a wrapper that hands it on. So a
+signal within ECHO_S of another is the same request. A signal that the parent ignores stays ignored, as POSIX
+has it: a job that a script starts with `&` ignores Ctrl-C, one behind `nohup` the end of its terminal.
+"""
+
+import contextlib
+import math
+import os
+import select
 import signal
+import sys
 import threading
+import time
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ECHO_S = 1.0
+ENDS_WITHIN_S = 4.0
+ENDS_ON_A_CLUSTER_WITHIN_S = 20.0  # where reward servers have to be removed
+LOOK_S = 0.1
+EXIT_INTERRUPTED = 130
 
 
 class Interrupted(KeyboardInterrupt):
     """A stop was asked for, and everything is saved or about to be."""
 
 
-class StopRequest:
-    """From `install` to `restore` a signal interrupts at once: what only starts has nothing to save.
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, or the terminal is gone: the whole command is to end, and not just what it does now."""
 
-    After `hold` the first one only asks, and the second one interrupts.
+
+class Requests:
+    """Tells a request to stop from the echo of the one before.
+
+    >>> requests = Requests()
+    >>> [requests.counts(at) for at in (10.0, 10.2, 10.9, 11.1)]
+    [True, False, False, True]
     """
 
     def __init__(self) -> None:
-        self._asked = threading.Event()
+        self._counted_at = -math.inf
+
+    def counts(self, now: float) -> bool:
+        """Whether a signal that comes now is a request of its own."""
+        if now - self._counted_at < ECHO_S:
+            return False
+        self._counted_at = now
+        return True
+
+
+class Command:
+    """One command on its way: its handlers, and a thread that sees to its end.
+
+    Python runs a handler only between two steps of the main thread, which may be waiting inside a library.
+    The thread hears of signals at once, through a pipe.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.requests = Requests()  # as the handlers count them
+        self.holder: StopRequest | None = None
+        self.last_words: Callable[[], str] = lambda: ""
+        self.is_for_others: set[int] = set()  # signals that do not end the command
+        self._before = {number: signal.signal(number, self.interrupt) for number in heeded()}
+        self._pipe, self._wakeup = os.pipe()
+        os.set_blocking(self._wakeup, False)
+        self._wakeup_before = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
+        self._thread = threading.Thread(target=self._watch, name="interrupts", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """The command has come to its end by itself."""
+        signal.set_wakeup_fd(self._wakeup_before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        os.close(self._wakeup)  # the thread reads the pipe's end, and ends
+        self._thread.join()
+        os.close(self._pipe)
+
+    def interrupt(self, number: int, frame: FrameType | None) -> None:
+        """The handler where there is nothing to save."""
+        if self.requests.counts(time.monotonic()):
+            leave_terminal(number)
+            raise KeyboardInterrupt if number == signal.SIGINT else Terminated
+
+    def said(self) -> str:
+        """The command's last line."""
+        words = self.last_words()
+        return f"{self.name}: interrupted" + (f"; {words}" if words else "")
+
+    def _watch(self) -> None:
+        requests, asked_by = Requests(), None
+        while number := self._next_signal(None):
+            if number in self.is_for_others or not requests.counts(time.monotonic()):
+                continue
+            if self.holder is not None and (self.holder is not asked_by or self.holder.never_insists):
+                asked_by = self.holder
+                asked_by.tell()
+            elif self._outlasts_deadline():
+                self._end()
+
+    def _next_signal(self, patience_s: float | None) -> int:
+        """0: the command is over, or the time is."""
+        if not select.select([self._pipe], [], [], patience_s)[0]:
+            return 0
+        found = os.read(self._pipe, 1)
+        return found[0] if found else 0
+
+    def _outlasts_deadline(self) -> bool:
+        patience_s = ENDS_ON_A_CLUSTER_WITHIN_S if "RAY_ADDRESS" in os.environ else ENDS_WITHIN_S
+        deadline = time.monotonic() + patience_s
+        while (left_s := deadline - time.monotonic()) > 0:
+            if select.select([self._pipe], [], [], left_s)[0] and not os.read(self._pipe, 1):
+                return False
+        return True
+
+    def _end(self) -> None:
+        """Take all processes of this one along, and leave."""
+        import psutil
+
+        with contextlib.suppress(OSError):
+            os.write(2, f"{self.said()}\n".encode())
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        os._exit(EXIT_INTERRUPTED)
+
+
+_command: Command | None = None
+
+
+def _forget_in_child() -> None:
+    """A process that was forked off hears its own signals, and none of them is the command's."""
+    if _command is not None:
+        signal.set_wakeup_fd(-1)
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+@contextlib.contextmanager
+def interruptible(name: str) -> Iterator[None]:
+    """A whole command, until it ends; in another thread than the main one nothing changes."""
+    global _command
+    if threading.current_thread() is not threading.main_thread() or _command is not None:
+        yield
+        return
+    _command = Command(name)
+    try:
+        yield
+    finally:
+        command, _command = _command, None
+        command.close()
+
+
+def on_interruption(last_words: Callable[[], str]) -> None:
+    """What the command says when it is interrupted from now on: what is saved, and how to go on."""
+    if _command is not None:
+        _command.last_words = last_words
+
+
+def said_at_interruption(name: str) -> str:
+    """The last line of a command that was interrupted."""
+    return f"{name}: interrupted" if _command is None else _command.said()
+
+
+def take_ctrl_c() -> None:
+    """From now on Ctrl-C is for what the command does at the moment, such as an answer: KeyboardInterrupt."""
+    if signal.SIGINT in heeded():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if _command is not None:
+        _command.is_for_others.add(signal.SIGINT)
+
+
+def heeded() -> list[int]:
+    """The signals that this process acts on: those that its parent did not have it ignore."""
+    return [number for number in SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+
+
+@contextlib.contextmanager
+def handlers_kept() -> Iterator[None]:
+    """Whatever is called inside may set handlers; afterwards those from before are there again."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:  # else it was not set by Python, which can't set it again
+                signal.signal(number, handler)
+
+
+def leave_terminal(number: int) -> None:
+    """Where the terminal has gone, what is still said goes nowhere: writing there would be an error."""
+    if number != signal.SIGHUP:
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            if os.isatty(stream.fileno()):
+                os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+class StopRequest:
+    """A stop that the loop asks after, so that it ends where its state is whole.
+
+    Args:
+        tell: is called at the first request, in a thread of its own: the loop may take a while to notice.
+    """
+
+    def __init__(self, tell: Callable[[], None] = lambda: None) -> None:
+        self.tell = tell
+        self.never_insists = False
+        self._is_asked = False
         self._before: dict[int, Any] = {}
+        self._at_request: Callable[[], None] = lambda: None
+        self._requests = Requests()
 
-    def install(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, signal.default_int_handler)
+    def hold(self, at_request: Callable[[], None] = lambda: None, *, never_insists: bool = False) -> None:
+        """From now on the first request only asks, and the second one interrupts.
 
-    def hold(self) -> None:
-        for number in self._before:
-            signal.signal(number, self._ask)
+        Args:
+            at_request: is called at each request.
+            never_insists: no request interrupts: another process was told, which ends in its own time.
+        """
+        self._at_request, self.never_insists = at_request, never_insists
+        for number in heeded():
+            self._before[number] = signal.signal(number, self._ask)
+        if _command is not None:
+            _command.holder = self
 
     def restore(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before.clear()
+        if _command is not None and _command.holder is self:
+            _command.holder = None
 
     def check(self) -> None:
         """Raise Interrupted if a stop was asked for."""
-        if self._asked.is_set():
+        if self._is_asked:
             raise Interrupted
 
+    def wait(self) -> None:
+        """Wait until a stop is asked for; raises Interrupted then."""
+        while not self._is_asked:
+            time.sleep(LOOK_S)
+        raise Interrupted
+
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        self._asked.set()
-        signal.signal(number, signal.default_int_handler)
+        requests = self._requests if _command is None else _command.requests
+        if not requests.counts(time.monotonic()):
+            return
+        leave_terminal(number)
+        insists, self._is_asked = self._is_asked and not self.never_insists, True
+        self._at_request()
+        if insists:
+            raise KeyboardInterrupt if number == signal.SIGINT else Terminated

@@ -16,6 +16,7 @@ from rich.console import Console as Terminal
 from contracts.errors import InputError
 from contracts.secret_values import remember, remember_in
 from services import run_claim
+from services.interrupts import on_interruption
 from services.json_lines import without_nan
 from services.pairwise.asking import Asked, ask, kept_replies, questions
 from services.pairwise.chat_model import ChatModel
@@ -50,6 +51,7 @@ def run(argv: Sequence[str]) -> int:
     found = read_pairs(arguments.a, arguments.b, arguments.num_prompts)
     out = Path(arguments.out)
     _claim(out)
+    on_interruption(lambda: f"the replies so far are kept in {out}; the same command goes on")
     asked = questions(found.pairs, about, model)
     replies = _ask(asked, model, out / "replies.jsonl", arguments.in_flight, found)
     rows = judged(found.pairs, asked, replies, about)

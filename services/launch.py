@@ -1,12 +1,12 @@
-"""Where everything is started: Ray, the learner's actor, the workers, the reward servers. Nowhere else.
+"""Where a run's parts are started on Ray: the learner's actor, the workers, the reward servers. Nowhere else.
 
 Importing this module imports Ray; `services/train.py` does so only after everything that can be
 refused has been checked.
 """
 
 import contextlib
-import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -16,8 +16,7 @@ import ray
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from contracts.access import protect_rays_token
-from contracts.errors import DeadlineExceeded
+from contracts.errors import DeadlineExceeded, LearnerFailed, LearnerLost, LearnerSilent
 from contracts.scores import MetricValue, Sample, Score
 from learner.algorithms.base import Masks
 from learner.group import LearnerGroup
@@ -33,8 +32,10 @@ from rollout_workers.environment_actors import start_environments
 from rollout_workers.fleet import Fleet
 from rollout_workers.processes import RolloutWorkerProcess
 from services.controller import Clients
-from services.open_cluster import warning_if_open
+from services.doing import doing
+from services.losses import Losses
 from services.placement import Placement, Reservation, placement
+from services.readable import duration
 from services.settings import RunSettings
 
 # Large arrays come and go at every step. Keeping their memory, in huge pages, instead of handing it back
@@ -44,6 +45,8 @@ MALLOC_TUNABLES = ":".join(
 )
 NOTE_AFTER_S = 5.0  # of waiting for workers' places
 ACTOR_THREADS = 6  # calls answered at once: polls, weights and questions, while an engine computes
+
+Note = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,62 +70,57 @@ class RewardServers:
     def cached(self) -> dict[str, float]:
         return self.client.cached()
 
-    def close(self) -> None:
-        """Give up on what is under way: a call that is tried again after Ray's end would start Ray anew.
-
-        On a cluster that goes on without the run, the servers end here.
-        """
-        self.client.close()
-        if "RAY_ADDRESS" in os.environ:
-            remove(self.rewards, self.metrics)
-
 
 @contextlib.contextmanager
-def cluster() -> Iterator[None]:
-    """Ray: the cluster of RAY_ADDRESS, or one of this machine's own for as long as needed.
-
-    `services/cli.py` keeps the latter to loopback.
-    """
-    logging.getLogger("ray").setLevel(logging.ERROR)
-    logging.getLogger("ray.rllib.utils.actor_manager").setLevel(logging.CRITICAL)  # the fleet says it itself
-    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if "RAY_ADDRESS" in os.environ:
-        context = ray.init(**quiet)
-        if context.dashboard_url and (told := warning_if_open(f"http://{context.dashboard_url}")):
-            logging.getLogger(__name__).warning("%s", told)
-    else:
-        # Threads, not Ray's processor counts, share a single machine's cores: actors ask for none.
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        # A game each has a process: more than Ray expects of two cores, which it would warn of.
-        os.environ.setdefault("RAY_worker_maximum_startup_concurrency", "32")
-        ray.init(address="local", include_dashboard=False, **quiet)
-        protect_rays_token()
-    try:
-        yield
-    finally:
-        ray.shutdown()
-
-
-@contextlib.contextmanager
-def service(settings: RunSettings, note: Callable[[str], None], trial: Trial = MADE_UP) -> Iterator[Clients]:
+def service(settings: RunSettings, warn: Note, tell: Note, trial: Trial = MADE_UP) -> Iterator[Clients]:
     """Workers, learner and reward servers: started side by side, the slow ones first, all up when given.
 
     Args:
+        warn: is told of what goes wrong.
+        tell: is told how the start gets on.
         trial: what the user's own rewards and metrics are tried on.
     """
-    fleet = start_fleet(settings, settings.model.path, note)
-    learner = start_learner(settings, note)
+    began = time.monotonic()
+
+    def is_up(part: str) -> None:
+        tell(f"{part} up after {duration(time.monotonic() - began)}")
+
+    tell("starting the rollout workers, the learner and the reward servers")
+    fleet = start_fleet(settings, settings.model.path, warn, tell)
+    learner = start_learner(settings, warn, tell)
     with contextlib.ExitStack() as ends:
         ends.callback(learner.stop)
         ends.callback(fleet.stop)
-        rewards = start_rewards(settings, note, trial)
-        ends.callback(rewards.close)
-        learner.wait_until_ready()
+        rewards = ends.enter_context(served_rewards(settings, warn, tell, trial))
+        is_up("the reward servers are")
+        wait_for_learner(learner, Losses(settings.learner.max_restarts), warn)
+        is_up("the learner is")
         fleet.wait_until_ready()
+        is_up("the rollout workers are")
         yield Clients(fleet, rewards, learner)
 
 
-def start_fleet(settings: RunSettings, model: str, note: Callable[[str], None]) -> Fleet:
+def wait_for_learner(learner: LearnerGroup, losses: Losses, warn: Note) -> None:
+    """Wait until its models are loaded; where its process died meanwhile, another one starts.
+
+    Raises:
+        InputError: the model can't be used.
+        LearnerFailed: it raised: another would do so as well.
+        LearnerSilent: it takes too long.
+        RunError: too many died.
+    """
+    start = learner.wait_until_ready
+    while True:
+        try:
+            return start()
+        except (LearnerFailed, LearnerSilent):
+            raise
+        except LearnerLost as error:
+            warn(f"{error}; {losses.count(error, 0)} starts")
+            start = learner.restart
+
+
+def start_fleet(settings: RunSettings, model: str, note: Note, tell: Note | None = None) -> Fleet:
     """The rollout workers, starting; `wait_until_ready` waits for them."""
     rollout = settings.rollout
     mask = settings.algorithm.mask_rule() if isinstance(settings.algorithm, Masks) else None
@@ -149,10 +147,10 @@ def start_fleet(settings: RunSettings, model: str, note: Callable[[str], None]) 
             lora_rank,
         )
 
-    return Fleet(make_worker, rollout, note)
+    return Fleet(make_worker, rollout, note, tell)
 
 
-def start_learner(settings: RunSettings, note: Callable[[str], None]) -> LearnerGroup:
+def start_learner(settings: RunSettings, note: Note, tell: Note | None = None) -> LearnerGroup:
     """Its processes, starting; `wait_until_ready` waits for them."""
     cores = max(1, (os.cpu_count() or 1) // settings.learner.num_processes)
     options = _options(_placement(settings).learner, settings.learner.num_threads or cores)
@@ -174,7 +172,7 @@ def start_learner(settings: RunSettings, note: Callable[[str], None]) -> Learner
             )
         )
 
-    return LearnerGroup(make_learner, dtype_of_workers(settings), settings.learner, note)
+    return LearnerGroup(make_learner, dtype_of_workers(settings), settings.learner, note, tell)
 
 
 def dtype_of_workers(settings: RunSettings) -> str:
@@ -184,20 +182,29 @@ def dtype_of_workers(settings: RunSettings) -> str:
     return engine_dtype(settings.rollout)
 
 
-def start_rewards(
-    settings: RunSettings, note: Callable[[str], None], trial: Trial = MADE_UP
-) -> RewardServers:
+@contextlib.contextmanager
+def served_rewards(
+    settings: RunSettings, warn: Note, tell: Note, trial: Trial = MADE_UP
+) -> Iterator[RewardServers]:
     """Every reward and metric of the run, deployed and answering; the user's own ones are tried first.
+
+    On a cluster that goes on without the run they end with it, however far their start has come.
 
     Raises:
         InputError: one does not answer as it should.
     """
-    if settings.reward or settings.metrics:
-        servers = settings.reward_servers
-        for warning in deploy(settings.reward, settings.metrics, servers, http=False, trial=trial):
-            note(warning)
-    client = RewardClient(settings.reward, settings.reward_servers)
-    return RewardServers(client, settings.reward, settings.metrics, settings.reward_servers)
+    try:
+        if settings.reward or settings.metrics:
+            with doing("starting the reward servers", tell):
+                servers = settings.reward_servers
+                for warning in deploy(settings.reward, settings.metrics, servers, http=False, trial=trial):
+                    warn(warning)
+        client = RewardClient(settings.reward, settings.reward_servers)
+        with contextlib.closing(client):
+            yield RewardServers(client, settings.reward, settings.metrics, settings.reward_servers)
+    finally:
+        if "RAY_ADDRESS" in os.environ:
+            remove(settings.reward, settings.metrics)
 
 
 def _placement(settings: RunSettings) -> Placement:
@@ -218,9 +225,7 @@ def _options(reserved: Reservation, num_threads: int | None) -> dict[str, object
     }
 
 
-def places_together(
-    settings: RunSettings, placed: Placement, note: Callable[[str], None]
-) -> dict[str, object]:
+def places_together(settings: RunSettings, placed: Placement, note: Note) -> dict[str, object]:
     """All workers' places at once, laid out as `cluster.strategy` says; a worker takes any that is free, so
     that a replacement finds the lost one's, or another that Ray made for it.
 

@@ -10,6 +10,7 @@ from services import preflight
 from services.annotated_data import with_iterations
 from services.compose import run_settings
 from services.cut_prompts import said_of_limits
+from services.doing import doing
 from services.environment_checks import environment_warnings
 from services.machine import find_gpus, num_cores
 from services.memory import GIB, available_bytes
@@ -62,7 +63,9 @@ def run(argv: Sequence[str]) -> int:
     if {"-h", "--help"} & set(argv):
         print(HELP)
         return 0
-    show(make_plan(list(argv)))
+    with doing("checking settings, model and data"):
+        plan = make_plan(list(argv))
+    show(plan)
     return 0
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from contracts.errors import InputError
 from services.changes import in_words
 from services.curves import draw_png
+from services.doing import doing
 from services.json_lines import write_atomically
 from services.readable import duration, number
 from services.run_folder import RunFolder, is_run
@@ -31,7 +32,9 @@ def run(argv: Sequence[str]) -> int:
     path = Path(parser.parse_args(argv).run)
     if not is_run(path):
         raise InputError(_no_run(path))
-    print(write_report(RunFolder(path)))
+    with doing("drawing the report"):
+        page = write_report(RunFolder(path))
+    print(page)
     return 0
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contracts.errors import InputError
+from services.doing import doing
 from services.run_folder import is_run
 from services.run_model import at_least
 
@@ -38,9 +39,12 @@ def _scale_workers(folder: Path, num_workers: int, timeout_s: float) -> None:
 
 
 def _scale_replicas(kind: str, label: str, replicas: int, timeout_s: float) -> None:
-    from reward_servers.app import scale_what_runs  # imports Ray: seconds
+    with doing("loading Ray"):
+        from reward_servers.app import scale_what_runs
+        from services.ray_cluster import tamed
 
-    scale_what_runs(kind, label, replicas, timeout_s)
+    with tamed(), doing(f"scaling {kind} {label}"):
+        scale_what_runs(kind, label, replicas, timeout_s)
     print(f"{kind} {label}: {replicas} up")
 
 

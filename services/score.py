@@ -26,6 +26,7 @@ from reward_servers.server import (
 )
 from reward_servers.settings import Part, parts
 from reward_servers.trial import Trial, is_own
+from services.doing import doing
 
 
 def run(argv: Sequence[str]) -> int:
@@ -38,7 +39,8 @@ def run(argv: Sequence[str]) -> int:
     kind, part = _part(arguments.name, _options(arguments.option), arguments.reward)
     samples = read_samples(Path(arguments.predictions), arguments.references and Path(arguments.references))
     _check_needs(kind, part, samples)
-    values = _metric_values(part, samples) if kind == "metric" else _reward_values(part, samples)
+    with doing(f"computing {kind} {part.label} of {len(samples)} texts"):
+        values = _metric_values(part, samples) if kind == "metric" else _reward_values(part, samples)
     if arguments.json:
         print(json.dumps({key: {"corpus": v.corpus, "rows": v.rows} for key, v in values.items()}))
     else:

@@ -1,8 +1,9 @@
 """`whetstone serve`: rewards and metrics over HTTP, alone, for other programs to use."""
 
 import argparse
+import contextlib
+import os
 import socket
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from reward_servers.metrics import METRICS
 from reward_servers.rewards import REWARDS
 from reward_servers.server import check_at_hand, check_parts, is_ready
 from reward_servers.settings import Part, RewardServersSettings, parts
+from services.doing import doing, to_stderr
+from services.interrupts import Interrupted, StopRequest
 
 
 def run(argv: Sequence[str]) -> int:
@@ -38,16 +41,25 @@ def run(argv: Sequence[str]) -> int:
     _check_port(settings)
 
     print(f"Starting {len(rewards)} rewards and {len(metrics)} metrics …", flush=True)
-    from reward_servers.app import serve_until_interrupted  # imports Ray: seconds
-
     welcome = _welcome(rewards, metrics, settings, token is not None)
+    with doing("loading Ray"):
+        from reward_servers.app import deploy, shutdown
+        from services.ray_cluster import cluster
 
-    def say(warnings: Sequence[str]) -> None:
-        for warning in warnings:
-            print(f"warning: {warning}", file=sys.stderr)
+    stop = StopRequest()
+    with contextlib.ExitStack() as ends:
+        with doing("starting Ray"):
+            ends.enter_context(cluster(to_stderr, log_to_driver=True))
+        if "RAY_ADDRESS" in os.environ:
+            ends.callback(shutdown)
+        with doing("starting the servers"):
+            for warning in deploy(rewards, metrics, settings, http=True, token=token):
+                to_stderr(f"warning: {warning}")
+        ends.callback(stop.restore)
+        stop.hold()
         print(welcome, flush=True)
-
-    serve_until_interrupted(rewards, metrics, settings, token, on_ready=say)
+        with contextlib.suppress(Interrupted):  # the way to end it
+            stop.wait()
     return 0
 
 

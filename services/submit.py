@@ -16,6 +16,8 @@ from contracts.access import is_loopback
 from contracts.errors import InputError
 from contracts.output import say
 from contracts.redaction import redact
+from services.doing import doing
+from services.interrupts import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from services.jobs import Job, Jobs
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 ACTIONS = ("status", "logs", "stop", "resume")
 EVERY = "all"
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
-EXIT_FAULT, EXIT_INTERRUPTED = 1, 130
+EXIT_FAULT = 1
 
 
 def run(argv: Sequence[str]) -> int:
@@ -78,7 +80,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _submit(overrides: list[str], arguments: argparse.Namespace) -> int:
-    folder = _check(overrides, _address(arguments), arguments.working_dir)
+    with doing("checking settings, model and data"):
+        folder = _check(overrides, _address(arguments), arguments.working_dir)
     return _start(_jobs(arguments), overrides, folder, arguments)
 
 
@@ -215,9 +218,11 @@ def _resume(jobs: "Jobs", id: str, more: Sequence[str], arguments: argparse.Name
 
 
 def _jobs(arguments: argparse.Namespace) -> "Jobs":
-    from services.jobs import Jobs  # imports Ray: seconds
+    with doing("loading Ray"):
+        from services.jobs import Jobs
 
-    return Jobs(_address(arguments))
+    with doing("asking the cluster"):
+        return Jobs(_address(arguments))
 
 
 def _address(arguments: argparse.Namespace) -> str:

@@ -2,11 +2,9 @@
 
 import itertools
 import re
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,8 @@ from contracts.redaction import redact
 from contracts.secret_values import is_secret
 from services import preflight
 from services.compose import parse, run_settings
+from services.doing import doing
+from services.interrupts import StopRequest
 from services.readable import with_error
 from services.run_folder import RunFolder
 
@@ -48,9 +48,10 @@ def run(argv: list[str]) -> int:
     Raises:
         InputError: any of the jobs is wrong; then none was started.
     """
-    planned = jobs(argv)
-    for job in planned:
-        preflight.check(run_settings(list(job.overrides)))
+    with doing("checking all runs of the sweep"):
+        planned = jobs(argv)
+        for job in planned:
+            preflight.check(run_settings(list(job.overrides)))
     codes = [start(job, number, len(planned)) for number, job in enumerate(planned, start=1)]
     _print_table(planned, codes)
     return next((code for code in codes if code != 0), 0)
@@ -110,30 +111,28 @@ def _job(overrides: list[str], swept: list[str]) -> Job:
 
 
 def start(job: Job, number: int, total: int) -> int:
-    """Run the job in a process of its own and wait for it: its exit code."""
+    """Run the job in a process of its own and wait for it: its exit code.
+
+    Raises:
+        Interrupted: it was asked to stop, has told the job, and that has ended.
+    """
     say(f"run {number} of {total}: {' '.join(job.overrides)}")
-    process = subprocess.Popen([sys.executable, "-m", "services.cli", "train", *job.overrides])
-    with _handing_on_termination(process):
-        try:
-            return process.wait()
-        except KeyboardInterrupt:  # the terminal sent it to the run too, which saves before it leaves
-            process.wait()
-            raise
+    stop, started = StopRequest(), list["subprocess.Popen[bytes]"]()
 
+    def hand_on() -> None:
+        """Where the terminal has told it too, it takes both as one request."""
+        for process in started:
+            process.terminate()
 
-@contextmanager
-def _handing_on_termination(process: "subprocess.Popen[bytes]") -> Iterator[None]:
-    """A sweep that is told to end tells its run, and ends when that has saved."""
-
-    def end(_number: int, _frame: Any) -> None:
-        process.terminate()
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, end)
+    stop.hold(hand_on, never_insists=True)
     try:
-        yield
+        stop.check()
+        started.append(subprocess.Popen([sys.executable, "-m", "services.cli", "train", *job.overrides]))
+        code = started[0].wait()
     finally:
-        signal.signal(signal.SIGTERM, before)
+        stop.restore()
+    stop.check()
+    return code
 
 
 def _print_table(planned: list[Job], codes: list[int]) -> None:

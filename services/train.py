@@ -12,6 +12,8 @@ from contracts.output import say
 from contracts.redaction import without_secrets
 from contracts.rollout import Lease
 from services.console import Console, open_console
+from services.doing import doing
+from services.interrupts import EXIT_INTERRUPTED, Interrupted, StopRequest, on_interruption
 from services.mirror import Mirror, open_mirror
 from services.run_claim import flatten, plain
 from services.run_folder import RunFolder
@@ -24,17 +26,17 @@ if TYPE_CHECKING:
     from reward_servers.trial import Trial
     from services.controller import Clients, Controller
     from services.demonstrations import Demonstrate
-    from services.interrupts import StopRequest
     from services.leasing import LeaseSource
     from services.mixed_source import MixedSource
     from services.offline_source import OfflineSource
 
-EXIT_INTERRUPTED = 130
+ASKED_TO_STOP = "asked to stop: it ends as soon as its state is whole and saved; asked again, at once"
 
 
 def run(argv: Sequence[str]) -> int:
     """The command. Returns its exit code; `-m` or `--multirun` sweeps."""
-    from services.compose import print_help, run_settings
+    with doing("reading the configuration"):
+        from services.compose import print_help, run_settings
 
     arguments = list(argv)
     if {"-h", "--help"} & set(arguments):
@@ -43,19 +45,24 @@ def run(argv: Sequence[str]) -> int:
         from services.sweep import run as sweep
 
         return sweep([argument for argument in arguments if argument not in ("-m", "--multirun")])
-    return train(run_settings(arguments))
+    with doing("reading the configuration"):
+        settings = run_settings(arguments)
+    return train(settings)
 
 
 def train(settings: RunSettings) -> int:
     """One run, from its checks to its report."""
-    from services import preflight
-    from services.annotated_data import with_iterations
-    from services.environment_checks import environment_warnings
+    with doing("checking settings, model and data"):
+        from services import preflight
+        from services.annotated_data import with_iterations
+        from services.environment_checks import environment_warnings
 
-    checked = preflight.check(settings)
-    settings = with_iterations(settings)
+        checked = preflight.check(settings)
+        settings = with_iterations(settings)
     console = open_console()
-    folder, mirror = open_folder(settings, console)
+    with doing("opening the run's folder"):
+        folder, mirror = open_folder(settings, console)
+    on_interruption(lambda: _last_words(folder))
     log_to(folder.log, console)
     if _is_done(folder, settings):
         say(f"{folder.path} is done: {settings.iterations} iterations. iterations= allows for more.")
@@ -115,25 +122,27 @@ def _run_on_cluster(
     uploads: Uploads | None,
 ) -> bool:
     """Start the parts and run the loop. True: it was interrupted."""
-    from services import launch
-    from services.interrupts import Interrupted, StopRequest
-    from services.prometheus import RunMetrics
+    with doing("loading Ray and torch", console.note):
+        from services import launch
+        from services.prometheus import RunMetrics
+        from services.ray_cluster import cluster
 
-    stop = StopRequest()
-    with launch.cluster(), RunMetrics(settings.run_name, settings.iterations) as watch:
+    stop = StopRequest(lambda: console.note(ASKED_TO_STOP))
+    with contextlib.ExitStack() as ends:
+        with doing("starting Ray", console.note):
+            ends.enter_context(cluster(console.warn))
+            watch = ends.enter_context(RunMetrics(settings.run_name, settings.iterations))
         console.on_progress, tracker.on_metrics = watch.progress, watch.log
-        console.note("starting the rollout workers, the learner and the reward servers")
-        stop.install()  # after Ray, which sets handlers of its own
+        clients = ends.enter_context(launch.service(settings, console.warn, console.note, trial))
+        with doing("reading prompts", console.note):
+            loop = controller(settings, clients, folder, tracker, console, stop, uploads)
+        ends.callback(stop.restore)
+        stop.hold()
         try:
-            with launch.service(settings, console.warn, trial) as clients:
-                loop = controller(settings, clients, folder, tracker, console, stop, uploads)
-                stop.hold()
-                loop.run()
-            return False
+            loop.run()
         except Interrupted:
             return True
-        finally:
-            stop.restore()
+    return False
 
 
 def controller(
@@ -142,7 +151,7 @@ def controller(
     folder: RunFolder,
     tracker: Tracker,
     console: Console,
-    stop: "StopRequest",
+    stop: StopRequest,
     uploads: Uploads | None = None,
 ) -> "Controller":
     """The loop over these clients, with the task's prompts or annotated data."""
@@ -250,6 +259,18 @@ def _is_done(folder: RunFolder, settings: RunSettings) -> bool:
     finished = max(folder.checkpoints(), default=-1)
     has_models = folder.model.exists() and (settings.keep_best is None or folder.best_model.exists())
     return has_models and finished >= settings.iterations
+
+
+def _last_words(folder: RunFolder) -> str:
+    """What an interruption leaves that could not wait for the iteration's end."""
+    newest = max(folder.checkpoints(), default=0)
+    rows = folder.rollout_info()
+    num_lost = max(0, rows[-1]["iteration"] - newest) if rows else 0
+    lost = f", {num_lost} iterations after it are lost" if num_lost else ""
+    if not newest:
+        return f"there is no checkpoint yet{lost}; the same command begins anew"
+    whole = _shown(folder.checkpoint(newest))
+    return f"checkpoint {newest} is whole{lost}; the same command goes on from {whole}"
 
 
 def _say_what_is_where(settings: RunSettings, folder: RunFolder, tracker: Tracker, interrupted: bool) -> None:

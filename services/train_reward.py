@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console as Terminal
 
 from contracts.errors import InputError
-from services.interrupts import StopRequest
+from services.doing import doing
+from services.interrupts import EXIT_INTERRUPTED, StopRequest
 from services.readable import duration
 from services.reward_data import RewardRow, RewardRows, label_places, read_split
 from services.reward_results import Progress, RewardResults, epoch_line
@@ -26,8 +27,6 @@ from services.tasks.base import SPLITS, Split
 if TYPE_CHECKING:
     from learner.reward_batches import Example
     from learner.reward_model import RewardModel
-
-EXIT_INTERRUPTED = 130
 
 
 def run(argv: Sequence[str]) -> int:
@@ -41,16 +40,20 @@ def run(argv: Sequence[str]) -> int:
         return print_help()
     started = time.monotonic()
     settings = settings_from(argv)
-    _check_model(settings.model)
-    results_folder = _checked_output(settings)
-    splits = {split: read_split(settings.data, settings.task, settings.objective, split) for split in SPLITS}
+    with doing("checking model and data"):
+        _check_model(settings.model)
+        results_folder = _checked_output(settings)
+        splits = {
+            split: read_split(settings.data, settings.task, settings.objective, split) for split in SPLITS
+        }
     places, names = _labels(settings, splits)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     results = RewardResults(results_folder, settings.resolved(), names)
-    console, stop = Progress(Terminal()), StopRequest()
-    stop.install()
+    console = Progress(Terminal())
+    stop = StopRequest(lambda: console.note("asked to stop: this ends after the micro-batch"))
     try:
-        model, examples = _prepared(settings, splits, places, results, console)
+        with doing("loading the model and its tokens", console.note):
+            model, examples = _prepared(settings, splits, places, results, console)
         stop.hold()  # from here on it stops between two micro-batches
         _train(settings, model, examples, results, console, stop)
     except KeyboardInterrupt:

@@ -7,6 +7,7 @@ The page keeps the conversation, so that two tabs never mix; nothing of it stays
 
 import asyncio
 import base64
+import contextlib
 import json
 import secrets
 import socket
@@ -25,6 +26,7 @@ from contracts.http_guard import guard
 from contracts.rollout import Sampling
 from services.chat_prompts import Reader
 from services.chat_speaker import Speaker
+from services.interrupts import StopRequest
 from services.web_chat_answers import Answers
 
 MOST_BYTES = 512 * 1024  # of a request
@@ -124,11 +126,13 @@ def serve(door: Door, facts: Facts, reader: Reader, speaker: Speaker) -> None:
     )
     asked = " and give it the token" if door.token else ""
     print(f"Open {door.url} in a browser{asked}. Ctrl-C ends it.", flush=True)
+    server, stop = uvicorn.Server(config), StopRequest()
+    setattr(server, "capture_signals", contextlib.nullcontext)  # noqa: B010  (signals are ours)
+    stop.hold(lambda: setattr(server, "should_exit", True))
     try:
-        uvicorn.Server(config).run(sockets=[door.socket])
-    except KeyboardInterrupt:
-        pass  # the way to end it
+        server.run(sockets=[door.socket])
     finally:
+        stop.restore()
         answers.close()
 
 

@@ -1,6 +1,7 @@
-"""What holds for every test: no network but loopback, no reports of usage."""
+"""What holds for every test: no network but loopback, no reports of usage, signals as in a terminal."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -25,3 +26,15 @@ def _secrets_of_one_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a test gives for a secret is none in the next one's texts."""
     monkeypatch.setattr(secret_values, "_remembered", set(secret_values._remembered))
     yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signals_as_in_a_terminal() -> Iterator[None]:
+    """A shell has a job in the background ignore Ctrl-C, and so would all that a test starts."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    ignored = [number for number in usual if signal.getsignal(number) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, usual[number])
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)

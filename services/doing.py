@@ -1,0 +1,62 @@
+"""Nobody waits in silence: what takes longer than a moment is said while it goes on, and how long it took."""
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from services.readable import duration
+
+FIRST_S = 1.0
+AGAIN_S = 10.0
+
+_under_way: list[object] = []  # the innermost last: it alone is said again
+
+
+def to_stderr(text: str) -> None:
+    """Standard output is for results."""
+    with contextlib.suppress(OSError):  # nobody listens any more
+        print(text, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def doing(
+    what: str,
+    say: Callable[[str], None] = to_stderr,
+    *,
+    first_s: float = FIRST_S,
+    again_s: float = AGAIN_S,
+) -> Iterator[None]:
+    """Say `what` once it takes longer than `first_s`, again every `again_s`, and its seconds at the end.
+
+    Nothing is said of what is done sooner.
+
+    Example: `with doing("checking model and data"): …` may say three lines: `checking model and data …`,
+    `checking model and data: 10 s so far`, `checking model and data took 13 s`
+    """
+    mark, is_over, began = object(), threading.Event(), time.monotonic()
+    is_told = False
+
+    def tell() -> None:
+        nonlocal is_told
+        if is_over.wait(first_s):
+            return
+        is_told = True
+        say(f"{what} …")
+        while not is_over.wait(again_s):
+            if _under_way[-1:] == [mark]:
+                say(f"{what}: {time.monotonic() - began:.0f} s so far")
+
+    thread = threading.Thread(target=tell, name="doing", daemon=True)
+    _under_way.append(mark)
+    thread.start()
+    try:
+        yield
+        is_over.set()
+        thread.join()
+        if is_told:
+            say(f"{what} took {duration(time.monotonic() - began)}")
+    finally:
+        is_over.set()
+        _under_way.remove(mark)

@@ -1,0 +1,227 @@
+"""Ray, for as long as a command needs it: joined, or started here, patiently, and told in plain words.
+
+    temporary folder checked ─▶ ray.init ─▶ … ─▶ ray.shutdown
+                                   │ failed: what it started is ended, and it is tried once more
+
+Ray 2.60 has no settings for four things that it does to a driver; `tamed` replaces its functions for these.
+Importing this module imports Ray.
+"""
+
+import contextlib
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import ray
+from ray._common.utils import get_default_ray_temp_dir
+from ray._private import services, utils, worker
+
+from contracts.access import protect_rays_token
+from contracts.errors import InputError, RunError
+from services.interrupts import handlers_kept
+from services.open_cluster import warning_if_open
+from services.ray_variables import PATIENCE_S
+
+SOCKET_PATH = 107  # bytes that a socket's path may have
+SOCKET = "session_2026-01-31_12-00-00_000000_1234567/sockets/plasma_store"  # as Ray will name one
+LEAST_BYTES = 32 * 2**20  # for its logs
+LOOK_S = 0.2
+RAYLET = "raylet"
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+Note = Callable[[str], None]
+FAILURES = (RunError, RuntimeError, OSError, ray.exceptions.RayError)  # of a start
+
+_raylet_log = logging.getLogger(RAYLET)
+_raylet_log.addHandler(logging.NullHandler())  # a command without a log file shows none of it
+
+
+@contextlib.contextmanager
+def cluster(note: Note = lambda _: None, *, log_to_driver: bool = False) -> Iterator[None]:
+    """The cluster of RAY_ADDRESS, or one of this machine's own, kept to loopback (`services.ray_variables`).
+
+    Args:
+        note: is told of a start that has to be tried again, and of a cluster that asks for no token.
+        log_to_driver: what actors print is shown.
+
+    Raises:
+        InputError: there is no such cluster, or Ray's temporary folder can't be used.
+        RunError: Ray does not start.
+    """
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    logging.getLogger("ray.rllib.utils.actor_manager").setLevel(logging.CRITICAL)  # the fleet says it itself
+    quiet = {"log_to_driver": log_to_driver, "logging_level": logging.ERROR}
+    with handlers_kept():  # Ray sets its own: a SIGTERM would have it drain a node for half a minute
+        if "RAY_ADDRESS" in os.environ:
+            _join(quiet, note)
+        else:
+            check_folder()
+            _start(quiet, note)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def check_folder() -> None:
+    """Refuse a temporary folder that Ray can't use: it would fail minutes later, in many words.
+
+    Raises:
+        InputError: its sockets' paths would be too long, or it can't be written.
+    """
+    folder = Path(get_default_ray_temp_dir())
+    variable = next((name for name in ("RAY_TMPDIR", "TMPDIR") if name in os.environ), None)
+    named = f"{variable}={os.environ[variable]}" if variable else str(folder.parent)
+    size = len(os.fsencode(folder / SOCKET))
+    if size > SOCKET_PATH:
+        raise InputError(
+            f"{named} is too long: Ray keeps sockets in it, whose paths would have {size} bytes, and "
+            f"{SOCKET_PATH} are allowed. Set RAY_TMPDIR to a shorter folder, such as /tmp"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".room-{os.getpid()}"
+        with contextlib.ExitStack() as ends:
+            descriptor = os.open(probe, os.O_CREAT | os.O_WRONLY, 0o600)
+            ends.callback(probe.unlink)
+            ends.callback(os.close, descriptor)
+            os.posix_fallocate(descriptor, 0, LEAST_BYTES)
+    except OSError as error:
+        raise InputError(
+            f"{named}: Ray keeps its sockets and logs there, and it can't be written: {error.strerror}. "
+            "Make room, or set RAY_TMPDIR to another folder"
+        ) from None
+
+
+def _join(quiet: dict[str, Any], note: Note) -> None:
+    address = os.environ["RAY_ADDRESS"]
+    try:
+        with tamed():
+            context = ray.init(**quiet)
+    except ConnectionError as error:
+        raise InputError(
+            f"RAY_ADDRESS={address}: no Ray cluster answers there ({_first_line(error)}). Start one with "
+            "`ray start --head`, or unset RAY_ADDRESS: then this machine is used"
+        ) from None
+    if context.dashboard_url and (told := warning_if_open(f"http://{context.dashboard_url}")):
+        note(told)
+
+
+def _start(quiet: dict[str, Any], note: Note) -> None:
+    """Start Ray here, at the second try if the first one fails.
+
+    Raises:
+        RunError: it does not start.
+    """
+    try:
+        _init(quiet)
+    except FAILURES as error:
+        note(f"Ray did not start: {_first_line(error)}; it is tried once more")
+        try:
+            _init(quiet)
+        except FAILURES as again:
+            raise RunError(
+                f"Ray did not start on this machine, twice: {_first_line(again)}. Its logs are in "
+                f"{get_default_ray_temp_dir()}/session_latest/logs. See whether processors, memory and disk "
+                "have room (whetstone doctor says), and try again"
+            ) from again
+
+
+def _init(quiet: dict[str, Any]) -> None:
+    before = set(psutil.Process().children(recursive=True))
+    try:
+        with tamed():
+            ray.init(address="local", include_dashboard=False, **quiet)
+        protect_rays_token()
+    except BaseException as error:
+        ray.shutdown()
+        for process in set(psutil.Process().children(recursive=True)) - before:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        if type(error) is Exception:  # Ray's own start has no class of its own for it
+            raise RunError(_first_line(error)) from error
+        raise
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].strip() if lines else type(error).__name__
+
+
+@contextlib.contextmanager
+def tamed() -> Iterator[None]:
+    """What is called inside has Ray
+
+    - start its processes in a session of their own: signals to this process's group are for the driver alone,
+      which still needs them to save;
+    - set no handler of SIGTERM, which would end the driver at once;
+    - wait for a slow raylet, and not for one that has ended;
+    - (from now on) write what its raylet has to say into the log: it would come in colours, in between.
+    """
+    kept = utils.set_kill_on_parent_death_linux, utils.set_sigterm_handler, services.get_node
+    utils.set_kill_on_parent_death_linux = _in_new_session(kept[0])
+    utils.set_sigterm_handler = lambda handler: None
+    services.get_node = _patiently(services.get_node)
+    worker.print_to_stdstream = _to_log
+    try:
+        yield
+    finally:
+        utils.set_kill_on_parent_death_linux, utils.set_sigterm_handler, services.get_node = kept
+
+
+def _in_new_session(prepare: Callable[[], None]) -> Callable[[], None]:
+    """What Ray calls in each of its processes before that becomes another program."""
+
+    def call() -> None:
+        os.setsid()
+        prepare()
+
+    return call
+
+
+def _patiently(get_node: Callable[[str, str], Any]) -> Callable[[str, str], Any]:
+    """Ray asks whether the new node is there; this answers when it is."""
+    deadline = time.monotonic() + PATIENCE_S
+
+    def wait_for_node(gcs_address: str, node_id: str) -> Any:
+        while True:
+            try:
+                return get_node(gcs_address, node_id)
+            except RuntimeError:
+                if _has_ended():
+                    raise RunError(f"its raylet ended while it started{_last_words()}") from None
+                if time.monotonic() > deadline:
+                    raise RunError(f"its raylet was not up after {PATIENCE_S} s{_last_words()}") from None
+            time.sleep(LOOK_S)
+
+    return wait_for_node
+
+
+def _has_ended() -> bool:
+    """Whether no raylet of this process runs."""
+    for process in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if process.name() == RAYLET and process.status() != psutil.STATUS_ZOMBIE:
+                return False
+    return True
+
+
+def _last_words() -> str:
+    """The last line that the raylet wrote of an error."""
+    log = Path(get_default_ray_temp_dir()) / "session_latest" / "logs" / "raylet.err"
+    with contextlib.suppress(OSError):
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        if lines:
+            return f": {lines[-1][:200]}"
+    return ""
+
+
+def _to_log(data: dict[str, Any], ignore_prefix: bool) -> None:
+    """In the place of Ray's own way to standard output."""
+    for line in data.get("lines", ()):
+        _raylet_log.warning("%s", COLOURS.sub("", str(line)).strip())
