@@ -10,6 +10,7 @@ from benchmarks.outcome import publish, silent_console
 from services import launch
 from services.compose import run_settings
 from services.interrupts import StopRequest
+from services.ray_cluster import cluster
 from services.run_folder import RunFolder
 from services.settings import RunSettings
 from services.tracking import Tracker
@@ -50,7 +51,7 @@ def main() -> None:
 
 def measure(settings: RunSettings) -> dict[str, float]:
     """Peak resident memory in MB of each actor's process, after three iterations."""
-    with launch.cluster(), launch.service(settings, print) as clients:
+    with cluster(), launch.service(settings, print) as clients:
         folder = RunFolder.open(settings.output_dir, "memory", settings.resolved(), "never")
         tracker = Tracker.start(settings.tracking, settings.output_dir, "memory")
         loop = controller(settings, clients, folder, tracker, silent_console(), StopRequest())

@@ -16,6 +16,7 @@ from benchmarks.outcome import OUT, publish, ratio, seconds, silent_console
 from services import launch
 from services.compose import run_settings
 from services.interrupts import StopRequest
+from services.ray_cluster import cluster
 from services.run_folder import RunFolder
 from services.tracking import Tracker
 from services.train import controller
@@ -94,7 +95,7 @@ def take_turns(python: str, model: Path, folder: str) -> dict[str, list[float]]:
     )
     measured: dict[str, list[float]] = {"trl": [], "trl, gc.freeze": [], "whetstone": []}
     sides = {"trl": Trl(python, model), "trl, gc.freeze": Trl(python, model, "--freeze-gc")}
-    with launch.cluster(), launch.service(settings, print) as clients:
+    with cluster(), launch.service(settings, print) as clients:
         run = RunFolder.open(folder, "peer", settings.resolved(), "never")
         tracker = Tracker.start(settings.tracking, folder, "peer")
         loop = controller(settings, clients, run, tracker, silent_console(), StopRequest())

@@ -20,6 +20,7 @@ from learner.group import LearnerGroup
 from rollout_workers.fleet import Fleet
 from services import launch
 from services.compose import run_settings
+from services.ray_cluster import cluster
 from services.settings import RunSettings
 
 ROUNDS = 11
@@ -29,7 +30,7 @@ Found = dict[str, list[float]]
 
 
 def main() -> None:
-    with launch.cluster():
+    with cluster():
         num_bytes, found = beside_a_copy()
         changes = beside_changes(("1e-6", "1e-4"))
     rows = {f"{name}, ms": statistics.median(values) * 1000 for name, values in found.items()}

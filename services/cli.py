@@ -18,7 +18,7 @@ from contracts.errors import InputError, WhetstoneError
 from contracts.output import guarded_output
 from contracts.redaction import redact, remember_typed
 from services.doing import doing
-from services.interrupts import EXIT_INTERRUPTED, interruptible, said_at_interruption
+from services.interrupts import EXIT_INTERRUPTED, interruptible, leave_at_once, said_at_interruption
 from services.ray_variables import prepare_ray
 
 # Each is imported when it is asked for, so that no command waits for what another one needs.
@@ -54,9 +54,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     prepare_ray()
     with guarded_output(), interruptible(command):
         try:
-            return _code_of(command, arguments)
+            code = _code_of(command, arguments)
         except KeyboardInterrupt:  # another one, while the last words of the first were said
-            return EXIT_INTERRUPTED
+            code = EXIT_INTERRUPTED
+        if code == EXIT_INTERRUPTED and argv is None:  # a process of its own
+            leave_at_once()
+        return code
 
 
 def _code_of(command: str, arguments: list[str]) -> int:

@@ -10,10 +10,12 @@ has it: a job that a script starts with `&` ignores Ctrl-C, one behind `nohup` t
 """
 
 import contextlib
+import logging
 import math
 import os
 import select
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -123,14 +125,17 @@ class Command:
         return True
 
     def _end(self) -> None:
-        """Take all processes of this one along, and leave."""
+        """Leave, and have all that it started killed right after: not before, or Ray would abort this one."""
         import psutil
 
         with contextlib.suppress(OSError):
             os.write(2, f"{self.said()}\n".encode())
-        for process in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                process.kill()
+        family = " ".join(str(process.pid) for process in psutil.Process().children(recursive=True))
+        if family:
+            kill = ["/bin/sh", "-c", f"sleep 0.2; kill -9 {family}"]
+            subprocess.Popen(
+                kill, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+            )
         os._exit(EXIT_INTERRUPTED)
 
 
@@ -170,6 +175,15 @@ def on_interruption(last_words: Callable[[], str]) -> None:
 def said_at_interruption(name: str) -> str:
     """The last line of a command that was interrupted."""
     return f"{name}: interrupted" if _command is None else _command.said()
+
+
+def leave_at_once() -> None:
+    """End this process: what Python and its libraries would still take down can take many seconds."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    logging.shutdown()
+    os._exit(EXIT_INTERRUPTED)
 
 
 def take_ctrl_c() -> None:

@@ -72,15 +72,17 @@ class RewardServers:
 
 
 @contextlib.contextmanager
-def service(settings: RunSettings, warn: Note, tell: Note, trial: Trial = MADE_UP) -> Iterator[Clients]:
+def service(
+    settings: RunSettings, warn: Note, tell: Note | None = None, trial: Trial = MADE_UP
+) -> Iterator[Clients]:
     """Workers, learner and reward servers: started side by side, the slow ones first, all up when given.
 
     Args:
         warn: is told of what goes wrong.
-        tell: is told how the start gets on.
+        tell: is told how the start gets on; by default `warn`.
         trial: what the user's own rewards and metrics are tried on.
     """
-    began = time.monotonic()
+    tell, began = tell or warn, time.monotonic()
 
     def is_up(part: str) -> None:
         tell(f"{part} up after {duration(time.monotonic() - began)}")

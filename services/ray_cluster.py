@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import ray
 from ray._common.utils import get_default_ray_temp_dir
-from ray._private import services, utils, worker
+from ray._private import ray_constants, services, utils, worker
 
 from contracts.access import protect_rays_token
 from contracts.errors import InputError, RunError
@@ -159,19 +159,25 @@ def tamed() -> Iterator[None]:
 
     - start its processes in a session of their own: signals to this process's group are for the driver alone,
       which still needs them to save;
-    - set no handler of SIGTERM, which would end the driver at once;
+    - set no handlers of signals, neither in Python nor in C, where SIGTERM would abort the driver;
     - wait for a slow raylet, and not for one that has ended;
     - (from now on) write what its raylet has to say into the log: it would come in colours, in between.
     """
-    kept = utils.set_kill_on_parent_death_linux, utils.set_sigterm_handler, services.get_node
-    utils.set_kill_on_parent_death_linux = _in_new_session(kept[0])
-    utils.set_sigterm_handler = lambda handler: None
-    services.get_node = _patiently(services.get_node)
+    replaced: list[tuple[Any, str, Any]] = [
+        (utils, "set_kill_on_parent_death_linux", _in_new_session(utils.set_kill_on_parent_death_linux)),
+        (utils, "set_sigterm_handler", lambda handler: None),
+        (ray_constants, "RAY_DISABLE_FAILURE_SIGNAL_HANDLER", True),
+        (services, "get_node", _patiently(services.get_node)),
+    ]
+    kept = [(module, name, getattr(module, name)) for module, name, _ in replaced]
     worker.print_to_stdstream = _to_log
+    for module, name, ours in replaced:
+        setattr(module, name, ours)
     try:
         yield
     finally:
-        utils.set_kill_on_parent_death_linux, utils.set_sigterm_handler, services.get_node = kept
+        for module, name, theirs in kept:
+            setattr(module, name, theirs)
 
 
 def _in_new_session(prepare: Callable[[], None]) -> Callable[[], None]:

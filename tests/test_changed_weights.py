@@ -17,6 +17,7 @@ from rollout_workers.fleet import Fleet
 from services import launch
 from services.compose import run_settings
 from services.memory import needed_bytes
+from services.ray_cluster import cluster
 from services.settings import RunSettings
 from tests.learner.tiny import random_rollouts
 from tests.local_run import train_here
@@ -92,7 +93,7 @@ def test_its_copies_are_counted(model: Path, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def _ray() -> Iterator[None]:
-    with launch.cluster():
+    with cluster():
         yield
 
 

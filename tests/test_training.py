@@ -75,11 +75,12 @@ def leave_alone(run: Run) -> Run:
 
 
 def interrupt_and_kill(run: Run) -> Run:
-    """Ctrl-C, which reaches all processes of a terminal; SIGTERM to the driver alone; kill -9."""
+    """Ctrl-C and SIGTERM, to all processes of the group and again from a wrapper; kill -9."""
     run.start()
-    for number, to_all, iteration in ((signal.SIGINT, True, 2), (signal.SIGTERM, False, 5)):
+    for number, iteration in ((signal.SIGINT, 2), (signal.SIGTERM, 5)):
         run.wait_for_iteration(iteration)
-        run.signal(number, to_all=to_all)
+        run.signal(number, to_all=True)
+        run.signal(number)
         assert run.finish() == 130, run.output
         boundary = max(run.folder.checkpoints())
         assert boundary == run.folder.rollout_info()[-1]["iteration"] < ITERATIONS
