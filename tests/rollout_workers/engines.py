@@ -1,5 +1,7 @@
 """Engines without a model, for what workers and fleets do whatever the engine is."""
 
+import os
+import signal
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -111,3 +113,13 @@ class AlwaysWrong(CountingEngine):
 
     def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
         return [tuple(logprob - 1.0 for logprob in scores) for scores in super().score(texts)]
+
+
+class DiesAtStart(CountingEngine):
+    def __init__(self, *_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DiesOnLoad(CountingEngine):
+    def load_weights(self, manifest: WeightManifest, arrays: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)

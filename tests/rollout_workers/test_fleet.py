@@ -16,6 +16,7 @@ import ray
 from contracts.clients import PublishedWeights
 from contracts.errors import DeadlineExceeded, WorkerError
 from contracts.rollout import Lease, Prompt, Rollout, Sampling
+from contracts.waiting import Waiting
 from contracts.weights import Probe, WeightManifest
 from learner.weight_publisher import publish
 from rollout_workers.engines import ENGINES
@@ -54,10 +55,13 @@ def make_fleet(notes: list[str]) -> Iterator[MakeFleet]:
             worker: type[RolloutWorker] = RolloutWorker,
             ready: bool = True,
             later: str | None = None,  # the engine of those that are not there from the start
+            then: str | None = None,  # … but for the first of them
             **options: Any,
         ) -> Fleet:
             settings = RolloutSettings(**({"num_workers": 2, "dtype": "float32"} | options))
-            engines = chain([engine] * settings.num_workers, repeat(later or engine))
+            engines = chain(
+                [engine] * settings.num_workers, [later or engine], repeat(then or later or engine)
+            )
             actor = ray.remote(worker).options(
                 num_cpus=0, max_concurrency=6, runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}}
             )
@@ -222,6 +226,74 @@ def test_weights_that_arrive_wrong_take_a_worker_out(make_fleet: MakeFleet) -> N
 
     with pytest.raises(WorkerError, match=r"version 4 arrived wrong"):
         fleet.load_weights(weights(4))
+
+
+def test_workers_that_are_killed_while_they_start_are_replaced(
+    make_fleet: MakeFleet, notes: list[str]
+) -> None:
+    """All of them, before anybody is up."""
+    fleet = make_fleet("DiesAtStart", later="CountingEngine")
+
+    assert set(fleet.pids) == {"worker 2", "worker 3"}
+    assert fleet.num_quarantined == 2
+    assert "worker 0 did not start: died (ActorDiedError)" in " ".join(notes)
+    assert ids(gather(fleet.generate(leases(8)))) == list(range(8))
+
+
+def test_where_one_after_the_other_dies_as_it_starts_the_run_ends(
+    make_fleet: MakeFleet, notes: list[str]
+) -> None:
+    fleet = make_fleet("DiesAtStart", num_workers=1, ready=False)
+
+    with pytest.raises(
+        WorkerError, match=r"worker 2 died \(\w+\) as it started, like 2 before it\. .*memory"
+    ):
+        fleet.wait_until_ready()
+    assert len(notes) == 2
+
+
+def test_an_engine_that_raises_after_another_was_killed_still_ends_the_run_at_once(
+    make_fleet: MakeFleet, notes: list[str]
+) -> None:
+    fleet = make_fleet("DiesAtStart", num_workers=1, later="FailsToStart", ready=False)
+
+    with pytest.raises(WorkerError, match="worker 1: the engine did not start: no such kernel"):
+        fleet.wait_until_ready()
+    assert len(notes) == 1
+
+
+def test_workers_that_are_killed_while_they_load_weights_are_replaced(
+    make_fleet: MakeFleet, notes: list[str]
+) -> None:
+    fleet = make_fleet("DiesOnLoad", later="DiesOnLoad", then="CountingEngine")
+    fleet.load_weights(weights(3))
+    fleet.wait_until_ready()
+
+    assert fleet.num_quarantined == 3  # the two of the beginning, and one that was catching up
+    found = gather(fleet.generate(leases(8)))
+    assert ids(found) == list(range(8))
+    assert {v for rollout in found for v in rollout.turns[0].weight_versions} == {3}
+
+
+def test_one_that_is_added_and_killed_while_it_starts_is_replaced(
+    make_fleet: MakeFleet, notes: list[str]
+) -> None:
+    fleet = make_fleet(num_workers=1, later="DiesAtStart", then="CountingEngine")
+    fleet.scale(2)
+    fleet.wait_until_ready()
+
+    assert set(fleet.pids) == {"worker 0", "worker 2"} and fleet.num_workers == 2
+
+
+def test_a_wait_for_nobody_is_not_told(notes: list[str]) -> None:
+    """Whoever was waited for may come while the line is due."""
+    waiting = Waiting(notes.append, every_s=0.0)
+    waiting.tell("the workers", [])
+    assert notes == []
+    waiting.tell("the workers", ["worker 0 has been starting for 3 s", "worker 1 has been starting for 2 s"])
+    assert notes == [
+        "waiting 0 s for the workers: worker 0 has been starting for 3 s; worker 1 has been starting for 2 s"
+    ]
 
 
 def test_an_engine_that_never_starts_is_not_tried_again(make_fleet: MakeFleet, notes: list[str]) -> None:
