@@ -1,0 +1,123 @@
+"""Where a page of docs/ names an option with its default, that is the default of the settings."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from pydantic.fields import FieldInfo
+
+from contracts.components import find
+from contracts.settings import Settings
+from learner.algorithms import ALGORITHMS
+from reward_servers.metrics import METRICS
+from reward_servers.rewards import REWARDS
+from reward_servers.settings import ServerSettings
+from rollout_workers.environments import ENVIRONMENTS
+from rollout_workers.environments.base import EnvironmentSettings
+from rollout_workers.environments.frozen_partner import FrozenPartner
+from services.annotation_settings import AnnotateSettings
+from services.listing import options_of
+from services.reward_settings import TrainRewardSettings
+from services.settings import RunSettings
+from services.tasks import TASKS
+
+PAGES = sorted((Path(__file__).parents[1] / "docs").glob("*.md"))
+NAME = r"`([a-z_]+(?:\.[a-z_]+)*)`"
+VALUE = r"(\d[\d,]*(?:\.\d+)?|true|false)"
+INLINE = re.compile(rf"{NAME} \((?:default )?{VALUE}(?: s)?[):;]")
+ROW = re.compile(rf"^\| *({NAME}(?:, {NAME})*) *\| *([^|]+?) *\|", re.MULTILINE)
+HEADED_ROW = re.compile(r"^\|[^|]*\| *default *\|.*\n(?:\|.*\n)+", re.MULTILINE)
+CLASSES: tuple[tuple[str, Any], ...] = (
+    ("", RunSettings),
+    ("environment.", EnvironmentSettings),
+    ("reward_servers.default.", ServerSettings),
+    ("", AnnotateSettings),
+    ("", TrainRewardSettings),
+    ("", FrozenPartner),
+)
+TABLES = {
+    "algorithm": ALGORITHMS,
+    "task": TASKS,
+    "reward": REWARDS,
+    "metrics": METRICS,
+    "environment": ENVIRONMENTS,
+}
+EXPONENTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
+
+
+def nested(kind: Any, prefix: str = "", instance: Settings | None = None) -> Iterator[tuple[str, Any]]:
+    """(`section.option`, default) of all options of a class of settings, those within others too."""
+    for name, field in kind.model_fields.items():
+        default = getattr(instance, name) if instance is not None else default_of(field)
+        for each in (field.annotation, *get_args(field.annotation)):
+            if is_settings(each):
+                own = default if isinstance(default, each) else None
+                yield from nested(each, f"{prefix}{name}.", own)
+        yield f"{prefix}{name}", default
+
+
+def is_settings(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Settings)
+
+
+def default_of(field: FieldInfo) -> Any:
+    return "required" if field.is_required() else field.get_default(call_default_factory=True)
+
+
+@pytest.fixture(scope="module")
+def defaults() -> dict[str, list[Any]]:
+    """All defaults of an option, by its whole name and by the last part of it alone."""
+    found = [entry for prefix, kind in CLASSES for entry in nested(kind, prefix)]
+    for kind, table in TABLES.items():
+        for address in table.values():
+            options = options_of(find(kind, address, {}))
+            found += [(f"{kind}.{option}", said.get("default")) for option, said in options.items()]
+    by_name: dict[str, list[Any]] = defaultdict(list)
+    for name, default in found:
+        for known_as in {name, name.rpartition(".")[2]}:
+            by_name[known_as].append(default)
+    return by_name
+
+
+def written(text: str) -> Iterator[tuple[str, str]]:
+    """(option, default) wherever a page says one."""
+    yield from INLINE.findall(text)
+    for table in HEADED_ROW.findall(text):
+        for row in ROW.findall(table):
+            names, values = re.findall(NAME, row[0]), row[-1].split(", ")
+            if len(names) == len(values):
+                yield from zip(names, values, strict=True)
+
+
+def number(text: str) -> float | bool | None:
+    """What a page says, where that is a number or a truth value; other defaults are told in words.
+
+    >>> [number(text) for text in ("2,000", "2e-5", "true", "2²⁴", "`auto`", "all")]
+    [2000.0, 2e-05, True, 16777216.0, None, None]
+    """
+    bare = text.strip("` ").replace(",", "")
+    if power := re.fullmatch(r"(\d)([⁰¹²³⁴⁵⁶⁷⁸⁹]+)", bare):
+        return float(power[1]) ** int(power[2].translate(EXPONENTS))
+    if bare in ("true", "false"):
+        return bare == "true"
+    return float(bare) if re.fullmatch(r"\d+(\.\d+)?(e-?\d+)?", bare) else None
+
+
+def test_pages_are_read(defaults: dict[str, list[Any]]) -> None:
+    """Else the test below could not fail."""
+    found = [name for page in PAGES for name, value in written(page.read_text()) if number(value) is not None]
+    assert len([name for name in found if name in defaults]) > 100
+    assert {"rollout.stall_timeout_s", "environment.step_timeout_s", "timeout_s", "batch_size"} <= set(found)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_defaults_on_a_page_are_those_of_the_settings(page: Path, defaults: dict[str, list[Any]]) -> None:
+    wrong = [
+        f"`{name}`: the page says {value}, the settings {known}"
+        for name, value in written(page.read_text())
+        if (said := number(value)) is not None and (known := defaults.get(name)) and said not in known
+    ]
+    assert not wrong, "\n".join(wrong)
