@@ -20,7 +20,7 @@ from rich.live import Live
 from contracts.redaction import redact
 from services.changes import Observed, change, in_words, observed
 from services.readable import number
-from services.screen import REWARD, Level, Phase, RunView, draw_frame, iteration_line
+from services.screen import ITERATION_S, REWARD, Level, Phase, RunView, draw_frame, iteration_line
 
 FRAMES_PER_S = 8
 IDLE_FRAME_S = 1.0  # the clocks move on even when nothing happens
@@ -65,8 +65,8 @@ class Console:
         now = time.monotonic()
         with self._lock:
             view = self.view
-            view.durations_s.append(now - view.iteration_began)
-            view.iteration, view.iteration_began = iteration, now
+            view.iteration_ended(now, metrics.get(ITERATION_S))
+            view.iteration = iteration
             view.metrics = dict(metrics)
             reward = metrics.get(REWARD)
             view.rewards.append(math.nan if reward is None else float(reward))
@@ -156,6 +156,8 @@ class LiveConsole(Console):
         self._has_news.set()
 
     def stop(self) -> None:
+        with self._lock:
+            self.view.is_over = True
         if self._thread.is_alive():
             self._is_over.set()
             self._has_news.set()

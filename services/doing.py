@@ -25,12 +25,12 @@ def doing(
     what: str,
     say: Callable[[str], None] = to_stderr,
     *,
-    first_s: float = FIRST_S,
+    first_s: float | None = None,
     again_s: float = AGAIN_S,
 ) -> Iterator[None]:
     """Say `what` once it takes longer than `first_s`, again every `again_s`, and its seconds at the end.
 
-    Nothing is said of what is done sooner.
+    Nothing is said of what is done sooner: by default than FIRST_S.
 
     Example: `with doing("checking model and data"): …` may say three lines: `checking model and data …`,
     `checking model and data: 10 s so far`, `checking model and data took 13 s`
@@ -40,7 +40,7 @@ def doing(
 
     def tell() -> None:
         nonlocal is_told
-        if is_over.wait(first_s):
+        if is_over.wait(FIRST_S if first_s is None else first_s):
             return
         is_told = True
         say(f"{what} …")

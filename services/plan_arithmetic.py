@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from contracts.rollout import Sampling
 from learner.algorithms.base import Selects, learns_from
 from learner.algorithms.trpo import TRPO
 from services.mixed_source import mixture
@@ -15,19 +16,24 @@ from services.tasks.base import Split
 class Batch:
     """What one iteration trains on: how it comes about, and how many rollouts that are.
 
-    Example: `Batch("64 prompts × 8 responses = 512 rollouts", 512)`
+    Example: `Batch("64 prompts × 8 responses = 512 rollouts of at most 48 tokens", 512, 64)`
     """
 
     words: str
     num_rollouts: int
-    is_exact: bool = True
+    num_prompts: int  # of the task's, that an iteration takes
+    is_exact: bool = True  # else there may be more
+
+    @property
+    def bound(self) -> str:
+        return "" if self.is_exact else "at least "
 
 
 def arithmetic(settings: RunSettings, num_prompts: Mapping[Split, int]) -> dict[str, str]:
     """A sentence for each: `iteration`, `update`, `run`, `evaluation`, `checkpoints`."""
     found = batch(settings)
     return {
-        "iteration": f"{found.words}{_lengths(settings)}",
+        "iteration": found.words,
         "update": _update(settings, found),
         "run": _run(settings, found, num_prompts),
         "evaluation": _evaluation(settings, num_prompts),
@@ -40,12 +46,13 @@ def batch(settings: RunSettings) -> Batch:
     count, each = settings.rollout.prompts_per_iteration, settings.group_size
     if settings.data is not None:
         return _batch_of_data(settings, count, each)
+    lengths = _lengths(settings)
     if learns_from(settings.algorithm) == "references":
         if settings.plays:
-            return Batch(f"{_many(count, 'episode')} that an expert plays", count)
-        words = f"{_many(count, 'prompt')} = {_many(count, 'rollout')}, more where one has several references"
-        return Batch(words, count, is_exact=False)
-    return Batch(_product(settings, count, each), count * each)
+            return Batch(f"{_many(count, 'episode')}{lengths}, played by an expert", count, count)
+        words = f"{_many(count, 'prompt')} with a reference{lengths} each, more where one has several"
+        return Batch(words, count, count, is_exact=False)
+    return Batch(f"{_product(settings, count, each)}{lengths}", count * each, count)
 
 
 def optimizer_steps(settings: RunSettings, num_rollouts: int) -> tuple[int, int]:
@@ -83,15 +90,15 @@ def _batch_of_data(settings: RunSettings, count: int, each: int) -> Batch:
     responses = needs_of(settings, data).num_responses
     if data.share is None:
         if responses == 1:
-            return Batch(f"{_many(count, 'response')} of the data set", count)
+            return Batch(f"{_many(count, 'response')} of the data set", count, 0)
         words = (
             f"{count} prompts of the data set × {responses} responses = {_many(count * responses, 'rollout')}"
         )
-        return Batch(words, count * responses)
+        return Batch(words, count * responses, 0)
     mixed = mixture(data.share, count, each, responses)
     own, from_data = mixed.num_prompts * each, mixed.num_examples * responses
-    words = f"{_product(settings, mixed.num_prompts, each)}, and {from_data:,} of the data set"
-    return Batch(words, own + from_data)
+    product = f"{_product(settings, mixed.num_prompts, each)}{_lengths(settings)}"
+    return Batch(f"{product}, and {from_data:,} of the data set", own + from_data, mixed.num_prompts)
 
 
 def _product(settings: RunSettings, num_prompts: int, each: int) -> str:
@@ -105,8 +112,6 @@ def _product(settings: RunSettings, num_prompts: int, each: int) -> str:
 
 
 def _lengths(settings: RunSettings) -> str:
-    if settings.data is not None and settings.data.share is None:
-        return ""
     tokens = settings.rollout.max_tokens
     if settings.plays:
         turns = settings.environment.max_turns
@@ -116,50 +121,89 @@ def _lengths(settings: RunSettings) -> str:
 
 def _update(settings: RunSettings, found: Batch) -> str:
     algorithm, num = settings.algorithm, found.num_rollouts
-    selects = isinstance(algorithm, Selects) and getattr(algorithm, "drop_constant_groups", True)
-    chosen = "what it selects of " if selects else ""
+    chosen = "what it selects of " if _selects(settings) else ""
     a_epoch, steps = optimizer_steps(settings, num)
     budget = f"micro-batches of at most {settings.learner.token_budget:,} tokens"
     if isinstance(algorithm, TRPO):
         return f"one step within the trust region, and {_many(steps, 'step')} of the critic, in {budget}"
     size = min(algorithm.minibatch_size or num, num)
-    at_most = "at most " if chosen or algorithm.target_kl is not None else ""
-    at_most = at_most or ("" if found.is_exact else "at least ")
+    told = f"{_bound(settings, found)}{_many(steps, 'optimiser step')}"
     return (
-        f"{chosen}{_many(num, 'rollout')} in minibatches of {size:,} = {_many(a_epoch, 'minibatch')} "
-        f"× {_many(algorithm.num_epochs, 'epoch')} = {at_most}{_many(steps, 'optimiser step')}, in {budget}"
+        f"{chosen}{_many(num, 'rollout')} in minibatches of {size:,} = {_many(a_epoch, 'minibatch')} × "
+        f"{_many(algorithm.num_epochs, 'epoch')} = {told}, in {budget}"
     )
+
+
+def _selects(settings: RunSettings) -> bool:
+    """Whether an update may leave out some of its rollouts."""
+    algorithm = settings.algorithm
+    return isinstance(algorithm, Selects) and bool(getattr(algorithm, "drop_constant_groups", True))
+
+
+def _bound(settings: RunSettings, found: Batch) -> str:
+    """Of the number of optimiser steps."""
+    ends_early = settings.algorithm.target_kl is not None
+    return "at most " if ends_early or _selects(settings) else found.bound
 
 
 def _run(settings: RunSettings, found: Batch, num_prompts: Mapping[Split, int]) -> str:
     count = settings.iterations
-    steps = 1 if isinstance(settings.algorithm, TRPO) else optimizer_steps(settings, found.num_rollouts)[1]
-    told = (
-        f"{_many(count, 'iteration')} = {_many(count * found.num_rollouts, 'rollout')} and "
-        f"{_many(count * steps, 'optimiser step')}"
-    )
-    available = num_prompts.get("train")
-    if available:
-        asked = count * settings.rollout.prompts_per_iteration
-        told += f"; each of {_many(available, 'training prompt')} comes {asked / available:.3g} times"
-    return told
+    steps = count * optimizer_steps(settings, found.num_rollouts)[1]
+    told = f" and {_bound(settings, found)}{_many(steps, 'optimiser step')}"
+    if isinstance(settings.algorithm, TRPO):
+        told = f", {_many(count, 'step')} within the trust region and {steps:,} of the critic"
+    rollouts = f"{found.bound}{_many(count * found.num_rollouts, 'rollout')}"
+    return f"{_many(count, 'iteration')} = {rollouts}{told}{_uses(settings, found, num_prompts)}"
+
+
+def _uses(settings: RunSettings, found: Batch, num_prompts: Mapping[Split, int]) -> str:
+    """How often training prompts come: in each epoch of their order once, unless by their weight."""
+    available, asked = num_prompts.get("train"), settings.iterations * found.num_prompts
+    if not available or not asked:
+        return ""
+    prompts = _many(available, "training prompt")
+    if settings.rollout.priority_scale:
+        return f"; {asked:,} draws of {prompts}, by their weight"
+    if asked < available:
+        return f"; {asked:,} of {prompts} {'is' if asked == 1 else 'are'} used"
+    times, rest = divmod(asked, available)
+    return f"; each of {prompts} comes {times:,}{f' or {times + 1:,}' if rest else ''} times"
 
 
 def _evaluation(settings: RunSettings, num_prompts: Mapping[Split, int]) -> str:
     told, samples = [], settings.evaluation.samples_per_prompt
+    made = "episode" if settings.plays else "text"
     for split, times in zip(("validation", "test"), evaluations(settings), strict=True):
         available = num_prompts.get(split, 0)  # type: ignore[call-overload]
         count = min(available, settings.evaluation.num_prompts or available)
-        told.append(f"{times} × {_many(count * samples, 'text')} for {_many(count, split + ' prompt')}")
-    greedy = settings.sampling(evaluating=True).temperature == 0
-    return f"{' and '.join(told)}{', drawn greedily' if greedy else ''}"
+        told.append(f"{times} × {_many(count * samples, made)} for {_many(count, split + ' prompt')}")
+    return f"{' and '.join(told)}, {_drawn(settings.sampling(evaluating=True))}"
+
+
+def _drawn(sampling: Sampling) -> str:
+    """
+    >>> _drawn(Sampling(max_tokens=1, temperature=0.0)), _drawn(Sampling(max_tokens=1, top_k=50))
+    ('written greedily', 'drawn at temperature 1, top-k 50')
+    >>> _drawn(Sampling(max_tokens=1, temperature=0.0, num_beams=5))
+    'searched with 5 beams'
+    """
+    if sampling.num_beams > 1:
+        return f"searched with {sampling.num_beams} beams"
+    if sampling.temperature == 0:
+        return "written greedily"
+    cuts = f", top-k {sampling.top_k}" if sampling.top_k else ""
+    return f"drawn at temperature {sampling.temperature:g}{cuts}" + (
+        f", top-p {sampling.top_p:g}" if sampling.top_p < 1 else ""
+    )
 
 
 def _checkpoints(settings: RunSettings) -> str:
     written, kept = checkpoints(settings), settings.keep_checkpoints
     if settings.keep_best is not None:  # each that is the best so far is written, too
-        return f"at least {written} written, the newest {kept} and the best kept; then both models alone"
-    return f"{written} written, the newest {min(written, kept)} kept; then the model alone"
+        newest = "the newest" if kept == 1 else f"the newest {kept}"
+        return f"at least {written} written, {newest} and the best kept; at the end model/ and best_model/"
+    which = "all" if written <= kept else "the newest" if kept == 1 else f"the newest {kept}"
+    return f"{written} written, {which} kept; at the end model/"
 
 
 def _many(count: int, word: str) -> str:

@@ -132,7 +132,8 @@ def _of_worker(settings: RunSettings, model: ModelFiles, machine: Machine, count
 def _of_worker_awake(settings: RunSettings, model: ModelFiles, machine: Machine, count: int) -> list[Amount]:
     bytes_each = BYTES.get(worker_dtype(settings, machine), BYTES["float32"])
     on_gpu = has_gpu(machine, settings.cluster.worker_gpus)
-    found = [Amount(WORKER, "Python, torch, vLLM", WORKER_PROCESS)]
+    libraries = "Python, torch, vLLM" if engine_of(settings, model) == "vllm" else "Python, torch"
+    found = [Amount(WORKER, libraries, WORKER_PROCESS)]
     shape, size = shape_of(model), settings.rollout.tensor_parallel_size
     of_what = f"each of {size} GPUs" if size > 1 else "a GPU"
     kept_in_gpu = f"{settings.rollout.gpu_memory_utilization:.0%} of {of_what}, all told"

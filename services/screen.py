@@ -3,6 +3,7 @@
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from statistics import fmean, median_low
 from typing import Any, Literal
 
 from rich.console import Group, RenderableType
@@ -17,9 +18,11 @@ from services.readable import duration, number
 from services.standard_errors import Change
 
 ETA_WINDOW = 20  # iterations that the remaining time is judged by
+FEWEST = 2  # … at least
 NUM_NOTES = 4
 COLOURS = {1: "green", 0: "default", -1: "red"}  # by a change's direction
 REWARD = "reward/mean"
+ITERATION_S = "time/iteration_s"
 SHOWN = (
     ("reward", REWARD),
     ("KL", "kl/mean"),
@@ -67,16 +70,34 @@ class RunView:
     changes: dict[str, Change] = field(default_factory=dict)  # of a split, since its first evaluation here
     phases: dict[str, Phase] = field(default_factory=dict)
     notes: deque[tuple[str, Level, str]] = field(default_factory=lambda: deque(maxlen=NUM_NOTES))
-    durations_s: deque[float] = field(default_factory=lambda: deque(maxlen=ETA_WINDOW))
-    iteration_began: float = 0.0
+    durations_s: deque[float] = field(default_factory=lambda: deque(maxlen=ETA_WINDOW))  # of iterations alone
+    between_s: deque[float] = field(default_factory=lambda: deque(maxlen=ETA_WINDOW))  # evaluations, saving
+    iteration_began: float = 0.0  # or what comes before it
+    is_over: bool = False
+
+    def iteration_ended(self, now: float, own_s: float | None) -> None:
+        """Take down how long it took by itself (None: all of the time), and what lay before it."""
+        whole_s = now - self.iteration_began
+        own_s = whole_s if own_s is None else min(own_s, whole_s)
+        if (
+            self.durations_s
+        ):  # before the first of them everything starts, and the untrained model is evaluated
+            self.between_s.append(whole_s - own_s)
+        self.durations_s.append(own_s)
+        self.iteration_began = now
 
     def remaining_s(self, now: float) -> float | None:
-        """By the mean of the last iterations; None before the first has ended."""
-        if not self.durations_s:
-            return None
-        mean_s = sum(self.durations_s) / len(self.durations_s)
+        """By the median of the last iterations, and the mean of what lay between them.
+
+        None where none are left, or it can't be told: the first iteration, which warms up, says little.
+        """
         left = self.iterations - self.iteration
-        return max(0.0, left * mean_s - min(now - self.iteration_began, mean_s)) if left > 0 else 0.0
+        if left <= 0 or len(self.durations_s) < FEWEST:
+            return None
+        each_s = median_low(self.durations_s)
+        if self.between_s:
+            each_s += fmean(self.between_s)
+        return left * each_s - min(now - self.iteration_began, each_s)
 
 
 def draw_frame(view: RunView, width: int, height: int, now: float) -> RenderableType:
@@ -102,9 +123,9 @@ def draw_frame(view: RunView, width: int, height: int, now: float) -> Renderable
 def _heading(view: RunView, now: float) -> RenderableType:
     remaining_s = view.remaining_s(now)
     # Whole seconds: tenths would flicker.
-    ends = "" if remaining_s is None else f" · {duration(max(1, round(remaining_s)))} left"
+    ends = "" if remaining_s is None else f" · about {duration(max(1, round(remaining_s)))} left"
     if view.iteration >= view.iterations:
-        ends = " · done"
+        ends = " · done" if view.is_over else " · evaluating and saving"
     heading = Table.grid(expand=True)
     heading.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
     heading.add_column(justify="right", no_wrap=True)
@@ -190,5 +211,7 @@ def _notes(view: RunView) -> list[RenderableType]:
 def iteration_line(view: RunView, now: float) -> str:
     known = [f"{label} {number(view.metrics[key])}" for label, key in SHOWN if key in view.metrics]
     remaining_s = view.remaining_s(now)
-    took = f"{duration(view.durations_s[-1])}, {duration(remaining_s or 0.0)} left"
+    took = duration(view.durations_s[-1])
+    if remaining_s is not None:
+        took += f", about {duration(max(1, round(remaining_s)))} left"
     return f"iteration {view.iteration}/{view.iterations}  {'  '.join(known)}  ({took})"

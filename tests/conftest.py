@@ -38,3 +38,9 @@ def signals_as_in_a_terminal() -> Iterator[None]:
     yield
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
+
+
+@pytest.fixture(autouse=True)
+def no_progress_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a slow machine has a command say of its start is in no test's way."""
+    monkeypatch.setattr("services.doing.FIRST_S", 3600.0)

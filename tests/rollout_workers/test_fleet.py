@@ -71,7 +71,7 @@ def make_fleet(notes: list[str]) -> Iterator[MakeFleet]:
                 address = kind if kind in ENGINES else f"tests.rollout_workers.engines:{kind}"
                 return actor.remote(model, model, None, address, settings)
 
-            fleet = Fleet(make_worker, settings, notes.append)
+            fleet = Fleet(make_worker, settings, notes.append, tell=print)
             stack.callback(fleet.stop)
             if ready:
                 fleet.wait_until_ready()

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from services.braille import draw_curve
 from services.console import Console, LiveConsole, open_console
-from services.screen import Phase, RunView, _evaluations, draw_frame
+from services.screen import Phase, RunView, _evaluations, draw_frame, iteration_line
 from services.standard_errors import Change
 
 METRICS = {"reward/mean": 0.5, "kl/mean": 0.031, "response_length/mean": 19.75, "kl/coefficient": 0.2}
@@ -89,7 +89,7 @@ def test_the_screen_fits_the_terminal_from_the_first_to_the_last_iteration(
 def test_the_screen_says_what_is_known() -> None:
     text = "\n".join(frame(a_view(12)))
     assert "numbers-ppo" in text
-    assert "iteration 12/40 · 1 min 52 s left" in text  # (40 − 12) × 4 s
+    assert "iteration 12/40 · about 1 min 52 s left" in text  # (40 − 12) × 4 s
     assert "32/64" in text
     assert "8/s" in text  # 32 in 4 s
     assert "validation 0.31 → 0.64  at iteration 10" in text
@@ -142,7 +142,48 @@ def test_a_change_of_which_nobody_knows_the_error_has_no_colour() -> None:
 
 
 def test_a_finished_run_says_so() -> None:
-    assert "iteration 40/40 · done" in frame(a_view(40))[0]
+    view = a_view(40)
+    assert "iteration 40/40 · evaluating and saving" in frame(view)[0]
+    view.is_over = True
+    assert "iteration 40/40 · done" in frame(view)[0]
+
+
+def run_by_the_clock(*iterations: tuple[float, float], of: int = 80) -> tuple[RunView, float]:
+    """A view after iterations, each with the seconds before it and its own."""
+    view, now = RunView(iterations=of), 100.0
+    view.iteration_began = now
+    for number, (before_s, own_s) in enumerate(iterations, 1):
+        now += before_s + own_s
+        view.iteration = number
+        view.iteration_ended(now, own_s)
+    return view, now
+
+
+def test_the_first_evaluation_and_a_slow_first_iteration_are_not_taken_for_what_is_to_come() -> None:
+    """As it was with a minute of evaluation and warming up before iterations of one second."""
+    view, now = run_by_the_clock((60.0, 20.0))
+    assert view.remaining_s(now) is None
+    assert iteration_line(view, now) == "iteration 1/80    (20 s)"
+    view, now = run_by_the_clock((60.0, 20.0), (0.0, 1.0))
+    assert view.remaining_s(now) == 78.0
+    view, now = run_by_the_clock((60.0, 20.0), *[(0.0, 1.0)] * 9)
+    assert iteration_line(view, now) == "iteration 10/80    (1 s, about 1 min 10 s left)"
+
+
+def test_evaluations_in_between_are_spread_over_iterations() -> None:
+    view, now = run_by_the_clock((60.0, 20.0), *[(0.0, 1.0)] * 9, (11.0, 1.0))
+    assert view.remaining_s(now) == pytest.approx(69 * (1.0 + 11.0 / 10))
+    assert iteration_line(view, now).endswith("(1 s, about 2 min 25 s left)")
+
+
+def test_the_time_that_the_iteration_under_way_has_taken_counts_once() -> None:
+    view, now = run_by_the_clock(*[(0.0, 4.0)] * 3, of=5)
+    assert [view.remaining_s(now + passed) for passed in (0.0, 3.0, 4.0, 50.0)] == [8.0, 5.0, 4.0, 4.0]
+
+
+def test_after_the_last_iteration_nothing_is_said_to_be_left() -> None:
+    view, now = run_by_the_clock(*[(0.0, 4.0)] * 5, of=5)
+    assert iteration_line(view, now) == "iteration 5/5    (4 s)"
 
 
 def test_a_phase_keeps_its_rate_once_it_is_complete() -> None:

@@ -65,22 +65,70 @@ def test_ppo_in_words() -> None:
 
 
 def test_grpo_brings_its_group_and_target_kl_may_end_an_update_early() -> None:
-    assert batch(settings(algorithm="grpo")).words == "64 prompts × 8 responses = 512 rollouts"
-    stopped = words(algorithm={"name": "ppo", "target_kl": 0.1})["update"]
-    assert "= at most 10 optimiser steps" in stopped
+    assert batch(settings(algorithm="grpo")).words.startswith("64 prompts × 8 responses = 512 rollouts of")
+    stopped = words(algorithm={"name": "ppo", "target_kl": 0.1})
+    assert "= at most 10 optimiser steps" in stopped["update"]
+    assert "and at most 1,000 optimiser steps" in stopped["run"]
 
 
 def test_trpo_takes_one_step() -> None:
     told = words(algorithm={"name": "trpo", "num_epochs": 2, "minibatch_size": 16}, iterations=3)
     assert told["update"].startswith("one step within the trust region, and 8 steps of the critic")
-    assert "and 3 optimiser steps" in told["run"]
+    assert told["run"].startswith(
+        "3 iterations = 192 rollouts, 3 steps within the trust region and 24 of the critic; "
+    )
 
 
 def test_rejection_trains_on_some_and_supervised_on_references() -> None:
-    assert words(algorithm="rejection")["update"].startswith("what it selects of 64 rollouts")
+    chosen = words(algorithm="rejection")
+    assert chosen["update"].startswith("what it selects of 64 rollouts")
+    assert "6,400 rollouts and at most 200 optimiser steps" in chosen["run"]
     imitated = words(algorithm="supervised")
-    assert imitated["iteration"].startswith("64 prompts = 64 rollouts, more where one has several references")
+    assert imitated["iteration"] == (
+        "64 prompts with a reference of at most 48 tokens each, more where one has several"
+    )
     assert "at least 2 optimiser steps" in imitated["update"]
+    assert "at least 6,400 rollouts and at least 200 optimiser steps" in imitated["run"]
+
+
+def test_what_an_expert_plays_is_as_long_as_other_episodes() -> None:
+    game = {"task": "textworld", "environment": {"name": "textworld", "max_turns": 3}}
+    told = words(algorithm="supervised", **game)
+    assert told["iteration"] == "64 episodes of at most 3 turns of 48 tokens, played by an expert"
+    assert "11 × 8 episodes for 8 validation prompts" in told["evaluation"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "; each of 100 training prompts comes 64 times"),
+        ({"iterations": 2}, "; each of 100 training prompts comes 1 or 2 times"),
+        ({"iterations": 1}, "; 64 of 100 training prompts are used"),
+        ({"rollout": {"priority_scale": 0.5}}, "; 6,400 draws of 100 training prompts, by their weight"),
+        ({"data": {"folder": "d", "share": 0.25}}, "; each of 100 training prompts comes 48 times"),
+    ],
+)
+def test_how_often_a_prompt_comes(given: dict[str, Any], said: str) -> None:
+    assert words(**given)["run"].endswith(said)
+
+
+def test_of_a_mixed_batch_the_policys_share_alone_has_the_rollouts_length() -> None:
+    assert words(data={"folder": "d", "share": 0.25})["iteration"] == (
+        "48 prompts × 1 response = 48 rollouts of at most 48 tokens, and 16 of the data set"
+    )
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "said"),
+    [
+        ({}, ", drawn at temperature 1"),
+        ({"temperature": 0}, ", written greedily"),
+        ({"temperature": 0, "num_beams": 5}, ", searched with 5 beams"),
+        ({"temperature": 0.7, "top_k": 50, "top_p": 0.9}, ", drawn at temperature 0.7, top-k 50, top-p 0.9"),
+    ],
+)
+def test_how_evaluations_are_written(evaluation: dict[str, Any], said: str) -> None:
+    assert words(evaluation=evaluation)["evaluation"].endswith(f"6 test prompts{said}")
 
 
 def test_turns_are_counted() -> None:
@@ -100,15 +148,18 @@ def test_evaluations_and_checkpoints_are_those_of_the_loop(every: int, iteration
 
 def test_the_best_checkpoint_is_kept_beside_the_newest() -> None:
     given: dict[str, Any] = {"iterations": 10, "save_every": 1, "keep_checkpoints": 2}
-    assert words(**given)["checkpoints"] == "10 written, the newest 2 kept; then the model alone"
+    assert words(**given)["checkpoints"] == "10 written, the newest 2 kept; at the end model/"
     assert words(**given, keep_best="val/reward/mean")["checkpoints"] == (
-        "at least 10 written, the newest 2 and the best kept; then both models alone"
+        "at least 10 written, the newest 2 and the best kept; at the end model/ and best_model/"
     )
+    assert words(iterations=1)["checkpoints"] == "1 written, all kept; at the end model/"
 
 
 def test_held_out_texts() -> None:
     told = words(iterations=20, evaluate_every=10, evaluation={"num_prompts": 7, "samples_per_prompt": 2})
-    assert told["evaluation"] == "3 × 14 texts for 7 validation prompts and 2 × 12 texts for 6 test prompts"
+    assert told["evaluation"] == (
+        "3 × 14 texts for 7 validation prompts and 2 × 12 texts for 6 test prompts, drawn at temperature 1"
+    )
 
 
 @pytest.mark.parametrize(("minibatch_size", "num_epochs"), [(3, 2), (None, 3), (100, 1)])

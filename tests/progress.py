@@ -1,0 +1,13 @@
+"""What a command says of its own start on a slow machine: nothing that a test should depend on."""
+
+import re
+
+LINE = re.compile(r"^.+( …| took \S+ .*|: \d+ s so far)\n", re.MULTILINE)
+
+
+def without_progress(said: str) -> str:
+    """
+    >>> without_progress("loading Ray …\\nloading Ray took 1.2 s\\nwhetstone list: no such device\\n")
+    'whetstone list: no such device\\n'
+    """
+    return LINE.sub("", said)
