@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import re
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +32,7 @@ SOCKET_PATH = 107  # bytes that a socket's path may have
 SOCKET = "session_2026-01-31_12-00-00_000000_1234567/sockets/plasma_store"  # as Ray will name one
 LEAST_BYTES = 32 * 2**20  # for its logs
 LOOK_S = 0.2
+KNOCK_S = 5.0
 RAYLET = "raylet"
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -100,10 +102,13 @@ def check_folder() -> None:
 
 def _join(quiet: dict[str, Any], note: Note) -> None:
     address = os.environ["RAY_ADDRESS"]
+    host, _, port = address.rpartition(":")
     try:
+        if port.isdecimal() and "://" not in address:  # Ray itself would try for minutes
+            socket.create_connection((host, int(port)), timeout=KNOCK_S).close()
         with tamed():
             context = ray.init(**quiet)
-    except ConnectionError as error:
+    except OSError as error:
         raise InputError(
             f"RAY_ADDRESS={address}: no Ray cluster answers there ({_first_line(error)}). Start one with "
             "`ray start --head`, or unset RAY_ADDRESS: then this machine is used"

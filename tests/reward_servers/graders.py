@@ -2,6 +2,7 @@
 
 import math
 import os
+import signal
 import time
 from collections.abc import Sequence
 from typing import ClassVar
@@ -46,6 +47,16 @@ class Ranked:
             float(sum(other.group == one.group and len(other.text) < len(one.text) for other in samples))
             for one in samples
         ]
+
+
+class DiesOnce(Words):
+    """Its first process is killed as it starts."""
+
+    def __init__(self, mark: str) -> None:
+        super().__init__()
+        if not os.path.exists(mark):
+            open(mark, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Slow:

@@ -64,6 +64,13 @@ def test_killed_hung_and_raising_environments_are_replaced_and_their_episodes_pl
         assert [turn.reward for turn in rollout.turns] == [0.5, 0.5]
 
 
+def test_one_that_is_killed_while_it_starts_is_replaced(tmp_path: Path) -> None:
+    found, episodes, _ = play(Moody(num_parallel=1, dies_once=str(tmp_path / "once")), [lease(0)])
+
+    (rollout,) = found
+    assert rollout.finish_reason is FinishReason.STOP and episodes.num_restarts == 1
+
+
 def test_what_fails_again_and_again_is_shipped_as_failed_with_the_reason() -> None:
     leases = [lease(0, mood="raises"), lease(1, mood="wrong input"), lease(2)]
     found, episodes, _ = play(Moody(num_parallel=3, max_attempts=2), leases)

@@ -18,9 +18,13 @@ class Moody(EnvironmentSettings):
     """
 
     sleep_s: float = 0.0  # a step
+    dies_once: str | None = None  # a file: until it is there, a process that starts is killed
     closed: str | None = None  # a folder: each that is closed leaves a file
 
     def make(self) -> Environment:
+        if self.dies_once is not None and not os.path.exists(self.dies_once):
+            open(self.dies_once, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
         return _Mood(self)
 
 

@@ -311,6 +311,44 @@ def test_one_lost_while_it_takes_the_place_of_another_is_replaced_too(tmp_path: 
     assert "it died again; replacement 2 of 3 starts" in loop.screen.getvalue()
 
 
+@pytest.mark.parametrize("call", ["save", "publish", "export"])
+def test_one_lost_while_it_writes_is_replaced_too(tmp_path: Path, call: str) -> None:
+    loop = Loop(tmp_path)
+    does, tries = getattr(loop.learner, call), []
+
+    def dies_once(*arguments: Any) -> Any:
+        tries.append(arguments)
+        if len(tries) == 1:
+            raise LearnerLost("it died")
+        return does(*arguments)
+
+    setattr(loop.learner, call, dies_once)
+    loop.run()
+
+    assert rows(loop) == [1, 2, 3, 4] and "it died; replacement 1 of 3 starts" in loop.screen.getvalue()
+    assert {path.name for path in (loop.folder.path / "checkpoints").iterdir()} == {"2", "4"}
+    assert (loop.folder.model / "config.json").exists()
+
+
+def test_one_lost_while_it_saves_for_a_stop_ends_the_run_with_what_that_costs(tmp_path: Path) -> None:
+    loop = Loop(tmp_path)
+    save, tries = loop.learner.save, []
+
+    def dies(folder: str) -> None:
+        tries.append(folder)
+        if len(tries) == 2:
+            raise LearnerLost("it died")
+        save(folder)
+
+    loop.learner.save = dies  # type: ignore[method-assign]
+    loop.stop_at(6)  # in iteration 4: 3 is not saved
+    with pytest.raises(
+        RunError, match=r"it died\. .* iterations after checkpoint 2 are lost; the same command"
+    ):
+        loop.run()
+    assert Loop(tmp_path).run().learner.trained == [[4, 5], [6, 7]]
+
+
 def test_too_many_lost_learners_end_the_run_and_it_can_be_resumed(tmp_path: Path) -> None:
     loop = Loop(tmp_path, learner={"max_restarts": 1})
     loses(loop, 3, 4)

@@ -1,5 +1,6 @@
 """Sweeps: which runs they are, that no two share a folder, and that all are checked before one starts."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from contracts.errors import InputError
 from services.run_folder import RunFolder
 from services.sweep import Job, _print_table, expand, jobs, run
+from tests.services.test_interrupts import PATIENCE_S, run_script
 
 MODEL = "model.path=some/model"
 
@@ -106,3 +108,36 @@ def test_the_table_says_how_certain_each_reward_is(
     rows = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines() if "│" in line]
     cells = [[cell.strip() for cell in row] for row in rows]
     assert cells == [["done", "7", "0.512 ± 0.012", "0.500 ± 0.029", "0"], ["new", "0", "–", "–", "2"]]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_sweep_that_alone_is_asked_to_stop_hands_it_on_and_waits(tmp_path: Path, number: int) -> None:
+    run = tmp_path / "run"
+    run.write_text(
+        f"#!/bin/sh\ntrap 'sleep 0.3; touch {tmp_path / 'saved'}; exit 130' TERM\n"
+        f"touch {tmp_path / 'begun'}\nwhile :; do sleep 0.05; done\n"
+    )
+    run.chmod(0o755)
+    process = run_script(
+        tmp_path,
+        f"""
+        import threading
+        from pathlib import Path
+        from services import cli, sweep
+        def tell():
+            while not Path({str(tmp_path / "begun")!r}).exists():
+                time.sleep(0.01)
+            print("ready", flush=True)
+        def run(arguments):
+            threading.Thread(target=tell).start()
+            sys.executable = {str(run)!r}
+            return sweep.start(sweep.Job((), "x", Path("x")), 1, 1)
+        sweep.say = lambda *_, **__: None
+        cli.COMMANDS["x"] = ("__main__:run", "")
+        sys.exit(cli.main(["x"]))
+        """,
+    )
+    process.send_signal(number)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130
+    assert (tmp_path / "saved").exists()
