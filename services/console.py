@@ -11,6 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from rich.console import Console as Terminal
@@ -19,6 +20,7 @@ from rich.live import Live
 
 from contracts.redaction import redact
 from services.changes import Observed, change, in_words, observed
+from services.doing import doing
 from services.readable import number
 from services.screen import ITERATION_S, REWARD, Level, Phase, RunView, draw_frame, iteration_line
 
@@ -46,7 +48,10 @@ class Console:
             self.view.title, self.view.iterations = title, iterations
             self.view.first_iteration, self.view.iteration = first_iteration, first_iteration - 1
             self.view.iteration_began = time.monotonic()
-        self._say(f"{title}: iterations {first_iteration} to {iterations}")
+        if first_iteration > iterations:
+            self._say(f"{title}: all {iterations} iterations are done; what comes after them is left")
+        else:
+            self._say(f"{title}: iterations {first_iteration} to {iterations}")
 
     def phase(self, name: str, total: int | None = None) -> None:
         """`name` begins anew, with `total` units of work if that is known."""
@@ -123,6 +128,14 @@ class Console:
             self.view.notes.append((time.strftime("%H:%M:%S"), level, text))
         self._say(text if level == "info" else f"warning: {text}")
 
+    def doing(self, what: str) -> AbstractContextManager[None]:
+        """Tell of what takes long while it goes on, unless a screen or a bar shows it."""
+        return contextlib.nullcontext() if self.shows_progress else doing(what, self.note)
+
+    @property
+    def shows_progress(self) -> bool:
+        return False
+
     def stop(self) -> None:
         """The last frame stays. May be called twice."""
 
@@ -141,6 +154,10 @@ class LiveConsole(Console):
         self._has_news = threading.Event()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._redraw, name="console", daemon=True)
+
+    @property
+    def shows_progress(self) -> bool:
+        return self._live.is_started
 
     def start(self, title: str, iterations: int, first_iteration: int = 1) -> None:
         super().start(title, iterations, first_iteration)

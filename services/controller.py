@@ -10,6 +10,7 @@ set's are trained on, nothing is collected, and weights are pushed for evaluatio
 neither Ray nor torch; it speaks to `contracts.clients`.
 """
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -295,7 +296,10 @@ class Controller:
     def _evaluate(self, split: str) -> None:
         post_process = find_post_processor(self._settings.evaluation.post_processor)
         leases = self._evaluation_leases[split]
-        found = evaluate(split, leases, self._collector, post_process, self._perplexity, self._as_read)
+        begins = self._iteration == 0  # later ones are among the iterations' lines
+        untrained = self._console.doing(f"evaluating the untrained model on {len(leases)} {split} prompts")
+        with untrained if begins else contextlib.nullcontext():
+            found = evaluate(split, leases, self._collector, post_process, self._perplexity, self._as_read)
         if split == "validation":
             self._keeper.check(found.metrics)
         if self._iteration == 0 and self._settings.environment.has_baselines:

@@ -126,7 +126,8 @@ def evaluate_model(
         fleet.wait_until_ready()
         collector = Collector(fleet, rewards, failures, console, _go_on, patience_s, settings.judging)
         perplexity, as_read = policy_perplexity(settings), prompt_reader(settings)
-        found = evaluate(split, leases, collector, post_process, perplexity, as_read)
+        with console.doing(f"evaluating on {len(leases)} {split} prompts"):
+            found = evaluate(split, leases, collector, post_process, perplexity, as_read)
         if settings.environment.has_baselines:
             found.metrics.update(baselines(split, leases, collector))
     if not found.rows:
@@ -153,6 +154,10 @@ class _Bars(Console):
             transient=True,
         )
         self._tasks: dict[str, TaskID] = {}
+
+    @property
+    def shows_progress(self) -> bool:
+        return self.terminal.is_terminal
 
     def phase(self, name: str, total: int | None = None) -> None:
         super().phase(name, total)

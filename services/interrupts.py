@@ -28,6 +28,7 @@ ECHO_S = 1.0
 ENDS_WITHIN_S = 4.0
 ENDS_ON_A_CLUSTER_WITHIN_S = 20.0  # where reward servers have to be removed
 LOOK_S = 0.1
+SHOW_CURSOR = b"\x1b[?25h\n"
 EXIT_INTERRUPTED = 130
 
 
@@ -129,6 +130,8 @@ class Command:
         import psutil
 
         with contextlib.suppress(OSError):
+            if os.isatty(1):
+                os.write(1, SHOW_CURSOR)  # a live screen hides it
             os.write(2, f"{self.said()}\n".encode())
         family = " ".join(str(process.pid) for process in psutil.Process().children(recursive=True))
         if family:

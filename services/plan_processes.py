@@ -97,7 +97,9 @@ def _learner(settings: RunSettings, machine: Machine) -> str:
     on_gpu = has_gpu(machine, settings.cluster.learner_gpus)
     auto = {None: "a GPU where its node has one", True: "cuda", False: "cpu"}[on_gpu]
     device = auto if learner.device == "auto" else learner.device
-    return f"{settings.algorithm_name}, on {device}, {_threads(learner.num_threads)}"
+    shared = learner.num_processes > 1 and learner.num_threads is None
+    threads = "all cores shared out" if shared else _threads(learner.num_threads)
+    return f"{settings.algorithm_name}, on {device}, {threads}"
 
 
 def _workers(settings: RunSettings, model: ModelFiles, machine: Machine) -> str:

@@ -131,9 +131,8 @@ def _start(quiet: dict[str, Any], note: Note) -> None:
             _init(quiet)
         except FAILURES as again:
             raise RunError(
-                f"Ray did not start on this machine, twice: {_first_line(again)}. Its logs are in "
-                f"{get_default_ray_temp_dir()}/session_latest/logs. See whether processors, memory and disk "
-                "have room (whetstone doctor says), and try again"
+                f"Ray did not start on this machine, twice: {_first_line(again)}. Its logs are in {_logs()}. "
+                "See whether processors, memory and disk have room (whetstone doctor says), and try again"
             ) from again
 
 
@@ -224,12 +223,18 @@ def _has_ended() -> bool:
 
 def _last_words() -> str:
     """The last line that the raylet wrote of an error."""
-    log = Path(get_default_ray_temp_dir()) / "session_latest" / "logs" / "raylet.err"
     with contextlib.suppress(OSError):
-        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-        if lines:
-            return f": {lines[-1][:200]}"
+        lines = (_logs() / "raylet.err").read_text(errors="replace").split("\n")
+        said = [line.strip() for line in lines if line.strip()]
+        return f": {said[-1][:200]}" if said else ""
     return ""
+
+
+def _logs() -> Path:
+    """Of the Ray that this process started last."""
+    folder = Path(get_default_ray_temp_dir())
+    sessions = sorted(folder.glob(f"session_*_{os.getpid()}"))
+    return (sessions[-1] if sessions else folder) / "logs"
 
 
 def _to_log(data: dict[str, Any], ignore_prefix: bool) -> None:

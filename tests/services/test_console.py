@@ -65,6 +65,27 @@ def test_without_a_terminal_each_iteration_is_one_line() -> None:
     assert len(lines) == 4
 
 
+def test_what_takes_long_is_told_where_no_screen_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.doing.FIRST_S", 0.0)
+    console, out = plain()
+    drawn, _ = live()
+    drawn.start("numbers-ppo", iterations=2)
+    for each in (console, drawn):
+        with each.doing("evaluating"):
+            deadline = time.monotonic() + 60
+            while each is console and not out.getvalue() and time.monotonic() < deadline:
+                time.sleep(0.01)
+    drawn.stop()
+    assert out.getvalue().startswith("evaluating …\nevaluating took ")
+    assert not drawn.view.notes
+
+
+def test_a_run_whose_iterations_are_all_done_names_none() -> None:
+    console, out = plain()
+    console.start("numbers-ppo", iterations=40, first_iteration=41)
+    assert out.getvalue() == "numbers-ppo: all 40 iterations are done; what comes after them is left\n"
+
+
 def test_missing_and_undefined_numbers_are_no_accident() -> None:
     console, out = plain()
     console.start("numbers-ppo", iterations=2)

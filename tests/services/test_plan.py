@@ -234,6 +234,19 @@ def test_what_goes_where(model: Path) -> None:
     assert "rouge, weight 0.5" in rows["reward replica"].what
 
 
+def test_threads_are_those_that_the_learners_processes_get(model: Path) -> None:
+    told = {}
+    for count, threads in ((1, None), (2, None), (2, 3)):
+        run = settings(model={"path": str(model)}, learner={"num_processes": count, "num_threads": threads})
+        (row,) = [r for r in processes(run, read_model(run.model), HERE) if r.part == "learner"]
+        told[count, threads] = row.what.rpartition(", ")[2]
+    assert told == {
+        (1, None): "threads on all cores",
+        (2, None): "all cores shared out",
+        (2, 3): "3 threads",
+    }
+
+
 def test_a_worker_that_sleeps_takes_turns_with_the_update(model: Path) -> None:
     gib = 10**9
     one_gpu = Machine(8.0, 1, None)

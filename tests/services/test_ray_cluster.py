@@ -145,6 +145,7 @@ def raylet_of_a_kind(folder: Path, first: str) -> str:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_a_start_that_fails_is_tried_once_more_and_then_ray_is_as_a_command_needs_it(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -194,6 +195,7 @@ def die_and_be_told_of(ray: object, caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_a_ray_that_never_starts_ends_with_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ray._private import services
 
