@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from services.readable import duration
 
-FIRST_S = 1.0
+FIRST_S = 0.7
 AGAIN_S = 10.0
 
 _under_way: list[object] = []  # the innermost last: it alone is said again

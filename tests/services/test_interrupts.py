@@ -259,6 +259,38 @@ def test_a_job_in_the_background_heeds_sigterm_and_no_ctrl_c(tmp_path: Path) -> 
     assert process.returncode == 130 and said == "whetstone x: interrupted\n"
 
 
+def test_ctrl_c_that_is_for_an_answer_ends_no_command(tmp_path: Path) -> None:
+    """As in `whetstone chat`."""
+    process = run_script(
+        tmp_path,
+        """
+        from services import cli
+        interrupts.ENDS_WITHIN_S = 0.2
+        def run(arguments):
+            interrupts.take_ctrl_c()
+            said = "ready"
+            while True:
+                try:
+                    print(said, flush=True)
+                    time.sleep(1000)
+                except interrupts.Terminated:
+                    raise
+                except KeyboardInterrupt:
+                    said = "an answer was stopped"
+        cli.COMMANDS["x"] = ("__main__:run", "")
+        sys.exit(cli.main(["x"]))
+        """,
+    )
+    assert process.stdout is not None
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "an answer was stopped\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.6)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE_S) == 130
+
+
 def test_a_terminal_that_goes_away_is_a_request_to_stop(tmp_path: Path) -> None:
     """What is still said then must not keep the run from being saved."""
     file = tmp_path / "script.py"
