@@ -1,8 +1,6 @@
 """Finding a component by its name: a built-in from an explicit table, or a user's `package.module:Class`."""
 
 import importlib
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -11,6 +9,7 @@ from contracts.errors import InputError, did_you_mean
 from contracts.secret_values import remember_in
 from contracts.settings import Settings, build
 from contracts.signatures import check_methods
+from contracts.working_folder import hidden, search_last
 
 
 def find(kind: str, name: str, built_in: Mapping[str, str]) -> type:
@@ -38,25 +37,26 @@ def find(kind: str, name: str, built_in: Mapping[str, str]) -> type:
         raise InputError(f"{kind}={name}: got {what} ({type(found).__name__}); expected a class")
     if found is None:
         classes = [key for key, value in vars(module).items() if isinstance(value, type)]
-        raise InputError(
-            f"{kind}={name}: {module_name} has no class {class_name}{did_you_mean(class_name, classes)}"
-        )
+        why = hidden(module_name)
+        meant = f". {why}" if why else did_you_mean(class_name, classes)
+        raise InputError(f"{kind}={name}: {module_name} has no class {class_name}{meant}")
     return found
 
 
 def import_module(module_name: str, where: str) -> ModuleType:
-    """A module of the user's own, which usually lies beside the command, or a built-in one.
+    """A built-in module, or one of the user's own, which usually lies in the working folder.
 
     Raises:
         InputError: it does not import; begins with `where`.
     """
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    search_last()
     try:
         return importlib.import_module(module_name)
-    except Exception as error:  # a user's module may raise anything while it is imported
+    except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
+        why = hidden(module_name)
         raise InputError(
             f"{where}: importing {module_name} failed: {type(error).__name__}: {error}"
+            + (f". {why}" if why else "")
         ) from error
 
 
@@ -84,7 +84,7 @@ def create(
         return build(found, options, where=kind)
     try:
         return found(**options)
-    except Exception as error:  # a user's constructor may raise anything
+    except (Exception, SystemExit) as error:  # a user's constructor may raise anything
         raise InputError(
             f"{kind}={name}: {found.__name__}({', '.join(f'{k}={v!r}' for k, v in options.items())}) "
             f"raised {type(error).__name__}: {error}"

@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from ray import serve
 from ray.serve.deployment import Application
 
+from contracts import working_folder
 from contracts.access import TOKEN, TOKEN_FILE, digest, token_of
 from contracts.errors import InputError
 from contracts.settings import build
@@ -78,7 +79,13 @@ def application_of(kind: str, part: Part, own: ServerSettings) -> tuple[Applicat
         }
     deployment = serve.deployment(RewardReplica if kind == "reward" else MetricReplica).options(
         name=deployment_name(kind, part.label),
-        ray_actor_options={"num_cpus": own.num_cpus, "num_gpus": own.num_gpus},
+        ray_actor_options={
+            "num_cpus": own.num_cpus,
+            "num_gpus": own.num_gpus,
+            "runtime_env": {
+                "env_vars": working_folder.variable()
+            },  # Serve may have been started from elsewhere
+        },
         max_ongoing_requests=own.max_ongoing_requests,
         max_queued_requests=own.max_queued_requests,
         health_check_period_s=2.0,  # a lost replica is replaced within seconds

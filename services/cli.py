@@ -68,6 +68,8 @@ def _code_of(command: str, arguments: list[str]) -> int:
         sys.stdout.flush()
         return code
     except SystemExit as stop:  # argparse, after it said what was wrong (2) or --help (0)
+        if isinstance(stop.code, str):
+            print(f"{command}: {redact(stop.code)}", file=sys.stderr)
         return stop.code if isinstance(stop.code, int) else EXIT_FAULT
     except KeyboardInterrupt:
         print(said_at_interruption(command), file=sys.stderr)

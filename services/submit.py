@@ -16,6 +16,7 @@ from contracts.access import is_loopback
 from contracts.errors import InputError
 from contracts.output import say
 from contracts.redaction import redact
+from contracts.working_folder import clashes
 from services.doing import doing
 from services.interrupts import EXIT_INTERRUPTED
 
@@ -107,6 +108,11 @@ def _check(overrides: Sequence[str], address: str, working_dir: Path | None) -> 
         return Path(settings.output_dir).absolute() / settings.run_name
     if not working_dir.is_dir():
         raise InputError(f"--working-dir {working_dir}: there is no such folder")
+    if names := clashes(working_dir):
+        raise InputError(
+            f"--working-dir {working_dir} has {', '.join(names)}: Ray would import these in the place of "
+            "installed modules of the same name. Rename them, or upload a folder without them"
+        )
     if not Path(settings.output_dir).is_absolute():
         raise InputError(
             f"output_dir={settings.output_dir}: the copy of --working-dir goes with the job. Expected an "
@@ -141,7 +147,7 @@ def entrypoint(overrides: Sequence[str], working_dir: Path | None) -> str:
     if working_dir is not None:
         return f"exec whetstone {words}"
     here, python = shlex.quote(str(Path.cwd())), shlex.quote(sys.executable)
-    return f"cd {here} && exec {python} -m services.cli {words}"
+    return f"cd {here} && exec {python} -P -m services.cli {words}"
 
 
 def _follow(jobs: "Jobs", id: str) -> int:

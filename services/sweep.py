@@ -127,7 +127,9 @@ def start(job: Job, number: int, total: int) -> int:
     stop.hold(hand_on, never_insists=True)
     try:
         stop.check()
-        started.append(subprocess.Popen([sys.executable, "-m", "services.cli", "train", *job.overrides]))
+        started.append(
+            subprocess.Popen([sys.executable, "-P", "-m", "services.cli", "train", *job.overrides])
+        )
         code = started[0].wait()
     finally:
         stop.restore()

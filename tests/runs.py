@@ -34,9 +34,11 @@ QUICK = (
 class Run:
     """One run and its process, started as often as wanted with the same command."""
 
-    def __init__(self, output_dir: Path, name: str, *overrides: str) -> None:
+    def __init__(self, output_dir: Path, name: str, *overrides: str, cwd: Path = ROOT) -> None:
+        self._cwd = cwd
         self.command = [
-            *(sys.executable, "-m", "services.cli", "train", f"output_dir={output_dir}", f"run_name={name}"),
+            *(sys.executable, "-P", "-m", "services.cli", "train"),
+            *(f"output_dir={output_dir}", f"run_name={name}"),
             *QUICK,
             *overrides,
         ]
@@ -48,7 +50,7 @@ class Run:
     def start(self) -> "Run":
         with self._screen.open("a") as screen:
             self.process = subprocess.Popen(
-                self.command, cwd=ROOT, stdout=screen, stderr=screen, start_new_session=True
+                self.command, cwd=self._cwd, stdout=screen, stderr=screen, start_new_session=True
             )
         return self
 

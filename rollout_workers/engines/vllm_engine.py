@@ -16,6 +16,7 @@ import torch
 from contracts.errors import InputError, RunError
 from contracts.rollout import FinishReason, MaskRule, Sampling
 from contracts.weights import WeightManifest
+from contracts.working_folder import off_the_path_of_children
 from rollout_workers.engines.base import Arrays, Generation, Request
 from rollout_workers.engines.dtypes import engine_dtype
 from rollout_workers.engines.mask_processor import MASKED
@@ -217,7 +218,8 @@ def _start(arguments: Any) -> Any:
     from vllm.v1.engine.llm_engine import LLMEngine
 
     try:
-        return LLMEngine.from_engine_args(arguments)
+        with off_the_path_of_children():
+            return LLMEngine.from_engine_args(arguments)
     except ValueError as error:
         if "does not support LoRA" not in str(error):
             raise

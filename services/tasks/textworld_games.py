@@ -219,7 +219,7 @@ def _start(jobs: Sequence[str], answers: int, complaints: Any) -> "subprocess.Po
         share.writelines(jobs)
         share.seek(0)
         return subprocess.Popen(
-            [sys.executable, "-m", "services.tasks.textworld_maker"],
+            [sys.executable, "-P", "-m", "services.tasks.textworld_maker"],
             stdin=share,
             stdout=answers,
             stderr=complaints,
