@@ -63,7 +63,7 @@ def search_last() -> None:
 
 @contextlib.contextmanager
 def off_the_path_of_children() -> Iterator[None]:
-    """Processes that a library starts meanwhile: `-m` and `-c` do not put the working folder on their path."""
+    """For the processes that a library starts meanwhile, whose `-m` and `-c` put the working folder first."""
     before = os.environ.get(SAFE_PATH)
     os.environ[SAFE_PATH] = "1"
     try:

@@ -112,10 +112,10 @@ def other_reference(settings: RunSettings) -> str | None:
     if data.share is not None or found is None or not needs_of(settings, data).reference:
         return None
     model = read_model(settings.model)
-    if found["sha256"] == reference_fingerprint(settings.model.path, model.folder):
+    if found.get("sha256") == reference_fingerprint(settings.model.path, model.folder):
         return None
     return (
-        f"data={data.folder} was annotated with reference={found[TOLD]}, and the files of "
+        f"data={data.folder} was annotated with reference={found.get(TOLD)}, and the files of "
         f"model.path={settings.model.path} are others: importance weights and the distance to the reference "
         f"are then measured from a model that training did not start from"
     )

@@ -151,10 +151,10 @@ def check_vocabulary(folder: Path, tokenizer: Any) -> None:
         InputError: the reference's is another one.
     """
     found = read_manifest(folder).get("reference")
-    if found is not None and found["vocabulary"] != vocabulary_fingerprint(tokenizer):
+    if found is not None and found.get("vocabulary") != vocabulary_fingerprint(tokenizer):
         raise InputError(
-            f"data={folder} was annotated with reference={found[TOLD]}, whose vocabulary is another one than "
-            f"the model's; annotate with a reference that shares it, such as the model itself"
+            f"data={folder} was annotated with reference={found.get(TOLD)}, whose vocabulary is another one "
+            f"than the model's; annotate with a reference that shares it, such as the model itself"
         )
 
 
@@ -190,7 +190,7 @@ def _check_stages(folder: Path, table: pa.Table, *, needs_reference: bool, needs
 
 def _check_weights(folder: Path, manifest: Mapping[str, Any], asked: Sequence[Part]) -> None:
     """A value is of the sum that it was learned from: an advantage over another one would mean nothing."""
-    learned_from = manifest["value"]["rewards"]
+    learned_from = manifest.get("value", {}).get("rewards")
     now = json.loads(json.dumps(weights_of(asked)))
     if now != learned_from:
         raise InputError(

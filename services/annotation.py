@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from contracts.errors import InputError
 from services import run_claim
-from services.json_lines import write_atomically
+from services.json_lines import read_object, write_atomically
 from services.tasks.responses import ResponseRow
 
 ANNOTATED, MANIFEST, TOLD = "annotated.parquet", "manifest.json", "told"
@@ -175,17 +175,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """{} where there is none.
 
     Raises:
-        InputError: it is no JSON object.
+        InputError: it is no JSON object, or a stage's part of it is none.
     """
     file = folder / MANIFEST
-    if not file.exists():
-        return {}
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{file} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise InputError(f"{file}: expected an object, got {type(found).__name__}")
+    found = read_object(file) if file.exists() else {}
+    for stage in STAGES:
+        if not isinstance(found.get(stage, {}), dict):
+            raise InputError(f"{file} is damaged: expected an object {{…}} under {stage!r}")
     return found
 
 

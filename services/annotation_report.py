@@ -11,13 +11,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from rich.table import Table
 
+from contracts.errors import InputError
 from services.annotated_rows import AnnotatedRows, read_annotated
 from services.annotation import ANNOTATED, read_table
 from services.annotation_rewards import REWARD
 from services.annotation_settings import AnnotateSettings
 from services.annotation_value import ValueFiles, num_failed
 from services.console import Console
-from services.json_lines import without_nan, write_atomically
+from services.json_lines import read_object, without_nan, write_atomically
 from services.readable import number
 
 
@@ -110,13 +111,21 @@ def draw(found: Mapping[str, Mapping[str, NDArray[np.float64]]], file: Path) -> 
 
 def _report_values(folder: Path, console: Console) -> dict[str, Any]:
     found = advantages(read_annotated(folder, needs_values=True))
-    errors = json.loads((folder / "value" / "errors.json").read_text(encoding="utf-8"))
-    best, constant = errors["best"], errors["constant_error"]
+    file = folder / "value" / "errors.json"
+    match read_object(file):
+        case {
+            "best": {"held_out": float() as held_out, "epoch": int() as epoch} as best,
+            "constant_error": float() as constant,
+            "num_held_out": int() as num_held_out,
+        }:
+            pass
+        case _:
+            raise InputError(f"{file} is damaged; delete it, and `whetstone annotate` makes it anew")
     console.note(
-        f"value: squared error {number(best['held_out'])} on {errors['num_held_out']} held-out prompts after "
-        f"epoch {best['epoch']}; {number(constant)} by always saying the mean"
+        f"value: squared error {number(held_out)} on {num_held_out} held-out prompts after "
+        f"epoch {epoch}; {number(constant)} by always saying the mean"
     )
-    if best["held_out"] >= constant:
+    if held_out >= constant:
         console.note(
             "the value knows no more of a prompt than the mean reward: more validation prompts, another "
             "value.head or a higher value.learning_rate may help",

@@ -13,6 +13,7 @@ copy that broke off is never taken for a checkpoint, and one that was damaged is
 import contextlib
 import hashlib
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +23,6 @@ from typing import Any
 from contracts.errors import InputError, RunError, WhetstoneError
 from services import checkpoints, run_claim
 from services.best import Criterion, best_of
-from services.json_lines import write_atomically
 from services.run_folder import RunFolder
 
 MANIFEST = "manifest.json"
@@ -231,7 +231,7 @@ class Mirror:
             if apart.exists() and iteration > max(folder.checkpoints(), default=-1):
                 for path in apart.iterdir():
                     if path.name != folder.config_file.name:
-                        write_atomically(folder.path / path.name, path.read_text(encoding="utf-8"))
+                        os.replace(path, folder.path / path.name)
             shutil.rmtree(apart, ignore_errors=True)
 
     def _fetch(self, name: str, target: Path, within: str = "") -> None:

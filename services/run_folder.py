@@ -14,7 +14,9 @@ untrained model.
 """
 
 import json
+import logging
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +27,20 @@ import yaml
 from contracts.errors import InputError
 from contracts.redaction import without_secrets
 from services import run_claim
-from services.json_lines import read_rows, to_line, without_nan, write_atomically
+from services.json_lines import (
+    BadLine,
+    Needs,
+    damaged_name,
+    read_json,
+    read_rows,
+    sift,
+    to_line,
+    told,
+    without_nan,
+    write_atomically,
+)
+
+log = logging.getLogger(__name__)
 
 INFO_FILES = ("rollout_info.jsonl", "training_info.jsonl")
 SPLITS = ("val", "test")
@@ -166,11 +181,17 @@ class RunFolder:
         """Forget what came after `iteration`, so that a run resumed there has each iteration once.
 
         A start without a checkpoint is `truncate_after(-1)`: the evaluation at 0 is done again too.
-        Lines cut short by a crash go as well. Each file is replaced in one step.
+        A line cut short by a crash goes as well. Of a file with damaged lines a copy is kept. Each file is
+        replaced in one step.
         """
         for file in self._jsonl_files():
             if file.exists():
-                kept = [row for row in read_rows(file) if _moment(row) <= iteration]
+                needs = _needs(file.name)
+                rows, bad = sift(file, needs)
+                if bad:
+                    _keep(file, bad)
+                moment = next(iter(needs))
+                kept = [row for row in rows if row[moment] <= iteration]
                 write_atomically(file, "".join(map(to_line, kept)))
         for split in SPLITS:
             for epoch in self.prediction_epochs(split):
@@ -196,14 +217,14 @@ class RunFolder:
         return found
 
     def rollout_info(self) -> list[dict[str, Any]]:
-        return read_rows(self.path / INFO_FILES[0])
+        return self._rows(INFO_FILES[0])
 
     def training_info(self) -> list[dict[str, Any]]:
-        return read_rows(self.path / INFO_FILES[1])
+        return self._rows(INFO_FILES[1])
 
     def evaluations(self, split: str) -> list[dict[str, Any]]:
         """`{"epoch": n, "metrics": {…}}`, oldest first; of an epoch evaluated twice the later line."""
-        by_epoch = {row["epoch"]: row for row in read_rows(self.path / _metrics_file(split))}
+        by_epoch = {row["epoch"]: row for row in self._rows(_metrics_file(split))}
         return [by_epoch[epoch] for epoch in sorted(by_epoch)]
 
     def prediction_epochs(self, split: str) -> list[int]:
@@ -214,10 +235,16 @@ class RunFolder:
         return sorted(int(epoch) for epoch in epochs if epoch.isdecimal())
 
     def predictions(self, epoch: int, split: str) -> list[dict[str, Any]]:
-        loaded: list[dict[str, Any]] = json.loads(
-            self._predictions_file(epoch, split).read_text(encoding="utf-8")
-        )
-        return loaded
+        """The rows of one evaluation.
+
+        Raises:
+            InputError: the file is not there, or damaged.
+        """
+        file = self._predictions_file(epoch, split)
+        found = read_json(file)
+        if not (isinstance(found, list) and all(isinstance(row, dict) for row in found)):
+            raise InputError(f"{file} is damaged: expected a list of objects")
+        return found
 
     def lines_so_far(self) -> dict[str, bytes]:
         """The info files, the evaluations and the configuration, by name."""
@@ -225,6 +252,9 @@ class RunFolder:
         return {file.name: file.read_bytes() for file in files if file.exists()}
 
     # Inside
+
+    def _rows(self, name: str) -> list[dict[str, Any]]:
+        return read_rows(self.path / name, _needs(name))
 
     def _jsonl_files(self) -> list[Path]:
         return [self.path / name for name in (*INFO_FILES, *map(_metrics_file, SPLITS))]
@@ -245,5 +275,15 @@ def _metrics_file(split: str) -> str:
     return f"{SHORT_SPLITS.get(split, split)}_split_metrics.jsonl"
 
 
-def _moment(row: Mapping[str, Any]) -> int:
-    return int(row.get("iteration", row.get("epoch", 0)))
+def _keep(file: Path, bad: Sequence[BadLine]) -> None:
+    copy = damaged_name(file)
+    shutil.copy2(file, copy)
+    log.warning(
+        "%s is damaged, and the run goes on without these lines: %s. The file as it was is kept as %s",
+        *(file, told(bad), copy.name),
+    )
+
+
+def _needs(name: str) -> Needs:
+    """What each line of a file has, its moment first."""
+    return {"iteration": int} if name in INFO_FILES else {"epoch": int, "metrics": dict}

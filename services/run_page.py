@@ -1,9 +1,11 @@
 """What the report's page says, gathered from a run's folder: pure reading and arithmetic."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from contracts.errors import InputError
 from services.baselines import BASELINE, PLAYERS, of_player
 from services.changes import change_in
 from services.curves import Chart, Panel, lay_out, panels, reward_panel
@@ -12,6 +14,8 @@ from services.run_claim import flatten
 from services.run_folder import RunFolder
 from services.standard_errors import Change
 from services.transcripts import Transcript, transcripts
+
+log = logging.getLogger(__name__)
 
 REWARD, WON = "reward/mean", "environment/won/mean"
 PHASES = ("rollout", "reward", "score", "update", "weights")
@@ -96,7 +100,7 @@ def gather(folder: RunFolder) -> tuple[Page, list[Panel]]:
     others = panels(rows)
     epochs = folder.prediction_epochs("val")
     shown_epochs = (epochs[0], epochs[-1]) if epochs else (0, 0)
-    before, after = (folder.predictions(epoch, "val") if epochs else [] for epoch in shown_epochs)
+    before, after = (_predictions(folder, epoch) if epochs else [] for epoch in shown_epochs)
     played = transcripts(before, after, shown_epochs)
     page = Page(
         title=folder.path.absolute().name,
@@ -120,6 +124,14 @@ def gather(folder: RunFolder) -> tuple[Page, list[Panel]]:
         config_text=folder.config_file.read_text(encoding="utf-8"),
     )
     return page, ([reward] if reward.curves else []) + others
+
+
+def _predictions(folder: RunFolder, epoch: int) -> list[dict[str, Any]]:
+    try:
+        return folder.predictions(epoch, "val")
+    except InputError as error:
+        log.warning("%s. The report shows no texts of that evaluation", error)
+        return []
 
 
 def merged(*files: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

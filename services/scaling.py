@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from contracts.clients import FleetClient
 from contracts.errors import DeadlineExceeded, InputError, RunError
@@ -107,16 +108,16 @@ def _is_answered(folder: Path, num_workers: int) -> bool:
     """
     if (folder / ASKED).exists() or (folder / TAKEN).exists():  # in this order: it goes from one to the other
         return False
-    found = _read(folder / FOUND)
-    if found is None or found["asked"] != num_workers:
-        return False
-    if found["to_be"] != num_workers:
-        raise RunError(f"{folder}: there stay {found['to_be']} workers, and the run's console says why")
-    return bool(found["up"] == num_workers)
+    match _read(folder / FOUND):
+        case {"asked": int(asked), "to_be": int(to_be), "up": int(up)} if asked == num_workers:
+            if to_be != num_workers:
+                raise RunError(f"{folder}: the run keeps {to_be} workers; its console says why")
+            return up == num_workers
+    return False
 
 
-def _read(file: Path) -> dict[str, int] | None:
+def _read(file: Path) -> Any:
+    """None where there is no such file yet, or where it is damaged: the run writes it anew."""
     with contextlib.suppress(FileNotFoundError, ValueError):
-        found: dict[str, int] = json.loads(file.read_text())
-        return found
+        return json.loads(file.read_text())
     return None

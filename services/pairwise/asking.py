@@ -46,8 +46,7 @@ def questions(pairs: Iterable[Pair], question: Question, model: ChatModel) -> li
 
 def kept_replies(file: Path) -> dict[str, str]:
     """By the question's key. A line cut short by a kill is none, and its question is asked again."""
-    rows = (row for row in read_rows(file) if isinstance(row, dict))
-    return {row["key"]: row["reply"] for row in rows if {"key", "reply"} <= row.keys()}
+    return {row["key"]: row["reply"] for row in read_rows(file, {"key": str, "reply": str})}
 
 
 def ask(

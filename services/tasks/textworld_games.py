@@ -133,7 +133,7 @@ def _read(games_dir: Path, recipe: Recipe) -> Game | None:
         if "error" in manifest:
             return None
         return Game(recipe, folder / STORY, manifest["walkthrough"], manifest["content"], manifest["sha256"])
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"task=textworld: the game in {folder} can't be read ({type(error).__name__}: {error}); delete "
             "that folder, and the game is made again"

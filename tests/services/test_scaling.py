@@ -86,7 +86,7 @@ def test_workers_that_do_not_come_up(folder: Path, calls: Calls) -> None:
         pytest.raises(DeadlineExceeded, match=r"waited 1 s for 2 workers: .*'up': 1"),
     ):
         ask(folder, 2, timeout_s=1)
-    with Looking(folder, NoRoom(calls)), pytest.raises(RunError, match=r"there stay 1 workers"):
+    with Looking(folder, NoRoom(calls)), pytest.raises(RunError, match=r"the run keeps 1 workers"):
         ask(folder, 2, timeout_s=20)
 
 
