@@ -11,6 +11,7 @@ WhetstoneError
     │       ├── LearnerFailed   it raised what nobody expected; another may fare better
     │       └── LearnerSilent   it hangs: no sign of life, or no progress, for too long
     ├── WeightsError      weights did not arrive, or arrived wrong
+    ├── DiskFull          there was no room for what was to be written
     └── DeadlineExceeded  something was waited for too long
 
 Exceptions cross processes, so each takes one positional message and nothing else:
@@ -63,6 +64,10 @@ class LearnerSilent(LearnerLost):
 
 class WeightsError(RunError):
     """Published weights did not reach a worker, or its probe disagrees with the learner's."""
+
+
+class DiskFull(RunError):
+    """A disk, a quota or a limit left no room for a file; the message names it."""
 
 
 class DeadlineExceeded(RunError):

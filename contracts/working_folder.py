@@ -63,7 +63,7 @@ def search_last() -> None:
 
 @contextlib.contextmanager
 def off_the_path_of_children() -> Iterator[None]:
-    """For the processes that a library starts meanwhile, whose `-m` and `-c` put the working folder first."""
+    """Keep the working folder off the path of processes that a library starts with `-m` or `-c`."""
     before = os.environ.get(SAFE_PATH)
     os.environ[SAFE_PATH] = "1"
     try:

@@ -6,14 +6,16 @@ Of what does not train (model.trainable_layers, model.adapter) there is only a f
 those of `model.path`.
 """
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from pydantic import ConfigDict, TypeAdapter
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -80,8 +82,27 @@ def load(
 
     Raises:
         LearnerError: the checkpoint is of another model, of other trained layers, or of an algorithm
-            without a mask.
+            without a mask; or a file of it can't be read.
     """
+    with _readable(folder):
+        return _load(folder, pair, mask, optimizer)
+
+
+@contextlib.contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    """A damaged file is as damaged for the next learner: no reason to try another."""
+    try:
+        yield
+    except (OSError, SafetensorError, ValueError, LookupError) as error:
+        raise LearnerError(
+            f"{folder}: this checkpoint can't be read: {type(error).__name__}: {error}. `whetstone doctor "
+            f"{folder.parent.parent}` looks at all files of the run"
+        ) from error
+
+
+def _load(
+    folder: Path, pair: ActorCritic, mask: Policy | None, optimizer: torch.optim.Optimizer
+) -> tuple[dict[str, Any], list[Rollout]]:
     if mask is not None and not any(folder.glob(f"{MASK}*.safetensors")):
         raise LearnerError(
             f"{folder}: it holds no mask model ({MASK}.safetensors), so it is another algorithm's; "

@@ -13,7 +13,7 @@ from typing import Any
 import ray
 
 from contracts.clients import PublishedWeights
-from contracts.errors import InputError, LearnerError, LearnerFailed, LearnerLost
+from contracts.errors import DiskFull, InputError, LearnerError, LearnerFailed, LearnerLost
 from contracts.rollout import Rollout
 from contracts.waiting import STARTS_S, Waiting
 from learner.ranks import MeetingPoint, Rendezvous
@@ -146,7 +146,7 @@ class LearnerGroup:
         Raises:
             LearnerLost: a process died, or did not say anything for `learner.stall_timeout_s`, or nothing new
                 for `learner.progress_timeout_s`.
-            LearnerError, InputError: a call failed; the others may be waiting for it.
+            LearnerError, InputError, DiskFull: a call failed; the others may be waiting for it.
         """
         pending, watched = list(calls), self._watched
         for each in watched:
@@ -177,12 +177,12 @@ class LearnerGroup:
             return ray.get(call, timeout=timeout_s or self._settings.stall_timeout_s)
         except ray.exceptions.RayTaskError as error:
             cause = error.cause
-            if isinstance(cause, InputError):
+            if isinstance(cause, InputError | DiskFull):
                 raise cause from None
             if isinstance(cause, LearnerError):
-                raise LearnerError(f"{what}: {cause}\n{error}") from None
+                raise LearnerError(f"{what}: {cause}") from error
             self._require_all(what)
-            raise LearnerFailed(f"{what}: {type(cause).__name__}: {cause}\n{error}") from None
+            raise LearnerFailed(f"{what}: {type(cause).__name__}: {cause}") from error
         except ray.exceptions.RayError as error:
             raise _lost(error, what) from None
 

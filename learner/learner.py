@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
+from contracts.disk import room_for
 from contracts.errors import LearnerError
 from contracts.rollout import Rollout, Sampling
 from contracts.weights import WeightManifest
@@ -296,23 +297,37 @@ class Learner:
         return None if self.mask is None else arrays_of(self.mask.lm, engine_dtype, self.ranks)
 
     def save(self, folder: str) -> None:
-        """Everything that the next update depends on."""
+        """Everything that the next update depends on.
+
+        Raises:
+            DiskFull: there was no room.
+        """
         state = {
             "version": self.version,
             "kl_coefficient": self.kl_coefficient,
             "mask_version": self.mask_version,
         }
-        checkpoint.save(Path(folder), self.pair, self.mask, self.optimizer, state, self.elite, self.ranks)
+        with room_for(folder):
+            checkpoint.save(Path(folder), self.pair, self.mask, self.optimizer, state, self.elite, self.ranks)
 
     def load(self, folder: str) -> None:
-        """Continue exactly where `save` was called."""
+        """Continue exactly where `save` was called.
+
+        Raises:
+            LearnerError: the checkpoint can't be read, or is another model's or algorithm's.
+        """
         state, self.elite = checkpoint.load(Path(folder), self.pair, self.mask, self.optimizer)
         self.version, self.kl_coefficient = int(state["version"]), float(state["kl_coefficient"])
         self.mask_version = int(state["mask_version"])
 
     def export(self, folder: str) -> None:
-        """The language model with its tokenizer, in Hugging Face format."""
-        checkpoint.export(Path(folder), self.pair, self.model_settings, self.ranks)
+        """The language model with its tokenizer, in Hugging Face format.
+
+        Raises:
+            DiskFull: there was no room.
+        """
+        with room_for(folder):
+            checkpoint.export(Path(folder), self.pair, self.model_settings, self.ranks)
 
     def leave(self) -> None:
         """End the connections to the other ranks; nothing can be called after that."""

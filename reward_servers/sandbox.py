@@ -22,6 +22,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from contracts import working_folder
 from contracts.errors import InputError, RewardError
 from contracts.redaction import redact
 from contracts.scores import Sample
@@ -257,6 +258,7 @@ def _environment(home: str | None) -> dict[str, str]:
     """What a child with that home gets of this process's; all of it, but the GPUs, where it has none."""
     # Where this process would find a class is where the child has to.
     path = {"PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path)}
+    path |= working_folder.variable()
     if home is None:
         return os.environ | path | {"CUDA_VISIBLE_DEVICES": ""}
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}

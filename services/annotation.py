@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from contracts.disk import room_for
 from contracts.errors import InputError
 from services import run_claim
 from services.json_lines import read_object, write_atomically
@@ -100,7 +101,7 @@ def write_table(file: Path, tables: Iterable[pa.Table]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     neighbour = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
-        with neighbour.open("wb") as opened:
+        with room_for(file), neighbour.open("wb") as opened:
             _write(opened, iter(tables))
             opened.flush()
             os.fsync(opened.fileno())

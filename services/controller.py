@@ -80,7 +80,11 @@ class Controller:
             settings.reward_servers.max_failures, settings.environment.max_failures
         )
         self._keeper = Keeper(
-            folder, keep=settings.keep_checkpoints, keep_best=settings.keep_best, uploads=uploads
+            folder,
+            keep=settings.keep_checkpoints,
+            keep_best=settings.keep_best,
+            uploads=uploads,
+            note=self._warn,
         )
         self._scaling = Scaling(folder.path, clients.workers, console.note)
         self._stream = self._open_stream()
@@ -344,7 +348,7 @@ class Controller:
         self._saved_at = self._iteration
 
     def _resume(self) -> None:
-        found = checkpoints.latest(self._folder)
+        found = checkpoints.newest_whole(self._folder, self._warn)
         if found is None:
             self._begin()
             return
@@ -360,6 +364,9 @@ class Controller:
             self._stream.restart(self._iteration)
         self._remember()
         self._console.note(f"resumed from {path}")
+
+    def _warn(self, text: str) -> None:
+        self._console.note(text, "warning")
 
     def _begin(self) -> None:
         self._iteration, self._saved_at = 0, -1

@@ -1,15 +1,17 @@
 """JSON and JSON Lines as a run writes them: valid without NaN, and whole or absent after a crash."""
 
+import contextlib
 import json
 import logging
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from contracts.disk import room_for
 from contracts.errors import InputError
 from contracts.secret_values import hide
 
@@ -136,13 +138,36 @@ def write_atomically(path: Path, text: str) -> Path:
     Secrets that this process knows are hidden.
     """
     neighbour = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with room_for(path), _removed_at_last(neighbour):
         # Half a surrogate pair, which a model can write, becomes the escape that JSON has for it.
         with neighbour.open("w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(hide(text))
             file.flush()
             os.fsync(file.fileno())
         os.replace(neighbour, path)
-    finally:
-        neighbour.unlink(missing_ok=True)
     return path
+
+
+@contextlib.contextmanager
+def _removed_at_last(path: Path) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def append_row(file: Path, row: Mapping[str, Any]) -> None:
+    """Add a line. Where there is no room for all of it, nothing of it stays.
+
+    Raises:
+        DiskFull: there was no room.
+    """
+    line = to_line(row).encode("utf-8", "backslashreplace")
+    with room_for(file), file.open("ab", buffering=0) as opened:
+        end = opened.seek(0, os.SEEK_END)
+        try:
+            while line:
+                line = line[opened.write(line) :]
+        except OSError:
+            opened.truncate(end)
+            raise

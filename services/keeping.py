@@ -1,24 +1,35 @@
 """What of a run is kept: the newest checkpoints and the best; both models at the end; a copy elsewhere."""
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from contracts.clients import LearnerClient
 from services import checkpoints
 from services.best import Best, Criterion, best_of
+from services.checksums import write_checksums
 from services.json_lines import write_atomically
 from services.run_folder import RunFolder
 from services.uploads import Uploads
+
+log = logging.getLogger(__name__)
 
 
 class Keeper:
     """Saves and exports; `uploads` copies what it wrote."""
 
     def __init__(
-        self, folder: RunFolder, *, keep: int, keep_best: str | None, uploads: Uploads | None = None
+        self,
+        folder: RunFolder,
+        *,
+        keep: int,
+        keep_best: str | None,
+        uploads: Uploads | None = None,
+        note: Callable[[str], None] = log.warning,
     ) -> None:
-        self._folder, self._keep, self._uploads = folder, keep, uploads
+        self._folder, self._keep, self._uploads, self._note = folder, keep, uploads, note
         self._criterion = Criterion.of(keep_best) if keep_best else None
         self._told: Best | None = None
 
@@ -50,15 +61,25 @@ class Keeper:
 
     def export(self, learner: LearnerClient, iteration: int) -> None:
         """The model as it is now, and beside it the best one. The learner ends with the latter's state."""
-        with checkpoints.appearing_whole(self._folder.model) as unfinished:
-            learner.export(str(unfinished))
-        best = self._best_saved()
+        _export(learner, self._folder.model)
+        best = self._best_whole(iteration)
         if best is None:
             return
         if best.iteration != iteration:
             learner.load(str(self._folder.checkpoint(best.iteration)))
-        with checkpoints.appearing_whole(self._folder.best_model) as unfinished:
-            learner.export(str(unfinished))
+        _export(learner, self._folder.best_model)
+
+    def _best_whole(self, iteration: int) -> Best | None:
+        """The best that is saved; damaged checkpoints are set aside, and the next best one is told."""
+        while (best := self._best_saved()) is not None and best.iteration != iteration:
+            path = self._folder.checkpoint(best.iteration)
+            found = checkpoints.damage(path)
+            if not found:
+                break
+            checkpoints.set_aside(path, found, self._note)
+        if best is not None and best != self._told:
+            self._tell(best)
+        return best
 
     def _best_saved(self) -> Best | None:
         if self._criterion is None:
@@ -77,3 +98,9 @@ class Keeper:
         }
         write_atomically(self._folder.best_file, json.dumps(said) + "\n")
         self._told = best
+
+
+def _export(learner: LearnerClient, place: Path) -> None:
+    with checkpoints.appearing_whole(place) as unfinished:
+        learner.export(str(unfinished))
+        write_checksums(unfinished)

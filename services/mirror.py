@@ -23,12 +23,11 @@ from typing import Any
 from contracts.errors import InputError, RunError, WhetstoneError
 from services import checkpoints, run_claim
 from services.best import Criterion, best_of
+from services.checksums import Files, entry, read_checksums, said_of
 from services.run_folder import RunFolder
 
 MANIFEST = "manifest.json"
 AT_THE_TIME = "run"  # the run's lines, within a checkpoint
-
-Files = dict[str, dict[str, Any]]  # of a manifest: path within the tree, {"size": …, "sha256": …}
 
 
 class Broken(WhetstoneError):
@@ -84,10 +83,11 @@ class Mirror:
         """Copy a folder whole; nothing is done where the same is there."""
         paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
         besides = besides or {}
+        written = read_checksums(folder) or {}  # what was damaged since then is no whole copy
         files: Files = {
-            **{relative: _said(path.stat().st_size, _digest(path)) for relative, path in paths.items()},
+            **{relative: written.get(relative) or said_of(path) for relative, path in paths.items()},
             **{
-                relative: _said(len(content), hashlib.sha256(content).hexdigest())
+                relative: entry(len(content), hashlib.sha256(content).hexdigest())
                 for relative, content in besides.items()
             },
         }
@@ -247,7 +247,7 @@ class Mirror:
                     self._fs.get_file(self._path(name, relative), str(path))
             except FileNotFoundError:
                 raise Broken(f"{relative} is not there") from None
-            if _said(path.stat().st_size, _digest(path)) != said:
+            if said_of(path) != said:
                 raise Broken(f"{relative} is not what its manifest says")
 
     def _fetch_predictions(self, folder: RunFolder) -> None:
@@ -345,12 +345,3 @@ def _config_of(mirror: Mirror, iterations: list[int]) -> dict[str, Any] | None:
             if isinstance(found, dict):
                 return found
     return None
-
-
-def _said(size: int, digest: str) -> dict[str, Any]:
-    return {"size": size, "sha256": digest}
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -3,7 +3,6 @@
 import difflib
 import importlib.util
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 from contracts.errors import InputError
 from contracts.hub import use_cache_if_unreachable
 from learner.settings import ModelSettings
+from services.safetensors_files import count_numbers
 
 TOKENIZER_FILES = (
     ("tokenizer.json",),
@@ -214,22 +214,12 @@ def _check_tokenizer(folder: Path, where: str) -> Path:
 
 
 def _count_in_safetensors(file: Path, where: str) -> int:
-    """The numbers in one file. Its first 8 bytes are the length of a JSON header with shapes and offsets."""
     if not file.exists():
         raise InputError(f"{where}: {file.name} is missing, which model.safetensors.index.json names")
     try:
-        with file.open("rb") as opened:
-            length = int.from_bytes(opened.read(8), "little")
-            header = json.loads(opened.read(min(length, file.stat().st_size)))
-        tensors = [entry for name, entry in header.items() if name != "__metadata__"]
-        end = 8 + length + max(entry["data_offsets"][1] for entry in tensors)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{where}: {file.name} is no safetensors file: {error}") from None
-    if end != file.stat().st_size:
-        raise InputError(
-            f"{where}: {file.name} is cut short: {file.stat().st_size} bytes, expected {end}. Fetch it again"
-        )
-    return sum(math.prod(entry["shape"]) for entry in tensors)
+        return count_numbers(file)
+    except ValueError as error:
+        raise InputError(f"{where}: {file.name} {error}. Fetch it again") from None
 
 
 def _json_of(file: Path, where: str) -> dict[str, Any]:

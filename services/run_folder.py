@@ -30,6 +30,7 @@ from services import run_claim
 from services.json_lines import (
     BadLine,
     Needs,
+    append_row,
     damaged_name,
     read_json,
     read_rows,
@@ -263,8 +264,7 @@ class RunFolder:
         return self.path / f"epoch_{epoch}_{SHORT_SPLITS.get(split, split)}_split_predictions.json"
 
     def _append(self, name: str, row: Mapping[str, Any]) -> None:
-        with (self.path / name).open("a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(to_line(row))
+        append_row(self.path / name, row)
 
 
 def is_run(path: Path) -> bool:

@@ -11,6 +11,7 @@ from contracts.errors import InputError, RunError
 from contracts.output import say
 from contracts.redaction import without_secrets
 from contracts.rollout import Lease
+from services import checkpoints
 from services.console import Console, open_console
 from services.doing import doing
 from services.interrupts import EXIT_INTERRUPTED, Interrupted, StopRequest, on_interruption
@@ -93,18 +94,28 @@ def train(settings: RunSettings) -> int:
 
 
 def open_folder(settings: RunSettings, console: Console) -> tuple[RunFolder, Mirror | None]:
-    """The run's folder, with the newest checkpoint of its mirror where that is ahead of it."""
+    """The run's folder, with the newest checkpoint of its mirror where that is ahead of it.
+
+    Raises:
+        InputError: as `RunFolder.open` and `open_mirror`; or of its checkpoints none is whole.
+        RunError: the mirror fails.
+    """
     asked = without_secrets(plain(settings.resolved()))
     path = Path(settings.output_dir).absolute() / settings.run_name
     mirror = open_mirror(settings.mirror, path, asked, settings.resume)
     folder = RunFolder.open(
         settings.output_dir, settings.run_name, config=settings.resolved(), resume=settings.resume
     )
+    checkpoints.remove_leftovers(folder, console.warn)
+    checkpoints.set_damaged_aside(folder, console.warn)
+    if settings.keep_best is not None:
+        checkpoints.set_damaged_best_aside(folder, console.warn)
     if mirror is not None:
         restored = mirror.restore(folder, console.warn, settings.keep_best)
         if restored is not None:
             console.note(f"restored checkpoint {restored} from {mirror.url}")
         mirror.expect_writable(folder)
+    checkpoints.newest_whole(folder, console.warn)
     return folder, mirror
 
 
@@ -236,10 +247,8 @@ def load_tokenizer(settings: RunSettings) -> object:
 
 
 def _start_tracker(settings: RunSettings, folder: RunFolder) -> Tracker:
-    from services import checkpoints
-
     found = checkpoints.latest(folder)
-    run_id = checkpoints.read_state(found[1])["tracking_run_id"] if found else None
+    run_id = checkpoints.read_state(found[1]).get("tracking_run_id") if found else None
     tracker = Tracker.start(settings.tracking, settings.output_dir, settings.run_name, run_id)
     tracker.log_parameters(flatten(settings.resolved()))
     tracker.log_artifact(folder.config_file)

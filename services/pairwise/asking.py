@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 
 from contracts.errors import InputError, RunError
-from services.json_lines import read_rows, to_line
+from services.json_lines import append_row, read_rows
 from services.pairwise.chat_model import ChatModel, Refused, Unanswered
 from services.pairwise.question import ORDERS, Order, Question
 from services.pairwise.texts import Pair
@@ -134,7 +134,6 @@ class _Desk:
         self._replies[asked.key] = reply
         row = {"key": asked.key, "prompt": asked.pair.id, "order": asked.order, "reply": reply}
         try:
-            with self._file.open("a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(to_line(row))
+            append_row(self._file, row)
         except OSError as error:
             raise InputError(f"{self._file}: can't be written: {error.strerror}") from None

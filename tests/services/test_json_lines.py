@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -58,8 +59,7 @@ def test_a_damaged_line_is_told_once_with_file_and_number_and_the_others_are_rea
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert record.getMessage().startswith(f"{file} is damaged and read without these lines: line 2: ")
-    with pytest.raises(AssertionError, match=why):
-        raise AssertionError(record.getMessage())
+    assert re.search(why, record.getMessage())
 
 
 @pytest.mark.parametrize(("line", "why"), DAMAGED)
