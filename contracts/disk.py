@@ -4,15 +4,16 @@ import contextlib
 import errno
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from contracts.errors import DiskFull
+from contracts.errors import DiskFull, InputError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no space, a quota, a limit on the size of a file
 # What libraries say where they raise no OSError: safetensors (Rust), SQLite.
-WORDS = (*map(os.strerror, FULL), "database or disk is full")
-OF_RAY = ("OutOfDiskError", "ObjectStoreFullError")
+WORDS = (*(os.strerror(number).lower() for number in FULL), "database or disk is full")
+OF_RAY = {"OutOfDiskError", "ObjectStoreFullError"}
 NEARLY_FULL = 2**20  # bytes left, of which a file system may keep some for itself
 
 
@@ -20,25 +21,19 @@ def is_full(error: BaseException) -> bool:
     """Whether there was no room for what was to be written."""
     if isinstance(error, OSError):
         return error.errno in FULL
-    names = [kind.__name__ for kind in type(error).__mro__]
-    return (
-        isinstance(error, DiskFull)
-        or bool(set(OF_RAY) & set(names))
-        or any(word in str(error) for word in WORDS)
-    )
+    names, told = {kind.__name__ for kind in type(error).__mro__}, str(error).lower()
+    return isinstance(error, DiskFull) or bool(names & OF_RAY) or any(word in told for word in WORDS)
 
 
 @contextlib.contextmanager
 def room_for(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Around what writes to `path`.
+    """Around what writes to `path`, or to files in it.
 
     Raises:
         DiskFull: in the place of what says that there is no room.
     """
     try:
         yield
-    except DiskFull:
-        raise
     except Exception as error:
         if not is_full(error):
             raise
@@ -50,10 +45,31 @@ def _reason(error: Exception) -> str:
     >>> _reason(RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)"))
     'no space left on device'
     """
-    text = next((word for word in WORDS if word in str(error)), str(error))
-    return text[:1].lower() + text[1:]
+    told = str(error).lower()
+    return next((word for word in WORDS if word in told), str(error))
 
 
-def full_places(folders: Iterable[Path]) -> list[Path]:
-    """Those of the folders whose disks have no room left."""
-    return [folder for folder in folders if folder.exists() and shutil.disk_usage(folder).free < NEARLY_FULL]
+def ray_folder() -> Path:
+    """Where Ray writes its logs, and what its memory has no room for."""
+    return Path(os.environ.get("RAY_TMPDIR", tempfile.gettempdir()))
+
+
+def check_room(folder: Path, what: str, remedy: str, least: int = NEARLY_FULL) -> None:
+    """Refuse to begin where nothing could be written.
+
+    Raises:
+        InputError: the folder's disk is full; says what would be written there, and what to do.
+    """
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    if full_places([there], least):
+        left = shutil.disk_usage(there).free
+        raise InputError(
+            f"{there}: {left:,} bytes are left on this disk, where {what} would be written; expected {least:,} "
+            f"at least. Make room, or {remedy}"
+        )
+
+
+def full_places(folders: Iterable[Path], least: int = NEARLY_FULL) -> list[Path]:
+    """Those of the folders whose disks have less than `least` bytes left."""
+    there = {folder: shutil.disk_usage(folder) for folder in folders if folder.exists()}
+    return [folder for folder, disk in there.items() if disk.total and disk.free < least]

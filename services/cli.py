@@ -7,13 +7,16 @@ import difflib
 import importlib
 import logging
 import os
+import re
 import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from textwrap import shorten
 
+from contracts.disk import is_full
 from contracts.errors import InputError, WhetstoneError
 from contracts.output import guarded_output
 from contracts.redaction import redact, remember_typed
@@ -34,7 +37,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "crowd": ("services.crowd:run", "pages for people's judgements of texts, and what the answers say"),
     "report": ("services.report:run", "write report.html of a run"),
     "list": ("services.listing:run", "name tasks, rewards, metrics and algorithms, with their options"),
-    "doctor": ("services.doctor:run", "say what this machine has, what will be used, and what is missing"),
+    "doctor": (
+        "services.doctor:run",
+        "say what this machine has and lacks, or what of a run is damaged",
+    ),
     "serve": ("services.serve:run", "serve rewards and metrics over HTTP"),
     "scale": ("services.scale:run", "give a running train more rollout workers, or a reward more replicas"),
     "annotate": ("services.annotate:run", "score a data set's responses, to learn from them alone"),
@@ -43,6 +49,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "import-rl4lms": ("services.import_rl4lms:run", "turn an RL4LMs configuration into an experiment"),
     "demo": ("services.demo:run", "train a small model from nothing, in minutes, on this machine"),
 }
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # Ray's errors have them
+LONGEST_LINE = 1000
 EXIT_FAULT, EXIT_INPUT, EXIT_BROKEN_PIPE = 1, 2, 141
 
 
@@ -125,6 +133,10 @@ def _explain(command: str, error: Exception) -> int:
         if _run_log():
             logging.getLogger().error("stopped: %s", told)
         return EXIT_INPUT
+    if is_full(told):  # nor is there room for a traceback
+        print(f"{command}: {_one_line(told)}", file=sys.stderr)
+        logging.getLogger().error("stopped: %s", told)
+        return EXIT_FAULT
     kind = "" if isinstance(told, WhetstoneError) else f"unexpected {type(told).__name__}: "
     try:
         where = f"traceback in {_write_traceback(error)}"
@@ -135,7 +147,8 @@ def _explain(command: str, error: Exception) -> int:
 
 
 def _one_line(error: Exception) -> str:
-    return redact(" ".join(str(error).split()))[:500] or type(error).__name__
+    text = redact(" ".join(COLOURS.sub("", str(error)).split()))
+    return shorten(text, LONGEST_LINE, placeholder=" …") or type(error).__name__
 
 
 def _write_traceback(error: Exception) -> Path:

@@ -1,5 +1,7 @@
 """`whetstone doctor`: what this machine has, what a run will use, what is missing and how to mend it.
 
+`whetstone doctor RUN` looks at a run's files instead.
+
 Nothing heavy is imported, unless there is a GPU: then torch is asked whether it can use it.
 """
 
@@ -11,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from contracts.components import find
+from contracts.errors import InputError
 from reward_servers.metrics import METRICS
 from reward_servers.requirements import REQUIREMENTS, requires
 from reward_servers.rewards import REWARDS
@@ -26,29 +29,52 @@ from services.installation import (
 )
 from services.machine import Finding, Gpus, Status, cores, disk, find_gpus, gpu, memory, port, shared_memory
 
+EXIT_DAMAGED = 2
 PORTS = {8000: "whetstone serve", 8265: "Ray's dashboard"}
 
 SIGNS: dict[Status, tuple[str, str]] = {
     "ok": ("✓", "green"),
     "warning": ("!", "yellow"),
     "missing": ("✗", "red"),
+    "damaged": ("✗", "red"),
 }
 
 
 def run(argv: Sequence[str]) -> int:
-    """The command: 0 if a run is possible here, else 1."""
+    """The command: 0 if a run is possible here, else 1. Of a run: 0 if its files are whole, else 2.
+
+    Raises:
+        InputError: RUN is no run's folder.
+    """
     parser = argparse.ArgumentParser(
-        prog="whetstone doctor", description="Say what this machine has and what is missing."
+        prog="whetstone doctor",
+        description="Say what this machine has and what is missing; or which files of a run are damaged.",
     )
+    parser.add_argument("run", metavar="RUN", nargs="?", type=Path, help="look at this run's files instead")
     parser.add_argument("--json", action="store_true", help="print an array of findings")
     arguments = parser.parse_args(argv)
+    if arguments.run is not None:
+        return _examine_run(arguments.run, as_json=arguments.json)
     with doing("looking at this machine"):
         findings = examine()
-    if arguments.json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=1, ensure_ascii=False))
-    else:
-        _print_table(findings)
-    return int(any(finding.status == "missing" for finding in findings))
+    count = sum(finding.status == "missing" for finding in findings)
+    verdict = "A run is possible here." if not count else "A run is not possible yet: mend what has a ✗."
+    _print(findings, verdict, as_json=arguments.json)
+    return int(count > 0)
+
+
+def _examine_run(path: Path, *, as_json: bool) -> int:
+    from services.report import no_run
+    from services.run_check import examine_run, verdict
+    from services.run_folder import RunFolder, is_run
+
+    if not is_run(path):
+        raise InputError(no_run(path))
+    folder = RunFolder(path)
+    with doing("reading the run's files"):
+        findings = examine_run(folder)
+    _print(findings, verdict(folder, findings), as_json=as_json)
+    return EXIT_DAMAGED if any(finding.status == "damaged" for finding in findings) else 0
 
 
 def examine(folder: Path | None = None) -> list[Finding]:
@@ -98,7 +124,10 @@ def plan(installed: Mapping[str, str | None], gpus: Gpus) -> Finding:
     return Finding("a run uses", "ok", f"{engine} on the {device}, {dtype}, {threads} threads{where}")
 
 
-def _print_table(findings: Sequence[Finding]) -> None:
+def _print(findings: Sequence[Finding], verdict: str, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=1, ensure_ascii=False))
+        return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -112,6 +141,4 @@ def _print_table(findings: Sequence[Finding]) -> None:
         table.add_row(Text(sign, style=colour), Text(finding.topic, style="dim"), found)
     console = Console(highlight=False)
     console.print(table)
-    count = sum(finding.status == "missing" for finding in findings)
-    verdict = "A run is possible here." if not count else "A run is not possible yet: mend what has a ✗."
-    console.print(f"\n{verdict}", style="bold")
+    console.print(f"\n{verdict}", style="bold", soft_wrap=True)

@@ -169,5 +169,6 @@ def append_row(file: Path, row: Mapping[str, Any]) -> None:
             while line:
                 line = line[opened.write(line) :]
         except OSError:
-            opened.truncate(end)
+            with contextlib.suppress(OSError):
+                opened.truncate(end)
             raise

@@ -16,12 +16,13 @@ MIN_MEMORY_GIB, FAIR_MEMORY_GIB = 2.0, 4.0  # a learner and one worker with a ti
 MIN_DISK_GIB, FAIR_DISK_GIB = 1.0, 5.0
 FAIR_SHARED_MEMORY_GIB = 1.0
 
-Status = Literal["ok", "warning", "missing"]
+Status = Literal["ok", "warning", "missing", "damaged"]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at. A run is impossible while any is "missing"; `remedy` is a command or a sentence.
+    """One thing looked at: of the machine, where a run is impossible while any is "missing", or of a run's
+    folder, where files may be "damaged". `remedy` is a command or a sentence.
 
     Example: `Finding("disk", "warning", "3.1 GiB free in /home/ada", "free some: checkpoints are large")`
     """

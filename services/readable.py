@@ -36,6 +36,17 @@ def with_error(value: float, error: float | None, sign: str = "") -> str:
     return f"{value:{sign},.{decimals}f} ± {error:,.{decimals}f}"
 
 
+def size(num_bytes: float) -> str:
+    """
+    >>> [size(count) for count in (96, 1_200_000, 497_774_208, 3.2e9)]
+    ['96 bytes', '1.2 MB', '498 MB', '3.2 GB']
+    """
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if num_bytes >= unit:
+            return f"{num_bytes / unit:.3g} {name}"
+    return f"{num_bytes:.0f} bytes"
+
+
 def duration(seconds: float) -> str:
     """
     >>> [duration(seconds) for seconds in (0.0421, 3.214, 75, 3725)]

@@ -8,6 +8,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from contracts.disk import room_for
 from contracts.errors import InputError
 from services.changes import in_words
 from services.curves import draw_png
@@ -31,7 +32,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("run", metavar="RUN", help="the run's folder, such as runs/NAME")
     path = Path(parser.parse_args(argv).run)
     if not is_run(path):
-        raise InputError(_no_run(path))
+        raise InputError(no_run(path))
     with doing("drawing the report"):
         page = write_report(RunFolder(path))
     print(page)
@@ -44,7 +45,8 @@ def write_report(folder: RunFolder) -> Path:
 
     page, all_panels = gather(folder)
     if all_panels:
-        draw_png(all_panels, folder.curves, page.title)
+        with room_for(folder.curves):
+            draw_png(all_panels, folder.curves, page.title)
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -57,7 +59,8 @@ def write_report(folder: RunFolder) -> Path:
     return write_atomically(folder.report, html)
 
 
-def _no_run(path: Path) -> str:
+def no_run(path: Path) -> str:
+    """What to say of a path that is no run's folder; names the runs nearby."""
     nearby = nearby_runs(path)
     reason = "there is no such folder" if not path.exists() else "it has no config.yaml, so it is no run"
     if not nearby:

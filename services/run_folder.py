@@ -154,7 +154,7 @@ class RunFolder:
     def has_results(self) -> bool:
         """Whether an iteration, an evaluation or a checkpoint was written."""
         return bool(self.checkpoints()) or any(
-            file.exists() and file.stat().st_size > 0 for file in self._jsonl_files()
+            file.exists() and file.stat().st_size > 0 for file in self.jsonl_files()
         )
 
     # Writing
@@ -176,7 +176,7 @@ class RunFolder:
         "lexical/rouge_rouge1": 0.2}`
         """
         text = json.dumps(without_nan(list(rows)), indent=1, ensure_ascii=False, allow_nan=False)
-        return write_atomically(self._predictions_file(epoch, split), text)
+        return write_atomically(self.predictions_file(epoch, split), text)
 
     def truncate_after(self, iteration: int) -> None:
         """Forget what came after `iteration`, so that a run resumed there has each iteration once.
@@ -185,9 +185,9 @@ class RunFolder:
         A line cut short by a crash goes as well. Of a file with damaged lines a copy is kept. Each file is
         replaced in one step.
         """
-        for file in self._jsonl_files():
+        for file in self.jsonl_files():
             if file.exists():
-                needs = _needs(file.name)
+                needs = needs_of(file.name)
                 rows, bad = sift(file, needs)
                 if bad:
                     _keep(file, bad)
@@ -197,7 +197,7 @@ class RunFolder:
         for split in SPLITS:
             for epoch in self.prediction_epochs(split):
                 if epoch > iteration:
-                    self._predictions_file(epoch, split).unlink()
+                    self.predictions_file(epoch, split).unlink()
 
     # Reading
 
@@ -230,7 +230,7 @@ class RunFolder:
 
     def prediction_epochs(self, split: str) -> list[int]:
         """The epochs that have a predictions file, in order."""
-        before, after = self._predictions_file(0, split).name.split("0", maxsplit=1)
+        before, after = self.predictions_file(0, split).name.split("0", maxsplit=1)
         names = [path.name for path in self.path.glob(f"{before}*{after}")]
         epochs = [name.removeprefix(before).removesuffix(after) for name in names]
         return sorted(int(epoch) for epoch in epochs if epoch.isdecimal())
@@ -241,7 +241,7 @@ class RunFolder:
         Raises:
             InputError: the file is not there, or damaged.
         """
-        file = self._predictions_file(epoch, split)
+        file = self.predictions_file(epoch, split)
         found = read_json(file)
         if not (isinstance(found, list) and all(isinstance(row, dict) for row in found)):
             raise InputError(f"{file} is damaged: expected a list of objects")
@@ -249,18 +249,20 @@ class RunFolder:
 
     def lines_so_far(self) -> dict[str, bytes]:
         """The info files, the evaluations and the configuration, by name."""
-        files = [self.config_file, *self._jsonl_files()]
+        files = [self.config_file, *self.jsonl_files()]
         return {file.name: file.read_bytes() for file in files if file.exists()}
 
     # Inside
 
     def _rows(self, name: str) -> list[dict[str, Any]]:
-        return read_rows(self.path / name, _needs(name))
+        return read_rows(self.path / name, needs_of(name))
 
-    def _jsonl_files(self) -> list[Path]:
+    def jsonl_files(self) -> list[Path]:
+        """The files of lines, whether or not they are there."""
         return [self.path / name for name in (*INFO_FILES, *map(_metrics_file, SPLITS))]
 
-    def _predictions_file(self, epoch: int, split: str) -> Path:
+    def predictions_file(self, epoch: int, split: str) -> Path:
+        """Where the texts of one evaluation belong."""
         return self.path / f"epoch_{epoch}_{SHORT_SPLITS.get(split, split)}_split_predictions.json"
 
     def _append(self, name: str, row: Mapping[str, Any]) -> None:
@@ -284,6 +286,6 @@ def _keep(file: Path, bad: Sequence[BadLine]) -> None:
     )
 
 
-def _needs(name: str) -> Needs:
+def needs_of(name: str) -> Needs:
     """What each line of a file has, its moment first."""
     return {"iteration": int} if name in INFO_FILES else {"epoch": int, "metrics": dict}

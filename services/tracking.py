@@ -220,7 +220,8 @@ class Tracker:
     def _fail(self, reason: str) -> None:
         self.num_failures += 1
         if self.num_failures == 1:
-            log.warning("MLflow at %s fails, the run goes on without it: %s", self.uri, reason)
+            said = reason.strip().split("\n")[0]  # SQL follows
+            log.warning("MLflow at %s fails, the run goes on without it: %s", self.uri, said)
 
 
 def legal_name(name: str) -> str:

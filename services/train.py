@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from contracts.disk import check_room
 from contracts.errors import InputError, RunError
 from contracts.output import say
 from contracts.redaction import without_secrets
@@ -14,6 +15,7 @@ from contracts.rollout import Lease
 from services import checkpoints
 from services.console import Console, open_console
 from services.doing import doing
+from services.full_disk import explained
 from services.interrupts import EXIT_INTERRUPTED, Interrupted, StopRequest, on_interruption
 from services.mirror import Mirror, open_mirror
 from services.run_claim import flatten, plain
@@ -60,6 +62,7 @@ def train(settings: RunSettings) -> int:
 
         checked = preflight.check(settings)
         settings = with_iterations(settings)
+    check_room(Path(settings.output_dir), "the run", "choose another output_dir=")
     console = open_console()
     with doing("opening the run's folder"):
         folder, mirror = open_folder(settings, console)
@@ -82,12 +85,17 @@ def train(settings: RunSettings) -> int:
     except KeyboardInterrupt:
         status = "KILLED"
         raise
+    except Exception as error:
+        if (told := explained(error, folder)) is error:
+            raise
+        raise told from error
     finally:
         console.stop()
-        with contextlib.suppress(InputError):  # too early for a report
-            finish_report(folder, tracker)
+        unreported = _try_to_report(folder, tracker)
         tracker.finish(status)
         failure = uploads.finish() if uploads is not None else None
+    if unreported is not None:
+        raise explained(unreported, folder)
     _require_copied(failure, folder)
     _say_what_is_where(settings, folder, tracker, interrupted)
     return EXIT_INTERRUPTED if interrupted else 0
@@ -253,6 +261,17 @@ def _start_tracker(settings: RunSettings, folder: RunFolder) -> Tracker:
     tracker.log_parameters(flatten(settings.resolved()))
     tracker.log_artifact(folder.config_file)
     return tracker
+
+
+def _try_to_report(folder: RunFolder, tracker: Tracker) -> Exception | None:
+    """Write the report; why it could not be written, where that hides no other error."""
+    try:
+        finish_report(folder, tracker)
+    except InputError:
+        return None  # too early for a report
+    except Exception as error:
+        return error
+    return None
 
 
 def finish_report(folder: RunFolder, tracker: Tracker) -> None:
