@@ -64,8 +64,8 @@ def check_room(folder: Path, what: str, remedy: str, least: int = NEARLY_FULL) -
     if full_places([there], least):
         left = shutil.disk_usage(there).free
         raise InputError(
-            f"{there}: {left:,} bytes are left on this disk, where {what} would be written; expected {least:,} "
-            f"at least. Make room, or {remedy}"
+            f"{there}: {left:,} bytes are left on this disk, where {what} would be written; expected "
+            f"{least:,} at least. Make room, or {remedy}"
         )
 
 

@@ -8,6 +8,7 @@ warnings     ──▶ py.warnings
 """
 
 import logging
+import sys
 from pathlib import Path
 
 from contracts.output import guard_logging
@@ -28,7 +29,7 @@ def log_to(file: Path, console: Console) -> None:
     """From now on all notes and warnings of this process go into `file`; into one run's log at a time."""
     close_log()
     guard_logging()
-    handler = logging.FileHandler(file, delay=False, encoding="utf-8", errors="backslashreplace")
+    handler = _Log(file, delay=False, encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(logging.Formatter(FORMAT))
     handler.addFilter(lambda record: record.name == NOTES or record.levelno >= logging.WARNING)
     notes = logging.getLogger(NOTES)
@@ -55,6 +56,14 @@ def close_log() -> None:
 def _attach(logger: logging.Logger, handler: logging.Handler) -> None:
     logger.addHandler(handler)
     _attached.append((logger, handler))
+
+
+class _Log(logging.FileHandler):
+    """A log that a full disk does not turn into tracebacks on the console."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
 
 
 class _Shown(logging.Handler):

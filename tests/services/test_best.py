@@ -70,7 +70,7 @@ class ScoresVersions(FakeRewards):
 
 
 def loop_with(folder: Path, *values: float, **options: Any) -> Loop:
-    loop = Loop(folder, iterations=len(values) - 1, keep_checkpoints=1, **options)
+    loop = Loop(folder, **{"iterations": len(values) - 1, "keep_checkpoints": 1} | options)
     rewards = ScoresVersions(loop, values)
     loop.controller._clients = type(loop.controller._clients)(loop.workers, rewards, loop.learner)
     return loop
@@ -142,3 +142,22 @@ def test_a_later_start_may_ask_for_the_best_of_what_is_there(tmp_path: Path) -> 
 
     assert list(second.folder.checkpoints()) == [2, 3]  # 1 is gone: 2 is the best of those that are there
     assert version_of(second.folder.best_model) == 2
+
+
+def test_a_damaged_best_is_set_aside_and_the_next_best_one_exported(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"keep_best": BEST, "evaluate_every": 1, "save_every": 1}
+    loop = loop_with(tmp_path, 0.1, 0.8, 0.7, 0.2, **options | {"keep_checkpoints": 5})
+    save = loop.learner.save
+
+    def spoils(folder: str) -> None:
+        save(folder)
+        if loop.learner.version == 3:
+            (loop.folder.checkpoint(1) / "learner.json").unlink()
+
+    loop.learner.save = spoils  # type: ignore[method-assign]
+    loop.run()
+
+    assert version_of(loop.folder.best_model) == 2
+    assert json.loads(loop.folder.best_file.read_text())["iteration"] == 2
+    assert list(loop.folder.checkpoints()) == [2, 3]
+    assert "checkpoints/1 is damaged: learner.json is missing" in " ".join(loop.screen.getvalue().split())

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from rich.console import Console as Terminal
 
-from contracts.errors import LearnerFailed, LearnerLost, RewardError, RunError
+from contracts.errors import DiskFull, LearnerError, LearnerFailed, LearnerLost, RewardError, RunError
 from contracts.rollout import Lease, Sampling
 from contracts.settings import build
+from services import checkpoints
 from services.collecting import Collected
 from services.console import Console
 from services.controller import Clients, Controller
@@ -347,6 +348,47 @@ def test_one_lost_while_it_saves_for_a_stop_ends_the_run_with_what_that_costs(tm
     ):
         loop.run()
     assert Loop(tmp_path).run().learner.trained == [[4, 5], [6, 7]]
+
+
+@pytest.mark.parametrize("in_this_start", [True, False])
+def test_from_a_damaged_checkpoint_the_run_goes_back_to_the_one_before(
+    tmp_path: Path, in_this_start: bool
+) -> None:
+    loop = Loop(tmp_path, save_every=1, iterations=5 if in_this_start else 3)
+    if in_this_start:
+        loses(loop, 4)
+        loop.learner.restart = lambda *_: spoil(loop.folder.checkpoint(3))  # type: ignore[method-assign]
+    loop.run()
+    if not in_this_start:
+        spoil(loop.folder.checkpoint(3))
+        loop = Loop(tmp_path, save_every=1, iterations=5).run()
+
+    assert loop.learner.trained[-3:] == [[4, 5], [6, 7], [8, 9]]
+    assert rows(loop) == [1, 2, 3, 4, 5]
+    told = " ".join(loop.screen.getvalue().split())
+    assert "checkpoints/3 is damaged: learner.json has 3 bytes; 1 were written." in told
+    assert [path.name[:9] for path in checkpoints.damaged(loop.folder)] == ["3.damaged"]
+
+
+def spoil(checkpoint: Path) -> None:
+    (checkpoint / "learner.json").write_text("999")
+
+
+@pytest.mark.parametrize(
+    "error", [DiskFull("no room"), LearnerError("a checkpoint of another model"), RunError("no")]
+)
+def test_what_another_learner_would_meet_as_well_is_not_tried_again(tmp_path: Path, error: RunError) -> None:
+    loop, asked = Loop(tmp_path), []
+
+    def fails(folder: str) -> None:
+        asked.append(folder)
+        raise error
+
+    loop.learner.save = fails  # type: ignore[method-assign]
+    with pytest.raises(type(error)):
+        loop.run()
+    assert len(asked) == 1 and not [name for name, _ in loop.calls if name == "restart"]
+    assert not list((loop.folder.path / "checkpoints").iterdir())  # no half of one
 
 
 def test_too_many_lost_learners_end_the_run_and_it_can_be_resumed(tmp_path: Path) -> None:

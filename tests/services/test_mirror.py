@@ -158,6 +158,43 @@ def test_a_best_that_is_not_here_is_not_forgotten_there(overwritten: bool, tmp_p
     assert mirror.complete() == [6, 2]
 
 
+def test_a_checkpoint_that_was_damaged_here_comes_back_whole(tmp_path: Path) -> None:
+    url, folder = str(tmp_path / "store"), run_in(tmp_path / "here", 2, 4)
+    copy(folder, url)
+    before = contents(folder.checkpoint(4))
+    (folder.checkpoint(4) / "policy.safetensors").write_bytes(b"x")
+
+    checkpoints.set_damaged_aside(folder, lambda text: None)
+    assert Mirror(url, "run").restore(folder, print) == 4
+
+    assert contents(folder.checkpoint(4)) == before and not checkpoints.damage(folder.checkpoint(4))
+    assert len(checkpoints.damaged(folder)) == 1
+
+
+def test_what_was_damaged_before_it_was_copied_is_no_whole_copy(tmp_path: Path) -> None:
+    url, folder = str(tmp_path / "store"), run_in(tmp_path / "here", 2, 4)
+    spoilt = folder.checkpoint(4) / "policy.safetensors"
+    spoilt.write_bytes(bytes(1000))  # of the same size
+    copy(folder, url)
+
+    there, iteration, notes = restored(url, tmp_path / "there")
+
+    assert iteration == 2 and list(there.checkpoints()) == [2]
+    assert "policy.safetensors is not what its manifest says" in notes[0]
+
+
+def test_lines_that_are_no_text_come_back_as_they_were(tmp_path: Path) -> None:
+    url, folder = str(tmp_path / "store"), run_in(tmp_path / "here", 2)
+    with (folder.path / "rollout_info.jsonl").open("ab") as file:
+        file.write(b"\xff\n")
+    copy(folder, url)
+
+    there, _, _ = restored(url, tmp_path / "there")
+
+    assert (there.path / "rollout_info.jsonl").read_bytes().endswith(b"\xff\n")
+    assert [row["iteration"] for row in there.rollout_info()] == [2]
+
+
 def test_where_no_checkpoint_can_be_read_nothing_begins_anew(tmp_path: Path) -> None:
     store, folder = tmp_path / "store", run_in(tmp_path / "here", 2, 4)
     copy(folder, str(store))
