@@ -44,7 +44,7 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def whetstone(folder: Path, *arguments: str) -> str:
-    done = subprocess.run([*WHETSTONE, *arguments], cwd=folder, capture_output=True, text=True, timeout=200)
+    done = subprocess.run([*WHETSTONE, *arguments], cwd=folder, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -142,6 +142,7 @@ def test_actors_and_replicas_are_at_home_there(hostile: Path) -> None:
 
 @pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 def test_a_run_is_at_home_there(hostile: Path, tmp_path: Path) -> None:
     model = make_tiny_model(tmp_path / "model")
     overrides = (f"model.path={model}", f"reward={REWARD}", "metrics=[]", "iterations=1")

@@ -133,6 +133,27 @@ def test_a_checkpoint_of_another_model_is_refused(models: dict[str, Path], tmp_p
         make_learner(models["llama"], PPO()).load(str(tmp_path))
 
 
+@pytest.mark.parametrize("name", ["policy.safetensors", "learner.json", "elite.json", "random.safetensors"])
+@pytest.mark.parametrize("how", ["cut", "missing"])
+def test_a_damaged_file_is_a_fault_that_another_learner_would_meet_too(
+    models: dict[str, Path], tmp_path: Path, name: str, how: str
+) -> None:
+    folder = tmp_path / "run" / "checkpoints" / "4"
+    folder.mkdir(parents=True)
+    learner = make_learner(models["gpt2"], PPO())
+    learner.save(str(folder))
+    content = (folder / name).read_bytes()
+    (folder / name).unlink()
+    if how == "cut":
+        (folder / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(LearnerError) as refusal:
+        learner.load(str(folder))
+    assert type(refusal.value) is LearnerError
+    assert str(folder) in str(refusal.value)
+    if how == "cut" or name != "policy.safetensors":
+        assert f"`whetstone doctor {tmp_path / 'run'}`" in str(refusal.value)
+
+
 def test_a_checkpoint_of_another_size_is_refused_and_changes_nothing(
     models: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ import pytest
 import ray
 import torch
 
-from contracts.errors import InputError, LearnerError, LearnerFailed, LearnerLost
+from contracts.errors import DiskFull, InputError, LearnerError, LearnerFailed, LearnerLost
 from learner.algorithms.ppo import PPO
 from learner.group import LearnerGroup
 from learner.learner import Learner
@@ -158,11 +158,17 @@ def test_one_that_answers_and_gets_nowhere_is_lost_and_its_being_slow_is_told(
     group.stop()
 
 
-def test_what_nobody_expected_is_a_loss_that_says_what_it_was(models: dict[str, Path]) -> None:
+def test_what_nobody_expected_is_a_loss_that_says_what_it_was(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
     group = start(models["gpt2"], Breaks)
     group.wait_until_ready()
-    with pytest.raises(LearnerFailed, match=r"an update on 2 rollouts: MemoryError: 8 GiB wanted\n"):
+    with pytest.raises(LearnerFailed, match=r"an update on 2 rollouts: MemoryError: 8 GiB wanted$") as told:
         group.update(random_rollouts(2), lambda *_: None)
+    assert "in update" in str(told.value.__cause__)  # the log has where it was
+    (tmp_path / "learner.json").symlink_to("/dev/full")
+    with pytest.raises(DiskFull, match=rf"{tmp_path} could not be written: no space left on device"):
+        group.save(str(tmp_path))
     group.stop()
 
 

@@ -177,6 +177,7 @@ def test_a_checkpoint_that_has_no_room_leaves_nothing_and_the_one_before(small_d
 
 @pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 def test_a_run_on_a_full_disk_ends_with_one_line_and_goes_on_once_there_is_room(
     small_disk: Path, tmp_path: Path
 ) -> None:
