@@ -11,8 +11,11 @@ from pathlib import Path
 from contracts.errors import DiskFull, InputError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no space, a quota, a limit on the size of a file
-# What libraries say where they raise no OSError: safetensors (Rust), SQLite.
-WORDS = (*(os.strerror(number).lower() for number in FULL), "database or disk is full")
+# What libraries say where they raise no OSError; the last is Rust's, for a file that is too large.
+WORDS = (
+    *("no space left on device", "disk quota exceeded", "database or disk is full"),
+    f"(os error {errno.EFBIG})",
+)
 OF_RAY = {"OutOfDiskError", "ObjectStoreFullError"}
 NEARLY_FULL = 2**20  # bytes left, of which a file system may keep some for itself
 
@@ -45,6 +48,10 @@ def _reason(error: Exception) -> str:
     >>> _reason(RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)"))
     'no space left on device'
     """
+    if isinstance(error, OSError):
+        return str(error.strerror).lower()
+    if isinstance(error, DiskFull):  # of a file in the folder that is told
+        return str(error).rpartition(": ")[2]
     told = str(error).lower()
     return next((word for word in WORDS if word in told), str(error))
 

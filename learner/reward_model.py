@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from contracts.disk import room_for
 from contracts.errors import InputError
 from contracts.windows import window_of
 from learner.reward_batches import Example, micro_batches
@@ -108,8 +109,9 @@ class RewardModel:
         self.tokenizer.model_max_length = self.max_length
         if self.tokenizer.is_fast:
             self.tokenizer.backend_tokenizer.no_truncation()  # what the last call asked for would stay
-        self.lm.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
+        with room_for(folder):
+            self.lm.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
 
     def _length(self, path: str) -> int:
         window = window_of(self.tokenizer, self.lm.config)

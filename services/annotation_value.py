@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from contracts.disk import room_for
 from contracts.errors import InputError, LearnerError
 from contracts.rollout import Lease, Prompt, Rollout, Sampling
 from contracts.scores import Score
@@ -173,7 +174,8 @@ def train(
     except LearnerError as error:
         raise InputError(f"value: {error}") from None
     weights = {name: weight.cpu().contiguous() for name, weight in trained.head.state_dict().items()}
-    save_file(weights, files.head)
+    with room_for(files.head):
+        save_file(weights, files.head)
     told = {
         "epochs": [asdict(epoch) for epoch in trained.epochs],
         "best": asdict(trained.best),

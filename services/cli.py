@@ -134,7 +134,8 @@ def _explain(command: str, error: Exception) -> int:
             logging.getLogger().error("stopped: %s", told)
         return EXIT_INPUT
     if is_full(told):  # nor is there room for a traceback
-        print(f"{command}: {_one_line(told)}", file=sys.stderr)
+        what_to_do = "" if "Make room" in str(told) else ". Make room, and type the same command again"
+        print(f"{command}: {_one_line(told)}{what_to_do}", file=sys.stderr)
         logging.getLogger().error("stopped: %s", told)
         return EXIT_FAULT
     kind = "" if isinstance(told, WhetstoneError) else f"unexpected {type(told).__name__}: "

@@ -13,7 +13,7 @@ def explained(error: Exception, folder: RunFolder) -> Exception:
     """The error as a person is to read it: of a full disk one line, of anything else the error itself."""
     if not is_full(error):
         return _with_hint(error, folder)
-    reason = str(error) if isinstance(error, DiskFull) else f"{type(error).__name__}: {error}"
+    reason = str(error) if isinstance(error, DiskFull) else f"{type(error).__name__}: {_first_line(error)}"
     return DiskFull(f"{reason}. {what_is_safe(folder)}")
 
 
