@@ -28,7 +28,6 @@ from contracts.access import check_exposure, digest
 from contracts.errors import DeadlineExceeded, InputError, did_you_mean
 from reward_servers.applications import HTTP_APPLICATION, QUIET, application_of, http_application
 from reward_servers.client import deployment_name, handle_of, num_replicas
-from reward_servers.connection import connect
 from reward_servers.server import check_parts
 from reward_servers.settings import Part, RewardServersSettings
 from reward_servers.trial import MADE_UP, Trial, Verdict, is_own
@@ -123,7 +122,7 @@ def scale_what_runs(kind: str, label: str, replicas: int, timeout_s: float) -> N
             raise nothing from None
     logging.getLogger("ray").setLevel(logging.ERROR)
     try:
-        connect(address, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except ConnectionError:
         raise nothing from None
     try:

@@ -1,6 +1,6 @@
 """Ray, for as long as a command needs it: joined, or started here, patiently, and told in plain words.
 
-    temporary folder checked ─▶ connect ─▶ … ─▶ ray.shutdown
+    temporary folder checked ─▶ ray.init ─▶ … ─▶ ray.shutdown
                                    │ failed: what it started is ended, and it is tried once more
 
 Ray 2.60 has no settings for four things that it does to a driver; `tamed` replaces its functions for these.
@@ -24,7 +24,7 @@ from ray._private import ray_constants, services, utils, worker
 
 from contracts.access import protect_rays_token
 from contracts.errors import InputError, RunError
-from reward_servers.connection import connect
+from reward_servers.ray_job import own_job
 from services.interrupts import handlers_kept
 from services.open_cluster import warning_if_open
 from services.ray_variables import PATIENCE_S
@@ -108,7 +108,7 @@ def _join(quiet: dict[str, Any], note: Note) -> None:
         if port.isdecimal() and "://" not in address:  # Ray itself would try for minutes
             socket.create_connection((host, int(port)), timeout=KNOCK_S).close()
         with tamed():
-            context = connect(**quiet)
+            context = ray.init(**quiet, **own_job())
     except OSError as error:
         raise InputError(
             f"RAY_ADDRESS={address}: no Ray cluster answers there ({_first_line(error)}). Start one with "
@@ -141,7 +141,7 @@ def _init(quiet: dict[str, Any]) -> None:
     before = set(psutil.Process().children(recursive=True))
     try:
         with tamed():
-            connect("local", include_dashboard=False, **quiet)
+            ray.init(address="local", include_dashboard=False, **quiet, **own_job())
         protect_rays_token()
     except BaseException as error:
         ray.shutdown()

@@ -1,8 +1,7 @@
-"""Ray, joined or started so that nothing in the working folder takes the place of an installed module."""
+"""A job of Ray's in whose workers nothing in the working folder takes the place of an installed module."""
 
 from typing import Any
 
-import ray
 from ray.job_config import JobConfig
 
 from contracts import working_folder
@@ -17,7 +16,7 @@ class _Job(JobConfig):
         return True  # then Ray takes it for somebody else's care
 
 
-def connect(address: str | None = None, **options: Any) -> ray.BaseContext:
-    """`ray.init`; workers look for the user's modules in this process's working folder, last of all."""
+def own_job() -> dict[str, Any]:
+    """Options of `ray.init`: its workers look for the user's modules in the working folder, last of all."""
     environment = {"worker_process_setup_hook": SEARCH_LAST, "env_vars": working_folder.variable()}
-    return ray.init(address, job_config=_Job(), runtime_env=environment, **options)
+    return {"job_config": _Job(), "runtime_env": environment}
