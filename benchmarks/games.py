@@ -49,6 +49,7 @@ SAMPLED = [
 WARM_UP = [
     f"task.num_train={SHOWN}",
     "algorithm=supervised",
+    "model.dropout=false",
     "algorithm.learning_rate=2e-3",
     "algorithm.minibatch_size=2",
     "learner.lr_schedule=linear",

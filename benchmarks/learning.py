@@ -95,7 +95,7 @@ class Bench:
         masked = isinstance(algorithm, Masks)
         sampling = Sampling(MAX_TOKENS, masked=masked)
         learner = Learner(
-            ModelSettings(path=str(self.model)),
+            ModelSettings(path=str(self.model), dropout=False),
             algorithm,
             LearnerSettings(),
             seed=seed,
@@ -187,9 +187,8 @@ def warm_start(family: str) -> Path:
     tokenizer = save_untrained(untrained, 0) if family == "gpt" else save_untrained_t5(untrained)
     steps, rows = WARM_UP_STEPS[family], number_rows(0)
     supervised = Supervised(learning_rate=3e-3, minibatch_size=None)
-    learner = Learner(
-        ModelSettings(path=str(untrained)), supervised, LearnerSettings(), seed=0, iterations=steps
-    )
+    model = ModelSettings(path=str(untrained), dropout=False)
+    learner = Learner(model, supervised, LearnerSettings(), seed=0, iterations=steps)
     for _ in range(steps):
         learner.update([as_rollout(i, next(rows), tokenizer) for i in range(WARM_UP_ROWS)])
     folder.mkdir(parents=True)

@@ -47,7 +47,8 @@ def learner(name: str, path: str) -> Any:
 
     algorithm = find("algorithm", name, ALGORITHMS)(minibatch_size=None, learning_rate=1e-5)
     settings = LearnerSettings(device="cpu")
-    return Learner(ModelSettings(path=path), algorithm, settings, seed=0, iterations=1000)
+    model = ModelSettings(path=path, dropout=False)
+    return Learner(model, algorithm, settings, seed=0, iterations=1000)
 
 
 def rollouts() -> list[Rollout]:

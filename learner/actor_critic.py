@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from contracts.components import find
 from contracts.errors import InputError
 from contracts.signatures import check_function, check_methods
+from learner import dropout
 from learner.adapters import Adapter, WithoutAdapter
 from learner.batching import MicroBatch
 from learner.critic import CRITICS, RunningNorm
@@ -80,9 +81,14 @@ class ActorCritic(nn.Module):
 
 
 def load_actor_critic(
-    settings: ModelSettings, logits_budget: int, device: torch.device, *, normalize_values: bool = False
+    settings: ModelSettings,
+    logits_budget: int,
+    device: torch.device,
+    *,
+    normalize_values: bool = False,
+    drops_out: bool = False,
 ) -> ActorCritic:
-    lm = load_language_model(settings, device)
+    lm = load_language_model(settings, device, drops_out=drops_out)
     adapter = Adapter(lm, settings.adapter) if settings.adapter.trains else None
     if settings.gradient_checkpointing:
         # before the copy, so that the critic's trunk recomputes too
@@ -170,10 +176,14 @@ def critic_class(settings: ModelSettings) -> Any:
     return kind
 
 
-def load_language_model(settings: ModelSettings, device: torch.device = CPU) -> Any:
-    """A model in float32, but for weights that an adapter's base has in 4 bits, which are made on `device`.
+def load_language_model(
+    settings: ModelSettings, device: torch.device = CPU, *, drops_out: bool = False
+) -> Any:
+    """Load a model in float32; an adapter's 4-bit base is made on `device`.
 
-    Every dropout is at 0 unless asked for: it destabilises RL and makes ratios noisy.
+    Args:
+        drops_out: keep the model's own dropout for training mode. False: every rate is 0, since dropout makes
+            ratios noisy and destabilises reinforcement learning.
 
     Raises:
         InputError: the model is neither causal nor an encoder-decoder.
@@ -181,9 +191,8 @@ def load_language_model(settings: ModelSettings, device: torch.device = CPU) -> 
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
     config = AutoConfig.from_pretrained(settings.path, revision=settings.revision)
-    for name, value in config.to_dict().items():
-        if ("drop" in name) and isinstance(value, float) and not settings.dropout:
-            setattr(config, name, 0.0)
+    if not drops_out:
+        dropout.switch_off(config)
     kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     try:
         lm = kind.from_pretrained(

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from contracts.errors import InputError
 from learner.adapter_settings import AdapterSettings
 from learner.batching import MicroBatch
+from learner.dropout import evaluating
 from learner.functional.logprobs import WHOLE, Restriction
 from learner.merged_weights import ADAPTER
 from learner.policy import Policy
@@ -88,21 +89,24 @@ class Adapter:
 
 
 class WithoutAdapter(Policy):
-    """A policy with its adapter switched off: the reference, without a second model in memory."""
+    """Policy with its adapter switched off: the reference, without a second model in memory.
+
+    A reference has no dropout, also while the policy trains with it.
+    """
 
     def __init__(self, policy: Policy, adapter: Adapter) -> None:
         super().__init__(policy.lm, policy.logits_budget)
         self.policy, self._adapter = policy, adapter
 
     def states(self, micro: MicroBatch, trunk: nn.Module | None = None) -> Tensor:
-        with self._adapter.off():
+        with self._adapter.off(), evaluating(self.policy):
             return self.policy.states(micro, trunk)
 
     def probe_inputs(self, tokens_L: Tensor) -> dict[str, Any]:
         return self.policy.probe_inputs(tokens_L)
 
     def probe_states(self, tokens_L: Tensor) -> Tensor:
-        with self._adapter.off():
+        with self._adapter.off(), evaluating(self.policy):
             return self.policy.probe_states(tokens_L)
 
     def logits(self, hidden_NH: Tensor) -> Tensor:

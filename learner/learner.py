@@ -20,7 +20,7 @@ from contracts.disk import room_for
 from contracts.errors import LearnerError
 from contracts.rollout import Rollout, Sampling
 from contracts.weights import WeightManifest
-from learner import checkpoint, off_policy, ranks
+from learner import checkpoint, dropout, off_policy, ranks
 from learner.actor_critic import copy_trained, frozen_copy, load_actor_critic, reference_of
 from learner.algorithms.base import Algorithm, Checks, CreditInputs, Masks, Selects, learns_from, mixes_data
 from learner.batch_metrics import measured_kl, sampler_metrics
@@ -70,7 +70,13 @@ class Learner:
         shards = rendezvous is not None and rendezvous.size > 1 and takes_sharded(algorithm)
         loaded_on = torch.device("cpu") if shards else self.device
         normalize = getattr(algorithm, "normalize_values", False)
-        self.pair = load_actor_critic(model, settings.logits_budget, loaded_on, normalize_values=normalize)
+        self.pair = load_actor_critic(
+            model,
+            settings.logits_budget,
+            loaded_on,
+            normalize_values=normalize,
+            drops_out=model.drops_out(algorithm),
+        )
         self.behavior = behavior_for(algorithm, sampling, settings, self.pair.lm, model)
         check_model(algorithm, self.pair.policy, loaded_on)
         self.ranks = ranks.join(rendezvous, self.device, settings.progress_timeout_s)
@@ -200,14 +206,18 @@ class Learner:
             metrics["explained_variance"] = explained_variance(scored.values_BT[trained_BT], returns_N)
         if self.pair.value_norm is not None:
             self.pair.value_norm.update(returns_N)
-        factor = schedule_factor(
-            self.settings.lr_schedule, self.version + 1, self.iterations, self.settings.warmup_iterations
-        )
-        set_learning_rate(self.optimizer, factor)
-        self.pair.train()  # where dropouts are asked for; they are 0 otherwise
+        set_learning_rate(self.optimizer, factor := self._schedule_factor())
+        dropout.seed_update(self.seed, self.version, self.ranks.rank)
+        self.pair.train()  # dropout acts where the model was loaded with it
         metrics |= self._update(batch, scored).run(credit)
         self.pair.eval()  # the probe of published weights is measured without dropout
         return metrics | {"learning_rate/factor": factor}
+
+    def _schedule_factor(self) -> float:
+        chosen = self.settings
+        return schedule_factor(
+            chosen.lr_schedule, self.version + 1, self.iterations, chosen.warmup_iterations, chosen.lr_end
+        )
 
     def _update(self, batch: Batch, scored: ScoredBatch) -> Update:
         def advance(done: int, total: int) -> None:

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from contracts.errors import InputError
 from contracts.settings import Settings
 from learner.adapter_settings import AdapterSettings
+from learner.algorithms.base import Algorithm, learns_from
 
 
 class ModelSettings(Settings):
@@ -18,7 +19,9 @@ class ModelSettings(Settings):
     policy: str = "auto"  # auto: as the model's family asks; or package.module:Class, a learner.policy.Policy
     critic: str = "linear"  # linear, mlp, or package.module:Class, a learner.critic.Critic
     value_trunk: Literal["shared", "separate"] = "shared"  # the critic's: the policy's own, or a copy
-    dropout: bool = False  # True: in updates, as the model's own configuration says
+    # In updates, at the rates of the model's own configuration. None: as the algorithm was published: on where
+    # it learns from references or from data, off where it learns from the policy's own rollouts
+    dropout: bool | None = None
     gradient_checkpointing: bool = False  # recompute activations: less memory, a third more compute
     # The last layers alone, as a number or a share (0.33: the last third), with the norm behind them and an
     # untied head; the rest is frozen and shared with the reference. None: all of the model trains
@@ -32,17 +35,27 @@ class ModelSettings(Settings):
                 f"trainable_layers={self.trainable_layers}: expected a share below 1, such as 0.33, or a "
                 "whole number of layers"
             )
-        if self.trainable_layers is not None and self.dropout:
-            raise ValueError(
-                "dropout=true makes activations that a reference can't share; leave out dropout or "
-                "trainable_layers"
-            )
         if self.trainable_layers is not None and self.adapter.trains:
             raise ValueError(
                 f"trainable_layers={self.trainable_layers} trains the last layers themselves, and "
                 f"adapter.kind={self.adapter.kind} matrices beside all of them; leave out one of the two"
             )
         return self
+
+    def drops_out(self, algorithm: Algorithm) -> bool:
+        """Whether this algorithm's updates run with the model's own dropout.
+
+        Raises:
+            InputError: dropout is asked for, and a reference reads the same frozen layers.
+        """
+        if self.dropout is None:
+            return learns_from(algorithm) != "rollouts"
+        if self.dropout and self.trainable_layers is not None and algorithm.online:
+            raise InputError(
+                f"model.dropout=true with model.trainable_layers={self.trainable_layers}: the reference "
+                "reads the frozen layers' output, which must have no dropout in it; leave out one of the two"
+            )
+        return self.dropout
 
     def num_trained(self, num_layers: int) -> int:
         """How many of a model's layers train.
@@ -81,6 +94,9 @@ class LearnerSettings(Settings):
     # each response, or none (biased)
     staleness_correction: Literal["token", "response", "none"] = "token"
     lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
+    # Share of the learning rate that linear and cosine come down to. LoL-RL's linear one ends at 0.5 with two
+    # accumulated batches: its length counts batches, and it moves once a step
+    lr_end: float = Field(default=0.0, ge=0, le=1)
     warmup_iterations: int = Field(default=0, ge=0)
     # What new weights bring to workers: every number, or those alone that are not as at the last push
     push: Literal["whole", "changed"] = "whole"
@@ -90,3 +106,12 @@ class LearnerSettings(Settings):
     stall_timeout_s: float = Field(default=120.0, gt=0)  # without any sign of life
     progress_timeout_s: float = Field(default=1800.0, gt=0)  # that it answers and gets nowhere
     max_restarts: int = Field(default=3, ge=0)  # of a learner that died or hung, within an hour
+
+    @model_validator(mode="after")
+    def _only_what_falls_ends(self) -> Self:
+        if self.lr_end and self.lr_schedule == "constant":
+            raise ValueError(
+                f"lr_end={self.lr_end:g} with lr_schedule=constant, which does not fall: expected "
+                "lr_schedule=linear or cosine, or lr_end=0"
+            )
+        return self

@@ -56,7 +56,7 @@ def make_start_model(folder: Path, seed: int) -> None:
     with doing("making the model"):
         tokenizer = save_untrained(untrained, seed)
     learner = Learner(
-        ModelSettings(path=str(untrained)),
+        ModelSettings(path=str(untrained), dropout=False),  # so small a model has nothing to spare
         Supervised(learning_rate=3e-3, minibatch_size=None),
         LearnerSettings(),
         seed=seed,

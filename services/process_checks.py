@@ -1,6 +1,7 @@
 """What a learner of several processes can't do yet, refused before anything is started."""
 
 from contracts.errors import InputError
+from learner.dropout import rates
 from services.model_files import ModelFiles
 from services.settings import RunSettings
 
@@ -18,7 +19,12 @@ def check_processes(settings: RunSettings, model: ModelFiles) -> None:
             f"model.trainable_layers={asked.trainable_layers}",
             "model.trainable_layers=null",
         ),
-        (asked.dropout, "model.dropout=true", "model.dropout=false"),
+        # Ranks that skip other layers would wait for each other without end.
+        (
+            asked.drops_out(settings.algorithm) and any("layerdrop" in name for name in rates(model.config)),
+            f"model.path={asked.path}, whose configuration drops whole layers out",
+            "model.dropout=false",
+        ),
         (model.is_encoder_decoder, f"model.path={asked.path}, an encoder-decoder", "a causal model"),
     )
     for is_so, what, expected in reasons:

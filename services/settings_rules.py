@@ -91,8 +91,9 @@ def check_engine(run: "RunSettings") -> None:
 
 
 def check_algorithm(run: "RunSettings") -> None:
-    """What an algorithm asks of the rest."""
+    """Check what an algorithm asks of the rest."""
     name = run.algorithm_name
+    run.model.drops_out(run.algorithm)  # refuses what does not go together
     if run.group_size < 2 and hasattr(run.algorithm, "default_group_size"):
         raise ValueError(
             f"algorithm={name} measures a response against the others of its prompt: got "

@@ -21,15 +21,15 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from contracts.errors import LearnerError
+from learner import dropout
 from learner.algorithms.base import Credit, LossInputs
 from learner.algorithms.trpo import TRPO
 from learner.batching import MicroBatch
 from learner.functional.distribution_kl import distribution_kl
 from learner.functional.trust_region import conjugate_gradients
-from learner.policy import Policy
 from learner.updates.context import UpdateContext
 from learner.updates.critic_epochs import fit_critic
 from learner.updates.fisher import FisherProduct
@@ -71,7 +71,7 @@ class TrustRegionUpdate:
         self._done = 0
 
     def run(self, credit: Credit) -> dict[str, float]:
-        if drops_out(self._policy):
+        if dropout.is_on(self._policy, self._policy.lm.config.to_dict()):
             # With dropout each pass would be another policy. Without, training mode is kept: gradients
             # are checkpointed in no other.
             self._policy.eval()
@@ -198,11 +198,3 @@ class TrustRegionUpdate:
             yield micro
             self._done += micro.num_sequences * context.ranks.size
             context.advance(min(self._done, self._total), self._total)
-
-
-def drops_out(policy: Policy) -> bool:
-    """Whether some dropout is above 0: a module's, or one that the model reads in its configuration."""
-    options = policy.lm.config.to_dict().items()
-    return any("drop" in name and isinstance(value, float) and value > 0 for name, value in options) or any(
-        isinstance(module, nn.Dropout) and module.p > 0 for module in policy.modules()
-    )

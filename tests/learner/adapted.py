@@ -36,7 +36,11 @@ def adapted_learner(
     **settings: Any,
 ) -> Learner:
     return Learner(
-        ModelSettings(path=str(path), adapter=adapter(kind, **(adapter_options or {})), **(model or {})),
+        ModelSettings(
+            path=str(path),
+            adapter=adapter(kind, **(adapter_options or {})),
+            **{"dropout": False, **(model or {})},
+        ),
         algorithm,
         LearnerSettings(**{"device": "cpu", **settings}),
         seed=0,

@@ -15,6 +15,7 @@ from learner.algorithms.base import Algorithm, OptimizerSettings
 from learner.algorithms.dpo import DPO
 from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
+from learner.algorithms.supervised import Supervised
 from learner.algorithms.trpo import TRPO
 from learner.kl_control import KLSettings
 from learner.learner import Learner
@@ -60,9 +61,21 @@ def rollouts_for(name: str, seed: int) -> list[Rollout]:
 def make(folder: Path, name: str, rendezvous: Rendezvous | None = None, **settings: Any) -> Learner:
     """A learner, or one rank of it; several micro-batches make a minibatch."""
     return Learner(
-        ModelSettings(path=str(folder / "model"), **MODELS.get(name, {})),
+        ModelSettings(path=str(folder / "model"), **{"dropout": False, **MODELS.get(name, {})}),
         ALGORITHMS[name],
         LearnerSettings(device="cpu", num_threads=1, token_budget=80, **settings),
+        seed=0,
+        iterations=UPDATES,
+        rendezvous=rendezvous,
+    )
+
+
+def make_noisy(folder: Path, rendezvous: Rendezvous | None = None) -> Learner:
+    """A learner that trains with the dropout of its model."""
+    return Learner(
+        ModelSettings(path=str(folder / "noisy")),
+        Supervised(minibatch_size=8, learning_rate=1e-3),
+        LearnerSettings(device="cpu", num_threads=1, token_budget=80),
         seed=0,
         iterations=UPDATES,
         rendezvous=rendezvous,
@@ -142,6 +155,17 @@ class Process:
         self.tell(f"{file}-next", learner, train(learner, "nlpo", [7]))
         learner.leave()
 
+    def with_dropout(self, members: Sequence[int], file: str) -> None:
+        """Two updates with dropout; each rank tells the seed that its last random numbers came from."""
+        if self.index not in members:
+            return
+        rank = members.index(self.index)
+        meeting = Rendezvous(rank, len(members), f"file://{self.folder}/{file}-meeting")
+        learner = make_noisy(self.folder, meeting)
+        self.tell(file, learner, train(learner, "supervised", [0, 1]))
+        (self.folder / f"{file}-seed-{rank}.json").write_text(json.dumps(torch.initial_seed()))
+        learner.leave()
+
 
 def work(index: int, folder: str) -> None:
     """All that the tests look at, in one go: a process takes longer to start than to do it."""
@@ -153,6 +177,8 @@ def work(index: int, folder: str) -> None:
         process.ten_updates(name, pair)
     process.in_bfloat16([2, 3])
     process.pushed([0, 1])
+    process.with_dropout([0, 1], "noisy")
+    process.with_dropout([2, 3], "noisy-again")
     process.continued([0, 1], "", "of_two", before=[1, 2])
     process.continued([0, 1, 2], "of_one", "of_one_by_three")
     process.continued([0, 1, 2], "of_two", "of_two_by_three")

@@ -22,6 +22,7 @@ from tests.learner.ranked import (
     ALGORITHMS,
     NUM_PROCESSES,
     make,
+    make_noisy,
     parameters_of,
     train,
     work,
@@ -49,6 +50,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What four processes have written who made up learners of two, three and four."""
     folder = tmp_path_factory.mktemp("ranks")
     make_model(folder / "model", "llama_tied")
+    make_model(folder / "noisy", "llama")
     one = make(folder, "nlpo")
     train(one, "nlpo", [1, 2])
     (folder / "of_one").mkdir()
@@ -135,6 +137,20 @@ def test_a_sharded_checkpoint_holds_no_pickle_and_each_row_once(found: Path) -> 
             assert torch.equal(whole.whole(key), torch.cat(parts) if shape else parts[0])
     halves = [sum(t.numel() for t in load_file(f).values()) for f in sorted(folder.glob("optimizer-*"))]
     assert 0.9 < halves[0] / halves[1] < 1.2  # moments are shared out, too
+
+
+def test_with_dropout_each_rank_draws_its_own_numbers_and_a_run_repeats(found: Path) -> None:
+    noisy, again = (load_file(found / f"{file}.safetensors") for file in ("noisy", "noisy-again"))
+    torch.testing.assert_close(noisy, again, atol=0, rtol=0)
+    seeds = [
+        [json.loads((found / f"{file}-seed-{rank}.json").read_text()) for rank in (0, 1)]
+        for file in ("noisy", "noisy-again")
+    ]
+    assert seeds[0] == seeds[1] and len(set(seeds[0])) == 2
+    alone = make_noisy(found)
+    assert train(alone, "supervised", [0])[0]["loss/policy"] != pytest.approx(
+        json.loads((found / "noisy.json").read_text())[0]["loss/policy"], abs=1e-6
+    )
 
 
 def test_a_checkpoint_with_a_part_missing_is_refused(found: Path, tmp_path: Path) -> None:

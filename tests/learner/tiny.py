@@ -156,8 +156,9 @@ def games(num: int, seed: int = 0, *, always_fresh: bool = False) -> list[Rollou
     return made
 
 
-def make_pair(path: Path, logits_budget: int = 2**26, **model: Any) -> ActorCritic:
-    return load_actor_critic(ModelSettings(path=str(path), **model), logits_budget, torch.device("cpu"))
+def make_pair(path: Path, logits_budget: int = 2**26, *, dropout: bool = False, **model: Any) -> ActorCritic:
+    settings = ModelSettings(path=str(path), **model)
+    return load_actor_critic(settings, logits_budget, torch.device("cpu"), drops_out=dropout)
 
 
 def make_learner(
@@ -168,7 +169,7 @@ def make_learner(
     iterations: int = 4,
     value_trunk: Literal["shared", "separate"] = "shared",
     gradient_checkpointing: bool = False,
-    dropout: bool = False,
+    dropout: bool | None = False,
     sampling: Sampling = ANY_LENGTH,
     **settings: Any,
 ) -> Learner:

@@ -496,9 +496,8 @@ def test_where_training_starts_at_the_reference_all_ratios_are_one(
     run(command(tmp_path, f"reference={model}", "value.max_value=3", "value.num_epochs=1"))
     rows = read_annotated(tmp_path / "out", needs_reference=True, needs_values=True)
     whole = ALoL(minibatch_size=None)
-    learner = Learner(
-        ModelSettings(path=str(model)), whole, LearnerSettings(device="cpu"), seed=0, iterations=1
-    )
+    settings = ModelSettings(path=str(model), dropout=False)
+    learner = Learner(settings, whole, LearnerSettings(device="cpu"), seed=0, iterations=1)
     source = OfflineSource(rows, ALoL(), seed=0)
     assert source.num_kept == 10  # of the good ones
     metrics = learner.update(source.next(10))

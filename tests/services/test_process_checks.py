@@ -26,7 +26,6 @@ def files(**config: Any) -> ModelFiles:
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"model": {"adapter": {"kind": "lora"}}}, "model.adapter.kind=lora"),
     ({"model": {"trainable_layers": 2}}, "model.trainable_layers=2"),
-    ({"model": {"dropout": True}}, "model.dropout=true"),
     ({"cluster": {"learner_gpus": 0.5, "worker_gpus": 0.5}}, "cluster.learner_gpus=0.5"),
 ]
 
@@ -43,6 +42,16 @@ def test_an_encoder_decoder_is_refused_and_a_causal_model_is_not() -> None:
     check_processes(settings(), files())
     with pytest.raises(InputError, match=r"model\.path=gpt2, an encoder-decoder: expected a causal model"):
         check_processes(settings(), files(is_encoder_decoder=True))
+
+
+def test_dropout_is_no_reason_and_layers_that_are_skipped_are() -> None:
+    """Each process skips layers of its own choice, so that one would wait for another's part for ever."""
+    noisy = settings(model={"dropout": True})
+    check_processes(noisy, files(resid_pdrop=0.1, layerdrop=0.0))
+    check_processes(settings(), files(layerdrop=0.1))  # ppo trains without dropout
+    for run in (noisy, settings(algorithm="supervised")):
+        with pytest.raises(InputError, match=r"drops whole layers out: expected model\.dropout=false"):
+            check_processes(run, files(layerdrop=0.1))
 
 
 @pytest.mark.parametrize(("workers", "gpus"), [(1, 2), (2, 2), (7, 2), (4, 4)])
