@@ -9,8 +9,10 @@ from torch import nn
 
 from contracts.errors import LearnerError
 from learner.actor_critic import ActorCritic
-from learner.algorithms.base import Algorithm
+from learner.algorithms.base import Algorithm, Decays
 from learner.sharding import whole
+
+Schedule = Literal["constant", "linear", "cosine"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,45 +24,64 @@ class GradientNorms:
 
 
 def build_optimizer(policy: ActorCritic, algorithm: Algorithm) -> torch.optim.Optimizer:
-    """AdamW or RMSprop over actor and critic, each with its own rate; vectors (biases, norms) don't decay."""
+    """Make AdamW or RMSprop over actor and critic, each with its own rate and its own weight decay."""
     options = algorithm.optimizer
     groups = []
-    for name, parameters, rate in (
+    for role, named, rate in (
         ("actor", policy.actor_parameters(), algorithm.learning_rate),
         ("critic", policy.critic_parameters(), algorithm.critic_learning_rate or algorithm.learning_rate),
     ):
-        trained = [p for _, p in parameters if p.requires_grad]
-        for decay in (options.weight_decay, 0.0):
-            chosen = [p for p in trained if (p.ndim > 1) == (decay > 0)] if options.weight_decay else trained
-            if chosen:
-                groups.append(
-                    {"params": chosen, "lr": rate, "base_lr": rate, "weight_decay": decay, "role": name}
-                )
-            if not options.weight_decay:
-                break
+        by_decay: dict[float, list[nn.Parameter]] = {options.weight_decay: [], 0.0: []}
+        for name, parameter in named:
+            if parameter.requires_grad:
+                decay = options.weight_decay if decays(name, parameter, options.decays) else 0.0
+                by_decay[decay].append(parameter)
+        groups += [
+            {"params": chosen, "lr": rate, "base_lr": rate, "weight_decay": decay, "role": role}
+            for decay, chosen in by_decay.items()
+            if chosen
+        ]
     if options.name == "rmsprop":
         return torch.optim.RMSprop(groups, alpha=options.alpha, eps=options.eps)
     return torch.optim.AdamW(groups, betas=(options.beta1, options.beta2), eps=options.eps)
 
 
+def decays(name: str, parameter: nn.Parameter, which: Decays) -> bool:
+    """Whether weight decay acts on a parameter, by its name and shape.
+
+    >>> norm = nn.Parameter(torch.ones(8))
+    >>> [decays("h.0.ln_1.weight", norm, which) for which in ("matrices", "all_but_biases", "all")]
+    [False, True, True]
+    """
+    if which == "all":
+        return True
+    if "bias" in name:  # T5's relative_attention_bias, a matrix, too: that is how both sources name biases
+        return False
+    return "LayerNorm.weight" not in name if which == "all_but_biases" else parameter.ndim > 1
+
+
 def schedule_factor(
-    schedule: Literal["constant", "linear", "cosine"], iteration: int, iterations: int, warmup: int
+    schedule: Schedule, iteration: int, iterations: int, warmup: int, end: float = 0.0
 ) -> float:
-    """What the learning rate is multiplied with in iteration 1, 2 … `iterations`.
+    """The learning rate's factor in iteration 1, 2 … `iterations`.
+
+    Args:
+        end: the factor that a falling schedule would have come to behind the last iteration.
 
     >>> [schedule_factor("linear", i, 4, 0) for i in (1, 2, 3, 4)]
     [1.0, 0.75, 0.5, 0.25]
+    >>> [schedule_factor("linear", i, 4, 0, end=0.5) for i in (1, 2, 3, 4)]
+    [1.0, 0.875, 0.75, 0.625]
     >>> schedule_factor("constant", 1, 100, 10)
     0.1
     """
     if iteration <= warmup:
         return iteration / warmup
     progress = min(1.0, (iteration - warmup - 1) / max(1, iterations - warmup))
-    if schedule == "linear":
-        return 1.0 - progress
-    if schedule == "cosine":
-        return 0.5 * (1.0 + math.cos(math.pi * progress))
-    return 1.0
+    if schedule == "constant":
+        return 1.0
+    left = 1.0 - progress if schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
+    return end + (1.0 - end) * left
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:

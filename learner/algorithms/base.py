@@ -26,13 +26,17 @@ if TYPE_CHECKING:
 
 LearnsFrom = Literal["rollouts", "references", "data"]
 MixesData = Literal["weighted", "plainly"]
+Decays = Literal["matrices", "all_but_biases", "all"]
 
 
 class OptimizerSettings(Settings):
-    """AdamW, or RMSprop as A2C was published with; biases and norms never decay."""
+    """AdamW, or RMSprop as A2C was published with."""
 
     name: Literal["adamw", "rmsprop"] = "adamw"
     weight_decay: float = Field(default=1e-6, ge=0)
+    # matrices: neither biases nor norms decay, as in Hugging Face's Trainer; all_but_biases: norms decay too,
+    # unless they are called LayerNorm, as in RL4LMs' policies; all: as in LoL-RL
+    decays: Decays = "matrices"
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.999, ge=0, lt=1)
     alpha: float = Field(default=0.99, ge=0, lt=1)  # rmsprop: smoothing of the squared gradient

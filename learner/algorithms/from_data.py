@@ -31,7 +31,7 @@ class FromData(Settings):
     num_epochs: int = Field(default=1, ge=1)  # passes over a batch; those over the data set are the run's
     minibatch_size: int | None = Field(default=16, ge=1)  # responses; None: the whole batch
     max_grad_norm: float | None = Field(default=0.3, gt=0)
-    optimizer: OptimizerSettings = OptimizerSettings(weight_decay=0.01, eps=1e-6)
+    optimizer: OptimizerSettings = OptimizerSettings(weight_decay=0.01, decays="all", eps=1e-6)
 
     @property
     def critic_learning_rate(self) -> None:

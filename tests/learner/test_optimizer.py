@@ -1,15 +1,28 @@
 """Parameter groups, learning-rate schedules and gradient clipping."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from contracts.errors import LearnerError
+from learner.actor_critic import ActorCritic
 from learner.algorithms.base import OptimizerSettings
+from learner.algorithms.nll import NLL
 from learner.algorithms.ppo import PPO
-from learner.optimizer import build_optimizer, clip_gradients, schedule_factor, set_learning_rate
-from tests.learner.tiny import make_pair
+from learner.optimizer import (
+    Schedule,
+    build_optimizer,
+    clip_gradients,
+    decays,
+    schedule_factor,
+    set_learning_rate,
+)
+from learner.settings import LearnerSettings
+from tests.learner.seq2seq import Name
+from tests.learner.tiny import make_learner, make_pair, rollout
 
 
 @pytest.mark.parametrize("value_trunk", ["shared", "separate"])
@@ -22,6 +35,53 @@ def test_matrices_decay_and_vectors_do_not_and_each_parameter_is_trained_once(
     decays = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     assert sum(len(group["params"]) for group in optimizer.param_groups) == len(decays)
     assert decays == {id(p): 0.1 if p.ndim > 1 else 0.0 for p in policy.parameters()}
+
+
+def decayed(pair: ActorCritic, **options: Any) -> set[str]:
+    """The names of the language model's parameters on which weight decay acts."""
+    optimizer = build_optimizer(pair, PPO(optimizer=OptimizerSettings(weight_decay=0.1, **options)))
+    ids = {id(p) for group in optimizer.param_groups if group["weight_decay"] for p in group["params"]}
+    assert sum(len(group["params"]) for group in optimizer.param_groups) == len(list(pair.parameters()))
+    return {name for name, p in pair.lm.named_parameters() if id(p) in ids}
+
+
+def everyone(models: dict[str, Path], seq2seq: dict[Name, Path]) -> list[Path]:
+    return [models["gpt2"], models["llama"], models["opt"], *seq2seq.values()]
+
+
+def test_what_decays_by_default_is_what_decays_in_hugging_faces_trainer(
+    models: dict[str, Path], seq2seq: dict[Name, Path]
+) -> None:
+    """Its rule of version 5, as its import alone takes half a minute."""
+    spared_names = re.compile(r"bias|layernorm|rmsnorm|(?:^|\.)norm(?:$|\.)|_norm(?:$|\.)")
+    for path in everyone(models, seq2seq):
+        pair = make_pair(path)
+        norms = [name for name, each in pair.lm.named_modules() if isinstance(each, torch.nn.LayerNorm)]
+        spared = {f"{name}.{which}" for name in norms for which in ("weight", "bias")}
+        named = {name for name, _ in pair.lm.named_parameters()}
+        assert decayed(pair) == {name for name in named - spared if not spared_names.search(name.lower())}
+
+
+def test_what_decays_in_rl4lms_and_in_lolrl(models: dict[str, Path], seq2seq: dict[Name, Path]) -> None:
+    for path in everyone(models, seq2seq):
+        pair = make_pair(path)
+        names = {name for name, _ in pair.lm.named_parameters()}
+        spared = {name for name in names if "bias" in name or "LayerNorm.weight" in name}
+        assert decayed(pair, decays="all_but_biases") == names - spared
+        assert decayed(pair, decays="all") == names
+        assert decayed(pair) < names - spared  # norms, which neither calls LayerNorm
+
+
+def test_a_norm_called_layer_norm_is_spared_as_in_rl4lms() -> None:
+    norm = torch.nn.Parameter(torch.ones(4))
+    name = "bert.encoder.layer.0.output.LayerNorm.weight"
+    assert decays(name, norm, "all")
+    assert not decays(name, norm, "matrices") and not decays(name, norm, "all_but_biases")
+
+
+def test_what_learns_from_data_decays_all_as_published(models: dict[str, Path]) -> None:
+    optimizer = build_optimizer(make_pair(models["gpt2"]), NLL())
+    assert {group["weight_decay"] for group in optimizer.param_groups} == {0.01}
 
 
 def test_actor_and_critic_have_their_own_learning_rates(models: dict[str, Path]) -> None:
@@ -55,6 +115,35 @@ def test_without_one_of_its_own_the_critic_learns_as_fast_as_the_actor(models: d
 def test_schedules_by_hand(schedule: str, warmup: int, factors: list[float]) -> None:
     got = [schedule_factor(schedule, i, len(factors), warmup) for i in range(1, len(factors) + 1)]  # type: ignore[arg-type]
     assert got == pytest.approx(factors, abs=1e-6)
+
+
+@pytest.mark.parametrize(("schedule", "warmup"), [("linear", 0), ("cosine", 1)])
+def test_a_schedule_may_end_above_nothing(schedule: Schedule, warmup: int) -> None:
+    to_0 = [schedule_factor(schedule, i, 9, warmup) for i in range(1, 10)]
+    to_half = [schedule_factor(schedule, i, 9, warmup, 0.5) for i in range(1, 10)]
+    assert to_half[warmup:] == pytest.approx([0.5 + 0.5 * factor for factor in to_0[warmup:]])
+    assert to_half[:warmup] == to_0[:warmup]
+    assert schedule_factor(schedule, 10, 9, warmup, 0.5) == pytest.approx(0.5)
+
+
+def test_lolrls_linear_schedule_with_two_accumulated_batches_ends_at_half() -> None:
+    """Its length counts batches, and it moves once a step: of 2 batches each."""
+    steps = 8
+    theirs = torch.optim.AdamW([torch.nn.Parameter(torch.ones(1))], lr=1.0)
+    falling = torch.optim.lr_scheduler.LambdaLR(theirs, lambda step: 1 - step / (2 * steps))
+    for step in range(1, steps + 1):
+        assert schedule_factor("linear", step, steps, 0, 0.5) == pytest.approx(falling.get_last_lr()[0])
+        theirs.step()
+        falling.step()
+
+
+def test_a_learner_follows_its_schedule_to_its_end(models: dict[str, Path]) -> None:
+    given = {"lr_schedule": "linear", "lr_end": 0.5}
+    learner = make_learner(models["llama"], NLL(minibatch_size=None), iterations=2, **given)
+    factors = [learner.update([rollout(0, (3,), (4,))])["learning_rate/factor"] for _ in range(2)]
+    assert factors == [1.0, 0.75]
+    with pytest.raises(ValueError, match=r"lr_end=0\.5 with lr_schedule=constant, which does not fall"):
+        LearnerSettings(lr_end=0.5)
 
 
 def test_the_factor_multiplies_the_base_rate_and_not_the_last_one(models: dict[str, Path]) -> None:
