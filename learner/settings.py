@@ -19,8 +19,8 @@ class ModelSettings(Settings):
     policy: str = "auto"  # auto: as the model's family asks; or package.module:Class, a learner.policy.Policy
     critic: str = "linear"  # linear, mlp, or package.module:Class, a learner.critic.Critic
     value_trunk: Literal["shared", "separate"] = "shared"  # the critic's: the policy's own, or a copy
-    # In updates, at the rates of the model's own configuration. None: as the algorithm was published: on where
-    # it learns from references or from data, off where it learns from the policy's own rollouts
+    # In updates, at the rates of the model's configuration. None: as the algorithm was published, which is on
+    # where it learns from references or from data, and off where it learns from the policy's own rollouts
     dropout: bool | None = None
     gradient_checkpointing: bool = False  # recompute activations: less memory, a third more compute
     # The last layers alone, as a number or a share (0.33: the last third), with the norm behind them and an
