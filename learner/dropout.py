@@ -1,15 +1,19 @@
 """Dropout of a model: its rates, how it is switched off, and the random numbers that it draws.
 
-A learner trains with the model's own dropout or with none; `ModelSettings.drops_out` says which.
+A learner trains with the model's own dropout or with none; `ModelSettings.drops_out` says which. Importing this
+module imports no torch, which takes seconds: a plan reads rates, too.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import nn
+
+if TYPE_CHECKING:
+    from torch import nn
 
 HEADS = ("classif", "summary")  # heads that configurations tell of and language models lack
 
@@ -42,6 +46,8 @@ def switch_off(config: Any) -> None:
 
 def is_on(module: nn.Module, config: Mapping[str, Any]) -> bool:
     """Whether a module in training mode drops anything out, by a layer of its own or by its model's rates."""
+    from torch import nn
+
     return bool(rates(config)) or any(
         isinstance(each, nn.Dropout) and each.p > 0 for each in module.modules()
     )
@@ -49,6 +55,8 @@ def is_on(module: nn.Module, config: Mapping[str, Any]) -> bool:
 
 def seed_update(seed: int, version: int, rank: int) -> None:
     """Begin the random numbers of an update: different for each version and rank, the same at each repeat."""
+    import torch
+
     state = np.random.SeedSequence([seed, version, rank]).generate_state(1, np.uint64)
     torch.manual_seed(int(state[0]))
 

@@ -15,7 +15,7 @@ from services.environment_checks import environment_warnings
 from services.machine import find_gpus, num_cores
 from services.memory import GIB, available_bytes
 from services.mirror import open_mirror
-from services.plan_arithmetic import arithmetic
+from services.plan_arithmetic import arithmetic, dropout
 from services.plan_memory import Amount, amounts, num_parameters, total_bytes
 from services.plan_processes import Machine, Processes, processes
 from services.plan_sources import sources
@@ -92,7 +92,11 @@ def make_plan(overrides: list[str]) -> Plan:
         is_estimated=is_estimated,
         processes=processes(settings, model, machine),
         memory=memory,
-        words={"prompts": _prompts(settings), **arithmetic(settings, checked.num_prompts)},
+        words={
+            "prompts": _prompts(settings),
+            **arithmetic(settings, checked.num_prompts),
+            "dropout": dropout(settings, model.config),
+        },
         sources=sources(settings, overrides, model, folder),
         warnings=checked.warnings + environment_warnings(settings) + _tight(settings, machine, memory) + told,
     )

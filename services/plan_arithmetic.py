@@ -3,10 +3,12 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from contracts.rollout import Sampling
 from learner.algorithms.base import Selects, learns_from
 from learner.algorithms.trpo import TRPO
+from learner.dropout import rates
 from services.mixed_source import mixture
 from services.settings import RunSettings
 from services.tasks.base import Split
@@ -39,6 +41,22 @@ def arithmetic(settings: RunSettings, num_prompts: Mapping[Split, int]) -> dict[
         "evaluation": _evaluation(settings, num_prompts),
         "checkpoints": _checkpoints(settings),
     }
+
+
+def dropout(settings: RunSettings, config: Mapping[str, Any]) -> str:
+    """Say whether updates run with dropout, for which reason, and at which rates of the model's config.json.
+
+    Example: "on, as supervised was published: attn_pdrop 0.1, embd_pdrop 0.1, resid_pdrop 0.1"
+    """
+    asked, adapter = settings.model.dropout, settings.model.adapter
+    reason = f"as {settings.algorithm_name} was published" if asked is None else "as asked for"
+    told = f"off, {reason}"
+    if settings.model.drops_out(settings.algorithm):
+        found = [f"{name} {rate:g}" for name, rate in sorted(rates(config).items())]
+        told = f"on, {reason}: {', '.join(found) or 'config.json names no rate above 0'}"
+    if adapter.trains and adapter.lora_dropout:
+        told += f"; in the adapter {adapter.lora_dropout:g}"
+    return told
 
 
 def batch(settings: RunSettings) -> Batch:

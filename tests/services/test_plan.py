@@ -14,7 +14,7 @@ from services.memory import GIB, LEARNER_PROCESS, needed_bytes
 from services.model_files import read_model
 from services.model_shape import ModelShape, shape_of
 from services.plan import make_plan
-from services.plan_arithmetic import arithmetic, batch, checkpoints, evaluations, optimizer_steps
+from services.plan_arithmetic import arithmetic, batch, checkpoints, dropout, evaluations, optimizer_steps
 from services.plan_memory import Amount, amounts, total_bytes
 from services.plan_processes import Machine, processes
 from services.run_folder import RunFolder
@@ -159,6 +159,31 @@ def test_held_out_texts() -> None:
     told = words(iterations=20, evaluate_every=10, evaluation={"num_prompts": 7, "samples_per_prompt": 2})
     assert told["evaluation"] == (
         "3 × 14 texts for 7 validation prompts and 2 × 12 texts for 6 test prompts, drawn at temperature 1"
+    )
+
+
+GPT2_RATES = {"attn_pdrop": 0.1, "resid_pdrop": 0.2, "embd_pdrop": 0.0, "summary_first_dropout": 0.1}
+LORA = {"kind": "lora", "lora_dropout": 0.05}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "model", "told"),
+    [
+        ("supervised", {}, "on, as supervised was published: attn_pdrop 0.1, resid_pdrop 0.2"),
+        ("ppo", {}, "off, as ppo was published"),
+        ("ppo", {"dropout": True}, "on, as asked for: attn_pdrop 0.1, resid_pdrop 0.2"),
+        ("supervised", {"dropout": False}, "off, as asked for"),
+        ("ppo", {"adapter": LORA}, "off, as ppo was published; in the adapter 0.05"),
+    ],
+)
+def test_whether_updates_drop_out(algorithm: str, model: dict[str, Any], told: str) -> None:
+    run = settings(algorithm=algorithm, model={"path": "some/model", **model})
+    assert dropout(run, GPT2_RATES) == told
+
+
+def test_a_model_without_dropout_is_told_of() -> None:
+    assert dropout(settings(algorithm="supervised"), {"model_type": "llama"}) == (
+        "on, as supervised was published: config.json names no rate above 0"
     )
 
 
