@@ -1,7 +1,7 @@
 """Dropout of a model: its rates, how it is switched off, and the random numbers that it draws.
 
-A learner trains with the model's own dropout or with none; `ModelSettings.drops_out` says which. Importing this
-module imports no torch, which takes seconds: a plan reads rates, too.
+A learner trains with the model's own dropout or with none; `ModelSettings.drops_out` says which. Importing
+this module imports no torch, which takes seconds: a plan reads rates, too.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from learner.dropout import rates
 from services.memory import (
     FROZEN_BYTES,
     LEARNER_PROCESS,
@@ -12,7 +13,7 @@ from services.memory import (
     worker_parts,
 )
 from services.model_files import ModelFiles
-from services.model_shape import ModelShape, shape_of
+from services.model_shape import ModelShape, num_heads, shape_of
 from services.plan_arithmetic import batch
 from services.plan_processes import Machine, engine_of, has_gpu, sleeps, worker_dtype
 from services.settings import RunSettings
@@ -21,6 +22,7 @@ from services.settings import RunSettings
 # aside, which today's kernels recompute (Korthikanti et al. 2022, arXiv 2205.05198, eq. 1).
 KEPT_A_LAYER = 17
 LOGITS_HELD = 3  # logits, their logarithms and the gradient
+PROBABILITIES_HELD = 3  # attention's own, what is dropped out of them, and the rest: where none is recomputed
 BYTES = {"float32": 4, "bfloat16": 2}
 
 WORKER = "each worker"
@@ -90,7 +92,26 @@ def _of_learner(
     logits = float(processes * LOGITS_HELD * 4 * held)
     found.append(Amount("learner", "activations", processes * kept, note, "update"))
     found.append(Amount("learner", "logits", logits, "at most", "update"))
+    if _keeps_attention(settings, model, machine):
+        layers = 1.0 if settings.model.gradient_checkpointing else shape.num_layers * share
+        each = PROBABILITIES_HELD * 4 * layers * num_heads(model) * _longest(settings, model)
+        why = "at most: dropout on a CPU keeps them"
+        found.append(Amount("learner", "attention", processes * tokens * each, why, "update"))
     return found
+
+
+def _keeps_attention(settings: RunSettings, model: ModelFiles, machine: Machine) -> bool:
+    """Whether updates keep attention's probabilities: PyTorch's fused kernels for CPUs have no dropout."""
+    drops_out = any("att" in name for name in rates(model.config))
+    on_cpu = settings.learner.device == "cpu" or has_gpu(machine, settings.cluster.learner_gpus) is False
+    return drops_out and on_cpu and settings.model.drops_out(settings.algorithm)
+
+
+def _longest(settings: RunSettings, model: ModelFiles) -> int:
+    """Tokens of the longest sequence that an update may read."""
+    budget, prompt = settings.learner.token_budget, settings.rollout.max_prompt_tokens
+    asked = budget if settings.plays or prompt is None else prompt + settings.rollout.max_tokens
+    return min(asked, budget, model.window or budget)
 
 
 def _of_processes(count: int) -> str:

@@ -1,6 +1,7 @@
 """`whetstone plan`: the arithmetic of a run, its memory and places, by hand; and what train would refuse."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from contracts.settings import build
 from learner.settings import ModelSettings
 from services import cli
 from services.memory import GIB, LEARNER_PROCESS, needed_bytes
-from services.model_files import read_model
+from services.model_files import ModelFiles, read_model
 from services.model_shape import ModelShape, shape_of
 from services.plan import make_plan
 from services.plan_arithmetic import arithmetic, batch, checkpoints, dropout, evaluations, optimizer_steps
@@ -236,6 +237,24 @@ def test_checkpointing_keeps_inputs_and_one_layer(model: Path) -> None:
     run = settings(model=given, learner={"token_budget": 1000})
     found = {each.what: each.num_bytes for each in amounts(run, read_model(run.model), HERE)}
     assert found["activations"] == 1000 * (2 + 17) * 64 * 4
+
+
+def test_dropout_on_a_cpu_keeps_attentions_probabilities(model: Path) -> None:
+    """Of 1,000 tokens, two heads and two layers, each to 32 + 48 tokens, three times."""
+    given = {"rollout": {"max_prompt_tokens": 32}, "learner": {"token_budget": 1000}}
+    files = read_model(ModelSettings(path=str(model)))
+    noisy = replace(files, config={**files.config, "attention_dropout": 0.1})
+    wanted = {"path": str(model)}
+
+    def kept(algorithm: str, where: Machine = HERE, files: ModelFiles = noisy, **model: Any) -> float | None:
+        run = settings(algorithm=algorithm, model={**wanted, **model}, **given)
+        return {each.what: each.num_bytes for each in amounts(run, files, where)}.get("attention")
+
+    assert kept("supervised") == 3 * 4 * 1000 * 2 * 2 * (32 + 48)
+    assert kept("supervised", gradient_checkpointing=True) == 3 * 4 * 1000 * 2 * (32 + 48)
+    assert kept("ppo") is None and kept("supervised", dropout=False) is None
+    assert kept("supervised", files=files) is None
+    assert kept("supervised", Machine(8.0, 1, None)) is None
 
 
 # Places
