@@ -22,6 +22,8 @@ class EvaluationSettings(Settings):
     top_p: float | None = Field(default=None, gt=0, le=1)
     num_beams: int = Field(default=1, ge=1)  # more than one: beam search, with temperature=0
     length_penalty: float = Field(default=1.0, ge=0)  # of beams: the higher, the longer the answer
+    # Above 1: tokens of the prompt and of the answer so far become less likely, as in Hugging Face's generate
+    repetition_penalty: float = Field(default=1.0, gt=0)
     masked: bool = False  # NLPO: sample within the mask, as rollouts do; the exported model has none
     post_processor: str | None = None  # what is done to a text before it is judged; None: nothing
     # Perplexity of the references under the policy, in windows so many tokens apart; None: not computed

@@ -15,7 +15,7 @@ from torch import Tensor
 from contracts.rollout import FinishReason
 from rollout_workers.engines.base import Generation, Request
 from rollout_workers.engines.decoding import Decoding
-from rollout_workers.engines.sampling import forbid_
+from rollout_workers.engines.sampling import forbid_, penalize_
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Beam:
     token: int
     logprob: float  # of the token, under the model as it is
     version: int
-    total: float  # log-probability of all tokens so far
+    total: float  # log-probability of all tokens so far, those seen before at their penalty
     length: int
 
     def path(self) -> "list[Beam]":
@@ -49,8 +49,10 @@ NOTHING = Beam(parent=None, token=-1, logprob=0.0, version=-1, total=0.0, length
 class Search:
     """One prompt's beams: those that go on, likeliest first, and the best of those that ended."""
 
-    def __init__(self, request: Request, max_tokens: int, end_tokens: Sequence[int]) -> None:
-        self.request = request
+    def __init__(
+        self, request: Request, max_tokens: int, end_tokens: Sequence[int], read: Sequence[int] = ()
+    ) -> None:
+        self.request, self.read = request, read
         self._max_tokens, self._end_tokens = max_tokens, end_tokens
         self.running: list[Beam] = [NOTHING]
         self.finished: list[Beam] = []
@@ -92,12 +94,14 @@ class BeamBatch:
         self,
         requests: Sequence[Request],
         max_tokens: Sequence[int],
+        read: Sequence[Sequence[int]],
         decoding: Decoding,
         end_tokens: tuple[int, ...],
         to_text: Callable[[Sequence[int]], str],
     ) -> None:
         self._searches = [
-            Search(request, limit, end_tokens) for request, limit in zip(requests, max_tokens, strict=True)
+            Search(request, limit, end_tokens, tokens)
+            for request, limit, tokens in zip(requests, max_tokens, read, strict=True)
         ]
         # That many of a prompt's candidates leave `num_beams` to go on with, if every beam ends in every way.
         self._num_candidates = (1 + max(1, len(end_tokens))) * requests[0].sampling.num_beams
@@ -132,8 +136,15 @@ class BeamBatch:
         """Each prompt's likeliest continuations: (beam, token, its log-probability, the whole beam's)."""
         beams = [(search, beam) for search in self._searches for beam in search.running]
         totals_B = torch.tensor([beam.total for _, beam in beams], device=logprobs_BV.device)
+        penalties, scores_BV = (
+            [search.request.sampling.repetition_penalty for search, _ in beams],
+            logprobs_BV,
+        )
+        if any(penalty != 1 for penalty in penalties):
+            seen = [(*search.read, *(each.token for each in beam.path())) for search, beam in beams]
+            scores_BV = penalize_(logprobs_BV.clone(), seen, penalties)
         totals_BV = forbid_(
-            logprobs_BV + totals_B[:, None], [search.is_too_short for search, _ in beams], self._end_tokens
+            scores_BV + totals_B[:, None], [search.is_too_short for search, _ in beams], self._end_tokens
         )
         num_prompts, vocab_size = len(self._searches), logprobs_BV.shape[-1]
         totals_PK = totals_BV.view(num_prompts, -1)  # K: the prompt's beams × the vocabulary

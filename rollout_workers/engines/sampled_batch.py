@@ -13,7 +13,7 @@ from torch import Tensor
 from contracts.rollout import FinishReason, MaskRule
 from rollout_workers.engines.base import Generation, Request
 from rollout_workers.engines.decoding import Decoding
-from rollout_workers.engines.sampling import allowed, forbid_, sample
+from rollout_workers.engines.sampling import allowed, forbid_, penalize_, sample
 
 
 @dataclass(slots=True)
@@ -22,6 +22,7 @@ class Row:
 
     request: Request
     max_tokens: int  # as asked for, or as many as the model's window leaves room for
+    read: Sequence[int]  # tokens that a repetition penalty counts beside those that are written
     random: random.Random
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -44,14 +45,15 @@ class SampledBatch:
         self,
         requests: Sequence[Request],
         max_tokens: Sequence[int],
+        read: Sequence[Sequence[int]],
         decoding: Decoding,
         mask: Mask | None,
         end_tokens: tuple[int, ...],
         to_text: Callable[[Sequence[int]], str],
     ) -> None:
         self._rows = [
-            Row(request, limit, random.Random(request.seed))
-            for request, limit in zip(requests, max_tokens, strict=True)
+            Row(request, limit, tokens, random.Random(request.seed))
+            for request, limit, tokens in zip(requests, max_tokens, read, strict=True)
         ]
         self._decoding, self._mask = decoding, mask
         self._end_tokens, self._to_text = end_tokens, to_text
@@ -75,7 +77,11 @@ class SampledBatch:
     def _logits(self) -> Tensor:
         """(B, V); -inf for end tokens where the row is too short to end, and for what the mask forbids."""
         too_short = [len(row.tokens) < row.request.sampling.min_tokens for row in self._rows]
-        logits_BV = forbid_(self._decoding.read(self._newest_B), too_short, self._end_tokens)
+        logits_BV = self._decoding.read(self._newest_B)
+        penalties = [row.request.sampling.repetition_penalty for row in self._rows]
+        if any(penalty != 1 for penalty in penalties):
+            penalize_(logits_BV, [(*row.read, *row.tokens) for row in self._rows], penalties)
+        forbid_(logits_BV, too_short, self._end_tokens)
         if self._mask is None:
             return logits_BV
         # The end tokens leave the mask model's choice too, else it could allow nothing but them.

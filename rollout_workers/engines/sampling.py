@@ -103,6 +103,22 @@ def forbid_(logits_BV: Tensor, rows: Sequence[bool], tokens: Sequence[int]) -> T
     return logits_BV
 
 
+def penalize_(scores_BV: Tensor, seen: Sequence[Sequence[int]], penalties: Sequence[float]) -> Tensor:
+    """Lower the scores of the tokens that each row has seen, in place; returns the same tensor.
+
+    A score below 0 is multiplied with the row's penalty, one above 0 divided by it, as in transformers.
+
+    >>> penalize_(torch.tensor([[2.0, -1.0, 3.0]]), [(0, 1, 1)], [2.0])
+    tensor([[ 1., -2.,  3.]])
+    """
+    for row, (tokens, penalty) in enumerate(zip(seen, penalties, strict=True)):
+        if penalty != 1:
+            columns = torch.tensor(sorted(set(tokens)), device=scores_BV.device)
+            found = scores_BV[row, columns]
+            scores_BV[row, columns] = torch.where(found < 0, found * penalty, found / penalty)
+    return scores_BV
+
+
 def allowed(mask_logits_BV: Tensor, rule: MaskRule) -> Tensor:
     """NLPO's mask: the tokens that the mask model finds likely, (B, V) bool (Ramamurthy et al. 2023, § 4)."""
     if rule.top_k is not None:

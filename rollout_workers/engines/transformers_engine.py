@@ -145,12 +145,14 @@ class TransformersEngine:
         prompts = [request.tokens for request in requests]
         max_tokens = [min(request.sampling.max_tokens, self._room(request)) for request in requests]
         decoding = begin(self._lm, prompts)
+        is_encoder_decoder = self._lm.config.is_encoder_decoder
+        read = [(start_token(self._lm),)] * len(prompts) if is_encoder_decoder else prompts
         if requests[0].sampling.num_beams > 1:
-            return BeamBatch(requests, max_tokens, decoding, self._end_tokens, self._text)
+            return BeamBatch(requests, max_tokens, read, decoding, self._end_tokens, self._text)
         mask = None
         if requests[0].sampling.masked and self._mask_rule is not None:
             mask = Mask(begin(self._mask_lm, prompts), self._mask_rule)
-        return SampledBatch(requests, max_tokens, decoding, mask, self._end_tokens, self._text)
+        return SampledBatch(requests, max_tokens, read, decoding, mask, self._end_tokens, self._text)
 
     def _room(self, request: Request) -> int:
         """How many tokens the model can write for it."""

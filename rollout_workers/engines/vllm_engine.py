@@ -267,6 +267,7 @@ def sampling_parameters(sampling: Sampling, seed: int) -> Any:
         temperature=sampling.temperature,
         top_k=sampling.top_k,
         top_p=sampling.top_p,
+        repetition_penalty=sampling.repetition_penalty,
         stop=list(sampling.stop) or None,
         seed=seed % 2**63,
         logprobs=0,

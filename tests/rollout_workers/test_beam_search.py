@@ -78,6 +78,34 @@ def test_no_beam_ends_before_min_tokens(engine: Engine, lm: Any) -> None:
     assert min(len(generation.tokens) for generation in found.values()) >= 9
 
 
+@pytest.mark.parametrize("num_beams", [1, 2, 5])
+def test_what_was_read_or_written_is_penalised_as_by_generate(
+    engine: Engine, lm: Any, num_beams: int
+) -> None:
+    """One prompt at a time for `generate`, which would count its padding as read."""
+    for least in (0, 12):
+        requests = beams(8, num_beams, min_tokens=least, max_tokens=14, repetition_penalty=1.8)
+        found = finish(engine, requests)
+        for request in requests:
+            (expected,) = generated_by_transformers(
+                lm, [request], num_beams=num_beams, repetition_penalty=1.8
+            )
+            assert found[request.id].tokens == expected
+        if num_beams > 1 and not least:  # the log-probabilities are still those of the model
+            assert worst_difference(lm, requests, found) < 1e-4
+    if num_beams == 1:
+        plain = finish(engine, beams(8, 1, min_tokens=12, max_tokens=14))
+        assert any(found[i].tokens != plain[i].tokens for i in found)
+
+
+def test_only_who_asks_for_it_is_penalised(engine: Engine) -> None:
+    plain = prompts_of_many_lengths(4, temperature=0.0)
+    others = prompts_of_many_lengths(4, temperature=0.0, repetition_penalty=1.8)
+    beside = finish(engine, [*plain, *(Request(100 + r.id, r.tokens, r.sampling, r.seed) for r in others)])
+    alone = finish(engine, plain)
+    assert [beside[request.id].tokens for request in plain] == [alone[request.id].tokens for request in plain]
+
+
 def test_beams_are_the_same_alone_and_beside_others(engine: Engine) -> None:
     requests = [
         *beams(6, 3, max_tokens=10),

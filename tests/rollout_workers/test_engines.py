@@ -24,6 +24,7 @@ from tests.rollout_workers.generation import (
     WINDOW,
     Name,
     finish,
+    generated_by_transformers,
     load,
     load_lm,
     logits_TV,
@@ -103,6 +104,16 @@ def test_temperature_zero_writes_what_greedy_decoding_writes(engine: Engine, lm:
         )[0, len(request.tokens) :]
         assert found[request.id].tokens == tuple(greedy.tolist())
     assert worst_difference(lm, requests, found) < TOLERANCE
+
+
+def test_a_repetition_penalty_counts_the_prompt_and_the_answer(engine: Engine, lm: Any) -> None:
+    requests = prompts_of_many_lengths(6, temperature=0.0, repetition_penalty=1.8)
+    found = finish(engine, requests)
+    for request in requests:
+        (expected,) = generated_by_transformers(lm, [request], repetition_penalty=1.8)
+        assert found[request.id].tokens == expected
+    plain = finish(engine, prompts_of_many_lengths(6, temperature=0.0))
+    assert any(found[i].tokens != plain[i].tokens for i in found)
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,22 @@ def test_only_nlpo_samples_within_a_mask_and_only_in_training() -> None:
     assert asked.sampling(evaluating=True).masked
 
 
+def test_only_evaluations_penalise_repetition() -> None:
+    run = settings(evaluation={"repetition_penalty": 2.5})
+    assert run.sampling().repetition_penalty == 1.0
+    assert run.sampling(evaluating=True).repetition_penalty == 2.5
+    with pytest.raises(InputError, match=r"evaluation\.repetition_penalty: got 0"):
+        settings(evaluation={"repetition_penalty": 0.0})
+
+
+def test_a_reference_in_frozen_layers_allows_no_dropout() -> None:
+    """Layers that only imitation reads may drop out; the refusal names both options."""
+    model = {"path": "some/model", "trainable_layers": 2, "dropout": True}
+    assert settings(algorithm="supervised", model=model).model.dropout
+    with pytest.raises(InputError, match=r"model\.dropout=true with model\.trainable_layers=2"):
+        settings(algorithm="ppo", model=model)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
