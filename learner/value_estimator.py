@@ -3,7 +3,8 @@
     prompts ─▶ frozen reference ─▶ hidden states ─┐
                      └─▶ its responses ─▶ rewards ┴─▶ train_value ─▶ head ─▶ A = reward - value of the data
 
-The hidden states are computed once. What is kept is the epoch that did best on prompts which were held out.
+The hidden states are computed once. The head of the epoch that did best on held-out prompts is kept; where
+none are held out, as published, the one with the lowest training error.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from contracts.errors import LearnerError
 from learner.value_heads import VALUE_HEADS, ValueHead
 from learner.value_settings import ValueSettings
 
+EPS = 1e-6  # of AdamW, as LoL-RL's
+
 
 @dataclass(frozen=True, slots=True)
 class EpochError:
@@ -30,14 +33,19 @@ class EpochError:
 
     epoch: int
     train: float
-    held_out: float
+    held_out: float | None  # None: no prompts are
+
+    @property
+    def decisive(self) -> float:
+        """The error that chooses the epoch."""
+        return self.train if self.held_out is None else self.held_out
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedValue:
     """The head as it was after its best epoch, in evaluation mode, and how it came to it.
 
-    Example: where `best.held_out` is not below `constant_error`, the error of always saying the training
+    Example: where `best.decisive` is not below `constant_error`, the error of always saying the training
     rewards' mean, the head has learned nothing about prompts.
     """
 
@@ -66,18 +74,20 @@ def train_value(states: Sequence[Tensor], rewards_P: Tensor, settings: ValueSett
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(settings.seed)  # of the head's weights and its dropout
         head = make_head(states[0].shape[-1], settings).to(device)
-        optimizer = torch.optim.AdamW(head.parameters(), lr=settings.learning_rate, weight_decay=0.0)
+        optimizer = torch.optim.AdamW(head.parameters(), lr=settings.learning_rate, weight_decay=0.0, eps=EPS)
         for epoch in range(1, settings.num_epochs + 1):
-            order = np.random.default_rng([settings.seed, epoch]).permutation(train)
+            order = train
+            if settings.shuffle:
+                order = np.random.default_rng([settings.seed, epoch]).permutation(train)
             train_error = _epoch(head, optimizer, states, targets_P, order, settings.batch_size)
-            values_H = predict(head, [states[place] for place in held_out], settings.batch_size)
-            held_out_error = float((values_H - targets_P[held_out]).square().mean())
+            held_out_error = _error(head, states, targets_P, held_out, settings.batch_size)
             epochs.append(_finite(EpochError(epoch, train_error, held_out_error)))
-            best = min(epochs, key=lambda found: found.held_out)
+            best = min(epochs, key=lambda found: found.decisive)
             if best is epochs[-1]:
                 kept = {name: weight.clone() for name, weight in head.state_dict().items()}
     head.load_state_dict(kept)
-    constant_error = float((targets_P[held_out] - targets_P[train].mean()).square().mean())
+    judged = held_out if len(held_out) else train
+    constant_error = float((targets_P[judged] - targets_P[train].mean()).square().mean())
     places = tuple(sorted(map(int, held_out)))
     return TrainedValue(head.eval(), tuple(epochs), best, constant_error, places)
 
@@ -105,14 +115,26 @@ def pad(states: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def _split(num_prompts: int, settings: ValueSettings) -> tuple[np.ndarray, np.ndarray]:
-    """(training prompts, held-out prompts), at least one of each."""
+    """(training prompts, held-out prompts), at least one of each; with a share of 0 all are trained on."""
+    if not settings.held_out_share:
+        return np.arange(num_prompts), np.arange(0)
     order = np.random.default_rng([settings.seed, 0]).permutation(num_prompts)
     num_held_out = min(max(1, round(settings.held_out_share * num_prompts)), num_prompts - 1)
     return order[num_held_out:], order[:num_held_out]
 
 
+def _error(
+    head: ValueHead, states: Sequence[Tensor], targets_P: Tensor, places: np.ndarray, batch_size: int
+) -> float | None:
+    """The mean squared error on these prompts; None where there are none."""
+    if not len(places):
+        return None
+    values_H = predict(head, [states[place] for place in places], batch_size)
+    return float((values_H - targets_P[places]).square().mean())
+
+
 def _finite(error: EpochError) -> EpochError:
-    if not math.isfinite(error.train + error.held_out):
+    if not math.isfinite(error.train + (error.held_out or 0.0)):
         raise LearnerError(
             f"epoch {error.epoch}: the value's error is {error.train} in training and {error.held_out} held "
             "out; are the hidden states finite? If so, a lower learning_rate= helps"

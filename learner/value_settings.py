@@ -15,6 +15,8 @@ class ValueSettings(Settings):
     learning_rate: float = Field(default=1e-5, gt=0)
     num_epochs: int = Field(default=10, ge=1)
     batch_size: int = Field(default=16, ge=1)  # prompts
-    held_out_share: float = Field(default=0.2, gt=0, lt=1)  # of the prompts: they choose the epoch
+    shuffle: bool = True  # the prompts anew for each epoch; False: always in their own order
+    # Of the prompts: they choose the epoch that is kept. 0: none, and the training error chooses
+    held_out_share: float = Field(default=0.2, ge=0, lt=1)
     dropout: float = Field(default=0.1, ge=0, lt=1)  # in training; advantages are made without
     seed: int = Field(default=0, ge=0)

@@ -38,6 +38,7 @@ from services.annotation_value import (
 from services.cut_prompts import CutPrompts
 from services.doing import doing
 from services.interrupts import on_interruption
+from services.post_processing import find_post_processor
 from services.response_data import Responses, read_responses
 from services.response_tokens import ResponseTokens, vocabulary_fingerprint
 from services.reward_results import Progress
@@ -133,7 +134,8 @@ class Annotation:
                 leases = leases_for(self.validation, self.tokens.of_prompt, settings.rollout, settings.value)
                 self.progress.note(f"the reference writes {len(leases)} responses to validation prompts")
                 with _writer(settings, self.model, self.progress) as write:
-                    generate(leases, write, settings.reward, execute, self.values)
+                    post_process = find_post_processor(settings.value.post_processor)
+                    generate(leases, write, settings.reward, execute, self.values, post_process)
 
     def _ask_reference(self) -> None:
         """All that the reference's weights are needed for in this process."""
@@ -192,7 +194,8 @@ class Annotation:
                 TOLD: model.path,
             }
         if settings.value is not None:
-            sampled = {"num_prompts", "samples_per_prompt", "temperature", "seed"}
+            sampled = {"num_prompts", "samples_per_prompt", "temperature", "seed", "num_beams"}
+            sampled |= {"repetition_penalty", "post_processor"}
             prompts = [ResponseRow(prompt, "", 0, True, 0) for prompt in self.validation]
             asked["generations"] = {
                 "prompts": fingerprint(prompts),

@@ -72,14 +72,18 @@ def check_data(settings: RunSettings, model: ModelFiles) -> None:
 
 
 def with_iterations(settings: RunSettings) -> RunSettings:
-    """As many iterations as `data.num_epochs` take, where that is given."""
+    """Count the iterations that `data.num_epochs` take, and those between two evaluations, where given."""
     from services.train import load_tokenizer
 
-    if settings.data is None or settings.data.num_epochs is None:
+    data = settings.data
+    if data is None or data.num_epochs is None:
         return settings
     source = open_source(settings, load_tokenizer(settings))
-    count = source.num_batches(settings.data.num_epochs, settings.rollout.prompts_per_iteration)
-    return settings.model_copy(update={"iterations": count})
+    an_epoch = source.num_batches(1, settings.rollout.prompts_per_iteration)
+    counted = {"iterations": data.num_epochs * an_epoch}
+    if data.evaluations_per_epoch is not None:
+        counted["evaluate_every"] = max(1, an_epoch // data.evaluations_per_epoch)
+    return settings.model_copy(update=counted)
 
 
 def mixed_with(settings: RunSettings, prompts: LeaseSource, source: OfflineSource) -> MixedSource:
@@ -119,6 +123,27 @@ def other_reference(settings: RunSettings) -> str | None:
         f"model.path={settings.model.path} are others: importance weights and the distance to the reference "
         f"are then measured from a model that training did not start from"
     )
+
+
+def other_values(settings: RunSettings) -> str | None:
+    """Say for people where the values that the algorithm needs were learned otherwise than `data.value`.
+
+    Example: "data=annotated has values learned with num_epochs=10, and data.value says 5: …"
+    """
+    data = _data(settings)
+    if data.value is None or not needs_of(settings, data).values:
+        return None
+    manifest = read_manifest(Path(data.folder))
+    found = {**manifest.get("generations", {}), **manifest.get("value", {})}
+    asked = data.value.model_dump(mode="json")
+    if differs := [
+        f"{key}={found[key]} for {asked[key]}" for key in asked if found.get(key, asked[key]) != asked[key]
+    ]:
+        return (
+            f"data={data.folder} has values that were learned with {', '.join(differs)} of data.value; "
+            f"whetstone annotate experiment=… value=true overwrite=true learns them as the experiment says"
+        )
+    return None
 
 
 def _data(settings: RunSettings) -> DataSettings:

@@ -114,18 +114,26 @@ def _report_values(folder: Path, console: Console) -> dict[str, Any]:
     file = folder / "value" / "errors.json"
     match read_object(file):
         case {
-            "best": {"held_out": float() as held_out, "epoch": int() as epoch} as best,
+            "best": {
+                "held_out": float() | None as held_out,
+                "train": float() as train,
+                "epoch": int() as epoch,
+            } as best,
             "constant_error": float() as constant,
             "num_held_out": int() as num_held_out,
+            "num_prompts": int() as num_prompts,
         }:
             pass
         case _:
             raise InputError(f"{file} is damaged; delete it, and `whetstone annotate` makes it anew")
+    error, where = held_out, f"{num_held_out} held-out prompts"
+    if error is None:
+        error, where = train, f"the {num_prompts} prompts that it learned from"
     console.note(
-        f"value: squared error {number(held_out)} on {num_held_out} held-out prompts after "
-        f"epoch {epoch}; {number(constant)} by always saying the mean"
+        f"value: squared error {number(error)} on {where} after epoch {epoch}; {number(constant)} by "
+        f"always saying the mean"
     )
-    if held_out >= constant:
+    if error >= constant:
         console.note(
             "the value knows no more of a prompt than the mean reward: more validation prompts, another "
             "value.head or a higher value.learning_rate may help",

@@ -8,7 +8,6 @@ from pydantic import Field, PlainValidator, PrivateAttr, field_validator, model_
 from contracts.errors import InputError
 from contracts.settings import Settings, build
 from learner.settings import LearnerSettings
-from learner.value_settings import ValueSettings
 from reward_servers.server import check_parts
 from reward_servers.settings import Part, RewardServersSettings, parts
 from rollout_workers.settings import RolloutSettings
@@ -16,18 +15,19 @@ from services.data_task import told
 from services.prompt_tokens import SIDE_KEY, PromptLimit, sides_of
 from services.response_data import ResponseData
 from services.tasks.base import Side, Split, Task, asked_for
+from services.value_stage import ValueStage
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
     from omegaconf import DictConfig
 
-CUTS = ("max_prompt_tokens", "max_tokens", "stop")
+OF_EXPERIMENT = {"rollout": ("engine", "max_prompt_tokens", "max_tokens", "stop"), "learner": ("autocast",)}
 
 HELP = """whetstone annotate KEY=VALUE …: score the responses of a data set, to learn from them alone
 
   whetstone annotate data.files=FOLDER reward=[{{name: learned_reward, model: FOLDER}}] output=annotated
   whetstone annotate task=NAME reward=rouge reference=RUN_OR_MODEL value=true output=annotated
-  whetstone annotate experiment=NAME reward.LABEL.model=FOLDER output=annotated     its task and rewards
+  whetstone annotate experiment=NAME reward.LABEL.model=FOLDER     its task, rewards, lengths and values
 
 FOLDER has train, validation and test as .jsonl, .json, .csv or .parquet, with columns prompt and response,
 or prompt, chosen and rejected. What is done already is not done again: the same command goes on.
@@ -38,23 +38,6 @@ or prompt, chosen and rejected. What is done already is not done again: the same
 
 Keys (docs/annotate.md has them all):
 {keys}"""
-
-
-class ValueStage(ValueSettings):
-    """The head's training, and what it learns from."""
-
-    num_prompts: int | None = Field(default=2000, ge=2)  # the first of the validation split; None: all
-    samples_per_prompt: int = Field(default=1, ge=1)  # the value of a prompt is their mean reward
-    temperature: float = Field(default=0.0, ge=0)  # 0: the likeliest response, which is always the same
-
-    @model_validator(mode="after")
-    def _samples_differ(self) -> Self:
-        if self.samples_per_prompt > 1 and self.temperature == 0:
-            raise ValueError(
-                f"samples_per_prompt={self.samples_per_prompt} with temperature=0 makes the same response "
-                "every time; expected a temperature above 0, such as 1"
-            )
-        return self
 
 
 class AnnotateSettings(Settings):
@@ -131,8 +114,22 @@ class AnnotateSettings(Settings):
             raise ValueError(
                 "value=true learns what the reference earns: expected reward=… and reference=MODEL with it"
             )
+        self._check_beams()
         self.reward_servers.check_labels(part.label for part in self.reward)
         return self
+
+    def _check_beams(self) -> None:
+        """Refuse beam search where the reference can't do it."""
+        if self.value is None or self.value.num_beams == 1:
+            return
+        where = f"value.num_beams={self.value.num_beams}"
+        if self.rollout.engine != "transformers":
+            raise ValueError(
+                f"{where}: beam search is the transformers engine's, and "
+                f"rollout.engine={self.rollout.engine} may be vLLM; expected rollout.engine=transformers"
+            )
+        if self.rollout.stop:
+            raise ValueError(f"{where}: beam search knows no rollout.stop; expected rollout.stop=[]")
 
 
 def settings_from(overrides: Sequence[str]) -> AnnotateSettings:
@@ -148,6 +145,8 @@ def settings_from(overrides: Sequence[str]) -> AnnotateSettings:
 
     parsed = [parse(text) for text in overrides]
     tree = _of_experiment(parsed)
+    if not any(_asks_for_value(override) for override in parsed):
+        tree.pop("value", None)
     for override in parsed:
         key, value = override.key_or_group, override.value()
         if override.is_sweep_override():
@@ -168,8 +167,8 @@ def settings_from(overrides: Sequence[str]) -> AnnotateSettings:
 
 
 def _of_experiment(parsed: Sequence["Override"]) -> "DictConfig":
-    """What `experiment=NAME` says of responses: their task, rewards and lengths, and where its runs look for
-    them. {} where none is named.
+    """Read from `experiment=NAME` what concerns responses: their task, rewards and lengths, how their values
+    are learned, and where its runs look for them. {} where no experiment is named.
     """
     from omegaconf import OmegaConf
 
@@ -182,11 +181,20 @@ def _of_experiment(parsed: Sequence["Override"]) -> "DictConfig":
     kept = {key: whole[key] for key in ("task", "reward") if key in whole}
     if any(override.key_or_group.startswith("data.") for override in parsed):
         kept.pop("task", None)  # the rows are the user's
-    if cuts := {key: whole.rollout[key] for key in CUTS if key in whole.get("rollout", {})}:
-        kept["rollout"] = cuts
-    if "data" in whole:
-        kept["output"] = whole.data if isinstance(whole.data, str) else whole.data.folder
+    for group, names in OF_EXPERIMENT.items():
+        if found := {name: whole[group][name] for name in names if name in whole.get(group, {})}:
+            kept[group] = found
+    data = whole.get("data")
+    if data is not None:
+        kept["output"] = data if isinstance(data, str) else data.folder
+        if not isinstance(data, str) and data.get("value") is not None:
+            kept["value"] = data.value
     return OmegaConf.create(kept)
+
+
+def _asks_for_value(override: "Override") -> bool:
+    key = str(override.key_or_group)
+    return key.startswith("value.") or (key == "value" and bool(override.value()))
 
 
 def print_help() -> int:

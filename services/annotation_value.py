@@ -24,11 +24,12 @@ from reward_servers.settings import Part
 from rollout_workers.settings import RolloutSettings
 from services.annotation import read_table, write_table
 from services.annotation_rewards import Execute, as_table, check_some, scores_alone, totals
-from services.annotation_settings import ValueStage
 from services.json_lines import without_nan, write_atomically
 from services.leasing import EVALUATION, evaluation_leases
+from services.post_processing import PostProcess
 from services.prompt_tokens import PromptTokens
 from services.tasks.responses import ResponseRow
+from services.value_stage import ValueStage
 
 if TYPE_CHECKING:
     from learner.value_estimator import TrainedValue
@@ -74,7 +75,13 @@ def leases_for(
     prompts: Sequence[Prompt], to_tokens: PromptTokens, rollout: RolloutSettings, stage: ValueStage
 ) -> list[Lease]:
     """What the reference is asked to write."""
-    sampling = Sampling(max_tokens=rollout.max_tokens, temperature=stage.temperature, stop=rollout.stop)
+    sampling = Sampling(
+        max_tokens=rollout.max_tokens,
+        temperature=stage.temperature,
+        stop=rollout.stop,
+        num_beams=stage.num_beams,
+        repetition_penalty=stage.repetition_penalty,
+    )
     return evaluation_leases(
         prompts[: stage.num_prompts],
         to_tokens,
@@ -85,17 +92,25 @@ def leases_for(
 
 
 def generate(
-    leases: Sequence[Lease], write: Write, rewards: Sequence[Part], execute: Execute, files: ValueFiles
+    leases: Sequence[Lease],
+    write: Write,
+    rewards: Sequence[Part],
+    execute: Execute,
+    files: ValueFiles,
+    post_process: PostProcess | None = None,
 ) -> None:
-    """Let the reference write, score what it wrote, and keep both.
+    """Let the reference write, score what `post_process` leaves of it, and keep both.
 
     Raises:
         RunError: a reward scored none of it: something is wrong with it, and nothing is kept.
     """
     rollouts = {rollout.lease_id: rollout for finished in write(leases) for rollout in finished}
+    texts = [rollouts[lease.id].text for lease in leases]
     written = [
-        ResponseRow(lease.prompt, rollouts[lease.id].text, lease.group, is_good=True, order=0)
-        for lease in leases
+        ResponseRow(
+            lease.prompt, post_process(text) if post_process else text, lease.group, is_good=True, order=0
+        )
+        for lease, text in zip(leases, texts, strict=True)
     ]
     scores = _scores(written, rewards, execute)
     write_table(files.generations, [as_table(range(len(written)), written, rewards, scores)])

@@ -77,6 +77,7 @@ def compose(overrides: list[str]) -> dict[str, Any]:
                 _choose(tree, group, choices[group])
         of_data = [override for override in values if _root(override) == "data"]
         others = [override for override in values if _root(override) != "data"]
+        _count_in_iterations(tree, {override.key_or_group for override in values})
         for override in of_data:
             _set(tree, override)
         _take_from_data(tree, {*choices, *(override.key_or_group for override in others)})
@@ -246,6 +247,17 @@ def _forget_the_tokenizer(tree: DictConfig, given: Collection[str]) -> None:
     for key in ("tokenizer", "revision"):
         if f"model.{key}" not in given and tree.get("model") is not None:
             tree.model.pop(key, None)
+
+
+def _count_in_iterations(tree: DictConfig, asked: Collection[str]) -> None:
+    """Let what is asked for in iterations win over what an experiment says in epochs of its data."""
+    data = tree.get("data")
+    if not OmegaConf.is_dict(data):
+        return
+    if "evaluate_every" in asked or "iterations" in asked:
+        data.pop("evaluations_per_epoch", None)
+    if "iterations" in asked:
+        data.pop("num_epochs", None)
 
 
 def _root(override: Override) -> str:

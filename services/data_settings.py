@@ -7,6 +7,7 @@ from pydantic import Field, field_serializer, field_validator, model_validator
 from contracts.settings import Settings
 from reward_servers.server import check_parts
 from reward_servers.settings import Part, parts
+from services.value_stage import ValueStage
 
 RankBy = Literal["reward", "order"]
 
@@ -25,6 +26,9 @@ class DataSettings(Settings):
     )
     num_responses: int = Field(default=2, ge=2)  # of a prompt, for algorithms that compare them
     rank_by: RankBy = "reward"  # order: the data set's own, the best first
+    evaluations_per_epoch: int | None = Field(default=None, ge=1)  # passes over the data; for evaluate_every
+    # How whetstone annotate experiment=… learns the values; a run warns of data that has other ones
+    value: ValueStage | None = None
 
     @field_validator("reward", mode="before")
     @classmethod
@@ -41,6 +45,11 @@ class DataSettings(Settings):
             raise ValueError(
                 f"got share={self.share:g} and num_epochs={self.num_epochs}: where data are mixed in, "
                 "iterations= says how long a run is; leave num_epochs out"
+            )
+        if self.evaluations_per_epoch is not None and self.num_epochs is None:
+            raise ValueError(
+                f"got evaluations_per_epoch={self.evaluations_per_epoch} without num_epochs: expected both, "
+                "or evaluate_every= in iterations"
             )
         return self
 

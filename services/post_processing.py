@@ -1,8 +1,9 @@
-"""What is done to a generated text before it is evaluated: RL4LMs' post-processors, or one of one's own.
+"""What is done to a generated text before it is evaluated: RL4LMs' and LoL-RL's ways, or one of one's own.
 
 Training never sees it: its rewards are those of the texts as they were written.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,7 +27,31 @@ def three_sentence_summary(text: str) -> str:
     return "\n".join(sentences(text)[:3])
 
 
-POST_PROCESSORS: Mapping[str, PostProcess] = {"three_sentence_summary": three_sentence_summary}
+def lolrl_reply(text: str) -> str:
+    """The assistant's reply alone, as LoL-RL cleans up what is written for Helpful-Harmless.
+
+    There the token ` ###` ends a reply; where the text ends with `###` then, every `###` in it is removed.
+
+    >>> lolrl_reply(" Sure.### Human: Thanks"), lolrl_reply(" Sure.\\n### Human: Thanks")
+    ('Sure.### Human: Thanks', 'Sure.')
+    >>> lolrl_reply("Write ###title. ### Human: Thanks")
+    'Write'
+    >>> lolrl_reply("Write a###title. ### Human: Thanks")
+    'Write atitle.'
+    """
+    if end := REPLY_END.search(text):
+        text = text[: end.end()]
+    for speaker in ("\n Human:", "\nHuman:", "\n### Human"):
+        text = text.partition(speaker)[0]
+    text = text.strip()
+    return text.replace("###", "").strip() if text.endswith("###") else text
+
+
+REPLY_END = re.compile(r"(?:^| )###(?!#)")  # LLaMA's token for it, at whose end nothing more was written
+POST_PROCESSORS: Mapping[str, PostProcess] = {
+    "three_sentence_summary": three_sentence_summary,
+    "lolrl_reply": lolrl_reply,
+}
 
 
 def find_post_processor(name: str | None) -> PostProcess | None:

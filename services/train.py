@@ -208,7 +208,7 @@ def _source(
 
     data = None
     if settings.data is not None:
-        from services.annotated_data import mixed_with, open_source, other_reference, summary
+        from services.annotated_data import mixed_with, open_source, other_reference, other_values, summary
         from services.data_task import disagreement
 
         data = open_source(settings, tokenizer)
@@ -216,6 +216,7 @@ def _source(
         for warning in (
             disagreement(Path(settings.data.folder), settings.task_name),
             other_reference(settings),
+            other_values(settings),
         ):
             if warning:
                 console.warn(warning)

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,6 +82,18 @@ def test_gpt2_on_imdb_is_as_published() -> None:
 
 
 # The command line
+
+
+def test_what_is_asked_for_in_iterations_wins_over_an_experiments_epochs() -> None:
+    def data(*asked: str) -> tuple[Any, Any]:
+        found = compose(["experiment=faithdial_nll", "reward=length", *asked])["data"]
+        return found.get("num_epochs"), found.get("evaluations_per_epoch")
+
+    assert data() == (6, 2)
+    assert data("evaluate_every=5") == (6, None)
+    assert data("iterations=5") == (None, None)
+    assert data("iterations=5", "data.num_epochs=3") == (3, None)
+    assert data("data.evaluations_per_epoch=4") == (6, 4)
 
 
 def test_any_option_is_set_without_a_plus() -> None:

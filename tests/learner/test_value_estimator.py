@@ -1,6 +1,7 @@
 """The reference's value: what heads look at, what they learn, which epoch is kept, what is refused."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from contracts.errors import InputError, LearnerError
+from learner import value_estimator
 from learner.value_estimator import ValueSettings, make_head, pad, predict, train_value
 from learner.value_heads import VALUE_HEADS, AttentionValueHead, MeanValueHead, MLPValueHead
 
@@ -186,6 +188,34 @@ def test_the_kept_epoch_is_the_best_on_held_out_prompts() -> None:
     others = [place for place in range(30) if place not in held_out]
     constant = (rewards_P[held_out] - rewards_P[others].mean()).square().mean()
     assert trained.constant_error == pytest.approx(float(constant))
+
+
+def test_with_no_prompt_held_out_the_training_error_chooses_as_published() -> None:
+    states, rewards_P = planted(24)
+    settings = ValueSettings(learning_rate=1e-2, num_epochs=6, held_out_share=0.0, shuffle=False)
+    trained = train_value(states, rewards_P, settings)
+    assert trained.held_out == () and {epoch.held_out for epoch in trained.epochs} == {None}
+    assert trained.best.train == trained.best.decisive == min(epoch.train for epoch in trained.epochs)
+    assert trained.constant_error == pytest.approx(float(rewards_P.var(correction=0)))
+
+
+def test_prompts_are_shuffled_for_each_epoch_or_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    states, rewards_P = planted(8)
+    seen: list[list[float]] = []
+    pad = value_estimator.pad
+
+    def recorded(some: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        seen.append([float(rows.sum()) for rows in some])
+        return pad(some)
+
+    monkeypatch.setattr(value_estimator, "pad", recorded)
+    own_order = [float(rows.sum()) for rows in states]
+    for shuffle in (False, True):
+        seen.clear()
+        settings = ValueSettings(num_epochs=2, batch_size=8, held_out_share=0.0, shuffle=shuffle)
+        train_value(states, rewards_P, settings)
+        assert len(seen) == 2 and all(sorted(order) == sorted(own_order) for order in seen)
+        assert ([order == own_order for order in seen] == [True, True]) is not shuffle
 
 
 @pytest.mark.parametrize("head", HEADS)

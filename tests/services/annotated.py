@@ -76,3 +76,8 @@ class Last(Settings):
     def score(self, samples: Sequence[Sample]) -> list[float]:
         last = [(sample.text.split() or [""])[-1] for sample in samples]
         return [int(word) / 100 if word.isdigit() else 0.0 for word in last]
+
+
+def first_letter(text: str) -> str:
+    """A post-processor."""
+    return text.strip()[:1]

@@ -16,15 +16,17 @@ import pytest
 import torch
 
 from contracts.errors import InputError, RunError
-from contracts.rollout import Prompt
+from contracts.rollout import Prompt, Sampling
 from contracts.scores import Sample, Score
 from reward_servers.settings import parts
 from reward_servers.trial import TEXTS
+from rollout_workers.settings import RolloutSettings
 from services.annotate import run
 from services.annotated_rows import check_vocabulary, read_annotated
 from services.annotation import Parts, claimed, settle_manifest, write_table
 from services.annotation_rewards import as_table
 from services.annotation_settings import settings_from
+from services.annotation_value import leases_for
 from services.leasing import EVALUATION
 from services.offline_source import OfflineSource
 from services.prompt_tokens import PromptLimit
@@ -32,6 +34,7 @@ from services.response_data import ResponseData, read_responses
 from services.response_tokens import ResponseTokens
 from services.tasks.base import SPLITS
 from services.tasks.responses import ResponseRow
+from services.value_stage import ValueStage
 from tests.models import Architecture, make_tiny_model
 from tests.services.annotated import DIES_AFTER
 
@@ -443,6 +446,47 @@ def test_values_are_learned_kept_and_told(
     assert (tmp_path / "out" / "value" / "generations.parquet").stat().st_mtime_ns == before.st_mtime_ns
     assert len(scored(tmp_path)) == num_scored and set(scored(tmp_path).values()) == {1}
     assert rows_of(tmp_path)[0]["value"] != rows[0]["value"]
+
+
+def test_values_can_be_learned_as_lolrls_smaller_tasks_do(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By beam search with a penalty, scored as it is cleaned up, from all prompts in their order."""
+    value = ("value.max_value=4", "value.num_epochs=2", "value.num_beams=2", "value.repetition_penalty=2.5")
+    own = (f"value.post_processor='{HERE}:first_letter'", "value.held_out_share=0", "value.shuffle=false")
+    asked = command(tmp_path, f"reference={model}", *value, *own)
+    run(asked)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "on the 10 prompts that it learned from after epoch" in said
+    generations = pq.read_table(tmp_path / "out" / "value" / "generations.parquet").to_pylist()
+    assert {len(row["response"]) for row in generations} <= {0, 1}
+    errors = json.loads((tmp_path / "out" / "value" / "errors.json").read_text())
+    assert errors["num_held_out"] == 0 and errors["best"]["held_out"] is None
+    with pytest.raises(InputError, match=r"generations\.num_beams"):
+        run([each for each in asked if "num_beams" not in each])
+
+
+def test_the_reference_writes_as_the_value_stage_says() -> None:
+    stage = ValueStage(num_prompts=2, num_beams=3, repetition_penalty=2.5)
+    prompts = [Prompt(str(place), "a") for place in range(3)]
+    leases = leases_for(prompts, lambda text: (3, 4), RolloutSettings(max_tokens=7), stage)
+    assert len(leases) == 2
+    expected = Sampling(max_tokens=7, temperature=0.0, num_beams=3, repetition_penalty=2.5)
+    assert {lease.sampling for lease in leases} == {expected}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["rollout.engine=vllm"], r"value\.num_beams=2: beam search is the transformers engine's"),
+        (["rollout.stop=[x]"], r"value\.num_beams=2: beam search knows no rollout\.stop"),
+        (["value.temperature=1"], "num_beams=2 is beam search, which draws nothing"),
+        (["value.post_processor=shout"], r"post_processor=shout: there is no such post-processor"),
+    ],
+)
+def test_values_that_cannot_be_learned_so_are_refused(tmp_path: Path, given: list[str], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        settings_from(command(tmp_path, "reference=m", "value.num_beams=2", *given))
 
 
 def test_a_grader_that_fails_the_references_responses_does_not_spoil_the_values(

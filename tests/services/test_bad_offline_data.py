@@ -14,7 +14,7 @@ import pytest
 from contracts.scores import Sample
 from contracts.settings import Settings
 from services import cli
-from services.annotated_data import other_reference
+from services.annotated_data import other_reference, other_values, with_iterations
 from services.compose import run_settings
 from tests.models import make_tiny_model
 
@@ -163,3 +163,38 @@ def test_a_reference_that_is_not_the_model_trained_is_told(say: Any, model: Path
     said = told("dpo", other)
     assert said is not None and f"reference={model}, and the files of model.path={other} are others" in said
     assert told("dpo", tmp_path / "copy") is None
+
+
+def test_values_that_were_learned_otherwise_are_told(say: Any, model: Path, tmp_path: Path) -> None:
+    """Only where they are used, and where the run says how they are to be learned."""
+    source = responses(tmp_path / "some.jsonl", "5", "6", "7", "8")
+    value = ("value=true", "value.head=mean", "value.max_value=null", "value.num_epochs=1")
+    say(*annotate(source, tmp_path / "out", "reward=length", f"reference={model}", *value))
+
+    def told(algorithm: str, *asked: str) -> str | None:
+        words = train(algorithm, tmp_path / "out", model, "iterations=1", *asked)[1:]
+        return other_values(run_settings(words))
+
+    as_it_was = ("data.value.head=mean", "data.value.max_value=null", "data.value.num_epochs=1")
+    assert told("a_lol") is None and told("a_lol", *as_it_was) is None
+    otherwise = (*as_it_was[:2], "data.value.num_epochs=5")
+    assert told("wbc", *otherwise) is None
+    said = told("a_lol", *otherwise)
+    assert said is not None and "learned with num_epochs=1 for 5 of data.value" in said
+
+
+def test_evaluations_can_be_counted_by_the_epoch(say: Any, model: Path, tmp_path: Path) -> None:
+    source = responses(tmp_path / "some.jsonl", *map(str, range(20)))
+    say(*annotate(source, tmp_path / "out", "reward=length"))
+    common = ("rollout.prompts_per_iteration=2", "data.num_epochs=3")
+
+    def counted(*asked: str) -> tuple[int, int]:
+        run = with_iterations(run_settings(train("nll", tmp_path / "out", model, *common, *asked)[1:]))
+        return run.iterations, run.evaluate_every
+
+    an_epoch = counted()[0] // 3
+    assert counted("evaluate_every=7") == (3 * an_epoch, 7)
+    assert counted("evaluate_every=7", "data.evaluations_per_epoch=2") == (3 * an_epoch, an_epoch // 2)
+    assert counted("data.evaluations_per_epoch=1000") == (3 * an_epoch, 1)
+    code, told = say(*train("nll", tmp_path / "out", model, "data.evaluations_per_epoch=2"))
+    assert code == 2 and "got evaluations_per_epoch=2 without num_epochs: expected both" in told

@@ -19,7 +19,13 @@ from services.console import Console
 from services.evaluation import evaluate
 from services.evaluation_settings import EvaluationSettings
 from services.leasing import EVALUATION, evaluation_leases
-from services.post_processing import PostProcessed, find_post_processor, sentences, three_sentence_summary
+from services.post_processing import (
+    PostProcessed,
+    find_post_processor,
+    lolrl_reply,
+    sentences,
+    three_sentence_summary,
+)
 from services.prompt_tokens import PromptTokens
 from tests.fakes import FakeRewards, FakeWorkers, WordTokens, prompts
 from tests.services.test_controller import Loop
@@ -53,6 +59,28 @@ def test_sentences_end_where_they_end(text: str, expected: list[str]) -> None:
 @given(st.text())
 def test_no_character_is_lost_but_blanks(text: str) -> None:
     assert "".join("".join(sentences(text)).split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (" Yes. ", "Yes."),
+        ("Yes.\n Human: Why?", "Yes."),
+        ("Yes.\nHuman: Why?\n Human: So?", "Yes."),
+        ("Yes.\n### Human: Why?", "Yes."),
+        ("Yes. ### Human: Why?", "Yes."),  # the token ends the reply
+        ("###Yes.", ""),
+        ("Yes.###", "Yes."),
+        ("A###B\n###C D ###", "AB\nC D"),  # each of them, where one ends the text
+        ("A###B\n###C D", "A###B\n###C D"),  # and none where none does
+        ("A###B\nHuman: ###", "A###B"),  # what follows a speaker is cut first
+        ("Four #### are no end ####", "Four # are no end #"),
+        ("", ""),
+    ],
+)
+def test_replies_are_cleaned_up_as_in_lolrl(text: str, expected: str) -> None:
+    assert lolrl_reply(text) == expected
+    assert find_post_processor("lolrl_reply") is lolrl_reply
 
 
 def test_a_summary_has_three_sentences_a_line_each() -> None:
