@@ -138,7 +138,7 @@ def run(task: str, data: Path, model: Path, seeds: str) -> None:
             *(task, "train", experiment, f"model.path={model}", f"output_dir={warm.parent}"),
             *("run_name=warm", *shared, *SMALL, *WARM_UP),
         )
-    value = ["value=true", "value.max_value=null", "value.learning_rate=1e-3"]
+    value = ["value=true", "value.max_value=null", "value.learning_rate=1e-3", "value.num_beams=1"]
     whetstone(task, "annotate", experiment, *annotation, f"reference={warm}", *value)
     whetstone(
         *(task, "benchmark", "offline", "--tasks", task, "--algorithms", pipeline.algorithms),

@@ -1,6 +1,7 @@
 """LoL-RL's and OpenRL's experiments against what their code says: every field, in `tests/published/`."""
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -14,6 +15,7 @@ from omegaconf import OmegaConf
 from services import compose
 from services.run_claim import flatten
 from services.settings import RunSettings
+from services.value_stage import ValueStage
 from tests.test_experiments import FROM_DATA, SHIPPED
 from tests.test_experiments import run_of as run_anew
 
@@ -114,3 +116,16 @@ def test_every_section_is_of_an_experiment() -> None:
         names = [name for name, of in EXPERIMENTS.items() if of == source]
         for section in sections(source):
             assert any(fnmatchcase(name, section["experiments"]) for name in names), section["experiments"]
+
+
+def test_every_option_that_the_pages_name_is_there() -> None:
+    known = {"data.value", *(f"value.{name}" for name in ValueStage.model_fields)}
+    for name in EXPERIMENTS:
+        known |= set(with_labels(run_of(name).resolved()))
+    for page in ("from-lolrl.md", "from-openrl.md"):
+        text = (FOLDER.parents[1] / "docs" / page).read_text()
+        words = " ".join(re.findall(r"`([^`\n]+)`", text)).split()
+        groups = r"(algorithm|rollout|model|learner|data|evaluation|task|value)\.\w"
+        named = {word.strip("'").partition("=")[0] for word in words if re.match(groups, word.strip("'"))}
+        assert len(named) > 20
+        assert named - known == set()
