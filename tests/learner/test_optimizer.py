@@ -153,6 +153,24 @@ def test_the_factor_multiplies_the_base_rate_and_not_the_last_one(models: dict[s
     assert {(g["role"], g["lr"]) for g in optimizer.param_groups} == {("actor", 5e-4), ("critic", 5e-3)}
 
 
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_summed_gradients_are_stepped_as_their_mean_with_smaller_bounds(count: int) -> None:
+    """LoL-RL's experiments divide its max_grad_norm and eps by the number of batches that it adds up."""
+    generator = torch.Generator().manual_seed(0)
+    theirs, ours = (torch.nn.Parameter(torch.ones(20, dtype=torch.float64)) for _ in range(2))
+    options = {"lr": 0.1, "weight_decay": 0.01}
+    summed = torch.optim.AdamW([theirs], eps=1e-3, **options)
+    mean = torch.optim.AdamW([ours], eps=1e-3 / count, **options)
+    for step in range(6):
+        batches = torch.randn(count, 20, generator=generator, dtype=torch.float64) * 0.1 * step
+        theirs.grad, ours.grad = batches.sum(0), batches.mean(0)
+        torch.nn.utils.clip_grad_norm_([theirs], 1.0)
+        torch.nn.utils.clip_grad_norm_([ours], 1.0 / count)
+        summed.step()
+        mean.step()
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
 def test_a_large_critic_gradient_leaves_the_actors_alone(models: dict[str, Path]) -> None:
     policy = make_pair(models["llama"], value_trunk="separate")
     for parameters, total in ((policy.actor_parameters(), 0.25), (policy.critic_parameters(), 80.0)):
