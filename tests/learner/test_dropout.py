@@ -1,5 +1,7 @@
 """Dropout of a model: who trains with it, at which rates, and which random numbers it draws."""
 
+import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -126,11 +128,20 @@ def test_a_policy_drops_out_as_its_model_does(
     assert (got - quiet).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_encoder_decoder_drops_out_as_its_model_does(seq2seq: dict[Name, Path], name: Name) -> None:
-    pair = make_pair(seq2seq[name], dropout=True)
+BARTS_OWN = {"attention_dropout": 0.1, "activation_dropout": 0.1}  # as facebook/bart-base has them
+
+
+@pytest.mark.parametrize(("name", "rates"), [*((name, {}) for name in NAMES), ("bart", BARTS_OWN)])
+def test_an_encoder_decoder_drops_out_as_its_model_does(
+    seq2seq: dict[Name, Path], name: Name, rates: dict[str, float], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(seq2seq[name], tmp_path / "model"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | rates))
+    pair = make_pair(folder, dropout=True)
+    assert rates.items() <= dropout.rates(pair.lm.config.to_dict()).items()
     got = in_training_mode(pair)(whole(collate([ONE])), with_values=False).logprobs_N
-    lm = in_training_mode(load(seq2seq[name]))
+    lm = in_training_mode(load(folder))
     logits_TV = lm(**read(lm, ONE), use_cache=False).logits[0]
     expected = logits_TV.log_softmax(-1)[range(4), ONE.turns[0].tokens]
     torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-6)
