@@ -51,7 +51,8 @@ KEPT: Mapping[str, tuple[tuple[str, str, str], ...]] = {
 NUM_STEPS = {"ppo": 2048, "nlpo": 2048, "a2c": 5, "trpo": 2048}  # n_steps, where it is not given
 BATCH_SIZE = {"ppo": 64, "nlpo": 64, "trpo": 128}  # A2C takes all at once
 FLOAT32 = {"learner.autocast": "none", "rollout.dtype": "float32"}  # it knows no other arithmetic
-AS_THERE = {"model.value_trunk": "separate", **FLOAT32}
+DECAYS = "algorithm.optimizer.decays"
+AS_THERE = {"model.value_trunk": "separate", DECAYS: "all_but_biases", **FLOAT32}
 WITHOUT_EFFECT = ("verbose", "use_sde", "sde_sample_freq", "tensorboard_log", "create_eval_env")
 
 
@@ -89,7 +90,7 @@ def alg(section: Section, env: Env, *, compat: bool) -> tuple[RL, Findings]:
     optimizer(arguments, name, drawn, found)
     side = read_side(arguments, "prompt_truncation_side")
     for option, value in AS_THERE.items():
-        found.put(option, value, "always", "a model for values, all in float32")
+        found.put(option, value, "always", "a model for values, norms decay, all in float32")
     if compat:
         _as_rl4lms(name, drawn, found)
     arguments.finish()

@@ -8,7 +8,7 @@ from math import gcd
 from typing import Any
 
 from contracts.errors import InputError
-from services.rl4lms.alg import FLOAT32
+from services.rl4lms.alg import DECAYS, FLOAT32
 from services.rl4lms.datapool import Pool
 from services.rl4lms.decoding import POST_PROCESSING, Decoding, Frame, decoding, evaluations
 from services.rl4lms.findings import Findings
@@ -123,6 +123,8 @@ def alg(
     model = section.text("model_name")
     found.put("model.path", model, section.key("model_name"))
     _training(section.part("training_args"), train_rows or pool.train_rows, found)
+    if kind == "seq2seq" and found.options.get("algorithm.optimizer.weight_decay"):
+        found.put(DECAYS, "all_but_biases", "always", "T5's norms decay")
     _lengths(section, kind == "seq2seq", longest, found)
     for option, value in FLOAT32.items():
         found.put(option, value, "always", "all in float32")

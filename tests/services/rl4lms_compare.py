@@ -129,6 +129,8 @@ def _optimisation(found: Comparison, prompts: int, longest: int) -> None:
     found.equal("alg.kl_div.coeff", algorithm.kl.coefficient)
     found.equal("alg.kl_div.target_kl", algorithm.kl.target)
     found.equal("weight decay", algorithm.optimizer.weight_decay, 1e-6)
+    found.equal("what decays", algorithm.optimizer.decays, "all_but_biases")
+    found.equal("dropout", found.run.model.drops_out(algorithm), False)
     if name == "trpo":
         return
     found.equal("alg.args.ent_coef", algorithm.entropy_coef, 0.0)
@@ -156,6 +158,9 @@ def _supervised(found: Comparison) -> None:
     found.equal(f"{arguments}.learning_rate", algorithm.learning_rate)
     found.equal(f"{arguments}.per_device_train_batch_size", algorithm.minibatch_size)
     found.equal(f"{arguments}.weight_decay", algorithm.optimizer.weight_decay, 0.0)
+    if is_seq2seq and algorithm.optimizer.weight_decay:
+        found.equal("what decays", algorithm.optimizer.decays, "all_but_biases")
+    found.equal("dropout", run.model.drops_out(algorithm), True)
     schedule = {"constant_with_warmup": "constant"}  # without warm-up steps there is no warm-up
     found.equal(
         f"{arguments}.lr_scheduler_type", run.learner.lr_schedule, change=lambda s: schedule.get(s, s)

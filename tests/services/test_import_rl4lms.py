@@ -128,6 +128,7 @@ def test_gpt2_on_imdb_by_hand(tmp_path: Path) -> None:
         "num_epochs": 5,
         "minibatch_size": 2,
         "kl": {"coefficient": 0.1, "target": 0.1},
+        "optimizer": {"decays": "all_but_biases"},
     }
     assert tree["reward"] == classifier
     assert tree["metrics"] == [classifier, "diversity"]
