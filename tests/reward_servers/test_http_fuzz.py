@@ -110,9 +110,10 @@ def test_what_a_schema_would_not_send(client: TestClient, route: str, body: byte
 def test_samples_say_what_group_they_are_of() -> None:
     app = http_app({"Ranked": Reward("tests.reward_servers.graders:Ranked")}, {})
     samples = [{"text": "aa", "group": "p"}, {"text": "b", "group": "q"}, {"text": "a", "group": "p"}]
-    answer = TestClient(app).post("/score/Ranked", json={"samples": samples})
+    client = TestClient(app, base_url="http://127.0.0.1:8000")
+    answer = client.post("/score/Ranked", json={"samples": samples})
     assert [row["score"] for row in answer.json()["scores"]] == [1.0, 0.0, 0.0]
-    wrong = TestClient(app).post("/score/Ranked", json={"samples": [{"text": "a", "group": 3}]})
+    wrong = client.post("/score/Ranked", json={"samples": [{"text": "a", "group": 3}]})
     assert wrong.status_code == 422
 
 

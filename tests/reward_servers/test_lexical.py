@@ -17,7 +17,7 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 
 from contracts.components import create
 from contracts.errors import InputError
-from contracts.scores import Sample
+from contracts.scores import Metric, Reward, Sample
 from reward_servers.metrics import METRICS
 from reward_servers.metrics.bleu import Bleu as BleuMetric
 from reward_servers.metrics.chrf import Chrf as ChrfMetric
@@ -210,7 +210,7 @@ def test_bleu_by_hand_of_each_variant() -> None:
 def test_options_that_a_variant_of_bleu_does_not_know_are_refused() -> None:
     for option in ({"smooth_method": "exp"}, {"effective_order": False}):
         with pytest.raises(InputError, match=rf"variant=nltk knows no {next(iter(option))}"):
-            create("reward", "bleu", {"variant": "nltk", **option}, REWARDS, ("score",))
+            create("reward", "bleu", {"variant": "nltk", **option}, REWARDS, Reward)
 
 
 def test_sacrebleu_does_not_warn_of_every_text(caplog: pytest.LogCaptureFixture) -> None:
@@ -321,7 +321,7 @@ def test_neither_order_nor_batches_change_a_score(reward: Any) -> None:
 
 @pytest.mark.parametrize("name", ["bleu", "sacre_bleu", "chrf", "ter", "rouge", "rouge_l_max", "meteor"])
 def test_the_order_of_rows_does_not_change_a_metric(name: str) -> None:
-    metric = create("metric", name, {}, METRICS, ("compute",))
+    metric = create("metric", name, {}, METRICS, Metric)
     rows = shortened(made(40), 12)
     forwards, backwards = metric.compute(rows), metric.compute(rows[::-1])
     for key, value in forwards.items():

@@ -3,7 +3,7 @@
 import pytest
 
 from contracts.components import create
-from contracts.scores import MetricValue, Sample
+from contracts.scores import Metric, MetricValue, Sample
 from reward_servers.metrics import METRICS
 from reward_servers.metrics.increasing_numbers import IncreasingNumbers
 from reward_servers.metrics.rouge import Rouge
@@ -20,7 +20,7 @@ from reward_servers.rewards.rouge import Rouge as RougeReward
     ],
 )
 def test_corpus_value_is_the_mean_of_the_rows(name: str, key: str, rows: tuple[float, float]) -> None:
-    metric = create("metric", name, {}, METRICS, ("compute",))
+    metric = create("metric", name, {}, METRICS, Metric)
     values = metric.compute([Sample("1 2 3"), Sample("on 2024-01-31")])
     assert values == {key: MetricValue(corpus=pytest.approx(sum(rows) / 2), rows=rows)}
 

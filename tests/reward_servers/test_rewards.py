@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from contracts.components import create
 from contracts.errors import InputError
-from contracts.scores import Sample
+from contracts.scores import Reward, Sample
 from reward_servers.rewards import REWARDS
 from reward_servers.rewards.dates import Dates
 from reward_servers.rewards.increasing_numbers import IncreasingNumbers
@@ -22,7 +22,7 @@ REQUIRED = {
 
 def test_every_built_in_is_made_from_its_name_and_describes_itself() -> None:
     for name in REWARDS:
-        reward = create("reward", name, REQUIRED.get(name, {}), REWARDS, ("score",))
+        reward = create("reward", name, REQUIRED.get(name, {}), REWARDS, Reward)
         assert __import__(type(reward).__module__, fromlist=["x"]).__doc__.strip()
 
 
