@@ -1,5 +1,6 @@
 """Where there is no room left: one line that says what is safe, and nothing half written."""
 
+import contextlib
 import errno
 import json
 import os
@@ -31,13 +32,18 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder.open(tmp_path, "run", {"seed": 1, "iterations": 9}, "auto")
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def small_files() -> Iterator[None]:
-    """No file of this process may grow beyond 1,000 bytes: what lies before is still written."""
+    """Let no file of this process grow beyond 1,000 bytes: what lies before is still written.
+
+    Inside a test alone: between tests pytest writes, and what it writes to may be a long file.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize(
@@ -60,30 +66,36 @@ def test_a_full_disk_is_known_however_it_is_told(error: Exception, expected: boo
         raise error
 
 
-def test_a_line_that_has_no_room_leaves_the_file_as_it_was(folder: RunFolder, small_files: None) -> None:
+def test_a_line_that_has_no_room_leaves_the_file_as_it_was(folder: RunFolder) -> None:
     folder.append_rollout_info(1, {"text": "a" * 900})
     before = (folder.path / "rollout_info.jsonl").read_bytes()
 
-    with pytest.raises(DiskFull, match=r"rollout_info\.jsonl could not be written: file too large"):
+    with (
+        small_files(),
+        pytest.raises(DiskFull, match=r"rollout_info\.jsonl could not be written: file too large"),
+    ):
         folder.append_rollout_info(2, {"text": "a" * 900})
 
     assert (folder.path / "rollout_info.jsonl").read_bytes() == before
 
 
-def test_a_file_that_has_no_room_leaves_the_old_one_alone(folder: RunFolder, small_files: None) -> None:
+def test_a_file_that_has_no_room_leaves_the_old_one_alone(folder: RunFolder) -> None:
     file = folder.write_predictions(1, "val", [{"generated_text": "a"}])
 
-    with pytest.raises(DiskFull, match=r"epoch_1_val_split_predictions\.json could not be written"):
+    with (
+        small_files(),
+        pytest.raises(DiskFull, match=r"epoch_1_val_split_predictions\.json could not be written"),
+    ):
         folder.write_predictions(1, "val", [{"generated_text": "a" * 2000}])
 
     assert folder.predictions(1, "val") == [{"generated_text": "a"}]
     assert not list(folder.path.glob(".*.tmp")) and file.exists()
 
 
-def test_a_report_that_has_no_room_says_which_file(folder: RunFolder, small_files: None) -> None:
+def test_a_report_that_has_no_room_says_which_file(folder: RunFolder) -> None:
     for iteration in (1, 2):
         folder.append_rollout_info(iteration, {"reward/mean": iteration / 10})
-    with pytest.raises(DiskFull, match=r"learning_curves\.png could not be written"):
+    with small_files(), pytest.raises(DiskFull, match=r"learning_curves\.png could not be written"):
         write_report(folder)
 
 
