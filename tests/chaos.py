@@ -24,7 +24,8 @@ from tests.fault_kit import processes
 from tests.models import make_tiny_model
 from tests.runs import Run, results
 
-ITERATIONS, HALF = 8, 5
+ITERATIONS, STOPPED_AFTER = 12, 5
+NEWEST = "checkpoints/newest"
 PAGE = Path("docs/results/chaos.md")
 PARTS = {
     "rollout worker": "ray::RolloutWorker",
@@ -81,11 +82,11 @@ def cases() -> Iterator[Case]:
 
 def spoilt() -> Iterator[tuple[str, Act]]:
     """Files of a run that was stopped, damaged before it goes on."""
-    newest, policy = f"checkpoints/{HALF}", "policy.safetensors"
+    policy = "policy.safetensors"
     for name in (policy, "optimizer.safetensors", "checksums.json", "state.json"):
-        yield f"newest checkpoint: {name} cut in half", partial(cut, f"{newest}/{name}")
-    yield f"newest checkpoint: a bit of {policy} flipped", partial(flip, f"{newest}/{policy}")
-    yield f"newest checkpoint: {policy} missing", partial(remove, f"{newest}/{policy}")
+        yield f"newest checkpoint: {name} cut in half", partial(cut, f"{NEWEST}/{name}")
+    yield f"newest checkpoint: a bit of {policy} flipped", partial(flip, f"{NEWEST}/{policy}")
+    yield f"newest checkpoint: {policy} missing", partial(remove, f"{NEWEST}/{policy}")
     yield f"all checkpoints: a bit of {policy} flipped", partial(flip, f"checkpoints/*/{policy}")
     yield "rollout_info.jsonl: a bit flipped", partial(flip, "rollout_info.jsonl")
     yield "rollout_info.jsonl: its last line cut short", partial(cut, "rollout_info.jsonl", share=0.97)
@@ -141,6 +142,7 @@ def remove(pattern: str, run: Run) -> None:
 
 
 def files(run: Run, pattern: str) -> list[Path]:
+    pattern = pattern.replace(NEWEST, f"checkpoints/{max(run.folder.checkpoints())}")
     found = sorted(run.folder.path.glob(pattern))
     assert found, f"{run.folder.path} has no {pattern}: {sorted(run.folder.path.rglob('*'))}"
     return found
@@ -218,9 +220,9 @@ def main(page: Path) -> int:
     outcomes: list[Outcome] = []
     try:
         assert straight.start().finish() == 0, straight.output
-        stopped.start().wait_for_iteration(HALF - 1)
+        stopped.start().wait_for_iteration(STOPPED_AFTER)
         stopped.signal(signal.SIGINT)
-        assert stopped.finish() == 130 and max(stopped.folder.checkpoints()) == HALF, stopped.output
+        assert stopped.finish() == 130, stopped.output
         for number, case in enumerate(cases()):
             place = disk if case.act is fill else root / str(number)
             outcomes.append(play(case, straight, stopped, model, place))
