@@ -38,7 +38,7 @@ def change_in(folder: RunFolder, split: str, metric: str) -> Change | None:
     ends = [row for row in (evaluations[:1] + evaluations[1:][-1:]) if row["metrics"].get(metric) is not None]
     if len(ends) < 2:
         return None
-    rows = [folder.predictions(row["epoch"], split) if row["epoch"] in epochs else () for row in ends]
+    rows = [folder.whole_predictions(row["epoch"], split) if row["epoch"] in epochs else () for row in ends]
     before, after = (observed(metric, end["metrics"], own) for end, own in zip(ends, rows, strict=True))
     return change(before, after)
 

@@ -142,7 +142,7 @@ def show_result(folder: RunFolder) -> None:
     terminal.print(table)
     first, last = folder.prediction_epochs("val")[0], folder.prediction_epochs("val")[-1]
     for before, after in zip(
-        folder.predictions(first, "val")[:3], folder.predictions(last, "val"), strict=False
+        folder.whole_predictions(first, "val")[:3], folder.whole_predictions(last, "val"), strict=False
     ):
         terminal.print(f"[bold]{before['prompt_text']}[/] …")
         terminal.print(f"   before  {before['generated_text']}", style="dim", highlight=False)

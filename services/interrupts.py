@@ -23,13 +23,15 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+from contracts.redaction import redact
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ECHO_S = 1.0
 ENDS_WITHIN_S = 4.0
 ENDS_ON_A_CLUSTER_WITHIN_S = 20.0  # where reward servers have to be removed
 LOOK_S = 0.1
 SHOW_CURSOR = b"\x1b[?25h\n"
-EXIT_INTERRUPTED = 130
+EXIT_FAULT, EXIT_INTERRUPTED = 1, 130
 
 
 class Interrupted(KeyboardInterrupt):
@@ -94,10 +96,13 @@ class Command:
             leave_terminal(number)
             raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
-    def said(self) -> str:
-        """The command's last line."""
-        words = self.last_words()
-        return f"{self.name}: interrupted" + (f"; {words}" if words else "")
+    def said(self, reason: str = "interrupted") -> str:
+        """Return the command's last line."""
+        try:
+            words = self.last_words()
+        except Exception as error:  # they read files, and nothing may keep the command from its end
+            words = f"what is saved could not be read: {error}"
+        return redact(f"{self.name}: {reason}" + (f"; {words}" if words else ""))
 
     def _watch(self) -> None:
         requests, asked_by = Requests(), None
@@ -108,7 +113,7 @@ class Command:
                 asked_by = self.holder
                 asked_by.tell()
             elif self._outlasts_deadline():
-                self._end()
+                self.end(self.said(), EXIT_INTERRUPTED)
 
     def _next_signal(self, patience_s: float | None) -> int:
         """0: the command is over, or the time is."""
@@ -125,21 +130,23 @@ class Command:
                 return False
         return True
 
-    def _end(self) -> None:
+    def end(self, said: str, code: int) -> None:
         """Leave, and have all that it started killed right after: not before, or Ray would abort this one."""
         import psutil
+
+        logging.getLogger().error("stopped: %s", said)
 
         with contextlib.suppress(OSError):
             if os.isatty(1):
                 os.write(1, SHOW_CURSOR)  # a live screen hides it
-            os.write(2, f"{self.said()}\n".encode())
+            os.write(2, f"{said}\n".encode())
         family = " ".join(str(process.pid) for process in psutil.Process().children(recursive=True))
         if family:
             kill = ["/bin/sh", "-c", f"sleep 0.2; kill -9 {family}"]
             subprocess.Popen(
                 kill, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
             )
-        os._exit(EXIT_INTERRUPTED)
+        os._exit(code)
 
 
 _command: Command | None = None
@@ -178,6 +185,15 @@ def on_interruption(last_words: Callable[[], str]) -> None:
 def said_at_interruption(name: str) -> str:
     """The last line of a command that was interrupted."""
     return f"{name}: interrupted" if _command is None else _command.said()
+
+
+def give_up(reason: str) -> None:
+    """End the command and all that it started: what it needs is gone, and nothing can be saved any more.
+
+    Example: `give_up("Ray's raylet died")` says `whetstone train: Ray's raylet died; checkpoint 4 is whole`
+    """
+    if _command is not None:
+        _command.end(_command.said(reason), EXIT_FAULT)
 
 
 def leave_at_once() -> None:

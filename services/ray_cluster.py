@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ from ray._private import ray_constants, services, utils, worker
 from contracts.access import protect_rays_token
 from contracts.errors import InputError, RunError
 from reward_servers.ray_job import own_job
-from services.interrupts import handlers_kept
+from services.interrupts import give_up, handlers_kept
 from services.open_cluster import warning_if_open
 from services.ray_variables import PATIENCE_S
 
@@ -35,10 +36,14 @@ LEAST_BYTES = 32 * 2**20  # for its logs
 LOOK_S = 0.2
 KNOCK_S = 5.0
 RAYLET = "raylet"
+DAEMONS = (RAYLET, "gcs_server")  # without which nothing of a run goes on
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 Note = Callable[[str], None]
+PrintLines = Callable[[dict[str, Any], bool], None]  # what came of a process, and whether to name it
 FAILURES = (RunError, RuntimeError, OSError, ray.exceptions.RayError)  # of a start
+
+OF_DAEMONS = (RAYLET, "gcs_server", "autoscaler")  # as Ray names them in the place of a process's number
 
 _raylet_log = logging.getLogger(RAYLET)
 _raylet_log.addHandler(logging.NullHandler())  # a command without a log file shows none of it
@@ -66,7 +71,8 @@ def cluster(note: Note = lambda _: None, *, log_to_driver: bool = False) -> Iter
             check_folder()
             _start(quiet, note)
     try:
-        yield
+        with _daemons_watched():
+            yield
     finally:
         ray.shutdown()
 
@@ -160,13 +166,12 @@ def _first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def tamed() -> Iterator[None]:
-    """What is called inside has Ray
+    """Have Ray, in what is called inside,
 
     - start its processes in a session of their own: signals to this process's group are for the driver alone,
       which still needs them to save;
     - set no handlers of signals, neither in Python nor in C, where SIGTERM would abort the driver;
-    - wait for a slow raylet, and not for one that has ended;
-    - (from now on) write what its raylet has to say into the log: it would come in colours, in between.
+    - wait for a slow raylet, and not for one that has ended.
     """
     replaced: list[tuple[Any, str, Any]] = [
         (utils, "set_kill_on_parent_death_linux", _in_new_session(utils.set_kill_on_parent_death_linux)),
@@ -175,7 +180,6 @@ def tamed() -> Iterator[None]:
         (services, "get_node", _patiently(services.get_node)),
     ]
     kept = [(module, name, getattr(module, name)) for module, name, _ in replaced]
-    worker.print_to_stdstream = _to_log
     for module, name, ours in replaced:
         setattr(module, name, ours)
     try:
@@ -214,12 +218,35 @@ def _patiently(get_node: Callable[[str, str], Any]) -> Callable[[str, str], Any]
 
 
 def _has_ended() -> bool:
-    """Whether no raylet of this process runs."""
+    """Return whether no raylet of this process runs."""
+    return RAYLET not in _running()
+
+
+def _running() -> set[str]:
+    """Return which of Ray's daemons this process has started and still run."""
+    found = set()
     for process in psutil.Process().children():
         with contextlib.suppress(psutil.Error):
-            if process.name() == RAYLET and process.status() != psutil.STATUS_ZOMBIE:
-                return False
-    return True
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.add(process.name())
+    return found & set(DAEMONS)
+
+
+@contextlib.contextmanager
+def _daemons_watched() -> Iterator[None]:
+    """End the command when one of its daemons dies: Ray would end it without a word, or after a minute."""
+    is_over, there = threading.Event(), _running()
+
+    def watch() -> None:
+        while not is_over.wait(LOOK_S):
+            if (lost := there - _running()) and not is_over.is_set():
+                give_up(f"Ray's {' and '.join(sorted(lost))} died, and every part of the run with it")
+
+    threading.Thread(target=watch, name="daemons", daemon=True).start()
+    try:
+        yield
+    finally:
+        is_over.set()
 
 
 def _last_words() -> str:
@@ -238,7 +265,18 @@ def _logs() -> Path:
     return (sessions[-1] if sessions else folder) / "logs"
 
 
-def _to_log(data: dict[str, Any], ignore_prefix: bool) -> None:
-    """In the place of Ray's own way to standard output."""
-    for line in data.get("lines", ()):
-        _raylet_log.warning("%s", COLOURS.sub("", str(line)).strip())
+def _without_daemons(print_lines: PrintLines) -> PrintLines:
+    """Print what actors say as Ray does; write what its daemons say into the log."""
+
+    def tell(data: dict[str, Any], ignore_prefix: bool) -> None:
+        if data.get("pid") not in OF_DAEMONS:
+            print_lines(data, ignore_prefix)
+            return
+        for line in data.get("lines", ()):
+            _raylet_log.warning("%s", COLOURS.sub("", str(line)).strip())
+
+    return tell
+
+
+# From now on: Ray's own would put what daemons say in between, in colours.
+worker.print_to_stdstream = _without_daemons(worker.print_to_stdstream)

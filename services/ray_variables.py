@@ -7,6 +7,8 @@ import sys
 # Ray replaces localhost by the machine's own. The first of these, made for other systems' firewalls, does.
 OF_ONES_OWN = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    # How long one question for the new node takes: `services.ray_cluster` asks again, unless it has ended.
+    "RAY_raylet_start_wait_time_s": "2",
     # Threads, not Ray's processor counts, share a single machine's cores: actors ask for none.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     # A game each has a process: more than Ray expects of two cores, which it would warn of.
@@ -17,7 +19,6 @@ OF_ONES_OWN = {
 PATIENCE_S = 180
 PATIENT = {
     "RAY_agent_register_timeout_ms": str(1000 * PATIENCE_S),
-    "RAY_raylet_start_wait_time_s": str(PATIENCE_S),
     "RAY_worker_register_timeout_seconds": str(PATIENCE_S),
 }
 

@@ -247,6 +247,14 @@ class RunFolder:
             raise InputError(f"{file} is damaged: expected a list of objects")
         return found
 
+    def whole_predictions(self, epoch: int, split: str) -> list[dict[str, Any]]:
+        """Return `predictions`, or nothing, with a warning, where their file is damaged."""
+        try:
+            return self.predictions(epoch, split)
+        except InputError as error:
+            log.warning("%s. The report shows no texts of that evaluation", error)
+            return []
+
     def lines_so_far(self) -> dict[str, bytes]:
         """The info files, the evaluations and the configuration, by name."""
         files = [self.config_file, *self.jsonl_files()]

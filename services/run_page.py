@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from contracts.errors import InputError
 from services.baselines import BASELINE, PLAYERS, of_player
 from services.changes import change_in
 from services.curves import Chart, Panel, lay_out, panels, reward_panel
@@ -100,7 +99,7 @@ def gather(folder: RunFolder) -> tuple[Page, list[Panel]]:
     others = panels(rows)
     epochs = folder.prediction_epochs("val")
     shown_epochs = (epochs[0], epochs[-1]) if epochs else (0, 0)
-    before, after = (_predictions(folder, epoch) if epochs else [] for epoch in shown_epochs)
+    before, after = (folder.whole_predictions(epoch, "val") if epochs else [] for epoch in shown_epochs)
     played = transcripts(before, after, shown_epochs)
     page = Page(
         title=folder.path.absolute().name,
@@ -124,14 +123,6 @@ def gather(folder: RunFolder) -> tuple[Page, list[Panel]]:
         config_text=folder.config_file.read_text(encoding="utf-8"),
     )
     return page, ([reward] if reward.curves else []) + others
-
-
-def _predictions(folder: RunFolder, epoch: int) -> list[dict[str, Any]]:
-    try:
-        return folder.predictions(epoch, "val")
-    except InputError as error:
-        log.warning("%s. The report shows no texts of that evaluation", error)
-        return []
 
 
 def merged(*files: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contracts.disk import check_room
-from contracts.errors import InputError, RunError
+from contracts.errors import RunError
 from contracts.output import say
 from contracts.redaction import without_secrets
 from contracts.rollout import Lease
@@ -38,7 +38,7 @@ ASKED_TO_STOP = "asked to stop: it ends as soon as its state is whole and saved;
 
 def run(argv: Sequence[str]) -> int:
     """The command. Returns its exit code; `-m` or `--multirun` sweeps."""
-    with doing("reading the configuration"):
+    with doing("loading the settings"):
         from services.compose import print_help, run_settings
 
     arguments = list(argv)
@@ -268,8 +268,6 @@ def _try_to_report(folder: RunFolder, tracker: Tracker) -> Exception | None:
     """Write the report; why it could not be written, where that hides no other error."""
     try:
         finish_report(folder, tracker)
-    except InputError:
-        return None  # too early for a report
     except Exception as error:
         return error
     return None
@@ -295,7 +293,7 @@ def _last_words(folder: RunFolder) -> str:
     newest = max(folder.checkpoints(), default=0)
     rows = folder.rollout_info()
     num_lost = max(0, rows[-1]["iteration"] - newest) if rows else 0
-    lost = f", {num_lost} iterations after it are lost" if num_lost else ""
+    lost = f", {num_lost} iteration{'s' * (num_lost > 1)} after it lost" if num_lost else ""
     if not newest:
         return f"there is no checkpoint yet{lost}; the same command begins anew"
     whole = _shown(folder.checkpoint(newest))

@@ -221,7 +221,7 @@ def tracked(run: Run) -> list[Any]:
 def test_a_finished_run_says_that_it_is_done(done: Run, capsys: pytest.CaptureFixture[str]) -> None:
     before = (done.folder.path / "rollout_info.jsonl").read_bytes()
 
-    assert train.run(done.command[4:]) == 0
+    assert train.run(done.command[5:]) == 0
 
     assert "is done: 16 iterations. iterations= allows for more." in capsys.readouterr().out
     assert (done.folder.path / "rollout_info.jsonl").read_bytes() == before

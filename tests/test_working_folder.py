@@ -23,12 +23,8 @@ from tests.hostile import NAMES, make_hostile
 from tests.models import make_tiny_model
 from tests.runs import Run
 
-WHETSTONE = (
-    sys.executable,
-    "-P",
-    "-m",
-    "services.cli",
-)  # as the installed command: nothing of its own on the path
+# As the installed command: nothing of its own on the path.
+WHETSTONE = (sys.executable, "-P", "-m", "services.cli")
 REWARD = "my_rewards:Variety"
 
 
@@ -37,8 +33,13 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = make_hostile(tmp_path / "work")
     monkeypatch.chdir(folder)
     before = list(sys.meta_path)
+    forget_own_modules()  # those of a test before
     yield folder
     sys.meta_path[:] = before
+    forget_own_modules()
+
+
+def forget_own_modules() -> None:
     for name in ("my_rewards", "word_lists", "own"):
         sys.modules.pop(name, None)
 
@@ -109,7 +110,7 @@ from contracts.scores import Sample
 from reward_servers.client import RewardClient
 from reward_servers.app import deploy
 from reward_servers.settings import Part, RewardServersSettings
-from services.launch import cluster
+from services.ray_cluster import cluster
 
 class Reporter:
     def report(self, own):
@@ -141,7 +142,7 @@ def test_actors_and_replicas_are_at_home_there(hostile: Path) -> None:
 
 
 @pytest.mark.ray
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_a_run_is_at_home_there(hostile: Path, tmp_path: Path) -> None:
     model = make_tiny_model(tmp_path / "model")

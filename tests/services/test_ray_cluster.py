@@ -5,6 +5,8 @@ import logging
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 from contracts.errors import InputError, RunError
 from services import cli
 from services.interrupts import interruptible
+from tests.runs import ROOT
 
 PATIENCE_S = 120.0
 LONG = "/tmp/" + "a-folder-with-a-long-name/" * 3
@@ -157,7 +160,9 @@ def test_a_start_that_fails_is_tried_once_more_and_then_ray_is_as_a_command_need
 
     from services.ray_cluster import cluster
 
-    program = raylet_of_a_kind(tmp_path, "echo 'no memory left' >&2; exit 3")
+    # A raylet opens its file of errors by itself.
+    says = "case $word in --stderr_filepath=*) echo 'no memory left' > ${word#*=};; esac"
+    program = raylet_of_a_kind(tmp_path, f'for word in "$@"; do {says}; done; exit 3')
     monkeypatch.setattr(services, "RAYLET_EXECUTABLE", program)
     notes: list[str] = []
     with interruptible("x"):
@@ -222,7 +227,7 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.ray
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_slow_raylet_is_waited_for(slow: None) -> None:
     import ray
 
@@ -232,3 +237,38 @@ def test_a_slow_raylet_is_waited_for(slow: None) -> None:
     with cluster(notes.append):
         assert ray.is_initialized()
     assert notes == []
+
+
+OF_A_COMMAND = """
+import sys, time
+import psutil, ray
+from services.interrupts import interruptible, on_interruption
+from services.ray_variables import prepare_ray
+prepare_ray()
+from services.ray_cluster import cluster
+with interruptible("whetstone x"), cluster(log_to_driver=True):
+    on_interruption(lambda: "checkpoint 3 is whole")
+    class Talker:
+        def talk(self):
+            print("an actor speaks")
+    talker = ray.remote(Talker).options(num_cpus=0).remote()
+    ray.get(talker.talk.remote())
+    time.sleep(2)
+    for process in psutil.Process().children():
+        if process.name() == sys.argv[1]:
+            process.kill()
+    time.sleep(60)
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.parametrize("daemon", ["raylet", "gcs_server"])
+def test_where_a_daemon_dies_the_command_ends_at_once_and_says_so(daemon: str) -> None:
+    """Ray would end it without a word, or after a minute. What actors print is shown until then."""
+    command = [sys.executable, "-c", OF_A_COMMAND, daemon]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 1, done.stderr
+    said = f"whetstone x: Ray's {daemon} died, and every part of the run with it; checkpoint 3 is whole"
+    assert done.stderr.splitlines()[-1] == said
+    assert "an actor speaks" in done.stdout

@@ -169,7 +169,7 @@ def test_what_was_under_way_is_leased_again_after_a_stop(tmp_path: Path) -> None
     def stops_after_the_second(*arguments: Any) -> dict[str, float]:
         found = train(*arguments)
         if len(first.learner.trained) == 2:
-            first.stop._asked.set()
+            first.stop._is_asked = True
         return found
 
     first.learner.update = stops_after_the_second  # type: ignore[method-assign]

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.errors import InputError
+from contracts.errors import DiskFull, InputError
 from services.json_lines import read_rows, to_line
 from services.run_claim import is_held
 from services.run_folder import RunFolder, is_run
@@ -205,7 +205,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_rubbish(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(DiskFull, match="could not be written: no space left on device"):
         folder.write_predictions(0, "val", [{"prompt_text": "a"}])
     assert contents(tmp_path) == before
 
