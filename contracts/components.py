@@ -67,11 +67,14 @@ def create(
     built_in: Mapping[str, str],
     protocol: type,
     optional: Sequence[type] = (),
+    *,
+    known: Sequence[str] = (),
 ) -> Any:
     """The component called `name`, made with `options`, whose methods can be called as the Protocol's are.
 
     Args:
         optional: Protocols of what such a component may have besides.
+        known: options that somebody else reads; named where one is misspelt.
 
     Raises:
         InputError: unknown name, unknown or wrong option, a class that lacks a method of the Protocol, or one
@@ -81,7 +84,7 @@ def create(
     found = find(kind, name, built_in)
     check_component(kind, name, found, protocol, optional)
     if issubclass(found, Settings):
-        return build(found, options, where=kind)
+        return build(found, options, where=kind, known=known)
     try:
         return found(**options)
     except (Exception, SystemExit) as error:  # a user's constructor may raise anything

@@ -1,6 +1,6 @@
 """The base of every typed setting, and how a validation error becomes one readable line."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
@@ -50,8 +50,13 @@ TYPES = frozenset({"bool", "int", "float", "str", "none"})
 AnySettings = TypeVar("AnySettings", bound=BaseModel)
 
 
-def build(kind: type[AnySettings], options: Mapping[str, Any], where: str) -> AnySettings:
+def build(
+    kind: type[AnySettings], options: Mapping[str, Any], where: str, known: Sequence[str] = ()
+) -> AnySettings:
     """Type `options` as `kind`.
+
+    Args:
+        known: options beside those of `kind`, which somebody else reads; named where one is misspelt.
 
     Raises:
         InputError: naming each wrong key as `where.key`, what was got, and what was expected.
@@ -60,10 +65,10 @@ def build(kind: type[AnySettings], options: Mapping[str, Any], where: str) -> An
     try:
         return kind.model_validate(dict(options))
     except ValidationError as error:
-        raise InputError(explain(error, kind, where)) from None
+        raise InputError(explain(error, kind, where, known)) from None
 
 
-def explain(error: ValidationError, kind: type[BaseModel], where: str) -> str:
+def explain(error: ValidationError, kind: type[BaseModel], where: str, known: Sequence[str] = ()) -> str:
     """One line a mistake: `algorithm.clip_range: got -1; Input should be greater than 0`."""
     lines = []
     for mistake in error.errors():
@@ -71,8 +76,9 @@ def explain(error: ValidationError, kind: type[BaseModel], where: str) -> str:
         path = [str(part) for part in mistake["loc"] if is_extra or not _names_a_type(part)]
         key = ".".join([where, *path]) if where else ".".join(path)
         if is_extra:
-            known = _fields_at(kind, path[:-1])
-            lines.append(f"{key}: there is no such option" + (did_you_mean(path[-1], known) if known else ""))
+            fields = [*_fields_at(kind, path[:-1]), *(known if len(path) == 1 else ())]
+            meant = did_you_mean(path[-1], fields) if fields else ""
+            lines.append(f"{key}: there is no such option{meant}")
         elif mistake["type"] == "missing":
             lines.append(f"{key}: is required, and was not given")
         else:

@@ -1,6 +1,7 @@
 """What `whetstone annotate` is told: the command line, typed."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, PlainValidator, PrivateAttr, field_validator, model_validator
@@ -12,16 +13,19 @@ from reward_servers.server import check_parts
 from reward_servers.settings import Part, RewardServersSettings, parts
 from rollout_workers.settings import RolloutSettings
 from services.data_task import told
-from services.prompt_tokens import SIDE_KEY, PromptLimit, sides_of
+from services.prompt_tokens import PromptLimit, sides_of
 from services.response_data import ResponseData
-from services.tasks.base import Side, Split, Task, asked_for
+from services.tasks.base import SIDE_KEY, Side, Split, Task, asked_for
 from services.value_stage import ValueStage
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
     from omegaconf import DictConfig
 
-OF_EXPERIMENT = {"rollout": ("engine", "max_prompt_tokens", "max_tokens", "stop"), "learner": ("autocast",)}
+OF_EXPERIMENT = {
+    "rollout": ("engine", "dtype", "max_prompt_tokens", "max_tokens", "stop"),
+    "learner": ("autocast",),
+}
 
 HELP = """whetstone annotate KEY=VALUE …: score the responses of a data set, to learn from them alone
 
@@ -50,7 +54,8 @@ class AnnotateSettings(Settings):
     overwrite: bool = False  # make anew what was made with something else, and keep the rest
     retry_failed: bool = False  # score the parts again that have rows which could not be scored
     data: ResponseData = ResponseData()
-    task: Annotated[Task | None, PlainValidator(asked_for)] = None  # its responses, instead of rows
+    # its responses, instead of rows
+    task: Annotated[Task | None, PlainValidator(partial(asked_for, known=(SIDE_KEY,)))] = None
     split: Split = "train"
     reward: tuple[Part, ...] = ()
     reference: str | None = None  # a model's folder or hub name, or a finished run's folder

@@ -14,7 +14,7 @@ from rollout_workers.environments import ENVIRONMENTS
 from rollout_workers.environments.base import EnvironmentSettings, MakesEnvironments
 from services.tasks import TASKS
 from services.tasks.base import OPTIONAL as TASKS_MORE
-from services.tasks.base import Task
+from services.tasks.base import SIDE_KEY, Task
 
 # The built-in ones, what each has to be, and what it may be besides.
 TABLES: Mapping[str, tuple[Mapping[str, str], type, tuple[type, ...]]] = {
@@ -22,6 +22,8 @@ TABLES: Mapping[str, tuple[Mapping[str, str], type, tuple[type, ...]]] = {
     "task": (TASKS, Task, TASKS_MORE),
     "environment": (ENVIRONMENTS, MakesEnvironments, (EnvironmentSettings,)),
 }
+# Options beside those of the class, which the run takes out before: for messages.
+OF_THE_RUN: Mapping[str, tuple[str, ...]] = {"task": (SIDE_KEY,)}
 
 
 def component(value: Any, info: ValidationInfo) -> Any:
@@ -29,7 +31,7 @@ def component(value: Any, info: ValidationInfo) -> Any:
     kind = str(info.field_name)
     table, protocol, optional = TABLES[kind]
     name, options = name_and_options(value, kind)
-    found = create(kind, name, options, table, protocol, optional)
+    found = create(kind, name, options, table, protocol, optional, known=OF_THE_RUN.get(kind, ()))
     if kind == "environment":
         _check_environment(name, found, info.data.get("task"))
     return found

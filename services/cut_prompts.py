@@ -29,7 +29,7 @@ class CutPrompts:
         lost = "end" if self.limit.side == "right" else "beginning"
         return (
             f"{self.split}: {self.num_cut:,} of {self.num_prompts:,} ({share:.0%}) prompts are longer than "
-            f"{most} tokens (max_prompt_tokens): the model reads their {self.limit.kept} {most}, without "
+            f"{most} tokens ({self.limit.option}): the model reads their {self.limit.kept} {most}, without "
             f"their {lost} (task.truncation_side={self.limit.side})"
         )
 

@@ -17,8 +17,8 @@ from reward_servers.metrics import METRICS
 from reward_servers.requirements import missing, requires
 from reward_servers.rewards import REWARDS
 from rollout_workers.environments import ENVIRONMENTS
-from services.prompt_tokens import SIDE_KEY
 from services.tasks import TASKS
+from services.tasks.base import SIDE_KEY
 
 TABLES: dict[str, tuple[str, Mapping[str, str]]] = {
     "tasks": ("task", TASKS),

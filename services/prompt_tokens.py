@@ -4,14 +4,13 @@ task.truncation_side, rollout.max_prompt_tokens, evaluation.max_prompt_tokens â”
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from contracts.errors import InputError, did_you_mean
-from services.tasks.base import SPLITS, Side, Split
+from services.tasks.base import SIDE_KEY, SPLITS, Side, Split
 
 SIDES: tuple[str, ...] = get_args(Side)
-SIDE_KEY = "truncation_side"  # of every task, a user's own included
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +22,7 @@ class PromptLimit:
 
     max_tokens: int | None = None  # None: prompts are never cut
     side: Side = "left"
+    option: str = field(default="rollout.max_prompt_tokens", compare=False)  # which says so
 
     def cuts(self, num_tokens: int) -> bool:
         """Tell whether a prompt of `num_tokens` tokens is too long."""

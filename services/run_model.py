@@ -13,9 +13,10 @@ from learner.settings import ModelSettings
 from rollout_workers.settings import RolloutSettings
 from services.evaluation_settings import DRAWN_AS, EvaluationSettings
 from services.model_files import ModelFiles, read_model
-from services.prompt_tokens import SIDE_KEY, UNCUT, PromptLimit, sides_of
+from services.prompt_tokens import UNCUT, PromptLimit, sides_of
 from services.report import nearby_runs
 from services.run_folder import RunFolder, is_run
+from services.tasks.base import SIDE_KEY
 
 SAMPLING_OPTIONS = ("max_tokens", "temperature", "top_p", "top_k")
 ARGUMENT = {"metavar": "RUN_OR_MODEL", "help": "a run's folder, a model's folder, or a hub name"}

@@ -26,9 +26,9 @@ from services.data_settings import DataSettings
 from services.evaluation_settings import DRAWN_AS, EvaluationSettings
 from services.judging import Judging
 from services.measures import Measures
-from services.prompt_tokens import SIDE_KEY, PromptLimit, shown_sides, sides_of
+from services.prompt_tokens import PromptLimit, shown_sides, sides_of
 from services.settings_rules import check_algorithm, check_engine, check_environment
-from services.tasks.base import Side, Split, Task
+from services.tasks.base import SIDE_KEY, Side, Split, Task
 from services.tracking import TrackingSettings
 
 
@@ -195,10 +195,10 @@ class RunSettings(Settings):
 
     def prompt_limit(self, split: Split) -> PromptLimit:
         """Return how long a prompt of this split may be, and on which side a longer one is cut."""
-        longest = self.rollout.max_prompt_tokens
-        if split != "train":
-            longest = self.evaluation.max_prompt_tokens or longest
-        return PromptLimit(longest, self._sides[split])
+        side, of_evaluation = self._sides[split], self.evaluation.max_prompt_tokens
+        if split != "train" and of_evaluation is not None:
+            return PromptLimit(of_evaluation, side, "evaluation.max_prompt_tokens")
+        return PromptLimit(self.rollout.max_prompt_tokens, side)
 
     def sampling(self, evaluating: bool = False) -> Sampling:
         """How the model draws tokens: as `rollout` says, or with what `evaluation` puts in its place.

@@ -76,7 +76,8 @@ def test_annotation_takes_task_rewards_lengths_and_place_of_an_experiment() -> N
         128,
     )
     assert found.held_out_task == {"name": "wow", "data_files": "somewhere"}
-    assert (found.rollout.engine, found.learner.autocast, found.value) == ("transformers", "none", None)
+    assert (found.rollout.engine, found.value) == ("transformers", None)
+    assert (found.rollout.dtype, found.learner.autocast) == ("float32", "none")
     valued = settings_from(["experiment=wow_a_lol", *given, "reference=m", "value=true", "value.seed=3"])
     assert valued.value is not None and run_of("wow_a_lol").data is not None
     assert valued.value.model_copy(update={"seed": 0}) == run_of("wow_a_lol").data.value  # type: ignore[union-attr]

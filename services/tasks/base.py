@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 Side = Literal["left", "right"]
+SIDE_KEY = "truncation_side"  # of every task, a user's own included: read by the run, not by the class
 
 
 @runtime_checkable
@@ -70,8 +71,11 @@ class Task(Protocol):
         ...
 
 
-def asked_for(value: Any) -> Task | None:
+def asked_for(value: Any, *, known: Sequence[str] = ()) -> Task | None:
     """The task that `{"name": …, **options}` asks for; None where rows come as columns.
+
+    Args:
+        known: options that the asking command reads itself; named where one is misspelt.
 
     Raises:
         InputError: it names none, or one that can't be made.
@@ -81,5 +85,5 @@ def asked_for(value: Any) -> Task | None:
     if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
         raise InputError(f"task: got {value!r}; expected task=NAME, and options as task.OPTION=VALUE")
     options = {str(key): option for key, option in value.items() if key != "name"}
-    task: Task = create("task", value["name"], options, TASKS, Task, OPTIONAL)
+    task: Task = create("task", value["name"], options, TASKS, Task, OPTIONAL, known=known)
     return task

@@ -1,5 +1,6 @@
 """Prompts as the model reads them: which end is cut, for each split, and how many are."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 from services import compose
+from services.annotation_settings import settings_from as annotation_of
 from services.cut_prompts import CutPrompts, cut_examples
 from services.prompt_tokens import PromptLimit, PromptTokens, sides_of
 from services.settings import RunSettings
@@ -64,6 +66,9 @@ def test_a_task_knows_its_side_and_an_option_changes_it_for_each_split() -> None
         PromptLimit(64, "right"),
         PromptLimit(64, "right"),
     ]
+    options = ("rollout.max_prompt_tokens", "evaluation.max_prompt_tokens", "evaluation.max_prompt_tokens")
+    for split, option in zip(SPLITS, options, strict=True):
+        assert f" tokens ({option}): " in str(CutPrompts(split, 50, 41, run.prompt_limit(split)))
     run = run_of("task=narrative_qa", "task.truncation_side={validation: left, test: left}")
     assert [run.prompt_limit(split).side for split in SPLITS] == ["right", "left", "left"]
 
@@ -89,6 +94,24 @@ def test_another_side_is_refused(asked: str, said: str) -> None:
         run_of("task=imdb", f"task.truncation_side={asked}")
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda key: run_of("task=imdb", f"task.{key}=right"),
+        lambda key: annotation_of(["task=imdb", f"task.{key}=right", "reward=length", "output=there"]),
+    ],
+)
+def test_the_option_is_named_where_it_is_misspelt(read: Callable[[str], object]) -> None:
+    with pytest.raises(InputError) as caught:
+        read("truncaton_side")
+    assert "task.truncaton_side: there is no such option; did you mean 'truncation_side'?" in str(
+        caught.value
+    )
+    with pytest.raises(InputError, match=r"task\.zzz: .*there are: .*truncation_side"):
+        read("zzz")
+    read("truncation_side")
+
+
 def test_a_task_of_ones_own_has_the_option_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_task.py").write_text(
         "from contracts.rollout import Prompt\n"
@@ -107,8 +130,8 @@ def test_a_task_of_ones_own_has_the_option_too(tmp_path: Path, monkeypatch: pyte
 def test_what_is_cut_is_said_with_its_share_and_what_is_left() -> None:
     said = str(CutPrompts("train", num_prompts=50, num_cut=41, limit=PromptLimit(512, "right")))
     assert said == (
-        "train: 41 of 50 (82%) prompts are longer than 512 tokens (max_prompt_tokens): the model reads their "
-        "first 512, without their end (task.truncation_side=right)"
+        "train: 41 of 50 (82%) prompts are longer than 512 tokens (rollout.max_prompt_tokens): the model "
+        "reads their first 512, without their end (task.truncation_side=right)"
     )
 
 
