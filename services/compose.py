@@ -30,6 +30,7 @@ from omegaconf.errors import OmegaConfBaseException
 import conf
 from contracts.errors import InputError, did_you_mean
 from contracts.settings import build
+from services.layers import forget_replaced_models, layers
 from services.settings import RunSettings
 
 CONF = Path(conf.__file__).parent
@@ -105,20 +106,28 @@ def experiment(name: str) -> DictConfig:
 
 
 def files_of(overrides: list[str]) -> list[Path]:
-    """The YAML files that these overrides, and the experiment among them, choose: a later one wins."""
+    """The YAML files that these overrides, and the experiment among them, are built on: a later one wins."""
     asked, _ = _sorted_out([parse(text) for text in overrides])
-    with _files(asked) as files, initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        composed = hydra_compose("train", overrides=files, return_hydra_config=True)
-    chosen = {**composed.hydra.runtime.choices, **asked}
-    places = [CONF / group / f"{chosen[group]}{SUFFIX}" for group in GROUPS if group in chosen]
-    found = [CONF / f"train{SUFFIX}", *(place for place in places if place.is_file())]
-    own = asked.get("experiment", "")
-    return [*found, Path(own)] if own.endswith(SUFFIX) else found
+    with _files(asked) as files:
+        places = layers(CONF, files)
+    for group in COMPONENTS:
+        if group in asked and (place := f"{group}/{asked[group]}") not in places:
+            places = [*(each for each in places if not each.startswith(f"{group}/")), place]
+    found = [_place(place, asked) for place in places]
+    return [file for file in found if file.is_file()]  # a class of one's own has none
+
+
+def _place(layer: str, choices: dict[str, str]) -> Path:
+    return Path(choices["experiment"]) if layer == f"experiment/{OWN}" else CONF / f"{layer}{SUFFIX}"
 
 
 def _of_files(choices: dict[str, str]) -> DictConfig:
     with _files(choices) as files:
-        return _composed(files)
+        tree = _composed(files)
+        if choices.get("experiment"):
+            found = [layer for layer in layers(CONF, files) if layer.startswith("experiment/")]
+            forget_replaced_models(tree, [_place(layer, choices) for layer in found])
+    return tree
 
 
 def _composed(files: list[str]) -> DictConfig:
