@@ -52,8 +52,10 @@ def dropout(settings: RunSettings, config: Mapping[str, Any]) -> str:
     reason = f"as {settings.algorithm_name} was published" if asked is None else "as asked for"
     told = f"off, {reason}"
     if settings.model.drops_out(settings.algorithm):
-        found = [f"{name} {rate:g}" for name, rate in sorted(rates(config).items())]
-        told = f"on, {reason}: {', '.join(found) or 'config.json names no rate above 0'}"
+        found = ", ".join(f"{name} {rate:g}" for name, rate in sorted(rates(config).items()))
+        told = f"on, {reason}: {found}"
+        if not found:
+            told = f"none, for config.json names no rate above 0 (with one: on, {reason})"
     if adapter.trains and adapter.lora_dropout:
         told += f"; in the adapter {adapter.lora_dropout:g}"
     return told

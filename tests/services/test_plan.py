@@ -184,7 +184,7 @@ def test_whether_updates_drop_out(algorithm: str, model: dict[str, Any], told: s
 
 def test_a_model_without_dropout_is_told_of() -> None:
     assert dropout(settings(algorithm="supervised"), {"model_type": "llama"}) == (
-        "on, as supervised was published: config.json names no rate above 0"
+        "none, for config.json names no rate above 0 (with one: on, as supervised was published)"
     )
 
 
