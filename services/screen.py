@@ -79,9 +79,8 @@ class RunView:
         """Take down how long it took by itself (None: all of the time), and what lay before it."""
         whole_s = now - self.iteration_began
         own_s = whole_s if own_s is None else min(own_s, whole_s)
-        if (
-            self.durations_s
-        ):  # before the first of them everything starts, and the untrained model is evaluated
+        # Before the first of them everything starts, and the untrained model is evaluated.
+        if self.durations_s:
             self.between_s.append(whole_s - own_s)
         self.durations_s.append(own_s)
         self.iteration_began = now
