@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from contracts.errors import did_you_mean
 from services.rl4lms.decoding import Decoding, Frame, decoding, rollouts
-from services.rl4lms.env import Env, read_side
+from services.rl4lms.env import CutSide, Env, read_side
 from services.rl4lms.findings import Findings
 from services.rl4lms.policy import optimizer, policy_id
 from services.rl4lms.reading import Section
-from services.tasks.base import Side
 
 # What keeps its meaning: argument, its kind, the option here. RL4LMs' defaults are the classes' own.
 ACTOR_CRITIC = (
@@ -64,7 +63,7 @@ class RL:
     frame: Frame
     rollout: Decoding
     masked: bool
-    side: Side  # where evaluation prompts are cut
+    cut: CutSide  # where evaluation prompts are cut
 
 
 def alg(section: Section, env: Env, *, compat: bool) -> tuple[RL, Findings]:
@@ -84,11 +83,11 @@ def alg(section: Section, env: Env, *, compat: bool) -> tuple[RL, Findings]:
     kwargs = arguments.part("generation_kwargs", {})
     drawn, notes = decoding(kwargs, frame)
     found.add(notes)
-    drawn = rollouts(drawn, kwargs.where, found)
+    drawn = rollouts(drawn, kwargs, found)
     _numbers(section.part("args"), name, env, drawn.max_tokens, found)
     _kl(section.part("kl_div"), found)
     optimizer(arguments, name, drawn, found)
-    side = read_side(arguments, "prompt_truncation_side")
+    cut = read_side(arguments, "prompt_truncation_side")
     for option, value in AS_THERE.items():
         found.put(option, value, "always", "a model for values, norms decay, all in float32")
     if compat:
@@ -96,7 +95,7 @@ def alg(section: Section, env: Env, *, compat: bool) -> tuple[RL, Findings]:
     arguments.finish()
     policy.finish()
     section.finish()
-    return RL(model, frame, drawn, masked, side), found
+    return RL(model, frame, drawn, masked, cut), found
 
 
 def _numbers(arguments: Section, name: str, env: Env, max_tokens: int, found: Findings) -> None:
@@ -137,7 +136,8 @@ def _sizes(arguments: Section, name: str, env: Env, max_tokens: int, found: Find
     tokens = steps * env.num_envs
     prompts = math.ceil(tokens / max_tokens)
     source = f"env.n_envs × {arguments.key('n_steps')}"
-    found.put("rollout.prompts_per_iteration", prompts, source, f"{env.num_envs} × {steps} tokens")
+    said = f"{env.said_envs} × {arguments.says('n_steps', NUM_STEPS[name])} tokens"
+    found.put("rollout.prompts_per_iteration", prompts, source, said)
     found.warn(
         f"env.n_envs × n_steps: {env.num_envs} × {steps} = {tokens} tokens an iteration are {prompts} "
         f"whole texts of {max_tokens} tokens here; RL4LMs throws away what is written beyond them"
@@ -146,7 +146,8 @@ def _sizes(arguments: Section, name: str, env: Env, max_tokens: int, found: Find
         return
     batch = arguments.integer("batch_size", BATCH_SIZE[name], least=1)
     sequences = min(prompts, math.ceil(batch / max_tokens))
-    found.put("algorithm.minibatch_size", sequences, arguments.key("batch_size"), f"{batch} tokens")
+    said = f"{arguments.says('batch_size', BATCH_SIZE[name])} tokens"
+    found.put("algorithm.minibatch_size", sequences, arguments.key("batch_size"), said)
     found.warn(
         f"{arguments.key('batch_size')} counts single tokens there, {batch} of them, and whole texts here: "
         f"{sequences}; an epoch is a pass over all of them in both"

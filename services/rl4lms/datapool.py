@@ -8,7 +8,7 @@ from typing import Any
 
 from contracts.components import find
 from contracts.errors import did_you_mean
-from services.rl4lms.findings import Findings, shown
+from services.rl4lms.findings import Findings
 from services.rl4lms.reading import REQUIRED, Section
 from services.tasks import TASKS
 
@@ -73,7 +73,8 @@ def datapool(section: Section) -> tuple[Pool, Findings]:
         if key in arguments:
             found.put(f"task.{key}", value, arguments.key(key))
         elif value != _default_here(pool.task, key):
-            found.put(f"task.{key}", value, arguments.key(key), f"RL4LMs' default, {shown(value)}")
+            said = arguments.says(key, None if default is REQUIRED else default)
+            found.put(f"task.{key}", value, arguments.key(key), said)
     for option, value in pool.as_there.items():
         found.put(f"task.{option}", value, section.key("id"), name)
     arguments.finish()

@@ -94,7 +94,7 @@ def decoding(section: Section, frame: Frame) -> tuple[Decoding, Findings]:
     return drawn, found
 
 
-def rollouts(drawn: Decoding, source: str, found: Findings) -> Decoding:
+def rollouts(drawn: Decoding, section: Section, found: Findings) -> Decoding:
     """Rollouts are sampled; whatever else the file says."""
     if drawn.temperature == 0:
         what = (
@@ -103,29 +103,42 @@ def rollouts(drawn: Decoding, source: str, found: Findings) -> Decoding:
             else "greedy decoding, which"
         )
         found.warn(
-            f"{source}: rollouts by {what}{'' if drawn.num_beams > 1 else ' fails in RL4LMs'} (do_sample "
-            "is not True): sampled here from the whole distribution"
+            f"{section.where}: rollouts by {what}{'' if drawn.num_beams > 1 else ' fails in RL4LMs'} "
+            "(do_sample is not True): sampled here from the whole distribution"
         )
         drawn = Decoding(drawn.max_tokens, drawn.min_tokens)
-    for key, name in NAMES.items():
+    for key in NAMES:
         value = getattr(drawn, key)
         if value != getattr(Decoding(0), key):
-            found.put(f"rollout.{key}", value, f"{source}.{name}")
+            found.put(f"rollout.{key}", value, *_given(section, key))
     return drawn
 
 
-def evaluations(drawn: Decoding, rollout: Decoding, source: str, found: Findings) -> None:
+def evaluations(drawn: Decoding, rollout: Decoding, section: Section, found: Findings) -> None:
     """What evaluation does differently from rollouts."""
     greedy = drawn.temperature == 0
-    for key, name in NAMES.items():
+    for key in NAMES:
         value = getattr(drawn, key)
         if value == getattr(rollout, key) or (greedy and key in ("top_k", "top_p")):
             continue
-        found.put(f"evaluation.{key}", value, f"{source}.{'do_sample' if value == 0.0 and greedy else name}")
+        if greedy and key == "temperature":
+            name = "num_beams" if drawn.num_beams > 1 else "do_sample"
+            found.put(f"evaluation.{key}", value, section.key(name), section.says(name))
+        else:
+            found.put(f"evaluation.{key}", value, *_given(section, key))
     if drawn.num_beams > 1:
-        found.put("evaluation.num_beams", drawn.num_beams, f"{source}.num_beams")
+        found.put("evaluation.num_beams", drawn.num_beams, section.key("num_beams"))
     if drawn.length_penalty != 1:
-        found.put("evaluation.length_penalty", drawn.length_penalty, f"{source}.length_penalty")
+        found.put("evaluation.length_penalty", drawn.length_penalty, section.key("length_penalty"))
+
+
+def _given(section: Section, drawn: str) -> tuple[str, str]:
+    """Return the file's key for what is drawn, and what it says there."""
+    name = NAMES[drawn]
+    if drawn == "max_tokens" and name not in section and "max_length" in section:
+        name = "max_length"
+    default = HIDDEN_TOP_K if drawn == "top_k" else None
+    return section.key(name), section.says(name, default, "Hugging Face's")
 
 
 def _max_tokens(section: Section, frame: Frame, found: Findings) -> int:

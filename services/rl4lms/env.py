@@ -13,11 +13,21 @@ EPISODE_TOKENS = 512  # max_episode_length, where it is not given
 
 
 @dataclass(frozen=True, slots=True)
+class CutSide:
+    """Example: `CutSide("left", "tokenizer.truncation_side", "RL4LMs' default, left")`"""
+
+    side: Side
+    key: str
+    said: str  # by the file
+
+
+@dataclass(frozen=True, slots=True)
 class Env:
     num_envs: int
+    said_envs: str
     prompt_tokens: int | None
     episode_tokens: int
-    side: Side  # where training prompts are cut
+    cut: CutSide  # where training prompts are cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +35,7 @@ class Tokenizer:
     """What supervised files say of prompts here; in RL files `env` and the policy's arguments have it."""
 
     max_length: int | None
-    side: Side
+    cut: CutSide
 
 
 def tokenizer(section: Section, model: str) -> tuple[Tokenizer, Findings]:
@@ -39,9 +49,10 @@ def tokenizer(section: Section, model: str) -> tuple[Tokenizer, Findings]:
     padding = section.text("padding_side", "left")
     if "padding_side" in section:
         found.leave(section.key("padding_side"), padding, "nothing is padded where texts are written")
-    side = read_side(section, "truncation_side")
+    cut = read_side(section, "truncation_side")
     as_eos = section.flag("pad_token_as_eos_token", True)
-    found.leave(section.key("pad_token_as_eos_token"), as_eos, "padding never reaches the model or the loss")
+    said = section.says("pad_token_as_eos_token", True)
+    found.leave(section.key("pad_token_as_eos_token"), said, "padding never reaches the model or the loss")
     if as_eos:
         found.warn(
             "tokenizer.pad_token_as_eos_token: with RL4LMs' supervised training of causal models the end "
@@ -49,12 +60,12 @@ def tokenizer(section: Section, model: str) -> tuple[Tokenizer, Findings]:
         )
     longest = section.integer("max_length", None, least=1)
     section.finish()
-    return Tokenizer(longest, side), found
+    return Tokenizer(longest, cut), found
 
 
 def env(section: Section) -> tuple[Env, Findings]:
     found = Findings()
-    num_envs = section.integer("n_envs", 1, least=1)
+    num_envs, said = section.integer("n_envs", 1, least=1), section.says("n_envs", 1)
     arguments = section.part("args", {})
     for key in ("max_prompt_length", "max_episode_length"):
         if key not in arguments:
@@ -73,10 +84,10 @@ def env(section: Section) -> tuple[Env, Findings]:
         found.leave(arguments.key("terminate_on_eos"), True, "always so")
     if (start := arguments.integer("context_start_token", None)) is not None:
         found.leave(arguments.key("context_start_token"), start, "the model's own")
-    side = read_side(arguments, "prompt_truncation_side")
+    cut = read_side(arguments, "prompt_truncation_side")
     arguments.finish()
     section.finish()
-    return Env(num_envs, prompt, episode, side), found
+    return Env(num_envs, said, prompt, episode, cut), found
 
 
 def _priorities(arguments: Section, found: Findings) -> None:
@@ -91,24 +102,26 @@ def _priorities(arguments: Section, found: Findings) -> None:
         )
 
 
-def read_side(section: Section, key: str) -> Side:
+def read_side(section: Section, key: str) -> CutSide:
     """Read on which side long prompts are cut; left unless the file says so."""
     side: Side = section.text(key, "left")
     if side not in SIDES:
         raise section.refuse(key, "expected left or right")
-    return side
+    return CutSide(side, section.key(key), section.says(key, "left"))
 
 
-def cut_prompts(train: Side, train_key: str, held_out: Side, held_out_key: str) -> Findings:
+def cut_prompts(train: CutSide, held_out: CutSide) -> Findings:
     """`task.truncation_side`: one word where training and evaluation agree."""
     found = Findings()
-    if train == held_out:
-        found.put("task.truncation_side", train, train_key)
+    if train.side == held_out.side:
+        found.put("task.truncation_side", train.side, train.key, train.said)
         return found
-    sides = {"train": train, "validation": held_out, "test": held_out}
-    found.put("task.truncation_side", sides, f"{train_key}, {held_out_key}", f"{train}, {held_out}")
+    sides = {"train": train.side, "validation": held_out.side, "test": held_out.side}
+    keys, said = f"{train.key}, {held_out.key}", f"{train.said}, {held_out.said}"
+    found.put("task.truncation_side", sides, keys, said)
     found.warn(
-        f"{train_key}: {train}, {held_out_key}: {held_out}: RL4LMs trains on one end of a long prompt and "
-        f"evaluates on the other; so does this experiment, task.truncation_side={train} makes them one"
+        f"{train.key}: {train.side}, {held_out.key}: {held_out.side}: RL4LMs trains on one end of a long "
+        "prompt and evaluates on the other; so does this experiment, "
+        f"task.truncation_side={train.side} makes them one"
     )
     return found

@@ -38,14 +38,16 @@ def iterations(section: Section, found: Findings) -> None:
         )
     found.put("iterations", count, section.key("n_iters"))
     found.put("evaluate_every", section.integer("eval_every"), section.key("eval_every"))
-    found.put("save_every", section.integer("save_every", SAVE_EVERY), section.key("save_every"))
+    said = section.says("save_every", SAVE_EVERY)
+    found.put("save_every", section.integer("save_every", SAVE_EVERY), section.key("save_every"), said)
 
 
 def common(section: Section, *, compat: bool) -> Findings:
     """Whole splits, and the metrics."""
     found = Findings()
     size = section.integer("eval_batch_size", None)
-    found.leave(section.key("eval_batch_size"), size, "workers take what fits")
+    if size is not None:
+        found.leave(section.key("eval_batch_size"), size, "workers take what fits")
     found.put("evaluation.num_prompts", None, section.where, "whole splits")
     asked = section.parts("metrics")
     chosen: list[dict[str, Any]] = []
@@ -72,7 +74,7 @@ def decoding_of_evaluations(section: Section, frame: Frame, rollout: Decoding, *
         kwargs = section.part("generation_kwargs")
         drawn, notes = decoding(kwargs, frame)
         found.add(notes)
-        evaluations(drawn, rollout, kwargs.where, found)
+        evaluations(drawn, rollout, kwargs, found)
     if masked:
         compat = frame.compat and drawn.num_beams == 1
         found.warn(
@@ -125,7 +127,7 @@ def _perplexity(arguments: Section, found: Findings) -> list[dict[str, Any]]:
     if arguments.flag("use_text_from_meta_data", False):
         found.put("evaluation.perplexity_meta", "reference", arguments.key("use_text_from_meta_data"), True)
     stride = arguments.integer("stride", None) or LARGEST_STRIDE
-    found.put("evaluation.perplexity_stride", stride, arguments.where)
+    found.put("evaluation.perplexity_stride", stride, arguments.key("stride"), arguments.says("stride"))
     return []
 
 

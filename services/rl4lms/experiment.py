@@ -63,10 +63,9 @@ def _rl(whole: Section, compat: bool) -> Findings:
     found.add(notes)
     if words.max_length is not None:
         found.leave("tokenizer.max_length", words.max_length, "env.args.max_prompt_length holds")
-    found.leave("tokenizer.truncation_side", words.side, "env and policy have their own")
+    found.leave(words.cut.key, words.cut.said, "env and policy have their own")
     found.add(datapool(whole.part("datapool"))[1])
-    keys = ("env.args.prompt_truncation_side", "alg.policy.args.prompt_truncation_side")
-    found.add(cut_prompts(surroundings.side, keys[0], algorithm.side, keys[1]))
+    found.add(cut_prompts(surroundings.cut, algorithm.cut))
     found.add(reward_fn(whole.part("reward_fn"), compat=compat))
     evaluation = whole.part("train_evaluation")
     iterations(evaluation, found)
@@ -85,8 +84,7 @@ def _supervised(whole: Section, train_rows: int | None, compat: bool) -> Finding
     found.add(notes)
     pool, notes = datapool(whole.part("datapool"))
     found.add(notes)
-    key = "tokenizer.truncation_side"
-    found.add(cut_prompts(words.side, key, words.side, key))
+    found.add(cut_prompts(words.cut, words.cut))
     found.add(supervised.alg(section, pool, train_rows, words.max_length, compat=compat)[1])
     evaluation = whole.part("train_evaluation")
     found.add(common(evaluation, compat=compat))

@@ -36,7 +36,10 @@ class Findings:
     warnings: list[str] = field(default_factory=list)
 
     def put(self, target: str, value: Any, source: str, said: Any = None) -> None:
-        """`target` becomes `value`, because the file says `said` (the value itself unless given)."""
+        """`target` becomes `value`, because the file says `said` (the value itself unless given).
+
+        Where a file may leave `source` out, `said` is `Section.says(key, default)`.
+        """
         self.options[target] = value
         self.rows.append(Row(source, shown(value if said is None else said), target, shown(value)))
 

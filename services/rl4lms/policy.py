@@ -42,7 +42,8 @@ def optimizer(arguments: Section, algorithm: str, drawn: Decoding, found: Findin
         found.put("algorithm.optimizer.weight_decay", float(decay), arguments.key("weight_decay"))
     _optimizer_kwargs(arguments.part("optimizer_kwargs", {}), found)
     parallel = arguments.flag("apply_model_parallel", True)
-    found.leave(arguments.key("apply_model_parallel"), parallel, "the learner has one device")
+    said = arguments.says("apply_model_parallel", True)
+    found.leave(arguments.key("apply_model_parallel"), said, "the learner has one device")
     if parallel:
         found.warn(
             f"{arguments.key('apply_model_parallel')}: RL4LMs splits the layers over all GPUs, one at work "
@@ -74,24 +75,27 @@ def _mask(arguments: Section, drawn: Decoding, found: Findings) -> None:
         raise arguments.refuse("mask_type", f"RL4LMs has no such mask{did_you_mean(str(kind), MASK_TYPES)}")
     top = arguments.number("top_mask", None)
     where = f"{arguments.key('mask_type')}, top_mask"
+    said = f"{arguments.says('mask_type', MASK_TYPE)}, {top}"
     if top is None or top <= 0:
         raise arguments.refuse(
             "top_mask", "the mask's size fails in RL4LMs; expected a share such as 0.9, or a count"
         )
     if kind == "learned_top_p":
-        found.put("algorithm.top_p", float(top), where, f"{kind}, {top}")
+        found.put("algorithm.top_p", float(top), where, said)
     else:
-        found.put("algorithm.top_p", None, where, f"{kind}, {top}")
-        found.put("algorithm.top_k", int(top), where, f"{kind}, {top}")
+        found.put("algorithm.top_p", None, where, said)
+        found.put("algorithm.top_k", int(top), where, said)
     if kind == "topk":
         found.warn(
             f"{arguments.key('mask_type')}: topk takes the learner's own likeliest tokens; here the mask "
             "is the copy's that is renewed every target_update_iterations"
         )
     every = arguments.integer("target_update_iterations", UPDATE_EVERY)
-    found.put("algorithm.target_update_iterations", every, arguments.key("target_update_iterations"))
+    key = "target_update_iterations"
+    found.put(f"algorithm.{key}", every, arguments.key(key), arguments.says(key, UPDATE_EVERY))
     kept = arguments.integer("min_tokens_to_keep", TOKENS_KEPT)
-    found.put("algorithm.min_tokens_to_keep", kept, arguments.key("min_tokens_to_keep"))
+    key = "min_tokens_to_keep"
+    found.put(f"algorithm.{key}", kept, arguments.key(key), arguments.says(key, TOKENS_KEPT))
     found.warn(
         f"{arguments.where}: RL4LMs' sampler never sees a renewed mask, and its ratios are those of PPO "
         "(masked probabilities are not renormalised); here the mask is renewed and ratios are its own. "

@@ -133,6 +133,17 @@ class Section:
             found.append(Section(entry, self.key(f"{key}.{number}"), self.source))
         return found
 
+    def says(self, key: str, default: Any = None, whose: str = "RL4LMs'") -> str:
+        """What the table's column says: the value as it stands, or that it is not given.
+
+        Args:
+            default: the value that holds where none is given; None: it depends.
+            whose: default that is.
+        """
+        if key in self._values:
+            return shown(self._values[key])
+        return "not given" if default is None else f"{whose} default, {shown(default)}"
+
     def left(self) -> dict[str, Any]:
         """What nobody asked for yet."""
         return {key: value for key, value in self._values.items() if key not in self._known}

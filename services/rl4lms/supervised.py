@@ -20,6 +20,7 @@ T5_TOKENS, GPT2_TOKENS = 512, 1024
 # Hugging Face's defaults, where they differ from the classes' own
 BATCH_SIZE, LEARNING_RATE, EPOCHS, SCHEDULE = 8, 5e-5, 3.0, "linear"
 LOGGING_STEPS = SAVE_STEPS = 500
+THEIRS = "Hugging Face's"
 SCHEDULES = {
     "constant": "constant",
     "constant_with_warmup": "constant",
@@ -173,7 +174,7 @@ def _drawn(section: Section, frame: Frame, found: Findings) -> None:
         _post_processing(kwargs.part(POST_PROCESSING), found)
     drawn, notes = decoding(kwargs, frame)
     found.add(notes)
-    evaluations(drawn, Decoding(found.options["rollout.max_tokens"]), kwargs.where, found)
+    evaluations(drawn, Decoding(found.options["rollout.max_tokens"]), kwargs, found)
 
 
 def _post_processing(section: Section, found: Findings) -> None:
@@ -189,14 +190,14 @@ def _training(arguments: Section, rows: int | None, found: Findings) -> None:
     """`training_args`."""
     batch = arguments.integer("per_device_train_batch_size", BATCH_SIZE, least=1)
     several = arguments.integer("gradient_accumulation_steps", 1, least=1)
-    found.put(
-        "algorithm.minibatch_size",
-        batch * several,
-        arguments.key("per_device_train_batch_size"),
-        batch if several == 1 else f"{batch} × {several} (gradient_accumulation_steps)",
-    )
+    key = "per_device_train_batch_size"
+    said = arguments.says(key, BATCH_SIZE, THEIRS)
+    if several > 1:
+        said += f" × {several} (gradient_accumulation_steps)"
+    found.put("algorithm.minibatch_size", batch * several, arguments.key(key), said)
     rate = float(arguments.number("learning_rate", LEARNING_RATE))
-    found.put("algorithm.learning_rate", rate, arguments.key("learning_rate"))
+    said = arguments.says("learning_rate", LEARNING_RATE, THEIRS)
+    found.put("algorithm.learning_rate", rate, arguments.key("learning_rate"), said)
     for key, option in KEPT:
         if (value := arguments.number(key, None)) is not None:
             found.put(option, float(value), arguments.key(key))
@@ -228,14 +229,17 @@ def _length(arguments: Section, batch: int, rows: int | None, found: Findings) -
         )
     else:
         count = max(1, round(epochs * rows / prompts))
-        found.put("iterations", count, arguments.key("num_train_epochs"), f"{epochs:g} × about {rows} rows")
+        said = f"{arguments.says('num_train_epochs', EPOCHS, THEIRS)} × about {rows} rows"
+        found.put("iterations", count, arguments.key("num_train_epochs"), said)
         found.warn(
             f"{arguments.key('num_train_epochs')}: {epochs:g} passes over about {rows} rows are {count} "
             f"iterations of {prompts} prompts; with data of another size give --train-rows, or iterations="
         )
-    found.put("evaluate_every", max(1, log_every // steps), arguments.key("logging_steps"), log_every)
+    said = arguments.says("logging_steps", LOGGING_STEPS, THEIRS)
+    found.put("evaluate_every", max(1, log_every // steps), arguments.key("logging_steps"), said)
     save = arguments.integer("save_steps", SAVE_STEPS)
-    found.put("save_every", max(1, round(save / steps)), arguments.key("save_steps"), save)
+    said = arguments.says("save_steps", SAVE_STEPS, THEIRS)
+    found.put("save_every", max(1, round(save / steps)), arguments.key("save_steps"), said)
     _schedule(arguments, steps, count, found)
 
 
@@ -243,7 +247,8 @@ def _schedule(arguments: Section, steps: int, iterations: int, found: Findings) 
     name: Any = arguments.text("lr_scheduler_type", SCHEDULE)
     if name not in SCHEDULES:
         raise arguments.refuse("lr_scheduler_type", f"expected one of {', '.join(SCHEDULES)}")
-    found.put("learner.lr_schedule", SCHEDULES[name], arguments.key("lr_scheduler_type"), name)
+    said = arguments.says("lr_scheduler_type", SCHEDULE, THEIRS)
+    found.put("learner.lr_schedule", SCHEDULES[name], arguments.key("lr_scheduler_type"), said)
     if name in ("cosine_with_restarts", "polynomial"):
         found.warn(
             f"{arguments.key('lr_scheduler_type')}: {name}: there is no such schedule here: {SCHEDULES[name]}"
@@ -252,12 +257,9 @@ def _schedule(arguments: Section, steps: int, iterations: int, found: Findings) 
     share = arguments.number("warmup_ratio", 0.0) or 0.0
     warm_iterations = math.ceil(warm / steps) if warm else math.ceil(share * iterations)
     if warm_iterations:
-        found.put(
-            "learner.warmup_iterations",
-            warm_iterations,
-            arguments.key("warmup_steps"),
-            warm or f"{share:g} of all",
-        )
+        key = "warmup_steps" if warm else "warmup_ratio"
+        said = arguments.says(key) if warm else f"{arguments.says(key)} of all"
+        found.put("learner.warmup_iterations", warm_iterations, arguments.key(key), said)
     elif name == "constant_with_warmup":
         found.warn(
             f"{arguments.key('lr_scheduler_type')}: constant_with_warmup without warmup_steps is constant "

@@ -1,6 +1,9 @@
 """RL4LMs' configurations become experiments that compose, and every trap in them is told."""
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ from services import cli, compose
 from services.rl4lms.datapool import POOLS
 from services.rl4lms.evaluation import METRICS
 from services.rl4lms.experiment import read_configuration, to_yaml
-from services.rl4lms.findings import Findings
+from services.rl4lms.findings import Findings, shown
 from services.rl4lms.reward import REWARDS
 from services.settings import RunSettings
 from tests.services.rl4lms_table import configurations, text_of
@@ -490,7 +493,61 @@ def test_what_is_no_configuration_is_refused_with_its_line(text: str, said: str,
     assert said in str(caught.value) and "file.yml" in str(caught.value)
 
 
+# What the table says
+
+
+def in_file(tree: Any, key: str) -> Any:
+    """The value at a dotted key; a KeyError where the file has none."""
+    for part in key.split("."):
+        tree = tree[int(part)] if isinstance(tree, list) else tree[part]
+    return tree
+
+
+@pytest.mark.parametrize("name", configurations())
+def test_the_table_says_what_the_file_says_or_that_it_says_nothing(name: str, tmp_path: Path) -> None:
+    tree = configurations()[name]
+    for row in imported(tmp_path, name).rows:
+        for key in row.source.replace(" × ", ", ").split(", "):
+            if key.partition(".")[0] not in tree:  # always, or the second of two keys without its section
+                continue
+            try:
+                value = in_file(tree, key)
+            except (KeyError, TypeError):
+                assert "not given" in row.said or "'s default, " in row.said or "s' default, " in row.said, (
+                    row
+                )
+                continue
+            if not isinstance(value, dict | list):
+                assert shown(value) in row.said, row
+
+
+def test_defaults_are_told_as_such_by_hand(tmp_path: Path) -> None:
+    def said(name: str) -> dict[str, str]:
+        return {row.source.rpartition(".")[2]: row.said for row in imported(tmp_path, name).rows}
+
+    nlpo = said("narrative_qa/t5_nlpo")
+    assert (nlpo["max_new_tokens"], nlpo["min_tokens_to_keep"]) == ("not given", "RL4LMs' default, 100")
+    assert nlpo["apply_model_parallel"] == "true"
+    assert said("iwslt2017/t5_supervised")["save_steps"] == "Hugging Face's default, 500"
+
+
 # The command
+
+
+def test_a_redirected_table_keeps_each_key_on_its_line_and_warnings_come_first(tmp_path: Path) -> None:
+    (tmp_path / "t5_nlpo.yml").write_text(text_of("narrative_qa/t5_nlpo"))
+    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+    with (tmp_path / "told.txt").open("w") as told:
+        command = [sys.executable, "-m", "services.cli", "import-rl4lms", "t5_nlpo.yml"]
+        environment["PYTHONPATH"] = str(compose.CONF.parent)
+        subprocess.run(command, cwd=tmp_path, env=environment, stdout=told, check=True, timeout=60)
+    lines = (tmp_path / "told.txt").read_text().splitlines()
+    found = read_configuration(tmp_path / "t5_nlpo.yml")
+    for number, (line, warning) in enumerate(zip(lines, found.warnings, strict=False), start=1):
+        assert line == f"{number}. {warning}"
+    table = lines[len(found.warnings) :]
+    for row in found.rows:
+        assert any(row.source in line and (row.target or "left out") in line for line in table), row
 
 
 def test_the_command_writes_the_experiment_and_says_what_it_did(
