@@ -16,7 +16,7 @@ def sources(
 ) -> dict[str, str]:
     """What is read, and where it lies.
 
-    Example: `{"configuration": "conf/train.yaml, conf/cluster/laptop.yaml", "tokenizer": "gpt2", …}`
+    Example: `{"configuration": "conf/cluster/laptop.yaml, conf/train.yaml", "tokenizer": "gpt2", …}`
     """
     found = {
         "configuration": ", ".join(configuration_files(overrides)),

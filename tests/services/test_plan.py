@@ -342,7 +342,7 @@ def test_a_plan_says_all_of_it_and_writes_nothing(
     said = " ".join(capsys.readouterr().out.split())
     for expected in (
         "What goes where", "rollout worker 1", "Memory, about", "KV cache 102 MiB", "a new run",
-        "64 prompts × 1 response = 64 rollouts", "conf/train.yaml, ", "conf/cluster/laptop.yaml",
+        "64 prompts × 1 response = 64 rollouts", "conf/cluster/laptop.yaml", "conf/train.yaml",
         str(model / "model.safetensors"), "made by the task itself", "Nothing was started",
     ):  # fmt: skip
         assert expected in said, expected
