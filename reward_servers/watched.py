@@ -46,14 +46,25 @@ class _Watched(Sample):
     def group(self, value: str) -> None:
         SLOT.__set__(self, value)
 
-    def __repr__(self) -> str:  # to be printed is not to be read
-        return repr(Sample(self.text, self.prompt, self.references, self.meta, SLOT.__get__(self)))
+    # To be printed or compared is not to be read: `list.index` and `in` compare, too.
+    def __repr__(self) -> str:
+        return repr(_plain(self))
+
+    def __eq__(self, other: object) -> bool:
+        return _plain(self) == _plain(other) if isinstance(other, Sample) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(_plain(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Sample, (self.text, self.prompt, self.references, self.meta, self.group)
 
 
 _Watched.__name__ = _Watched.__qualname__ = "Sample"  # what a user's error message says
+
+
+def _plain(sample: Sample) -> Sample:
+    return Sample(sample.text, sample.prompt, sample.references, sample.meta, SLOT.__get__(sample))
 
 
 def _watched(sample: Sample, watch: Watch) -> Sample:

@@ -157,10 +157,15 @@ def test_a_watched_sample_is_as_any_other() -> None:
         repr,
         str,
         lambda sample: isinstance(sample, Sample),
+        lambda sample: (sample == plain, plain == sample, sample == sample, sample != plain),
+        lambda sample: (sample == Sample("a", "p", ("r",), {"k": 1}, "train/2"), sample == "a"),
+        lambda sample: ([Sample("b"), sample].index(plain), plain in [sample], sample in [plain]),
     ):
         watch = Watch()
         (sample,) = watch.over([plain])
         assert look(sample) == look(plain) and not watch.was_read
+    watch, hashable = Watch(), replace(plain, meta=())  # type: ignore[arg-type]
+    assert {hashable: 1}[watch.over([hashable])[0]] == 1 and not watch.was_read
     for copied in (
         lambda sample: pickle.loads(pickle.dumps(sample)),
         copy.copy,
