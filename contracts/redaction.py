@@ -22,11 +22,14 @@ from contracts.secret_values import (
     remember,
 )
 
-_QUOTE = r"\\*['\"]"
-# In quotes up to the same quotes; else up to a blank. A value that is hidden, or names a variable, stays.
+_QUOTE = r"\\{0,31}['\"]"  # five times written as JSON; each is looked for to the end of a line
+# In quotes up to the same quotes; else up to a blank. A value that is hidden, or names a variable, stays;
+# so do what is no value (`token=None`) and what a method takes (`signature: (self, samples)`).
+_NO_VALUE = r"(?:none|null|true|false)(?=[\s&,;'\")\]}]|\Z)|\((?:\)|\*{0,2}\w{1,64} ?[,:=)])"
 _VALUE = (
-    rf"(?P<quote>{_QUOTE})(?!\*\*\*|\$\{{)(?P<quoted>(?:(?!(?P=quote)).)+)(?P=quote)"
-    rf"|(?P<open>(?:{_QUOTE})?)(?P<bare>(?!\\*['\"]?(?:\*\*\*|\$\{{)|(?:bearer|basic|token)\s)[^\s&,'\"}}]+)"
+    rf"(?P<quote>{_QUOTE})(?!\*\*\*|\$\{{)(?P<quoted>(?!(?P=quote)).+?)(?P=quote)"
+    rf"|(?!{_NO_VALUE})(?P<open>(?:{_QUOTE})?)"
+    r"(?P<bare>(?!\\*['\"]?(?:\*\*\*|\$\{)|(?:bearer|basic|token)\s)[^\s&,'\"}]+)"
 )
 # Of `password: is required` nothing is a password.
 _PROSE = r"(?!\s*:\s+(?:got|is|are|was|there|expected|must|should|Input|Field|may|can|has|needs)\b)"
@@ -38,10 +41,11 @@ _AFTER_TOKEN = re.compile(
     rf"(?P<name>(?<![\w-])(?:token=|{_QUOTE}token{_QUOTE}\s*:\s*(?={_QUOTE})))(?:{_VALUE})", re.IGNORECASE
 )
 _IN_HEADER = re.compile(r"(?i)\b(bearer|basic)\s+(?=\S*\d|\S{20})(?!\*\*\*)[\w.~+/=-]{8,}")
-# What some services' keys look like, whoever has them from where: a file, another machine.
+# What some services' keys look like, whoever has them from where: a file, another machine. What may begin at
+# each of many places looks ahead so far and no farther: else a long text takes the square of its length.
 _WELL_KNOWN = re.compile(
-    r"\b(?:hf_|sk-|gh[opsu]_|github_pat_|glpat-|xox[abpr]-|AKIA)(?=[\w-]*\d)[\w-]{16,}"
-    r"|\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*"
+    r"\b(?:hf_|sk-|gh[opsu]_|github_pat_|glpat-|xox[abpr]-|AKIA)(?=[\w-]{0,200}\d)[\w-]{16,}"
+    r"|\beyJ[\w-]{8,1000}+\.eyJ[\w-]{8,}\.[\w-]*"
     r"|(?<=-----BEGIN )([A-Z ]*PRIVATE KEY-----).+?(?=-----END|\Z)",
     re.DOTALL,
 )
@@ -60,6 +64,8 @@ def redact(text: str) -> str:
     'reward.api_key=${oc.env:KEY}'
     >>> redact("reward.api_key: is required, and was not given")
     'reward.api_key: is required, and was not given'
+    >>> redact("score(self, token=None) does not fit its signature: (self, samples)")
+    'score(self, token=None) does not fit its signature: (self, samples)'
     """
     text = hide_words(hide_pieces(text))
     text = USER_OF_ADDRESS.sub(HIDDEN, text)
