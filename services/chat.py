@@ -30,6 +30,7 @@ from services.run_model import (
 
 MAX_TOKENS = 256  # of an answer by a model that is no run's
 WELCOME = "Ctrl-C stops an answer; reset forgets the conversation; quit or Ctrl-D leaves."
+OUTGROWN = "The conversation outgrew what the model reads: from here on its oldest part is left out."
 LEAVE = ("quit", "exit")
 
 
@@ -70,6 +71,7 @@ def run(argv: Sequence[str]) -> int:
 def converse(reader: Reader, speaker: Any, lines: Iterator[str], say: Callable[[str], None]) -> None:
     """Answer each line until there are no more, or one is `quit`."""
     messages: list[Message] = []
+    is_told = False
     for line in lines:
         if not (command := line.strip()):
             continue
@@ -77,6 +79,7 @@ def converse(reader: Reader, speaker: Any, lines: Iterator[str], say: Callable[[
             return
         if command == "reset":
             messages.clear()
+            is_told = False
             continue
         asked = [*messages, {"role": "user", "content": line}]
         try:
@@ -84,6 +87,9 @@ def converse(reader: Reader, speaker: Any, lines: Iterator[str], say: Callable[[
         except InputError as error:
             print(error, file=sys.stderr)
             continue
+        if num_forgotten and not is_told:
+            print(OUTGROWN, file=sys.stderr)
+            is_told = True
         answer = speaker.answer(tokens, say)
         messages = [*asked[num_forgotten:], {"role": "assistant", "content": answer.text}]
         say("\n")

@@ -25,13 +25,7 @@ class CutPrompts:
     limit: PromptLimit
 
     def __str__(self) -> str:
-        share, most = self.num_cut / self.num_prompts, f"{self.limit.max_tokens:,}"
-        lost = "end" if self.limit.side == "right" else "beginning"
-        return (
-            f"{self.split}: {self.num_cut:,} of {self.num_prompts:,} ({share:.0%}) prompts are longer than "
-            f"{most} tokens ({self.limit.option}): the model reads their {self.limit.kept} {most}, without "
-            f"their {lost} (task.truncation_side={self.limit.side})"
-        )
+        return f"{self.split}: {said_of_cuts(self.num_cut, self.num_prompts, self.limit)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +58,21 @@ class CutExamples:
 
     def _share(self, count: int) -> str:
         return f"{count:,} of {self.num_examples:,} ({count / self.num_examples:.0%})"
+
+
+def said_of_cuts(num_cut: int, num_prompts: int, limit: PromptLimit) -> str:
+    """Say how many prompts are cut, and which part of them is read.
+
+    >>> said_of_cuts(41, 50, PromptLimit(64, "right"))[:64]
+    '41 of 50 (82%) prompts are longer than 64 tokens (rollout.max_p'
+    """
+    share, most = num_cut / num_prompts, f"{limit.max_tokens:,}"
+    lost = "end" if limit.side == "right" else "beginning"
+    return (
+        f"{num_cut:,} of {num_prompts:,} ({share:.0%}) prompts are longer than {most} tokens "
+        f"({limit.option}): the model reads their {limit.kept} {most}, without their {lost} "
+        f"(task.truncation_side={limit.side})"
+    )
 
 
 def said_of_limits(limits: Mapping[Split, PromptLimit]) -> str:

@@ -47,7 +47,11 @@ def run(argv: Sequence[str]) -> int:
     check_lengths(model, [row["prompt"] for row in rows], sampling.max_tokens)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     with doing("loading the tokenizer"):
-        leases = _leases(model, rows, sampling, arguments)
+        leases, as_read = _leases(model, rows, sampling, arguments)
+    for number, text in as_read.items():
+        rows[number]["prompt_as_read"] = text
+    if as_read:
+        print(f"warning: {_said_of(as_read, rows, model)}", file=sys.stderr)
     show = _print_json if arguments.json else _print_readable
     with doing("loading torch"):
         engine = choose_engine(arguments.engine, len(leases), model.path)
@@ -168,7 +172,8 @@ def _rows_of_file(path: Path) -> list[dict[str, Any]]:
 
 def _leases(
     model: RunModel, rows: Sequence[Mapping[str, Any]], sampling: Sampling, arguments: argparse.Namespace
-) -> list[Lease]:
+) -> tuple[list[Lease], dict[int, str]]:
+    """The leases, and what the model reads of each prompt that is cut, by its number."""
     from transformers import AutoTokenizer
 
     from services.leasing import evaluation_leases
@@ -178,7 +183,19 @@ def _leases(
     tokenizer = AutoTokenizer.from_pretrained(model.path)
     to_tokens = PromptTokens(tokenizer, model.limit)
     prompts = [Prompt(str(number), row["prompt"]) for number, row in enumerate(rows)]
-    return evaluation_leases(prompts, to_tokens, sampling, samples=arguments.n, seed=arguments.seed)
+    leases = evaluation_leases(prompts, to_tokens, sampling, samples=arguments.n, seed=arguments.seed)
+    as_read = {
+        number: to_tokens.text(leases[number * arguments.n].tokens)
+        for number, prompt in enumerate(prompts)
+        if to_tokens.cuts(prompt.text)
+    }
+    return leases, as_read
+
+
+def _said_of(as_read: Mapping[int, str], rows: Sequence[object], model: RunModel) -> str:
+    from services.cut_prompts import said_of_cuts
+
+    return said_of_cuts(len(as_read), len(rows), model.limit)
 
 
 def _print_json(row: Mapping[str, Any], rollout: Rollout, sample: int) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from contracts.errors import InputError
 from contracts.rollout import FinishReason, Prompt, Sampling
 from rollout_workers.environments.dialogue import Dialogue
-from services.chat import converse
+from services.chat import OUTGROWN, converse
 from services.chat_prompts import Lines, Message, Reader, Template, Utterances, layout_of
 from services.chat_speaker import Answer, Letters, Speaker, load_tokenizer
 from services.prompt_tokens import PromptTokens
@@ -298,6 +298,20 @@ def test_ctrl_c_stops_an_answer_and_the_conversation_goes_on(tokenizer: Any, spe
     stopped = " ".join(whole.text.split()[:3])
     assert "".join(seen).startswith(f"{stopped}\n")
     assert [message["content"] for message in reader.last] == ["3 5", stopped, "9"]
+
+
+def test_the_terminal_says_once_that_the_oldest_part_is_left_out(
+    tokenizer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Curt:
+        def answer(self, tokens: Sequence[int], say: Callable[[str], None]) -> Answer:
+            return Answer("7", FinishReason.STOP)
+
+    lines = ["3 5", "9 11", "13 14", "15 16"]
+    converse(Reader(Lines(tokenizer, None), 3), Curt(), iter(lines[:1]), lambda _: None)
+    assert capsys.readouterr().err == ""
+    converse(Reader(Lines(tokenizer, None), 3), Curt(), iter([*lines, "reset", *lines]), lambda _: None)
+    assert capsys.readouterr().err == f"{OUTGROWN}\n" * 2
 
 
 class _Remembering(Reader):

@@ -113,6 +113,27 @@ def test_both_engines_write_the_same(model: Path, capsys: pytest.CaptureFixture[
     assert [json.loads(line) for line in ended.stdout.splitlines()] == lines(capsys, *asked)
 
 
+def test_what_the_model_does_not_read_of_a_prompt_is_said(
+    finished_run: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the run was evaluated: at most 4 tokens of a prompt."""
+    config = yaml.safe_load((finished_run / "config.yaml").read_text())
+    config["rollout"]["max_prompt_tokens"] = 4
+    (finished_run / "config.yaml").write_text(yaml.safe_dump(config))
+    long = " ".join(map(str, range(1, 18)))
+    asked = [str(finished_run), "--prompt", "3 5", long, "--engine", "transformers", "--n", "2"]
+    assert run([*asked, "--json"]) == 0
+    said = capsys.readouterr()
+    short, _, cut, again = map(json.loads, said.out.splitlines())
+    assert "prompt_as_read" not in short
+    assert (cut["prompt"], cut["prompt_as_read"]) == (long, "14 15 16 17") == (long, again["prompt_as_read"])
+    assert cut["prediction"] == likeliest(model, "14 15 16 17", 4)
+    warning = "warning: 1 of 2 (50%) prompts are longer than 4 tokens (max_prompt_tokens): the model reads"
+    assert said.err.count(warning) == 1
+    assert run(asked) == 0
+    assert warning in capsys.readouterr().err
+
+
 # In which order, and by what
 
 
