@@ -13,7 +13,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import ray
 from ray import serve
@@ -105,8 +105,11 @@ def scale(kind: str, label: str, replicas: int, timeout_s: float) -> None:
         time.sleep(0.1)
 
 
-def scale_what_runs(kind: str, label: str, replicas: int, timeout_s: float) -> None:
+def scale_what_runs(
+    kind: str, label: str, replicas: int, timeout_s: float, on_joined: Callable[[str], None]
+) -> None:
     """`scale` from outside: on the cluster of RAY_ADDRESS, or the one last started on this machine.
+    `on_joined` is told the address of its job server, where it has one.
 
     Raises:
         InputError: there is none; otherwise as `scale`.
@@ -122,10 +125,12 @@ def scale_what_runs(kind: str, label: str, replicas: int, timeout_s: float) -> N
             raise nothing from None
     logging.getLogger("ray").setLevel(logging.ERROR)
     try:
-        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+        context = ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except ConnectionError:
         raise nothing from None
     try:
+        if context.dashboard_url:
+            on_joined(f"http://{context.dashboard_url}")
         scale(kind, label, replicas, timeout_s)
     finally:
         ray.shutdown()

@@ -64,7 +64,7 @@ def said_of_cuts(num_cut: int, num_prompts: int, limit: PromptLimit) -> str:
     """Say how many prompts are cut, and which part of them is read.
 
     >>> said_of_cuts(41, 50, PromptLimit(64, "right"))[:64]
-    '41 of 50 (82%) prompts are longer than 64 tokens (rollout.max_p'
+    '41 of 50 (82%) prompts are longer than 64 tokens (rollout.max_pr'
     """
     share, most = num_cut / num_prompts, f"{limit.max_tokens:,}"
     lost = "end" if limit.side == "right" else "beginning"

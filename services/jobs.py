@@ -25,7 +25,7 @@ from requests import RequestException
 from contracts.access import protect_rays_token
 from contracts.errors import DeadlineExceeded, InputError, RunError, did_you_mean
 from contracts.redaction import redact
-from services.open_cluster import warning_if_open
+from services.open_cluster import START_ONE, warning_if_open
 
 # A job that is told to stop writes its checkpoint first; Ray's own patience is 3 s.
 STOP_WAIT_S = 900
@@ -240,7 +240,6 @@ def _knock(address: str) -> None:
 
 def _nobody(address: str, why: str) -> InputError:
     return InputError(
-        f"no Ray cluster answers at {address} ({why}). `ray get-auth-token --generate` and then "
-        "`ray start --head --node-ip-address=127.0.0.1` start one on this machine; "
+        f"no Ray cluster answers at {address} ({why}). {START_ONE}; "
         "--address=http://HOST:8265 or RAY_ADDRESS name another"
     )

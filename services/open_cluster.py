@@ -6,6 +6,9 @@ from contracts.access import is_loopback
 
 ASK_S = 5.0
 MAKE_A_TOKEN = "(umask 077; ray get-auth-token --generate >/dev/null)"
+START_ONE = (
+    f"`{MAKE_A_TOKEN}` and then `ray start --head --node-ip-address=127.0.0.1` start one on this machine"
+)
 
 
 def warning_if_open(address: str) -> str | None:

@@ -27,7 +27,7 @@ from contracts.access import protect_rays_token
 from contracts.errors import InputError, RunError
 from reward_servers.ray_job import own_job
 from services.interrupts import give_up, handlers_kept
-from services.open_cluster import warning_if_open
+from services.open_cluster import START_ONE, warning_if_open
 from services.ray_variables import PATIENCE_S
 
 SOCKET_PATH = 107  # bytes that a socket's path may have
@@ -117,8 +117,8 @@ def _join(quiet: dict[str, Any], note: Note) -> None:
             context = ray.init(**quiet, **own_job())
     except OSError as error:
         raise InputError(
-            f"RAY_ADDRESS={address}: no Ray cluster answers there ({_first_line(error)}). Start one with "
-            "`ray start --head`, or unset RAY_ADDRESS: then this machine is used"
+            f"RAY_ADDRESS={address}: no Ray cluster answers there ({_first_line(error)}). {START_ONE}. "
+            "Or unset RAY_ADDRESS: then the command starts Ray for itself"
         ) from None
     if context.dashboard_url and (told := warning_if_open(f"http://{context.dashboard_url}")):
         note(told)

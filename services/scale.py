@@ -1,6 +1,7 @@
 """`whetstone scale`: more or fewer replicas of a reward, or rollout workers of a run, while it goes on."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -44,8 +45,15 @@ def _scale_replicas(kind: str, label: str, replicas: int, timeout_s: float) -> N
         from services.ray_cluster import tamed
 
     with tamed(), doing(f"scaling {kind} {label}"):
-        scale_what_runs(kind, label, replicas, timeout_s)
+        scale_what_runs(kind, label, replicas, timeout_s, _warn_if_open)
     print(f"{kind} {label}: {replicas} up")
+
+
+def _warn_if_open(address: str) -> None:
+    from services.open_cluster import warning_if_open
+
+    if told := warning_if_open(address):
+        print(f"warning: {told}", file=sys.stderr)
 
 
 def _number(text: str) -> str:

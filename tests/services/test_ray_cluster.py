@@ -17,6 +17,7 @@ import pytest
 from contracts.errors import InputError, RunError
 from services import cli
 from services.interrupts import interruptible
+from services.open_cluster import MAKE_A_TOKEN
 from tests.runs import ROOT
 
 PATIENCE_S = 120.0
@@ -111,6 +112,7 @@ def test_an_address_where_nobody_answers_is_refused_soon(
     assert cli.main(["serve", "length", "--port", str(free_port())]) == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith("whetstone serve: RAY_ADDRESS=127.0.0.1:1: no Ray cluster answers there")
+    assert said.index(MAKE_A_TOKEN) < said.index("ray start --head")  # else it is open to everybody
 
 
 def test_a_traceback_that_can_not_be_written_hides_no_error(

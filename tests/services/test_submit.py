@@ -4,6 +4,7 @@ On the same cluster: the reward servers of the KubeRay manifest.
 """
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import yaml
 
 from contracts.access import protect_rays_token
 from contracts.errors import InputError
-from services.open_cluster import warning_if_open
+from services.open_cluster import MAKE_A_TOKEN, warning_if_open
 from services.prometheus import names
 from services.run_folder import RunFolder
 from services.submit import entrypoint, run
@@ -57,7 +58,10 @@ def test_what_would_fail_there_is_refused_here(argv: list[str], message: str) ->
 
 def test_a_cluster_that_is_not_there_is_said() -> None:
     (port,) = free_ports(1)
-    with pytest.raises(InputError, match=f"no Ray cluster answers at http://127.0.0.1:{port} "):
+    told = (
+        rf"no Ray cluster answers at http://127\.0\.0\.1:{port} .*{re.escape(MAKE_A_TOKEN)}.*ray start --head"
+    )
+    with pytest.raises(InputError, match=told):
         run(["status", f"--address=http://127.0.0.1:{port}"])
 
 
