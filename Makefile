@@ -19,11 +19,16 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(READY)
 	@$(BIN)/whetstone demo
 
+# Tests that start no engine and no cluster run two at a time. The others want the machine for themselves.
+ALONE := ray or vllm
+
 test: $(READY)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long and not ($(ALONE))"
+	@$(BIN)/python -m pytest -m "not long and ($(ALONE))"
 
 test-all: $(READY)
-	@$(BIN)/python -m pytest -m "long or not long"
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long and not ($(ALONE))"
+	@$(BIN)/python -m pytest -m "long or $(ALONE)"
 
 check: $(READY)
 	$(BIN)/ruff check .

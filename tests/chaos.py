@@ -183,14 +183,20 @@ def play(case: Case, straight: Run, stopped: Run, model: Path, place: Path) -> O
         run.end()
     assert not COLOURS.search(run.output) and "Traceback" not in run.output, run.output
     assert not left and not list(run.folder.path.glob(SAVING)), left
-    whole = results(run.folder.rollout_info()) == results(straight.folder.rollout_info())
+    whole = lines(run) == lines(straight)
     return Outcome(case, tuple(codes), time.monotonic() - began, said, whole)
+
+
+def lines(run: Run) -> list[dict[str, object]]:
+    """What iterations gave; how many workers were up is no result."""
+    rows = results(run.folder.rollout_info()) + results(run.folder.training_info())
+    return [{key: value for key, value in row.items() if not key.startswith("workers/")} for row in rows]
 
 
 def words(output: str) -> str:
     """The warnings of a run, and its last words where it was ended."""
-    lines = output.splitlines()
-    told = [line for line in lines if "warning: " in line or line.startswith("whetstone train: ")]
+    said = output.splitlines()
+    told = [line for line in said if "warning: " in line or line.startswith("whetstone train: ")]
     shown = [re.sub(r"^(whetstone train|.*warning): ", "", line) for line in told]
     return "; ".join(dict.fromkeys(shown)).replace("|", "\\|")
 
@@ -243,7 +249,7 @@ def row(outcome: Outcome) -> str:
 
 def write(page: Path, outcomes: list[Outcome]) -> None:
     total = sum(outcome.seconds for outcome in outcomes) / 60
-    lines = [
+    content = [
         "# Chaos",
         "",
         f"{len(outcomes)} whole runs with real Ray and Serve, {total:.0f} minutes in all. In each, one",
@@ -261,7 +267,7 @@ def write(page: Path, outcomes: list[Outcome]) -> None:
         f"`python -m tests.chaos {page}`",
         "",
     ]
-    page.write_text("\n".join(lines))
+    page.write_text("\n".join(content))
 
 
 if __name__ == "__main__":
