@@ -175,7 +175,7 @@ def play(case: Case, straight: Run, stopped: Run, model: Path, place: Path) -> O
         if case.act is not None:
             case.act(run)
         codes.append(run.finish())
-        said = words(run.output)
+        said = words(run.output).replace(str(run.folder.path), "RUN")
         if codes[-1] not in (0, 2):
             codes.append(run.start().finish())
         left = run.left_over()
@@ -256,7 +256,8 @@ def write(page: Path, outcomes: list[Outcome]) -> None:
         "thing goes wrong. A run that ends is started again with the same command. *Equal*:",
         "its lines are those of a run that nobody disturbed, to the last digit.",
         "Exit codes: 0 done, 1 a fault, 2 wrong input,",
-        "130 interrupted and saved, -9 killed. Seconds are those of all starts.",
+        "130 interrupted and saved, -9 killed. Seconds are those of all starts. *Said*: the warnings and the",
+        "last words of the first start.",
         "",
         f"{os.cpu_count()} CPU cores, Python {platform.python_version()}.",
         "",
