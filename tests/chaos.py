@@ -241,7 +241,7 @@ def main(page: Path) -> int:
 
 def row(outcome: Outcome) -> str:
     codes, equal = ", ".join(map(str, outcome.codes)), "yes" if outcome.is_equal else "no"
-    said = outcome.said or "nothing: nobody missed it"
+    said = outcome.said or "–"
     return (
         f"| {outcome.case.when} | {outcome.case.what} | {codes} | {equal} | {outcome.seconds:.0f} | {said} |"
     )
