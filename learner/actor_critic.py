@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from contracts.components import find
 from contracts.errors import InputError
+from contracts.loading import ONE_MODEL_AT_A_TIME
 from contracts.signatures import check_function, check_methods
 from learner import dropout
 from learner.adapters import Adapter, WithoutAdapter
@@ -195,13 +196,14 @@ def load_language_model(
         dropout.switch_off(config)
     kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     try:
-        lm = kind.from_pretrained(
-            settings.path,
-            revision=settings.revision,
-            config=config,
-            dtype=torch.float32,
-            **quantized_loading(settings.adapter, device),
-        )
+        with ONE_MODEL_AT_A_TIME:
+            lm = kind.from_pretrained(
+                settings.path,
+                revision=settings.revision,
+                config=config,
+                dtype=torch.float32,
+                **quantized_loading(settings.adapter, device),
+            )
     except ValueError as error:
         raise InputError(f"model.path={settings.path}: {error}") from None
     compute_in_float32(lm)

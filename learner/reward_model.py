@@ -13,6 +13,7 @@ from torch import Tensor
 
 from contracts.disk import room_for
 from contracts.errors import InputError
+from contracts.loading import ONE_MODEL_AT_A_TIME
 from contracts.windows import window_of
 from learner.reward_batches import Example, micro_batches
 from learner.reward_settings import RewardTraining
@@ -147,9 +148,14 @@ def _load(path: str, label_names: Sequence[str]) -> tuple[Any, Any, list[str]]:
             raise InputError(f"transformers has no classifier of model_type {config.model_type!r}")
         config.use_cache = False  # a causal model keeps keys and values for nothing else
         # A head of other labels is made anew; what else is missing is told in `fresh`.
-        lm, report = AutoModelForSequenceClassification.from_pretrained(
-            path, config=config, dtype=torch.float32, ignore_mismatched_sizes=True, output_loading_info=True
-        )
+        with ONE_MODEL_AT_A_TIME:
+            lm, report = AutoModelForSequenceClassification.from_pretrained(
+                path,
+                config=config,
+                dtype=torch.float32,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
     except Exception as error:  # transformers raises whatever it meets
         told = str(error).strip().split("\n")[0]
         raise InputError(

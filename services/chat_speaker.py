@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from contracts.loading import ONE_MODEL_AT_A_TIME
 from contracts.rollout import FinishReason, Sampling
 from contracts.vocabulary import end_tokens
 from services.interrupts import Terminated
@@ -32,7 +33,9 @@ class Speaker:
         quiet_transformers()
         self._tokenizer, self._sampling = tokenizer, sampling
         kind = AutoModelForSeq2SeqLM if model.files.is_encoder_decoder else AutoModelForCausalLM
-        self._lm: Any = kind.from_pretrained(model.path, dtype=getattr(torch, engine_dtype(model.rollout)))
+        dtype = getattr(torch, engine_dtype(model.rollout))
+        with ONE_MODEL_AT_A_TIME:
+            self._lm: Any = kind.from_pretrained(model.path, dtype=dtype)
         self._lm.to("cuda" if torch.cuda.is_available() else "cpu").eval()
         self._ends = end_tokens(self._lm.generation_config.eos_token_id, tokenizer.eos_token_id)
         self._ends += _special(tokenizer, sampling.stop)

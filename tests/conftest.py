@@ -2,11 +2,13 @@
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from contracts import secret_values
+from contracts.loading import ONE_MODEL_AT_A_TIME
 
 collect_ignore = ["raising"]  # its sitecustomize.py is for other processes
 
@@ -38,6 +40,19 @@ def signals_as_in_a_terminal() -> Iterator[None]:
     yield
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
+
+
+@pytest.fixture(autouse=True)
+def one_model_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test's own loads wait for those of the parts that it started, as these wait for one another."""
+    if library := sys.modules.get("transformers.modeling_utils"):
+        load = library.PreTrainedModel.from_pretrained.__func__
+
+        def one_at_a_time(cls: type, *arguments: object, **options: object) -> object:
+            with ONE_MODEL_AT_A_TIME:
+                return load(cls, *arguments, **options)
+
+        monkeypatch.setattr(library.PreTrainedModel, "from_pretrained", classmethod(one_at_a_time))
 
 
 @pytest.fixture(autouse=True)

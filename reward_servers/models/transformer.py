@@ -7,6 +7,7 @@ import torch
 import transformers
 
 from contracts.errors import InputError
+from contracts.loading import ONE_MODEL_AT_A_TIME
 from contracts.windows import window_of
 from reward_servers.models.token_batches import batches_by_length
 
@@ -33,9 +34,10 @@ class Transformer:
             self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
                 model, truncation_side="left" if keep == "end" else "right"
             )
-            loaded, report = getattr(transformers, kind).from_pretrained(
-                model, dtype=dtype, output_loading_info=True
-            )
+            with ONE_MODEL_AT_A_TIME:
+                loaded, report = getattr(transformers, kind).from_pretrained(
+                    model, dtype=dtype, output_loading_info=True
+                )
         except Exception as error:  # transformers raises whatever it meets
             raise InputError(f"model={model} does not load: {type(error).__name__}: {error}") from error
         if absent := sorted(report["missing_keys"]):

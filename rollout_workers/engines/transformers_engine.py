@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from contracts.errors import InputError
+from contracts.loading import ONE_MODEL_AT_A_TIME
 from contracts.rollout import MaskRule, Sampling
 from contracts.vocabulary import end_tokens
 from contracts.weights import WeightManifest
@@ -172,7 +173,8 @@ def _load(path: str, revision: str | None, dtype: torch.dtype) -> Any:
     config = AutoConfig.from_pretrained(path, revision=revision)
     check_cache(config)
     kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-    lm = kind.from_pretrained(path, revision=revision, dtype=dtype).eval()
+    with ONE_MODEL_AT_A_TIME:
+        lm = kind.from_pretrained(path, revision=revision, dtype=dtype).eval()
     lm = lm.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     try_out(lm)  # refused now rather than at the first request
     return lm

@@ -128,7 +128,9 @@ def test_what_the_model_does_not_read_of_a_prompt_is_said(
     assert "prompt_as_read" not in short
     assert (cut["prompt"], cut["prompt_as_read"]) == (long, "14 15 16 17") == (long, again["prompt_as_read"])
     assert cut["prediction"] == likeliest(model, "14 15 16 17", 4)
-    warning = "warning: 1 of 2 (50%) prompts are longer than 4 tokens (max_prompt_tokens): the model reads"
+    warning = (
+        "warning: 1 of 2 (50%) prompts are longer than 4 tokens (rollout.max_prompt_tokens): the model reads"
+    )
     assert said.err.count(warning) == 1
     assert run(asked) == 0
     assert warning in capsys.readouterr().err
