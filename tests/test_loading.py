@@ -1,6 +1,7 @@
 """Models that load at the same time in one process are as models that load one after the other."""
 
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tests.models import make_tiny_model
 
 
 @pytest.fixture
-def switching_often() -> None:
+def switching_often() -> Iterator[None]:
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
