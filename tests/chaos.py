@@ -83,7 +83,7 @@ def cases() -> Iterator[Case]:
 def spoilt() -> Iterator[tuple[str, Act]]:
     """Files of a run that was stopped, damaged before it goes on."""
     policy = "policy.safetensors"
-    for name in (policy, "optimizer.safetensors", "checksums.json", "state.json"):
+    for name in (policy, "optimizer.safetensors", "checksums.json", "loop.json"):
         yield f"newest checkpoint: {name} cut in half", partial(cut, f"{NEWEST}/{name}")
     yield f"newest checkpoint: a bit of {policy} flipped", partial(flip, f"{NEWEST}/{policy}")
     yield f"newest checkpoint: {policy} missing", partial(remove, f"{NEWEST}/{policy}")
