@@ -193,6 +193,8 @@ class RunFolder:
                     _keep(file, bad)
                 moment = next(iter(needs))
                 kept = [row for row in rows if row[moment] <= iteration]
+                if file.name in INFO_FILES and not _ends_whole(file) and iteration not in _moments(kept):
+                    log.warning("%s: its line of iteration %d was cut short, and is lost", file, iteration)
                 write_atomically(file, "".join(map(to_line, kept)))
         for split in SPLITS:
             for epoch in self.prediction_epochs(split):
@@ -283,6 +285,15 @@ def is_run(path: Path) -> bool:
 
 def _metrics_file(split: str) -> str:
     return f"{SHORT_SPLITS.get(split, split)}_split_metrics.jsonl"
+
+
+def _ends_whole(file: Path) -> bool:
+    content = file.read_bytes()
+    return not content or content.endswith(b"\n")
+
+
+def _moments(rows: Sequence[Mapping[str, Any]]) -> set[int]:
+    return {row["iteration"] for row in rows}
 
 
 def _keep(file: Path, bad: Sequence[BadLine]) -> None:

@@ -88,7 +88,7 @@ def spoilt() -> Iterator[tuple[str, Act]]:
     yield f"newest checkpoint: a bit of {policy} flipped", partial(flip, f"{NEWEST}/{policy}")
     yield f"newest checkpoint: {policy} missing", partial(remove, f"{NEWEST}/{policy}")
     yield f"all checkpoints: a bit of {policy} flipped", partial(flip, f"checkpoints/*/{policy}")
-    yield "rollout_info.jsonl: a bit flipped", partial(flip, "rollout_info.jsonl")
+    yield "rollout_info.jsonl: its second line damaged", garble
     yield "rollout_info.jsonl: its last line cut short", partial(cut, "rollout_info.jsonl", share=0.97)
     yield "config.yaml: cut in half", partial(cut, "config.yaml")
     yield "config.yaml: missing", partial(remove, "config.yaml")
@@ -136,6 +136,13 @@ def flip(pattern: str, run: Run) -> None:
         file.write_bytes(content)
 
 
+def garble(run: Run) -> None:
+    """Make the second line of rollout_info.jsonl no JSON."""
+    (file,) = files(run, "rollout_info.jsonl")
+    first, second, *others = file.read_bytes().split(b"\n")
+    file.write_bytes(b"\n".join([first, second.replace(b"{", b"#", 1), *others]))
+
+
 def remove(pattern: str, run: Run) -> None:
     for file in files(run, pattern):
         file.unlink()
@@ -152,11 +159,10 @@ def fill(run: Run) -> None:
     """Leave no room on the run's disk until the run has ended; then make some."""
     run.wait_for_iteration(3)
     ballast = run.folder.path.parent / "ballast"
-    with ballast.open("wb") as file:
+    with ballast.open("wb", buffering=0) as file:
         while True:
             try:
                 file.write(bytes(2**12))
-                file.flush()
             except OSError:
                 break
     run.finish()

@@ -102,6 +102,18 @@ def test_a_last_line_that_is_being_written_is_no_damage(
     assert not caplog.records and not list(run.path.glob("*.damaged-*"))
 
 
+def test_a_cut_line_that_a_checkpoint_holds_is_told(run: RunFolder, caplog: pytest.LogCaptureFixture) -> None:
+    file = run.path / "rollout_info.jsonl"
+    file.write_bytes(file.read_bytes()[:-5])
+    run.truncate_after(3)
+    assert not caplog.records  # iteration 4 is done again
+    file.write_bytes(file.read_bytes()[:-5])
+    run.truncate_after(3)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{file}: its line of iteration 3 was cut short, and is lost"
+    ]
+
+
 def test_a_whole_last_line_without_its_end_counts(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text('{"a": 1}\n\n{"a": 2}')
     assert sift(tmp_path / "x.jsonl") == ([{"a": 1}, {"a": 2}], [])
