@@ -16,7 +16,7 @@ from services import cli
 from services.listing import KINDS, blocks
 from tests.progress import without_progress
 
-PROMISED_S = 2.0  # for help, lists and refusals
+PROMISED_S = 6.0  # of a processor: one and a half on an idle machine, more on a busy or a slow one
 
 
 @dataclass(frozen=True)

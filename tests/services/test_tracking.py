@@ -104,7 +104,7 @@ def test_logging_does_not_wait_for_mlflow(output_dir: Path) -> None:
     elapsed_s = time.perf_counter() - began
     tracker.finish()
 
-    assert elapsed_s < 0.5
+    assert elapsed_s < 2.0
     assert len(client_of(tracker).get_metric_history(tracker.run_id, "metric/29")) == 100
 
 
