@@ -11,7 +11,7 @@ from pathlib import Path
 from contracts.errors import DiskFull, InputError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no space, a quota, a limit on the size of a file
-# What libraries say where they raise no OSError; the last is Rust's, for a file that is too large.
+# Words of libraries where they raise no OSError; the last is Rust's, for a file that is too large.
 WORDS = (
     *("no space left on device", "disk quota exceeded", "database or disk is full"),
     f"(os error {errno.EFBIG})",
@@ -21,7 +21,7 @@ NEARLY_FULL = 2**20  # bytes left, of which a file system may keep some for itse
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether there was no room for what was to be written."""
+    """Return whether the error says that there was no room."""
     if isinstance(error, OSError):
         return error.errno in FULL
     names, told = {kind.__name__ for kind in type(error).__mro__}, str(error).lower()

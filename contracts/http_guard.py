@@ -1,4 +1,4 @@
-"""Who may ask an HTTP service of ours: this machine's own programs and pages, and whoever knows the token.
+"""A guard of our HTTP services: it lets in this machine's own programs, and whoever knows the token.
 
     request ─▶ Host ─▶ Origin, token ─▶ size of the body ─▶ the application ─▶ headers on every answer
 

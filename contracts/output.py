@@ -118,7 +118,7 @@ def guard_process(*settings: Any) -> None:
 
 @contextlib.contextmanager
 def redacted_errors() -> Iterator[None]:
-    """What is raised leaves this process without its secrets; others may not know them.
+    """Let errors leave this process without its secrets; others may not know them.
 
     An error without any is raised as it is. Ours keep their kind, others become a RunError that names it.
     """

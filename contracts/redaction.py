@@ -1,4 +1,4 @@
-"""What must not be said or written down: passwords and tokens, in configurations and in texts.
+"""Redaction of what must not be said or written down: passwords and tokens, in configurations and in texts.
 
 config.yaml, MLflow's parameters      ◀── without_secrets(tree)   by the names of keys, and as `redact`
 notes, log lines, errors, answers     ◀── redact(text)            by shape, and by value

@@ -44,7 +44,7 @@ _remembered: set[str] = set()
 
 
 def is_secret(key: str) -> bool:
-    """Whether the last part of a dotted key names a secret.
+    """Return whether the last part of a dotted key names a secret.
 
     >>> [is_secret(key) for key in ("reward.api_key", "token", "MLFLOW_TRACKING_PASSWORD", "hub_token")]
     [True, True, True, True]
