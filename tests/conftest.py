@@ -30,6 +30,16 @@ def _secrets_of_one_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _modules_of_one_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Forget the modules that a file's tests wrote and imported; the next file may use their names."""
+    yield
+    written = str(tmp_path_factory.getbasetemp())
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith(written):
+            del sys.modules[name]
+
+
 @pytest.fixture(scope="session", autouse=True)
 def signals_as_in_a_terminal() -> Iterator[None]:
     """A shell has a job in the background ignore Ctrl-C, and so would all that a test starts."""

@@ -68,8 +68,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunFolder]:
             ]
         )
         yield train_here(asked)
-    for name in OWN:
-        sys.modules.pop(name, None)
 
 
 def test_every_part_of_the_reward_is_logged_and_they_add_up(folder: RunFolder) -> None:
