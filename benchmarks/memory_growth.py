@@ -9,7 +9,6 @@ picture beside it hold what came of it.
 import argparse
 import contextlib
 import json
-import statistics
 import subprocess
 import sys
 import time
@@ -41,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
         make_start_model(model, seed=0)
     samples = list(watched(model, arguments.iterations, arguments.overrides))
     (ROOT / "samples.json").write_text(json.dumps(samples))
-    if samples and samples[-1][0] > 1:
+    if samples and samples[-1][0] >= 4:
         write_page(samples, arguments.overrides)
     return 0
 
@@ -80,41 +79,35 @@ def memory_of(driver: int) -> dict[str, float]:
 
 def write_page(samples: Sequence[Sample], overrides: Sequence[str]) -> None:
     """Write the table and the picture."""
-    seen = {role for _, memory in samples for role in memory}
-    roles = [role for role in ("driver", "learner", "worker", "replica") if role in seen]
     last = samples[-1][0]
-    lines = ["| process | MB after a tenth | after half | at the end | MB a 100 iterations, second half |"]
-    lines.append("|---|---|---|---|---|")
-    for role in roles:
-        points = [(iteration, memory[role]) for iteration, memory in samples if role in memory]
-        tenth, half, end = (around(points, share * last) for share in (0.1, 0.5, 1.0))
-        rate = slope([point for point in points if point[0] > last / 2]) * 100
-        lines.append(f"| {role} | {tenth:.0f} | {half:.0f} | {end:.0f} | {rate:+.2f} |")
-    draw(samples, roles, RESULTS / "memory.png")
+    roles = [role for role in ("driver", "learner", "worker", "replica") if role in samples[0][1]]
+    # The last iteration's samples may be of processes that end, or of the report that is drawn.
+    whole = [(iteration, memory) for iteration, memory in samples if iteration < last]
+    quarters = [last * share // 4 for share in (1, 2, 3, 4)]
+    highest = {role: [highest_until(whole, role, until) for until in quarters] for role in roles}
+    lines = [f"| process, highest MB to iteration | {' | '.join(f'{until:,}' for until in quarters)} |"]
+    lines += ["|---" * 5 + "|"]
+    lines += [f"| {role} | {' | '.join(f'{mb:,.1f}' for mb in row)} |" for role, row in highest.items()]
+    most = max(row[-1] - row[-2] for row in highest.values())
+    draw(whole, roles, RESULTS / "memory.png")
     options = " ".join(overrides) or "the demo's own options"
     page = f"""# Memory over {last:,} iterations
 
-Does memory level off? The demo's run, {last:,} iterations, {options}. A process's memory is its unique
-set: the pages that no other process shares. `python -m benchmarks.memory_growth` repeats it.
+Does memory level off? The demo's run, {last:,} iterations, {options}. A process's memory is its unique set:
+the pages that it shares with no other process. `python -m benchmarks.memory_growth` repeats it.
 
 ![Memory of driver, learner, worker and replica by iteration](memory.png)
 
 {chr(10).join(lines)}
+
+In the last quarter no process's highest grew by more than {most:.1f} MB.
 """
     (RESULTS / "memory.md").write_text(page)
 
 
-def around(points: Sequence[tuple[int, float]], iteration: float) -> float:
-    """Return the median of the five samples nearest to an iteration."""
-    nearest = sorted(points, key=lambda point: abs(point[0] - iteration))[:5]
-    return statistics.median(memory for _, memory in nearest)
-
-
-def slope(points: Sequence[tuple[int, float]]) -> float:
-    """Return MB an iteration, by least squares."""
-    if len(points) < 2:
-        return 0.0
-    return statistics.linear_regression([float(i) for i, _ in points], [memory for _, memory in points]).slope
+def highest_until(samples: Sequence[Sample], role: str, iteration: int) -> float:
+    """Return the most MB that a process held up to an iteration."""
+    return max(memory[role] for number, memory in samples if number <= iteration and role in memory)
 
 
 def draw(samples: Sequence[Sample], roles: Sequence[str], file: Path) -> None:
