@@ -264,8 +264,9 @@ def write(page: Path, outcomes: list[Outcome]) -> None:
         "Exit codes: 0 done, 1 a fault, 2 wrong input,",
         "130 interrupted and saved, -9 killed. Seconds are those of all starts. *Said*: the warnings and the",
         "last words of the first start. Where the code is 2, the run was refused and its files are still",
-        "there. *Saving*: as soon as a half-written checkpoint is seen; one so small may be whole before the",
-        "kill arrives.",
+        "there. Where a damaged line is lost, the run says which one, keeps the original beside, and goes",
+        "on: its lines are equal but for that one. *Saving*: as soon as a half-written checkpoint is seen;",
+        "one so small may be whole before the kill arrives.",
         "",
         f"{os.cpu_count()} CPU cores, Python {platform.python_version()}.",
         "",
@@ -273,7 +274,7 @@ def write(page: Path, outcomes: list[Outcome]) -> None:
         "|---|---|---|---|---|---|",
         *map(row, outcomes),
         "",
-        f"`python -m tests.chaos {page}`",
+        "`python -m tests.chaos`",
         "",
     ]
     page.write_text("\n".join(content))
