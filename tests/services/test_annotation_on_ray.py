@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from reward_servers.trial import TEXTS
 from services.annotate import run
 from tests.runs import PATIENCE_S
 
@@ -43,8 +44,10 @@ def arguments(folder: Path, *more: str) -> list[str]:
 
 
 def scored(folder: Path, label: str) -> Counter[str]:
+    """How often each response was scored; the texts on which a reward is tried before the start are none."""
     file = folder / label
-    return Counter(file.read_text().splitlines() if file.exists() else ())
+    lines = file.read_text().splitlines() if file.exists() else []
+    return Counter(line for line in lines if not line.endswith(TEXTS))
 
 
 def kill_when_half_is_scored(folder: Path) -> None:
