@@ -67,8 +67,11 @@ class Run:
         return psutil.Process(self.process.pid).children(recursive=True)
 
     def left_over(self) -> list[psutil.Process]:
-        """What the driver had started and still runs a minute after its end."""
-        return psutil.wait_procs(self._family, timeout=60)[1]
+        """What the driver had started and still runs some time after its end.
+
+        Ray's agents try for 60 s to tell a head service that died with the raylet.
+        """
+        return psutil.wait_procs(self._family, timeout=90)[1]
 
     def wait_for(self, what: str, condition: Callable[[], Any]) -> Any:
         """Look until the condition gives something."""
