@@ -16,6 +16,7 @@ from contracts.rollout import Prompt
 from contracts.scores import MetricValue, Sample
 from contracts.settings import build
 from reward_servers.settings import Part, RewardServersSettings
+from reward_servers.trial import TEXTS
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.settings import RolloutSettings
 
@@ -53,11 +54,13 @@ class Leaky:
 
 
 class OnceLeaky(Leaky):
-    """A reward that raises for the first text alone."""
+    """A reward that raises for the first text alone, those aside on which it is tried before the start."""
 
     has_raised: ClassVar[bool] = False
 
     def score(self, samples: Sequence[Sample]) -> list[float]:
+        if samples[0].text in TEXTS:
+            return [0.0] * len(samples)
         if len(samples) == 1 and not self.has_raised:
             type(self).has_raised = True
             raise ConnectionError(leak("once", self.api_key))
