@@ -16,6 +16,7 @@ untrained model.
 import json
 import logging
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -182,19 +183,17 @@ class RunFolder:
         """Forget what came after `iteration`, so that a run resumed there has each iteration once.
 
         A start without a checkpoint is `truncate_after(-1)`: the evaluation at 0 is done again too.
-        A line cut short by a crash goes as well. Of a file with damaged lines a copy is kept. Each file is
-        replaced in one step.
+        A line cut short by a crash goes as well. A file that loses a line for good is copied first. Each file
+        is replaced in one step.
         """
         for file in self.jsonl_files():
             if file.exists():
                 needs = needs_of(file.name)
                 rows, bad = sift(file, needs)
-                if bad:
-                    _keep(file, bad)
                 moment = next(iter(needs))
                 kept = [row for row in rows if row[moment] <= iteration]
-                if file.name in INFO_FILES and not _ends_whole(file) and iteration not in _moments(kept):
-                    log.warning("%s: its line of iteration %d was cut short, and is lost", file, iteration)
+                if bad := [*bad, *_lost_line(file, moment, kept, iteration)]:
+                    _keep(file, bad)
                 write_atomically(file, "".join(map(to_line, kept)))
         for split in SPLITS:
             for epoch in self.prediction_epochs(split):
@@ -287,13 +286,18 @@ def _metrics_file(split: str) -> str:
     return f"{SHORT_SPLITS.get(split, split)}_split_metrics.jsonl"
 
 
-def _ends_whole(file: Path) -> bool:
-    content = file.read_bytes()
-    return not content or content.endswith(b"\n")
-
-
-def _moments(rows: Sequence[Mapping[str, Any]]) -> set[int]:
-    return {row["iteration"] for row in rows}
+def _lost_line(file: Path, moment: str, kept: Sequence[Mapping[str, Any]], iteration: int) -> list[BadLine]:
+    """Return the last line, if it was cut short and a run resumed at `iteration` does not make it again."""
+    whole, _, last = file.read_bytes().rpartition(b"\n")
+    if not last or iteration < 1:
+        return []
+    there = {row[moment] for row in kept}
+    if moment == "iteration":
+        is_lost = iteration not in there
+    else:  # the evaluation at `iteration` is made again, earlier ones are not
+        found = re.match(rb'\{"epoch": (\d+)\D', last)
+        is_lost = found is None or (int(found[1]) in range(iteration) and int(found[1]) not in there)
+    return [BadLine(whole.count(b"\n") + 1 + bool(whole), "it was cut short")] * is_lost
 
 
 def _keep(file: Path, bad: Sequence[BadLine]) -> None:

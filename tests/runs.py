@@ -67,7 +67,7 @@ class Run:
         return psutil.Process(self.process.pid).children(recursive=True)
 
     def left_over(self) -> list[psutil.Process]:
-        """What the driver had started and still runs some time after its end.
+        """Return the driver's processes that still run 90 s after its end.
 
         Ray's agents try for 60 s to tell a head service that died with the raylet.
         """

@@ -107,11 +107,26 @@ def test_a_cut_line_that_a_checkpoint_holds_is_told(run: RunFolder, caplog: pyte
     file.write_bytes(file.read_bytes()[:-5])
     run.truncate_after(3)
     assert not caplog.records  # iteration 4 is done again
-    file.write_bytes(file.read_bytes()[:-5])
+    file.write_bytes(cut := file.read_bytes()[:-5])
     run.truncate_after(3)
+    (copy,) = run.path.glob("rollout_info.jsonl.damaged-*")
+    assert copy.read_bytes() == cut
     assert [record.getMessage() for record in caplog.records] == [
-        f"{file}: its line of iteration 3 was cut short, and is lost"
+        f"{file} is damaged, and the run goes on without these lines: line 3: it was cut short. "
+        f"The file as it was is kept as {copy.name}"
     ]
+    assert [row["iteration"] for row in run.rollout_info()] == [1, 2]
+
+
+@pytest.mark.parametrize(("iteration", "num_kept"), [(5, 1), (4, 0), (3, 0), (-1, 0)])
+def test_a_cut_evaluation_is_told_unless_it_is_made_again(
+    run: RunFolder, caplog: pytest.LogCaptureFixture, iteration: int, num_kept: int
+) -> None:
+    """The last one is that of iteration 4; a run that goes on at 4 makes it again, one at 5 does not."""
+    file = run.path / "val_split_metrics.jsonl"
+    file.write_bytes(file.read_bytes()[:-5])
+    run.truncate_after(iteration)
+    assert len([*run.path.glob("val_split_metrics.jsonl.damaged-*")]) == len(caplog.records) == num_kept
 
 
 def test_a_whole_last_line_without_its_end_counts(tmp_path: Path) -> None:
