@@ -1,0 +1,140 @@
+"""Grade a model on held-out prompts, or texts that exist already."""
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whetstone.command import run_command
+from whetstone.errors import InputError
+from whetstone.functions import Place, configured
+from whetstone.overrides import words
+from whetstone.runs import Run, is_run, write_lines
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+COLUMNS = ("prediction", "prompt", "references", "meta", "group")  # that `whetstone score` reads
+# Columns of `Run.samples`, and their names for `whetstone score`.
+AS_SCORED = {"generated_text": "prediction", "prompt_text": "prompt"}
+REFERENCE = re.compile(r"<START-\d+>(.*?)<END-\d+>", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """Result of grading: the metrics over all texts, and a row for each text.
+
+    Example: `Graded({"reward/mean": 0.5}, DataFrame({"generated_text": ["3 7"], "reward": [0.5]}))`
+    """
+
+    metrics: Mapping[str, float]
+    samples: "DataFrame"
+
+
+def evaluate(
+    run_or_model: Run | str | os.PathLike[str],
+    *,
+    split: str = "validation",
+    reward: Any = None,
+    **overrides: Any,
+) -> Graded:
+    """Let a run's model, or any other, answer held-out prompts, and grade the texts as training does.
+
+    Args:
+        run_or_model: a run brings its configuration, which the overrides change; a model's folder or hub
+            name needs `task` at least.
+        reward, overrides: as for `train`.
+
+    Example: `evaluate("gpt2", task="imdb", reward="sentiment", split="test")`
+
+    Raises:
+        InputError: an argument is wrong.
+        RunError: no text could be graded.
+    """
+    from pandas import DataFrame
+
+    if isinstance(run_or_model, Run):
+        asked = [str(run_or_model.folder)]
+    elif is_run(Path(run_or_model)):
+        asked = [os.fspath(run_or_model)]
+    else:
+        asked = words({"model.path": run_or_model})
+    with tempfile.TemporaryDirectory() as folder:
+        if reward is not None:
+            overrides = {"reward": configured(reward, _writer(folder)), **overrides}
+        output = Path(folder, "evaluation.json")
+        options = ["--split", split, "--json", "--output", str(output)]
+        run_command(["evaluate", *asked, *words(overrides), *options], show=False)
+        found = json.loads(output.read_text(encoding="utf-8"))
+    return Graded(found["metrics"], DataFrame(found["predictions"]).drop(columns="split_name"))
+
+
+def score(
+    graders: Any, samples: "Sequence[str | Mapping[str, Any]] | DataFrame", *, as_rewards: bool = False
+) -> Graded:
+    """Score texts with rewards and metrics, without a model.
+
+    Args:
+        graders: the name of a reward or a metric, a function, a class, `{"name": …, option: …}`, or a list of
+            these.
+        samples: texts; rows with `prediction`, and `prompt`, `references`, `meta` or `group` where they are
+            needed; or `Run.samples`.
+        as_rewards: take the reward where a metric has the same name.
+
+    Example: `score(["rouge", my_function], [{"prediction": "a b", "references": ["a c"]}]).metrics`
+
+    Raises:
+        InputError: there is no such grader, or a sample lacks what it needs.
+    """
+    from pandas import DataFrame
+
+    rows = _rows(samples)
+    asked = graders if isinstance(graders, list | tuple) else [graders]
+    found: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "samples.jsonl")
+        write_lines(file, [{key: row[key] for key in COLUMNS if key in row} for row in rows])
+        for part in configured(asked, _writer(folder)):
+            found |= _scored({"name": part} if isinstance(part, str) else part, file, as_rewards)
+    by_row = {key: value["rows"] for key, value in found.items() if value["rows"] is not None}
+    table = DataFrame(
+        [{**row, **{key: values[i] for key, values in by_row.items()}} for i, row in enumerate(rows)]
+    )
+    return Graded({key: value["corpus"] for key, value in found.items()}, table)
+
+
+def _scored(part: Mapping[str, Any], file: Path, as_reward: bool) -> dict[str, dict[str, Any]]:
+    """Return each key's value over all samples (`corpus`), and for each sample (`rows`)."""
+    options = [f"{key}={json.dumps(value)}" for key, value in part.items() if key not in ("name", "label")]
+    command = ["score", part["name"], "--predictions", str(file), "--json", *["--reward"] * as_reward]
+    if options:
+        command += ["--option", *options]
+    found: dict[str, dict[str, Any]] = json.loads(run_command(command, show=False))
+    return {part.get("label", key) if key == part["name"] else key: value for key, value in found.items()}
+
+
+def _rows(samples: "Sequence[str | Mapping[str, Any]] | DataFrame") -> list[dict[str, Any]]:
+    given = samples if isinstance(samples, Sequence) else samples.to_dict("records")
+    if isinstance(given, str) or not given:
+        raise InputError(f"samples: got {given!r}; expected texts, or rows with prediction")
+    return [{"prediction": row} if isinstance(row, str) else _row(row) for row in given]
+
+
+def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+    named = {AS_SCORED.get(key, key): value for key, value in row.items()}
+    if (references := named.pop("ref_text", None)) and "references" not in named:
+        named["references"] = REFERENCE.findall(references)
+    return named
+
+
+def _writer(folder: str) -> Place:
+    def write(name: str, text: str) -> Path:
+        file = Path(folder, name)
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    return write

@@ -1,0 +1,44 @@
+"""Let Python find Whetstone's packages first, whatever the user's folders hold.
+
+A user's project may have its own packages `services`, `learner`, `conf` or `contracts`. Python searches the
+working folder of `python -m`, and those of PYTHONPATH, before everything that is installed.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+OURS = Path(__file__).absolute().parents[1]
+NAMES = ("conf", "contracts", "learner", "reward_servers", "rollout_workers", "services")
+PYTHONPATH = "PYTHONPATH"
+MORE_FOLDERS = "WHETSTONE_PATH"  # as in contracts.working_folder, which can't be imported yet
+
+
+def leave_users_folders_to_the_end() -> None:
+    """Search the user's folders last where they hold a package of one of our names.
+
+    This applies to this process and all that it starts. Call it before any of our packages is imported.
+    """
+    try:
+        working = os.getcwd()
+    except FileNotFoundError:  # the folder was deleted
+        return
+    given = _folders(os.environ.get(PYTHONPATH, ""))
+    found = dict.fromkeys(map(os.path.abspath, sys.path))
+    aside = [folder for folder in found if folder in (working, *given) and _clashes(folder)]
+    if not aside:
+        return
+    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) not in aside]
+    if given:
+        os.environ[PYTHONPATH] = os.pathsep.join(folder for folder in given if folder not in aside)
+    more = [*aside, *_folders(os.environ.get(MORE_FOLDERS, ""))]
+    os.environ[MORE_FOLDERS] = os.pathsep.join(dict.fromkeys(more))
+
+
+def _folders(path: str) -> list[str]:
+    return [os.path.abspath(folder) for folder in path.split(os.pathsep) if folder]
+
+
+def _clashes(folder: str) -> bool:
+    own = Path(folder)
+    return own != OURS and any((own / name).is_dir() or (own / f"{name}.py").is_file() for name in NAMES)
