@@ -18,10 +18,10 @@ from reward_servers.settings import ServerSettings
 from rollout_workers.environments import ENVIRONMENTS
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.frozen_partner import FrozenPartner
-from services.annotation_settings import AnnotateSettings
-from services.listing import options_of
-from services.reward_settings import TrainRewardSettings
-from services.settings import RunSettings
+from services.annotation.settings import AnnotateSettings
+from services.commands.listing import options_of
+from services.config.settings import RunSettings
+from services.reward_training.settings import TrainRewardSettings
 from services.tasks import TASKS
 
 PAGES = sorted((Path(__file__).parents[1] / "docs").glob("*.md"))
