@@ -1,1 +1,1 @@
-"""What Hydra composes. A file holds only what differs from the defaults of the settings classes."""
+"""The configurations that Hydra composes; a file holds only what differs from the settings classes."""

@@ -1,0 +1,65 @@
+"""Build the algorithm, the task and the environment of a run from their names and options."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationInfo
+
+from contracts.components import create
+from contracts.errors import InputError
+from learner.algorithms import ALGORITHMS
+from learner.algorithms.base import Algorithm
+from learner.algorithms.classes import algorithm_class
+from rollout_workers.environments import ENVIRONMENTS
+from rollout_workers.environments.base import EnvironmentSettings, MakesEnvironments
+from services.tasks import TASKS
+from services.tasks.base import OPTIONAL as TASKS_MORE
+from services.tasks.base import SIDE_KEY, Task
+
+# By kind: the built-in components, their required type, and optional types.
+TABLES: Mapping[str, tuple[Mapping[str, str], type, tuple[type, ...]]] = {
+    "algorithm": (ALGORITHMS, Algorithm, ()),
+    "task": (TASKS, Task, TASKS_MORE),
+    "environment": (ENVIRONMENTS, MakesEnvironments, (EnvironmentSettings,)),
+}
+# Options that the run takes out before the class sees the rest; messages list them too.
+OF_THE_RUN: Mapping[str, tuple[str, ...]] = {"task": (SIDE_KEY,)}
+
+
+def component(value: Any, info: ValidationInfo) -> Any:
+    """Build the algorithm, task or environment that a name or `{"name": …, **options}` asks for.
+
+    Raises:
+        InputError: the name is unknown, an option is wrong, or the environment does not fit the task.
+    """
+    kind = str(info.field_name)
+    table, protocol, optional = TABLES[kind]
+    name, options = name_and_options(value, kind)
+    if kind == "algorithm":
+        algorithm_class(name)  # its message says more than a list of missing methods
+    found = create(kind, name, options, table, protocol, optional, known=OF_THE_RUN.get(kind, ()))
+    if kind == "environment":
+        _check_environment(name, found, info.data.get("task"))
+    return found
+
+
+def _check_environment(name: str, found: Any, task: Any) -> None:
+    """Refuse what is no environment, and a built-in one that can't play the task's prompts."""
+    if not isinstance(found, EnvironmentSettings):
+        raise InputError(
+            f"environment={name}: {type(found).__name__} is no environment: expected a class that extends "
+            f"rollout_workers.environments.base.EnvironmentSettings"
+        )
+    needed = getattr(task, "needs_environment", None)
+    if needed is not None and name in ENVIRONMENTS and name != needed:
+        raise InputError(f"environment={name} can't play this task's prompts; expected environment={needed}")
+
+
+def name_and_options(value: Any, kind: str) -> tuple[str, dict[str, Any]]:
+    """Split `{"name": …, **options}` or a bare name into name and options."""
+    if isinstance(value, str):
+        return value, {}
+    if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
+        raise InputError(f"{kind}: got {value!r}; expected a name, or a mapping with a name and options")
+    options = {str(key): option for key, option in value.items() if key != "name"}
+    return value["name"], options

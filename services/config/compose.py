@@ -1,0 +1,338 @@
+"""Compose the configuration tree of a run: Hydra merges the files in conf/, then the command line overrides.
+
+    model=NAME, cluster=NAME                     choose a file of that group
+    experiment=NAME                              a file of that group, or a cell of a file in conf/matrix/
+    experiment=FILE.yaml                         a user's own experiment, from any folder
+    algorithm=NAME, task=NAME, environment=NAME  choose a component; NAME may be package.module:Class
+    reward=NAME, reward=[{name: NAME, …}, …]     replace all rewards; metrics likewise
+    data=FOLDER                                  data.folder=FOLDER; without task=, also the data's task
+    reward.LABEL.OPTION=VALUE                    set an option of the reward with that label or name
+    a.b=VALUE                                    set an option, in Hydra's grammar of values
+
+Unknown group choices are refused here; unknown keys, when `RunSettings` types the tree.
+"""
+
+import shutil
+import tempfile
+import textwrap
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+import conf
+from contracts.errors import InputError, did_you_mean
+from contracts.settings import build
+from services.config.component_settings import TABLES
+from services.config.layers import OWN, SUFFIX, file_of, forget_replaced_models, layers, said
+from services.config.matrix import lay_into, matrix_experiments
+from services.config.settings import RunSettings
+
+CONF = Path(conf.__file__).parent
+# Choosing another of these on the command line drops the options of the former one.
+COMPONENTS = ("algorithm", "task", "environment")
+GROUPS = (*COMPONENTS, "model", "cluster", "experiment")
+REPLACED = ("reward", "metrics")  # a new value replaces the old one: options of another reward are not kept
+
+for _group, (_table, *_) in TABLES.items():  # what the command line and `override /task: NAME` may choose
+    for _name in _table:
+        ConfigStore.instance().store(_name, {"name": _name}, group=_group)
+
+HELP = """whetstone train [KEY=VALUE …]: train a model by reinforcement learning
+
+  whetstone train model.path=gpt2 task=imdb task.data_files=FOLDER reward=sentiment iterations=50
+  whetstone train -m model.path=gpt2 seed=0,1,2          one run after another for each value
+
+Choices:
+{groups}
+  algorithm, task, environment, reward and metrics also take package.module:Class of your own.
+Keys, as KEY=VALUE or KEY.OPTION=VALUE (docs/configuration.md has them all):
+{keys}
+whetstone list tasks|environments|rewards|metrics|algorithms shows the built-in ones and their options."""
+
+
+def run_settings(overrides: list[str]) -> RunSettings:
+    """Return the settings that `whetstone train OVERRIDES` asks for.
+
+    Raises:
+        InputError: a key is unknown, missing, or of the wrong type or range, or the files do not compose.
+    """
+    return build(RunSettings, compose(overrides), where="")
+
+
+def compose(overrides: list[str]) -> dict[str, Any]:
+    """Return the configuration as plain data.
+
+    Example: `compose(["algorithm=ppo", "model.path=gpt2"])["algorithm"] == {"name": "ppo"}`
+
+    Raises:
+        InputError: an override is no `key=value`, a group has no such choice, or a value does not resolve.
+    """
+    choices, values = _sorted_out([parse(text) for text in overrides])
+    try:
+        tree = _of_files(choices)
+        for group in COMPONENTS:
+            if group in choices:
+                _choose(tree, group, choices[group])
+        of_data = [override for override in values if _root(override) == "data"]
+        others = [override for override in values if _root(override) != "data"]
+        _count_in_iterations(tree, {override.key_or_group for override in values})
+        for override in of_data:
+            _set(tree, override)
+        _take_from_data(tree, {*choices, *(override.key_or_group for override in others)})
+        _forget_the_tokenizer(tree, {override.key_or_group for override in others})
+        for override in others:
+            _set(tree, override)
+        refuse_missing(tree)
+        plain: dict[str, Any] = OmegaConf.to_container(tree, resolve=True)  # type: ignore[assignment]
+    except (HydraException, OmegaConfBaseException) as error:
+        raise InputError(f"configuration: {_first_line(error)}") from None
+    return plain
+
+
+def experiment(name: str) -> DictConfig:
+    """Return an experiment's configuration over the defaults of every run; open values are `???`.
+
+    Raises:
+        InputError: there is no such experiment, or its file is wrong.
+    """
+    _check_choice("experiment", name)
+    try:
+        return _of_files({"experiment": name})
+    except (HydraException, OmegaConfBaseException) as error:
+        raise InputError(f"configuration: {_first_line(error)}") from None
+
+
+def files_of(overrides: list[str]) -> list[Path]:
+    """Return the YAML files that these overrides and their experiment build on; a later one wins."""
+    asked, _ = _sorted_out([parse(text) for text in overrides])
+    with _files(asked) as files:
+        places = layers(CONF, files)
+    found = [file_of(CONF, place, asked.get("experiment", "")) for place in places]
+    return [file for file in found if file.is_file()]  # an algorithm, task or environment has none
+
+
+def _of_files(choices: dict[str, str]) -> DictConfig:
+    with _files(choices) as files:
+        tree = _composed(files)
+        if own := choices.get("experiment"):
+            found = [layer for layer in layers(CONF, files) if layer.startswith("experiment/")]
+            forget_replaced_models(tree, [said(CONF, layer, own) for layer in found])
+    return tree
+
+
+def _composed(files: list[str]) -> DictConfig:
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        tree = hydra_compose("train", overrides=files)
+    OmegaConf.set_struct(tree, False)
+    return tree
+
+
+def parse(text: str) -> Override:
+    """Parse one `key=value` of the command line with Hydra's parser.
+
+    Raises:
+        InputError: the text is no `key=value`.
+    """
+    try:
+        override = OverridesParser.create().parse_override(text)
+    except HydraException as error:
+        raise InputError(
+            f"{text}: expected KEY=VALUE: {_first_line(error)}. "
+            f"A value with = , or brackets of its own goes in quotes: 'KEY=\"VALUE\"'"
+        ) from None
+    if override.is_delete() or override.package is not None:
+        raise InputError(f"{text}: expected KEY=VALUE; a key can't be deleted or moved")
+    return override
+
+
+def print_help(_argv: list[str]) -> int:
+    """Print the help of `whetstone train`."""
+    groups = "\n".join(f"  {group + '=':<13}{', '.join(choices_of(group))}" for group in GROUPS)
+    names = ", ".join(name for name in RunSettings.model_fields if name not in COMPONENTS)
+    keys = textwrap.fill(names, width=100, initial_indent="  ", subsequent_indent="  ")
+    print(HELP.format(groups=groups, keys=keys))
+    return 0
+
+
+def choices_of(group: str) -> list[str]:
+    """Return the names that a configuration group may choose, sorted."""
+    if group in TABLES:
+        return sorted(TABLES[group][0])
+    files = {path.stem for path in (CONF / group).glob(f"*{SUFFIX}")}
+    return sorted(files | matrix_experiments(CONF).keys() if group == "experiment" else files)
+
+
+def _sorted_out(overrides: list[Override]) -> tuple[dict[str, str], list[Override]]:
+    """Split overrides into the file that each group takes, and the options to set."""
+    choices, values = {}, []
+    for override in overrides:
+        if override.is_sweep_override():
+            raise InputError(
+                f"{override.input_line}: several values make a sweep: whetstone train -m "
+                f"{override.input_line}. A list is written {override.key_or_group}=[…]"
+            )
+        group, name = override.key_or_group, override.value()
+        if group not in GROUPS or isinstance(name, dict):
+            values.append(override)
+            continue
+        name = "null" if name is None else str(name)
+        _check_choice(group, name)
+        choices[group] = name
+    return choices, values
+
+
+@contextmanager
+def _files(choices: dict[str, str]) -> Iterator[list[str]]:
+    """Yield Hydra's overrides for the chosen files.
+
+    Hydra searches one more, temporary folder. It holds the user's own experiment under a reserved name, and
+    the matrix experiments that are chosen or that the user's file names.
+    """
+    files = {group: name for group, name in choices.items() if group not in COMPONENTS}
+    chosen = files.get("experiment", "null")
+    if chosen == "null":
+        yield [f"{group}={name}" for group, name in files.items()]
+        return
+    own = Path(chosen) if chosen.endswith(SUFFIX) else None
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "experiment"
+        place.mkdir()
+        lay_into(place, CONF, chosen if own is None else own.read_text())
+        if own is not None:
+            shutil.copyfile(own, place / f"{OWN}{SUFFIX}")
+            files["experiment"] = OWN
+        yield [f"{group}={name}" for group, name in files.items()] + [f'hydra.searchpath=["file://{folder}"]']
+
+
+def _check_choice(group: str, name: str) -> None:
+    if group == "experiment" and name.endswith(SUFFIX):
+        if not Path(name).is_file():
+            raise InputError(f"experiment={name}: there is no such file")
+        return
+    known = choices_of(group)
+    if name in known or (group == "experiment" and name == "null"):
+        return
+    if group in COMPONENTS and ":" in name:
+        return
+    hint = ""
+    if group in COMPONENTS:
+        hint = "\nA class of your own is written package.module:Class."
+    elif group == "model":
+        hint = f"\nA model is given by its folder or hub name: model.path={name}"
+    raise InputError(f"{group}={name}: no such {group}{did_you_mean(name, known)}{hint}")
+
+
+def _choose(tree: DictConfig, group: str, name: str) -> None:
+    """Choose an algorithm, task or environment; the one already there keeps its options."""
+    if tree[group].name != name:
+        tree[group] = {"name": name}
+
+
+def _take_from_data(tree: DictConfig, named: Collection[str]) -> None:
+    """Take the task from annotated data where nobody names one, and its rewards unless others are given."""
+    data = tree.get("data")
+    folder = data if isinstance(data, str) or data is None else data.get("folder")
+    if folder is None:
+        return
+    from services.annotated.task import laid_under, rewards_of, task_of  # imports pyarrow
+
+    (default,) = (each["task"] for each in OmegaConf.load(CONF / "train.yaml").defaults if "task" in each)
+    if "task" in named or tree.task != {"name": default}:
+        options = {key.removeprefix("task.") for key in named if key.startswith("task.")}
+        tree["task"] = laid_under(Path(folder), OmegaConf.to_container(tree.task), options)
+    elif found := task_of(Path(folder)):
+        tree["task"] = found
+        if tree.get("reward") is None and not any(key.partition(".")[0] == "reward" for key in named):
+            tree["reward"] = rewards_of(Path(folder)) or None
+
+
+def _forget_the_tokenizer(tree: DictConfig, given: Collection[str]) -> None:
+    """Drop an experiment's tokenizer and revision where the command line gives only another `model.path`.
+
+    They belong to the experiment's model: another model brings its own.
+    """
+    if "model.path" not in given or "model" in given:
+        return
+    for key in ("tokenizer", "revision"):
+        if f"model.{key}" not in given and tree.get("model") is not None:
+            tree.model.pop(key, None)
+
+
+def _count_in_iterations(tree: DictConfig, asked: Collection[str]) -> None:
+    """Let a number of iterations on the command line win over an experiment's number of epochs."""
+    data = tree.get("data")
+    if not OmegaConf.is_dict(data):
+        return
+    if "evaluate_every" in asked or "iterations" in asked:
+        data.pop("evaluations_per_epoch", None)
+    if "iterations" in asked:
+        data.pop("num_epochs", None)
+
+
+def _root(override: Override) -> str:
+    return str(override.key_or_group).partition(".")[0]
+
+
+def _set(tree: DictConfig, override: Override) -> None:
+    key, value = override.key_or_group, override.value()
+    root, _, rest = key.partition(".")
+    if set_in_list(tree, override):
+        return
+    if root in REPLACED and rest and isinstance(tree.get(root), str):
+        tree[root] = {"name": tree[root]}  # a mapping can take options
+    if root == "data":  # likewise for a bare folder, here or in an experiment
+        if isinstance(tree.get("data"), str):
+            tree["data"] = {"folder": tree["data"]}
+        if not rest and isinstance(value, str):
+            value = {"folder": value}
+    if key in COMPONENTS:  # a whole mapping
+        tree[key] = value
+        return
+    OmegaConf.update(tree, key, value, merge=root not in REPLACED, force_add=True)
+
+
+def set_in_list(tree: DictConfig, override: Override) -> bool:
+    """Set an option of one entry in a list of rewards or metrics, such as `reward.fluency.model=…`.
+
+    Return False where the override is of another kind.
+
+    Raises:
+        InputError: no entry of the list has this label or name.
+    """
+    root, label, option = [*override.key_or_group.split(".", 2), "", ""][:3]
+    if root not in REPLACED or not label or not OmegaConf.is_list(tree.get(root)):
+        return False
+    parts = [{"name": part} if isinstance(part, str) else part for part in tree[root]]
+    labels = [str(part.get("label") or part.get("name")) for part in parts]
+    if not option or label not in labels:
+        if not labels:
+            raise InputError(f"{override.input_line}: {root} is an empty list, so it has no options to set")
+        raise InputError(
+            f"{override.input_line}: {root} is a list; expected {root}.LABEL.OPTION=…, the "
+            f"labels are {', '.join(labels)}"
+        )
+    tree[root] = parts
+    OmegaConf.update(tree[root][labels.index(label)], option, override.value(), merge=False, force_add=True)
+    return True
+
+
+def refuse_missing(tree: DictConfig) -> None:
+    """Raise InputError where the tree has required keys without a value."""
+    missing = sorted(OmegaConf.missing_keys(tree))
+    if missing:
+        hint = ": a folder in Hugging Face format, or a hub name" if "model.path" in missing else ""
+        raise InputError(f"{' and '.join(missing)} is required{hint}. Give {missing[0]}=…")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]

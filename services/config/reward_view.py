@@ -1,0 +1,100 @@
+"""Turn rollouts into samples for reward servers, and put the scores back.
+
+reward_at=end    one sample a rollout: the prompt, and all that the model wrote
+reward_at=turn   one sample a turn: the talk so far, and this answer
+no rewards       no samples: the environment's own rewards are all there are
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import fsum
+from typing import Literal
+
+from contracts.rollout import Rollout, Turn
+from contracts.scores import Sample, Score
+
+ENVIRONMENT = "environment"  # label of the environment's own part of the reward
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """Rules by which the rollouts of a run are judged.
+
+    Example: a text game whose own rewards are the only ones is
+    `Judging(at="never", environment="textworld", rewards_itself=True)`
+    """
+
+    at: Literal["end", "turn", "never"] = "end"
+    environment: str | None = None  # its name; None: one prompt, one answer
+    rewards_itself: bool = False
+    split: str = "train"  # whose prompts these are
+
+    def samples(self, rollout: Rollout) -> list[Sample]:
+        """Return the samples to score, in the order in which `scored` takes the scores."""
+        if self.at == "never":
+            return []
+        if self.at == "end":
+            return [as_sample(rollout, self.split)]
+        return [_turn_sample(rollout, index, self.split) for index in _answered(rollout)]
+
+    def scored(self, rollout: Rollout, scores: Sequence[Score]) -> Rollout:
+        """Return the rollout with each total added to its turn's reward, and each part summed over turns.
+
+        Every score must have a total. The environment's own reward is kept, as a part of its own.
+        """
+        last = _answered(rollout)[-1:] or [len(rollout.turns) - 1]
+        places = {"never": [], "end": last, "turn": _answered(rollout)}[self.at]
+        turns = list(rollout.turns)
+        parts = {ENVIRONMENT: rollout.total_reward} if self.rewards_itself else {}
+        for index, score in zip(places, scores, strict=True):
+            turns[index] = _with_more(turns[index], score.total or 0.0)
+        for name in scores[0].parts if scores else ():
+            parts[name] = fsum(score.parts[name] for score in scores)
+        judged_whole = self.at == "end" and not self.rewards_itself
+        # A score for the whole rollout is final: no value of a cut-off rest is added to it.
+        context = () if judged_whole else rollout.truncated_context
+        return replace(rollout, turns=tuple(turns), reward_parts=parts, truncated_context=context)
+
+
+AT_THE_END = Judging()  # one prompt, one answer
+
+
+def as_sample(rollout: Rollout, split: str) -> Sample:
+    """Return the whole rollout as one sample; the answers of several turns take a line each."""
+    prompt = rollout.prompt
+    return Sample(rollout.text, prompt.text, prompt.references, prompt.meta, _group_of(rollout, split))
+
+
+def with_score(rollout: Rollout, score: Score) -> Rollout:
+    """Add the score to the reward of the last turn, where the text is finished."""
+    return AT_THE_END.scored(rollout, [score])
+
+
+def talk_before(rollout: Rollout, index: int) -> str:
+    """Return the talk before the model's answer `index`, a line each, from the prompt's text on.
+
+    Example: before the answer 1 there are the three lines "Hello!", "Hi." and "How are you?".
+    """
+    said = [rollout.turns[0].observation_text or rollout.prompt.text]
+    for before, turn in zip(rollout.turns[:index], rollout.turns[1 : index + 1], strict=True):
+        said += [before.text, turn.observation_text]
+    return "\n".join(filter(None, said))
+
+
+def _turn_sample(rollout: Rollout, index: int, split: str) -> Sample:
+    text, before = rollout.turns[index].text, talk_before(rollout, index)
+    return replace(as_sample(rollout, split), text=text, prompt=before)
+
+
+def _group_of(rollout: Rollout, split: str) -> str:
+    """Return a name that all answers to one prompt share; training and held-out prompts never share one."""
+    return f"{split}/{rollout.group}"
+
+
+def _answered(rollout: Rollout) -> list[int]:
+    """Return the turns in which the model wrote something."""
+    return [index for index, turn in enumerate(rollout.turns) if turn.tokens]
+
+
+def _with_more(turn: Turn, reward: float) -> Turn:
+    return replace(turn, reward=(turn.reward or 0.0) + reward)

@@ -1,0 +1,126 @@
+"""The parts of a run as fields, and values that follow from them.
+
+`RunSettings` parses the fields, and checks that they fit together.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PlainValidator, PrivateAttr
+
+from contracts.rollout import Sampling
+from contracts.settings import Settings
+from learner.algorithms.base import Algorithm
+from learner.settings import LearnerSettings, ModelSettings
+from reward_servers.settings import Part, RewardServersSettings
+from rollout_workers.environments.base import EnvironmentSettings
+from rollout_workers.environments.single_turn import SingleTurn
+from rollout_workers.settings import RolloutSettings
+from services.config.cluster_settings import ClusterSettings
+from services.config.component_settings import component
+from services.config.data_settings import DataSettings
+from services.config.evaluation_settings import DRAWN_AS, EvaluationSettings
+from services.config.measures import Measures
+from services.config.reward_view import Judging
+from services.tasks.base import Side, Split, Task
+from services.tokens.prompt_tokens import PromptLimit
+from services.tracking.settings import TrackingSettings
+
+
+class RunParts(Settings):
+    """The parts of one run. `algorithm`, `task` and `environment` are finished components here."""
+
+    algorithm: Annotated[Algorithm, PlainValidator(component)]
+    task: Annotated[Task, PlainValidator(component)]  # source of the prompts
+    # Plays prompts with the model; single_turn: one prompt, one answer
+    environment: Annotated[EnvironmentSettings, PlainValidator(component)] = Field(
+        default="single_turn", validate_default=True
+    )
+    model: ModelSettings
+    data: DataSettings | None = None  # annotated data set to learn from; data=FOLDER sets data.folder
+    reward: tuple[Part, ...] = Field(default=(), validate_default=True)  # one, or a weighted list
+    metrics: tuple[Part, ...] = Field(default=(), validate_default=True)  # measured in evaluations only
+    measures: Annotated[Measures, PlainValidator(Measures)] = Measures()  # your own numbers per iteration
+
+    iterations: int = Field(default=100, ge=1)  # updates of the whole run
+    seed: int = Field(default=0, ge=0)  # of sampling, initialization and the prompts' order
+    run_name: str  # folder in output_dir
+    output_dir: str = "runs"  # folder of all runs
+    evaluate_every: int = Field(default=10, ge=0)  # iterations; 0: only before the first and after the last
+    save_every: int = Field(default=10, ge=0)  # iterations; 0: only after the last
+    keep_checkpoints: int = Field(default=2, ge=1)  # the newest ones; older ones are deleted
+    keep_best: str | None = None  # also keep the best checkpoint by this metric: val/reward/mean, min:val/…
+    mirror: str | None = None  # s3://…, gs://…, file://…: copy the run there, and restore it from there
+    resume: Literal["auto", "never"] = "auto"  # never: refuse a folder with results
+
+    rollout: RolloutSettings = RolloutSettings()
+    learner: LearnerSettings = LearnerSettings()
+    reward_servers: RewardServersSettings = RewardServersSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    tracking: TrackingSettings = TrackingSettings()
+    cluster: ClusterSettings = ClusterSettings()
+
+    _given: dict[str, Any] = PrivateAttr(default_factory=dict)  # names and options of the components
+    _sides: dict[Split, Side] = PrivateAttr(default_factory=dict)  # where long prompts are cut
+
+    @property
+    def group_size(self) -> int:
+        """Return the number of rollouts of each prompt: the given one, or the algorithm's default."""
+        return self.rollout.group_size or self.algorithm.traits.default_group_size or 1
+
+    @property
+    def algorithm_name(self) -> str:
+        return str(self._given["algorithm"]["name"])
+
+    @property
+    def task_name(self) -> str:
+        return str(self._given["task"]["name"])
+
+    @property
+    def environment_name(self) -> str:
+        return str(self._given["environment"]["name"])
+
+    @property
+    def plays(self) -> bool:
+        """Tell whether rollouts are episodes of an environment, not one prompt and one answer."""
+        return not isinstance(self.environment, SingleTurn)
+
+    @property
+    def plays_experts(self) -> bool:
+        """Tell whether training imitates an expert that plays in the environment."""
+        return self.plays and self.algorithm.traits.learns_from == "references"
+
+    @property
+    def demonstrates(self) -> bool:
+        """Tell whether training learns from a task's references, and the policy writes nothing."""
+        return self.algorithm.traits.learns_from == "references" and not self.plays
+
+    @property
+    def judging(self) -> Judging:
+        """Return how reward servers judge a rollout, in training and in evaluation."""
+        return Judging(
+            at=self.environment.reward_at if self.reward else "never",
+            environment=self.environment_name if self.plays else None,
+            rewards_itself=self.environment.rewards_itself,
+        )
+
+    def prompt_limit(self, split: Split) -> PromptLimit:
+        """Return how long a prompt of this split may be, and on which side a longer one is cut."""
+        side, of_evaluation = self._sides[split], self.evaluation.max_prompt_tokens
+        if split != "train" and of_evaluation is not None:
+            return PromptLimit(of_evaluation, side, "evaluation.max_prompt_tokens")
+        return PromptLimit(self.rollout.max_prompt_tokens, side)
+
+    def sampling(self, evaluating: bool = False) -> Sampling:
+        """Return how the model draws tokens: `rollout`'s settings, with `evaluation`'s over them.
+
+        Random example actions are for training alone. services/loop/baselines.py sets other players.
+        """
+        chosen: dict[str, Any] = {name: getattr(self.rollout, name) for name in DRAWN_AS}
+        chosen["masked"] = self.algorithm.traits.masks
+        chosen["example_rate"] = self.environment.example_rate
+        if evaluating:
+            chosen |= {"num_beams": 1, "length_penalty": 1.0, "repetition_penalty": 1.0}
+            chosen |= {"masked": False, "example_rate": 0.0}
+            own = self.evaluation.model_dump(include=set(chosen), exclude_none=True)
+            chosen |= own
+        return Sampling(**chosen)

@@ -1,0 +1,140 @@
+"""All settings of a run, typed once. YAML and the command line become `RunSettings`.
+
+No later code reads a configuration tree: each part gets its own settings.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationInfo, field_validator, model_validator
+
+from contracts.errors import InputError, there_are
+from contracts.settings import Settings
+from reward_servers.rewards import REWARDS
+from reward_servers.server import check_parts
+from reward_servers.settings import Part, ServerSettings, parts
+from services.config.component_settings import TABLES, name_and_options
+from services.config.run_parts import RunParts
+from services.config.settings_rules import check_algorithm, check_engine, check_environment
+from services.runs.best import Criterion
+from services.tasks.base import SIDE_KEY
+from services.tokens.prompt_tokens import shown_sides, sides_of
+
+
+class RunSettings(RunParts):
+    """One run. `algorithm`, `task` and `environment` are given as names with options.
+
+    The task has defaults for reward and metrics. Where the environment rewards by itself, `reward` may be
+    left out or be `[]`; a reward that is given is added to the environment's.
+    """
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _name_the_run(cls, given: Any, validate: Any) -> "RunSettings":
+        if not isinstance(given, Mapping):
+            return validate(given)  # type: ignore[no-any-return]
+        given = {"environment": "single_turn", **given}
+        named = {kind: name_and_options(given[kind], kind) for kind in TABLES if kind in given}
+        side = None
+        if "task" in named:  # an option of every task, which no task's class declares
+            name, options = named["task"]
+            side = options.pop(SIDE_KEY, None)
+            given = {**given, "task": {"name": name, **options}}
+        if given.get("run_name") is None:
+            labels = [named[kind][0].rpartition(":")[2] for kind in ("task", "algorithm") if kind in named]
+            given = {**given, "run_name": "-".join([*labels, f"seed{given.get('seed', 0)}"])}
+        settings: RunSettings = validate(given)
+        settings._given = {kind: {"name": name, **options} for kind, (name, options) in named.items()}
+        settings._sides = sides_of(side, settings.task)
+        return settings
+
+    @field_validator("keep_best")
+    @classmethod
+    def _is_a_criterion(cls, value: str | None) -> str | None:
+        if value is not None:
+            Criterion.of(value)
+        return value
+
+    @field_validator("output_dir")
+    @classmethod
+    def _is_a_folder(cls, value: str) -> str:
+        if "://" in value:
+            raise ValueError(f"a run needs a local folder; expected output_dir=FOLDER and mirror={value}")
+        return value
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _folder_alone(cls, value: Any) -> Any:
+        return {"folder": value} if isinstance(value, str) else value
+
+    @field_validator("reward", mode="before")
+    @classmethod
+    def _reward_of_the_task(cls, value: Any, info: ValidationInfo) -> tuple[Part, ...]:
+        task = info.data.get("task")  # absent: refused elsewhere
+        default = getattr(task, "default_reward", None)
+        if isinstance(value, Mapping) and "name" not in value and default:
+            value = {"name": default, **value}
+        environment = info.data.get("environment")
+        asked_for_none = environment and environment.rewards_itself and value == []
+        found = parts(value, "reward") or (() if asked_for_none else parts(default, "reward"))
+        if not found and task and environment and not environment.rewards_itself:
+            raise InputError(
+                "reward: this task has no default reward; expected one, or an environment that rewards by "
+                f"itself. {_choices('reward', REWARDS)}"
+            )
+        check_parts("reward", found)
+        return found
+
+    @field_validator("metrics", mode="before")
+    @classmethod
+    def _metrics_of_the_task(cls, value: Any, info: ValidationInfo) -> tuple[Part, ...]:
+        task = info.data.get("task")
+        asked = value or value == []  # an empty list asks for none
+        found = parts(value if asked else getattr(task, "default_metrics", ()), "metrics")
+        check_parts("metric", found)
+        return found
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> "RunSettings":
+        self.reward_servers.check_labels(part.label for part in (*self.reward, *self.metrics))
+        sampling = self.sampling(evaluating=True)
+        if sampling.min_tokens > sampling.max_tokens:
+            raise ValueError(
+                f"evaluation: min_tokens={sampling.min_tokens} exceeds max_tokens={sampling.max_tokens}; "
+                f"a key that evaluation does not set is rollout's"
+            )
+        check_algorithm(self)
+        check_environment(self)
+        check_engine(self)
+        return self
+
+    def resolved(self) -> dict[str, Any]:
+        """Return all settings as plain data, with defaults; `build(RunSettings, …, "")` reads them back."""
+        plain = {name: _plain(getattr(self, name)) for name in type(self).model_fields}
+        for kind in TABLES:
+            component = getattr(self, kind)
+            options = _plain(component) if isinstance(component, Settings) else self._given[kind]
+            plain[kind] = {"name": self._given[kind]["name"], **options}
+        plain["task"][SIDE_KEY] = shown_sides(self._sides)
+        for kind in ("reward", "metrics"):
+            plain[kind] = [_flat(part) for part in getattr(self, kind)]
+        plain["measures"] = list(self.measures.entries)
+        return plain
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, Settings):
+        return value
+    if isinstance(value, ServerSettings):  # given keys alone: replicas and bounds exclude each other
+        return value.model_dump(mode="json", exclude_unset=True)
+    return value.model_dump(mode="json") | {
+        name: _plain(inner) for name, inner in value if isinstance(inner, Settings)
+    }
+
+
+def _flat(part: Part) -> dict[str, Any]:
+    return {**part.model_dump(exclude={"options"}), **part.options}
+
+
+def _choices(key: str, table: Mapping[str, str]) -> str:
+    return f"Give {key}=NAME; {there_are(sorted(table))}."

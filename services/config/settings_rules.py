@@ -1,0 +1,128 @@
+"""Rules between the parts of a run: each part is valid by itself, but they may not work together.
+
+These rules read the settings alone. `services/preflight/` reads files and prompts.
+"""
+
+from services.config.reward_view import ENVIRONMENT
+from services.config.run_parts import RunParts
+
+
+def check_environment(run: RunParts) -> None:
+    """Refuse settings that do not fit an environment of several turns.
+
+    Raises:
+        ValueError: two settings contradict each other.
+    """
+    _check_target_return(run)
+    if not run.plays:
+        return
+    where = f"environment={run.environment_name}"
+    patience_s = max(run.environment.start_timeout_s, run.environment.step_timeout_s)
+    if patience_s >= run.rollout.stall_timeout_s:
+        raise ValueError(
+            f"{where}: an environment may take {patience_s:g} s (start_timeout_s, step_timeout_s), and a "
+            f"worker is given up after rollout.stall_timeout_s={run.rollout.stall_timeout_s:g}; "
+            f"expected rollout.stall_timeout_s above {patience_s:g}"
+        )
+    mark, separator = getattr(run.task, "eou_token", None), getattr(run.environment, "separator", None)
+    if mark and separator and mark != separator:
+        raise ValueError(
+            f"task.eou_token={mark!r} and environment.separator={separator!r} end the same utterances: "
+            f"expected the same mark"
+        )
+    if (beams := run.evaluation.num_beams) > 1:
+        raise ValueError(f"{where}: answers are drawn, got evaluation.num_beams={beams}; expected 1")
+    if run.environment.example_rate and not run.environment.has_baselines:
+        raise ValueError(
+            f"{where}: got example_rate={run.environment.example_rate:g}, and this environment does not "
+            f"say which answers are valid; expected 0"
+        )
+    if run.environment.rewards_itself and any(part.label == ENVIRONMENT for part in run.reward):
+        raise ValueError(
+            f"{where}: the environment's own reward has label '{ENVIRONMENT}'; give yours another label"
+        )
+    if run.plays_experts and not run.environment.has_baselines:
+        raise ValueError(
+            f"algorithm={run.algorithm_name} with {where} learns from an expert's play, and this "
+            f"environment has no expert; leave environment out to learn from the task's references"
+        )
+    if run.plays_experts and run.algorithm.loss_over == "text":
+        raise ValueError(
+            f"algorithm.loss_on=text with {where}: training imitates the expert's answers, not the "
+            f"environment's texts; expected algorithm.loss_on=response"
+        )
+
+
+def _check_target_return(run: RunParts) -> None:
+    """Refuse a target return without an algorithm that learns to reach it, and the reverse."""
+    target = run.environment.target_return
+    learns = run.algorithm.traits.target_return
+    if learns and (target is None or not run.plays):
+        raise ValueError(
+            f"algorithm={run.algorithm_name} learns to reach the return that its contexts name: "
+            f"expected environment.target_return=NUMBER, the return to ask for, with an environment "
+            f"of several turns; got environment={run.environment_name}, target_return={target}"
+        )
+    if learns and (run.reward or not run.environment.rewards_itself):
+        raise ValueError(
+            f"algorithm={run.algorithm_name}: contexts name the return that the environment gave: "
+            f"expected an environment that rewards by itself, and reward=[]"
+        )
+    if target is not None and not learns:
+        raise ValueError(
+            f"environment.target_return={target:g} is for models that learned to read it: "
+            f"expected algorithm=return_conditioned with it, got algorithm={run.algorithm_name}"
+        )
+
+
+def check_engine(run: RunParts) -> None:
+    """Refuse settings that do not fit an engine that is split over several GPUs.
+
+    Raises:
+        ValueError: two settings contradict each other.
+    """
+    size, gpus = run.rollout.tensor_parallel_size, run.cluster.worker_gpus
+    if size == 1:
+        return
+    where = f"rollout.tensor_parallel_size={size}"
+    if run.rollout.engine == "transformers":
+        raise ValueError(f"{where} is for vLLM; leave out rollout.engine=transformers, or set 1")
+    if run.algorithm.traits.masks:
+        raise ValueError(f"{where}: algorithm={run.algorithm_name}'s mask needs one GPU; expected 1")
+    if run.model.adapter.serve == "adapter":
+        raise ValueError(f"{where} needs merged adapters; expected model.adapter.serve=merged")
+    if gpus and gpus != size:
+        raise ValueError(f"{where} needs as many GPUs, got cluster.worker_gpus={gpus:g}; expected {size}")
+
+
+def check_algorithm(run: RunParts) -> None:
+    """Refuse settings that do not fit the algorithm.
+
+    Raises:
+        InputError, ValueError: two settings contradict each other.
+    """
+    name = run.algorithm_name
+    run.model.drops_out(run.algorithm)  # raises where dropout does not fit
+    if run.group_size < 2 and run.algorithm.traits.default_group_size:
+        raise ValueError(
+            f"algorithm={name} measures a response against the others of its prompt: got "
+            f"rollout.group_size={run.group_size}, expected 2 or more"
+        )
+    if run.evaluation.masked and not run.algorithm.traits.masks:
+        raise ValueError(f"evaluation.masked=true asks for a mask, and algorithm={name} has none")
+    penalty = run.evaluation.length_penalty
+    if penalty != 1 and run.evaluation.num_beams == 1:
+        raise ValueError(
+            f"evaluation.length_penalty={penalty:g} weighs beams, and there is only one; expected "
+            f"evaluation.num_beams=2 or more with it"
+        )
+    if (beams := run.evaluation.num_beams) > 1:
+        if run.evaluation.temperature != 0:
+            raise ValueError(
+                f"evaluation.num_beams={beams} is beam search, which does not sample: "
+                "expected evaluation.temperature=0 with it"
+            )
+        if run.rollout.stop or run.evaluation.masked:
+            raise ValueError(
+                f"evaluation.num_beams={beams}: beam search supports neither rollout.stop nor a mask"
+            )

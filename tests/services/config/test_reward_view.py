@@ -1,0 +1,145 @@
+"""What graders see of a talk, and where their scores come to stand."""
+
+import io
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+import pytest
+from rich.console import Console as Terminal
+
+from contracts.rollout import FinishReason, Prompt, Rollout, Sampling, Turn
+from contracts.scores import MetricValue, Sample, Score
+from services.config.reward_view import Judging, talk_before, with_score
+from services.loop.collecting import Collector, FailureBudget
+from services.loop.evaluation import evaluate
+from services.sources.leasing import LeaseSource, evaluation_leases
+from services.tokens.prompt_tokens import PromptTokens
+from services.tracking.console import Console
+from tests.fakes import FakeRewards, FakeWorkers, WordTokens, prompts
+
+
+def turn(text: str, said: str = "", reward: float | None = None, num_tokens: int = 2) -> Turn:
+    none = (0.0,) * num_tokens
+    return Turn((5,), (7,) * num_tokens, text, none, (0,) * num_tokens, reward, observation_text=said)
+
+
+def talk(*turns: Turn) -> Rollout:
+    prompt = Prompt("talks/0", "Hello!", references=("Hi.",), meta={"intents": 1})
+    return Rollout(0, 0, prompt, turns, FinishReason.STOP)
+
+
+TALK = talk(turn("Hi.", "Hello!"), turn("Fine.", "How are you?"), turn("Bye.", "Good."))
+
+
+def test_at_the_end_all_answers_are_judged_as_one_text() -> None:
+    expected = Sample("Hi.\nFine.\nBye.", "Hello!", ("Hi.",), {"intents": 1}, "train/0")
+    assert Judging().samples(TALK) == [expected]
+
+
+def test_at_each_turn_an_answer_is_judged_after_what_was_said_before_it() -> None:
+    samples = Judging(at="turn").samples(TALK)
+
+    assert [(sample.prompt, sample.text) for sample in samples] == [
+        ("Hello!", "Hi."),
+        ("Hello!\nHi.\nHow are you?", "Fine."),
+        ("Hello!\nHi.\nHow are you?\nFine.\nGood.", "Bye."),
+    ]
+    assert all(sample.references == ("Hi.",) and sample.meta == {"intents": 1} for sample in samples)
+    assert {sample.group for sample in samples} == {"train/0"}
+
+
+class Seen(FakeRewards):
+    """Keeps what graders are shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scored: list[Sample] = []
+        self.measured: list[Sample] = []
+
+    def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]:
+        self.scored += samples
+        return super().submit(samples)
+
+    def compute_metrics(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
+        self.measured += samples
+        return super().compute_metrics(samples)
+
+
+def test_each_prompt_of_an_iteration_has_a_group_of_its_own_and_keeps_it_in_a_resumed_run() -> None:
+    """Two prompts, of which an iteration draws each twice, are trained on beside both held-out splits."""
+
+    def source() -> LeaseSource:
+        tokens = PromptTokens(WordTokens())
+        return LeaseSource(prompts(2), tokens, Sampling(max_tokens=4), group_size=3, seed=0)
+
+    seen, console = Seen(), Console(Terminal(file=io.StringIO()))
+    collector = Collector(FakeWorkers([]), seen, FailureBudget(9, 9), console, lambda: None, 1.0)
+    first, second = source(), source()
+    leases = first.lease(4)
+    collector(leases)
+    trained = {sample.group for sample in seen.scored}
+    assert trained == {f"train/{number}" for number in range(4)}
+    assert Counter(sample.group for sample in seen.scored) == dict.fromkeys(trained, 3)
+
+    held_out = evaluation_leases(
+        prompts(2), PromptTokens(WordTokens()), Sampling(max_tokens=4), samples=2, seed=0
+    )
+    for split in ("validation", "test"):
+        evaluate(split, held_out, collector)
+    groups = Counter(sample.group for sample in seen.scored[12:])
+    assert groups == {f"{split}/{number}": 2 for split in ("validation", "test") for number in range(2)}
+    assert Counter(sample.group for sample in seen.measured) == groups
+
+    second.restore(first.state())
+    seen.scored.clear()
+    collector(second.lease(2))
+    assert {sample.group for sample in seen.scored} == {"train/4", "train/5"}
+
+
+def test_a_talk_begins_with_its_prompt_where_the_world_says_nothing_of_its_own() -> None:
+    assert talk_before(talk(turn("Hi."), turn("Bye.", "Fine?")), 1) == "Hello!\nHi.\nFine?"
+
+
+def test_scores_at_each_turn_are_added_where_they_belong() -> None:
+    """The environment gave 1 and 2; the graders 0.5 and 0.25, of which quality 5 and 2.5."""
+    judging = Judging(at="turn", environment="game", rewards_itself=True)
+    rollout = talk(turn("a", reward=1.0), turn("b", reward=2.0))
+    scores = [Score(0.5, {"quality": 5.0}), Score(0.25, {"quality": 2.5})]
+
+    scored = judging.scored(rollout, scores)
+
+    assert [turn.reward for turn in scored.turns] == [1.5, 2.25]
+    assert scored.reward_parts == {"environment": 3.0, "quality": 7.5}
+    assert scored.total_reward == 3.75
+
+
+def test_a_score_at_the_end_leaves_earlier_rewards_alone() -> None:
+    judging = Judging(environment="game", rewards_itself=True)
+    rollout = talk(turn("a", reward=1.0), turn("b", reward=2.0))
+    scored = judging.scored(rollout, [Score(0.5, {"quality": 5.0})])
+
+    assert [turn.reward for turn in scored.turns] == [1.0, 2.5]
+    assert scored.reward_parts == {"environment": 3.0, "quality": 5.0}
+
+
+def test_where_nobody_judges_the_environments_rewards_are_all() -> None:
+    judging = Judging(at="never", environment="game", rewards_itself=True)
+    rollout = talk(turn("a", reward=1.0), turn("b", reward=2.0))
+
+    assert judging.samples(rollout) == []
+    scored = judging.scored(rollout, [])
+    assert scored.turns == rollout.turns
+    assert scored.reward_parts == {"environment": 3.0}
+
+
+def test_a_turn_without_tokens_is_nobodys_answer() -> None:
+    rollout = talk(turn("a"), turn("", "said by others", num_tokens=0))
+
+    assert [sample.text for sample in Judging(at="turn").samples(rollout)] == ["a"]
+    assert [turn.reward for turn in with_score(rollout, Score(0.5)).turns] == [0.5, None]
+
+
+def test_as_many_scores_as_turns_are_expected() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        Judging(at="turn").scored(TALK, [Score(1.0)])

@@ -1,0 +1,268 @@
+"""A run's settings: defaults, what follows from what, and that they survive being written down."""
+
+import json
+import pickle
+from typing import Any, ClassVar
+
+import pytest
+import yaml
+
+from contracts.errors import InputError
+from contracts.rollout import Prompt, Sampling
+from contracts.settings import build
+from learner.algorithms.ppo import PPO
+from services.config.reward_view import Judging
+from services.config.settings import RunSettings
+from services.tasks.base import Split
+from tests.services.countdown import COUNTDOWN, Countdown
+
+
+class Echo:
+    """A task of a user's own that is no settings class."""
+
+    default_reward: ClassVar[str | None] = None
+    default_metrics: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def prompts(self, split: Split) -> list[Prompt]:
+        return [Prompt(f"echo/{split}/0", self.text)]
+
+
+ECHO = {"name": f"{__name__}:Echo", "text": "hello"}
+
+
+def settings(**given: Any) -> RunSettings:
+    whole = {"algorithm": "ppo", "task": "increasing_numbers", "model": {"path": "m"}, **given}
+    return build(RunSettings, whole, where="")
+
+
+def test_components_are_made_and_named() -> None:
+    run = settings(algorithm={"name": "ppo", "clip_range": 0.1}, seed=3)
+    assert run.algorithm == PPO(clip_range=0.1)
+    assert (run.algorithm_name, run.task_name) == ("ppo", "increasing_numbers")
+    assert run.run_name == "increasing_numbers-ppo-seed3"
+    assert settings(run_name="mine").run_name == "mine"
+
+
+def test_reward_and_metrics_are_the_tasks_own_unless_given() -> None:
+    assert [part.name for part in settings().reward] == ["increasing_numbers"]
+    assert [part.name for part in settings().metrics] == ["increasing_numbers", "length"]
+    assert [part.name for part in settings(reward="length", metrics="rouge").metrics] == ["rouge"]
+    assert settings(metrics=[]).metrics == ()
+
+
+def test_a_task_without_a_reward_of_its_own_asks_for_one() -> None:
+    with pytest.raises(InputError, match="reward: this task has no default reward"):
+        settings(task=ECHO)
+    assert settings(task=ECHO, reward="length").reward[0].name == "length"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"algorithm": {"name": "ppo", "kl": {"target": 0.5}}, "rollout": {"stop": ["\n"]}},
+        {"reward": [{"name": "rouge", "weight": 0.5, "rouge_type": "rouge1"}, "length"], "metrics": []},
+        {"reward_servers": {"default": {"timeout_s": 5.0}, "length": {"replicas": 2}}},
+        {"task": ECHO, "reward": "length"},
+        {"environment": {"name": COUNTDOWN, "start": 5, "memory": 2}, "reward": []},
+        {"environment": COUNTDOWN, "reward": "length"},
+    ],
+)
+def test_written_down_and_read_back_they_are_the_same(given: dict[str, Any]) -> None:
+    run = settings(**given)
+    plain = json.loads(json.dumps(run.resolved()))
+    again = build(RunSettings, yaml.safe_load(yaml.safe_dump(plain)), where="")
+    assert json.loads(json.dumps(again.resolved())) == plain
+    assert again.rollout == run.rollout and again.reward == run.reward
+    assert again.reward_servers.for_label("length") == run.reward_servers.for_label("length")
+
+
+def test_the_resolved_configuration_holds_every_default() -> None:
+    resolved = settings().resolved()
+    assert resolved["algorithm"]["gae_lambda"] == 0.95
+    assert resolved["task"]["below"] == 50
+    assert resolved["rollout"]["temperature"] == 1.0
+    assert resolved["run_name"] == "increasing_numbers-ppo-seed0"
+
+
+def test_they_travel_to_another_process() -> None:
+    run = settings(seed=3)
+    assert pickle.loads(pickle.dumps(run)).resolved() == run.resolved()
+
+
+def test_evaluation_samples_as_training_does_but_for_what_it_says() -> None:
+    run = settings(rollout={"max_tokens": 9, "temperature": 0.7}, evaluation={"temperature": 0.0})
+    assert run.sampling() == Sampling(max_tokens=9, temperature=0.7)
+    assert run.sampling(evaluating=True) == Sampling(max_tokens=9, temperature=0.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"rollout": {"min_tokens": 8}, "evaluation": {"max_tokens": 4}},
+            "min_tokens=8 exceeds max_tokens=4",
+        ),
+        ({"reward": ["length", "length"]}, "both labelled 'length'"),
+        ({"reward_servers": {"rouge": {"replicas": 2}}}, "no reward or metric has this label"),
+        ({"algorithm": 3}, "algorithm: got 3; expected a name"),
+        ({"model": {}}, "model.path: is required"),
+        ({"seed": -1}, "seed: got -1"),
+        ({"resume": "always"}, "resume: got 'always'"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        settings(**given)
+    assert said in str(caught.value)
+
+
+def test_an_incomplete_configuration_names_what_is_missing() -> None:
+    with pytest.raises(InputError) as caught:
+        build(RunSettings, {"model": {"path": "m"}}, where="")
+    assert "algorithm: is required" in str(caught.value) and "task: is required" in str(caught.value)
+
+
+def test_settings_stay_as_they_are() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        settings().seed = 5  # type: ignore[misc]
+
+
+def test_algorithms_that_compare_responses_take_eight_of_each_prompt() -> None:
+    assert settings().group_size == 1
+    assert settings(algorithm="grpo").group_size == 8
+    assert settings(algorithm="rloo", rollout={"group_size": 3}).group_size == 3
+
+
+def test_only_nlpo_samples_within_a_mask_and_only_in_training() -> None:
+    assert not settings().sampling().masked
+    nlpo = settings(algorithm="nlpo")
+    assert (nlpo.sampling().masked, nlpo.sampling(evaluating=True).masked) == (True, False)
+    asked = settings(algorithm="nlpo", evaluation={"masked": True})
+    assert asked.sampling(evaluating=True).masked
+
+
+def test_only_evaluations_penalise_repetition() -> None:
+    run = settings(evaluation={"repetition_penalty": 2.5})
+    assert run.sampling().repetition_penalty == 1.0
+    assert run.sampling(evaluating=True).repetition_penalty == 2.5
+    with pytest.raises(InputError, match=r"evaluation\.repetition_penalty: got 0"):
+        settings(evaluation={"repetition_penalty": 0.0})
+
+
+def test_a_reference_in_frozen_layers_allows_no_dropout() -> None:
+    """Layers that only imitation reads may drop out; the refusal names both options."""
+    model = {"path": "some/model", "trainable_layers": 2, "dropout": True}
+    assert settings(algorithm="supervised", model=model).model.dropout
+    with pytest.raises(InputError, match=r"model\.dropout=true with model\.trainable_layers=2"):
+        settings(algorithm="ppo", model=model)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"algorithm": "grpo", "rollout": {"group_size": 1}},
+            "algorithm=grpo measures a response against the others of its prompt: got rollout.group_size=1",
+        ),
+        ({"evaluation": {"masked": True}}, "algorithm=ppo has none"),
+        ({"evaluation": {"num_beams": 4}}, "expected evaluation.temperature=0 with it"),
+        ({"algorithm": {"name": "nlpo", "top_p": 1.5}}, "algorithm.top_p: got 1.5"),
+        ({"algorithm": {"name": "nlpo", "top_k": 5}}, "the mask needs exactly one of them"),
+        (
+            {"algorithm": {"name": "ppo", "kl": {"estimator": "forward"}}},
+            "expected placement=loss with it",
+        ),
+    ],
+)
+def test_combinations_that_make_no_sense_are_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        settings(**given)
+    assert said in str(caught.value)
+
+
+# Environments
+
+
+def test_an_environment_is_a_component_and_one_turn_is_the_default() -> None:
+    plain = settings()
+    assert (plain.environment_name, plain.plays, plain.judging) == ("single_turn", False, Judging())
+    assert plain.resolved()["environment"]["name"] == "single_turn"
+    run = settings(environment={"name": COUNTDOWN, "max_turns": 30, "memory": 2})
+    assert run.environment == Countdown(max_turns=30, memory=2)
+    assert (run.environment_name, run.plays) == (COUNTDOWN, True)
+    assert run.run_name == "increasing_numbers-ppo-seed0"
+
+
+def test_an_environment_that_rewards_by_itself_needs_no_other_reward() -> None:
+    assert settings(task=ECHO, environment=COUNTDOWN).reward == ()
+    assert settings(environment=COUNTDOWN, reward=[]).reward == ()
+    alone = settings(task=ECHO, environment=COUNTDOWN).judging
+    assert alone == Judging(at="never", environment=COUNTDOWN, rewards_itself=True)
+    both = settings(reward="length", environment={"name": COUNTDOWN, "reward_at": "turn"})
+    assert both.judging == Judging(at="turn", environment=COUNTDOWN, rewards_itself=True)
+    with pytest.raises(InputError, match="reward: this task has no default reward"):
+        settings(task=ECHO, reward=[])
+
+
+def test_examples_by_chance_are_for_training_and_only_the_model_plays() -> None:
+    run = settings(environment={"name": COUNTDOWN, "example_rate": 0.25})
+    assert (run.sampling().example_rate, run.sampling(evaluating=True).example_rate) == (0.25, 0.0)
+    for each in (run, settings(algorithm="supervised", environment=COUNTDOWN)):
+        assert {each.sampling().player, each.sampling(evaluating=True).player} == {"model"}
+
+
+def test_imitation_in_an_environment_learns_from_experts() -> None:
+    assert settings(algorithm="supervised", environment=COUNTDOWN).plays_experts
+    assert not settings(algorithm="supervised").plays_experts
+    assert not settings(environment=COUNTDOWN).plays_experts
+
+
+class Dumb(Countdown):
+    """An environment that knows neither valid actions nor an expert."""
+
+    has_baselines: ClassVar[bool] = False
+
+
+DUMB = f"{__name__}:Dumb"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"environment": "textwordl"}, "no such environment; did you mean 'textworld'?"),
+        ({"environment": {"name": COUNTDOWN, "memry": 2}}, "environment.memry: there is no such option"),
+        ({"environment": {"name": "json:JSONDecoder"}}, "JSONDecoder is no environment: it lacks make()"),
+        ({"environment": {"name": COUNTDOWN, "memory": -1}}, "environment.memory: got -1"),
+        (
+            {"environment": COUNTDOWN, "evaluation": {"num_beams": 4, "temperature": 0.0}},
+            "got evaluation.num_beams=4; expected 1",
+        ),
+        ({"environment": {"name": DUMB, "example_rate": 0.5}}, "does not say which answers are valid"),
+        ({"environment": DUMB, "algorithm": "supervised"}, "this environment has no expert"),
+        (
+            {"environment": COUNTDOWN, "algorithm": {"name": "supervised", "loss_on": "text"}},
+            "expected algorithm.loss_on=response",
+        ),
+        (
+            {"environment": {"name": COUNTDOWN, "target_return": 3.0}},
+            "expected algorithm=return_conditioned with it, got algorithm=ppo",
+        ),
+        ({"algorithm": "return_conditioned"}, "expected environment.target_return=NUMBER"),
+        (
+            {"environment": COUNTDOWN, "algorithm": "return_conditioned"},
+            "expected environment.target_return=NUMBER",
+        ),
+        (
+            {"environment": COUNTDOWN, "reward": {"name": "length", "label": "environment"}},
+            "the environment's own reward has label 'environment'",
+        ),
+    ],
+)
+def test_an_environment_that_does_not_fit_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        settings(**given)
+    assert said in str(caught.value)

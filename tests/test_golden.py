@@ -1,0 +1,11 @@
+"""Experiments keep their settings: a change of one is meant, and recorded."""
+
+import json
+
+from tests.golden import DIGESTS, digests
+
+
+def test_experiments_have_the_settings_that_were_recorded() -> None:
+    recorded, found = json.loads(DIGESTS.read_text()), digests()
+    changed = sorted(name for name in recorded | found if recorded.get(name) != found.get(name))
+    assert not changed, f"settings changed; if that is meant: python -m tests.golden settings: {changed}"
