@@ -1,25 +1,25 @@
-# make demo   trains a small model on this machine, from nothing        make test      passes the tests
-# make check  style, types, layers, in under a minute                    make test-all  … and those of minutes each
-# make bench  measures, both sides
-# A machine with an NVIDIA GPU takes vLLM's CUDA build, others its CPU build: make setup EXTRA=cpu|cuda
+# make demo    train a small model on this machine, from scratch    make test      run the tests
+# make check   check style, types and layers, under a minute        make test-all  run the long tests, too
+# make bench   measure speed and memory                             make docs      build the site of docs/
+# A machine with an NVIDIA GPU gets vLLM's CUDA build, others its CPU build: make setup EXTRA=cpu|cuda
 
 PYTHON ?= python3.11
 EXTRA ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 BIN := .venv/bin
 READY := .venv/.ready-$(EXTRA)
-# uv does not read pip's own setting of where local builds lie.
+# uv does not read pip's setting for the places of local builds.
 FIND_LINKS := $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS))
 RESOLVE := $(if $(filter cpu,$(EXTRA)),$(FIND_LINKS) --override requirements/overrides.txt)
 
-# A run starts a dozen processes; where bytecode isn't kept, each compiles all that it imports anew.
+# A run starts a dozen processes; without stored bytecode each compiles all its imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all check format bench setup pins audit clean
+.PHONY: demo test test-all check format docs docs-serve bench setup pins audit clean
 
 demo: $(READY)
 	@$(BIN)/whetstone demo
 
-# Tests that start no engine and no cluster run two at a time. The others want the machine for themselves.
+# Tests that start no engine and no cluster run two at a time. The others need the machine alone.
 ALONE := ray or vllm
 
 test: $(READY)
@@ -40,6 +40,15 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Strict: a dead link, a missing anchor or page, or an address in the network fails the build. -m imports our
+# packages from here.
+docs: $(READY)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "the site is in build/site; make docs-serve serves it on port 8001, with search"
+
+docs-serve: docs
+	@$(BIN)/python -m http.server 8001 --bind 127.0.0.1 --directory build/site
+
 bench: $(READY)
 	@$(BIN)/python -m benchmarks
 
@@ -54,13 +63,13 @@ $(READY): requirements/$(EXTRA).txt requirements/overrides.txt
 	@$(BIN)/uv pip install --quiet --no-deps --editable .
 	@touch $@
 
-# Resolve pyproject.toml anew into a list of name==version.
+# Resolve the dependencies of pyproject.toml into a list of name==version.
 pins: $(READY)
 	$(BIN)/uv pip compile pyproject.toml --extra $(EXTRA) --extra games --extra adapters --extra dev $(RESOLVE) --python-version 3.11 \
 	  --no-annotate --no-header --no-emit-find-links --quiet --upgrade --output-file requirements/$(EXTRA).txt
 	sed -i 's/+cpu$$//' requirements/$(EXTRA).txt
 
-# Known vulnerabilities of what is pinned; asks for each package by name, so it needs the network.
+# Look up known vulnerabilities of each pinned package, which needs the network.
 audit: $(READY)
 	$(BIN)/uv tool run pip-audit==2.10.1 --strict --disable-pip --no-deps --progress-spinner off --requirement requirements/$(EXTRA).txt
 

@@ -1,27 +1,27 @@
-"""Run benchmarks, each in a process of its own, so that none measures what another left behind."""
+"""Run benchmarks, each in its own process, so that none is affected by another's leftovers."""
 
 import os
 import subprocess
 import sys
 
-from services.launch import MALLOC_TUNABLES
+from services.train.launch import MALLOC_TUNABLES
 
 ALL = {
-    "generation": "a worker's tokens a second, beside bare vLLM's",
-    "seq2seq": "our engine's tokens a second on a T5, beside transformers' own",
-    "update": "the learner's trained tokens a second, beside a bare PyTorch loop's",
-    "weights": "a weight push, beside copying the same bytes",
-    "overhead": "what an iteration spends outside of its five parts",
-    "memory": "what learner and worker take for GPT-2's shape",
-    "turns": "generated tokens a second with 16 games in progress, beside single turns",
-    "masked": "NLPO's rollouts, beside PPO's",
-    "families": "a PPO iteration of a T5-like model, beside a GPT of its size",
-    "shared_trunk": "the last third of the layers trained, beside all of them",
-    "adapters": "LoRA and QLoRA beside all of a model: the base's bytes, trained tokens a second",
-    "offline_cost": "A-LoL beside supervised training on the same batches: tokens a second, memory",
-    "learner_memory": "what updates of PPO, NLPO and TRPO take with 50,257 tokens",
-    "score": "ROUGE and METEOR rewards a second, beside RL4LMs' way of calling them, and through Serve",
-    "peer": "whole iterations, beside trl's PPO trainer",
+    "generation": "a worker's tokens per second, and bare vLLM's",
+    "seq2seq": "our engine's tokens per second on a T5, and those of transformers",
+    "update": "the learner's trained tokens per second, and those of a bare PyTorch loop",
+    "weights": "a weight push, and a copy of the same bytes",
+    "overhead": "the time of an iteration outside of its five parts",
+    "memory": "the memory of learner and worker for GPT-2's shape",
+    "turns": "generated tokens per second with 16 games in progress, and with single turns",
+    "masked": "NLPO's rollouts, and PPO's",
+    "families": "a PPO iteration of a T5-like model, and of a GPT of its size",
+    "shared_trunk": "training of the last third of the layers, and of all of them",
+    "adapters": "LoRA, QLoRA and full training: the base's bytes, trained tokens per second",
+    "offline_cost": "A-LoL and supervised training on the same batches: tokens per second, memory",
+    "learner_memory": "the memory of updates of PPO, NLPO and TRPO with 50,257 tokens",
+    "score": "ROUGE and METEOR rewards per second: ours, as RL4LMs calls them, and through Serve",
+    "peer": "whole iterations, and those of trl's PPO trainer",
 }
 
 
@@ -32,7 +32,7 @@ def main(names: list[str]) -> int:
         for name, what in ALL.items():
             print(f"  {name:11} {what}", file=sys.stderr)
         return 2
-    environment = {**os.environ, "GLIBC_TUNABLES": MALLOC_TUNABLES}  # as every process of a run has them
+    environment = {**os.environ, "GLIBC_TUNABLES": MALLOC_TUNABLES}  # as in every process of a run
     codes = [
         subprocess.run([sys.executable, "-m", f"benchmarks.{name}"], env=environment).returncode
         for name in names or ALL

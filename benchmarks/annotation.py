@@ -1,8 +1,8 @@
-"""Annotating 10,000 responses with three rewards: killed and resumed, and with more replicas.
+"""Annotation of 10,000 responses with three rewards: killed and resumed, and with more replicas.
 
-`python -m benchmarks.annotation` annotates one data set three times by `whetstone annotate`: with one replica
-a reward; with four; with four, killed with -9 at two fifths and started again. Each reward takes 5 ms a text,
-and writes down which texts it saw. --page FILE writes what was found.
+`python -m benchmarks.annotation` runs `whetstone annotate` on one data set three times: with one replica for
+each reward; with four; with four, killed with -9 at two fifths and started again. Each reward takes 5 ms for
+a text, and records which texts it saw. --page FILE writes the results.
 """
 
 import argparse
@@ -25,11 +25,11 @@ from contracts.settings import Settings
 
 ROOT = OUT / "annotation"
 ROWS, LABELS, TEXT_S = 10_000, "abc", 0.005
-KILLED_AT, PAUSE_S = 0.4, 20.0  # of the rows; before it is started again
+KILLED_AT, PAUSE_S = 0.4, 20.0  # share of the rows; seconds before the restart
 
 
 class Ledger(Settings):
-    """A score that depends on the text alone, after 5 ms a text; `file` gets a line for each."""
+    """A score that depends on the text alone and takes 5 ms; `file` gets a line for each text."""
 
     file: str
     factor: int = 1
@@ -38,7 +38,7 @@ class Ledger(Settings):
         time.sleep(TEXT_S * len(samples))
         now = time.time()
         lines = "".join(f"{sample.text}\t{now}\n" for sample in samples)
-        # One write to a file opened for appending: lines of several replicas don't mix.
+        # One write in append mode, so that lines of several replicas don't mix.
         handle = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.write(handle, lines.encode())
         os.close(handle)
@@ -47,10 +47,10 @@ class Ledger(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one annotation took, and how often each text was scored."""
+    """The seconds of one annotation, and how often each text was scored."""
 
     seconds: float
-    counts: tuple[Counter[str], ...]  # of each reward
+    counts: tuple[Counter[str], ...]  # one for each reward
 
     @property
     def missing(self) -> int:
@@ -62,7 +62,7 @@ class Found:
 
 
 def make_data(folder: Path) -> None:
-    """All rows are to be annotated: validation and test have some of their own."""
+    """Write the data set, with other rows for validation and test."""
     folder.mkdir(parents=True, exist_ok=True)
     for split, numbers in (("train", range(ROWS)), ("validation", range(8)), ("test", range(8))):
         rows = ({"prompt": f"{split} {n // 4}", "response": f"this is answer {n}"} for n in numbers)
@@ -89,7 +89,7 @@ def annotate(name: str, data: Path, replicas: int, *, kill: bool = False) -> Non
     if kill:
         process = subprocess.Popen(asked, start_new_session=True)
         while len(lines(folder / LABELS[-1])) < KILLED_AT * ROWS:
-            assert process.poll() is None, "it ended before it was to be killed"
+            assert process.poll() is None, "it ended before it could be killed"
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -139,7 +139,7 @@ def table(one: Found, four: Found, killed: Found, *, same: bool) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--page", type=Path)
-    parser.add_argument("--again", action="store_true", help="the page alone, of what was found before")
+    parser.add_argument("--again", action="store_true", help="write the page alone, from earlier results")
     asked = parser.parse_args()
     data = ROOT / "rows"
     make_data(data)

@@ -1,10 +1,10 @@
-"""Writing ahead beside strictly synchronous training, with a reward that takes 50 ms a text: both in one run.
+"""Asynchronous and strictly synchronous training, with a reward that takes 50 ms for each text.
 
     synchronous      write ─ reward ─ update ─ push ─ write ─ reward ─ …
     max_staleness=n  write and reward go on while the learner updates
 
-`python -m benchmarks.asynchronous` runs each kind with three seeds by `whetstone train`, and prints sequences
-a second and the rewards at the end; with max_staleness=4 corrected and uncorrected, too.
+`python -m benchmarks.asynchronous` runs `whetstone train` for each kind with three seeds. It prints sequences
+per second and the rewards at the end, for max_staleness=4 with and without correction.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks.outcome import OUT
 from contracts.scores import Sample
 from reward_servers.rewards.increasing_numbers import IncreasingNumbers
-from services.demo import make_start_model
+from services.train.demo import make_start_model
 
 ROOT = OUT / "asynchronous"
 TEXT_S = 0.05
@@ -34,7 +34,7 @@ KINDS = {
 
 
 class SlowIncreasing(IncreasingNumbers):
-    """The task's own reward, 50 ms a text, as a judge that is asked over a network would take."""
+    """The task's reward, slowed to 50 ms for each text, like a judge behind a network."""
 
     def score(self, samples: Sequence[Sample]) -> list[float]:
         time.sleep(TEXT_S * len(samples))
@@ -69,7 +69,7 @@ def folder_of(kind: str, seed: int) -> str:
 
 
 def found(kind: str, seed: int) -> tuple[float, float, list[float]]:
-    """(sequences a second, the mean reward of the last five iterations, every iteration's)."""
+    """Return sequences per second, the last five iterations' mean reward, and every iteration's."""
     file = ROOT / folder_of(kind, seed) / "rollout_info.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     counted = rows[WARM_UP:]

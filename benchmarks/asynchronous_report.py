@@ -1,4 +1,4 @@
-"""The page and the picture of what `benchmarks.asynchronous` has found."""
+"""The page and the picture of the results of `benchmarks.asynchronous`."""
 
 import statistics
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What docs/results/daily_dialog.md begins with: a small untrained GPT, and a tokenizer of the data's own.
+"""The start of docs/results/daily_dialog.md: a small untrained GPT with a tokenizer of its data.
 
 `python -m benchmarks.daily_dialog FOLDER --data DATA`
 """
@@ -13,7 +13,7 @@ EOU = "<EOU>"
 
 
 def make_model(folder: Path, data: Path) -> None:
-    """A million weights: four layers, width 128, heads of 32 (the least that vLLM takes on a CPU)."""
+    """Save a model of a million weights: four layers, width 128, heads of 32 (vLLM's least on a CPU)."""
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -33,7 +33,7 @@ def make_model(folder: Path, data: Path) -> None:
 
 
 def make_tokenizer(file: Path) -> Any:
-    """Byte pairs of the training dialogues. The mark behind an utterance is one token, and plain text."""
+    """Train byte pairs on the dialogues; the mark after an utterance is one token of plain text."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 

@@ -1,6 +1,6 @@
-"""`docs/results/daily_dialog.md` and its picture, from the folders of the runs.
+"""The table of `docs/results/daily_dialog.md` and its picture, from the folders of the runs.
 
-`python -m benchmarks.daily_dialog_report "SETTING=FOLDER,FOLDER" …`, a folder a seed.
+`python -m benchmarks.daily_dialog_report "SETTING=FOLDER,FOLDER" …`, with a folder for each seed.
 """
 
 import argparse
@@ -8,11 +8,11 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from services.run_folder import RunFolder
+from services.runs.folder import RunFolder
 
 BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
-COLUMNS = {  # of an evaluation
+COLUMNS = {  # metrics of an evaluation
     "reward": "reward/mean",
     "intent": "reward/intent_accuracy/mean",
     "METEOR": "reward/meteor/mean",
@@ -21,7 +21,7 @@ COLUMNS = {  # of an evaluation
     "SacreBLEU": "lexical/sacrebleu",
     "length": "response_length/mean",
 }
-PANELS = {  # of the iterations
+PANELS = {  # metrics of the iterations
     "reward, weighted": "reward/mean",
     "intent": "reward/intent_accuracy/mean",
     "METEOR": "reward/meteor/mean",
@@ -29,7 +29,7 @@ PANELS = {  # of the iterations
     "its coefficient α": "kl/coefficient",
     "tokens of a reply": "response_length/mean",
 }
-Runs = dict[str, list[RunFolder]]  # setting -> one a seed
+Runs = dict[str, list[RunFolder]]  # setting -> a folder for each seed
 
 
 def main() -> None:
@@ -39,13 +39,13 @@ def main() -> None:
     runs: Runs = {name: [RunFolder(Path(each)) for each in folders.split(",")] for name, _, folders in given}
     draw(runs, RESULTS / "daily_dialog.png")
     file = RESULTS / "daily_dialog.md"
-    # What a person has written before and behind the table stays.
+    # The text before and after the table stays.
     before, _, rest = file.read_text().partition(BEGIN)
     file.write_text(before + BEGIN + table(runs) + END + rest.partition(END)[2])
 
 
 def table(runs: Runs) -> str:
-    """Before and after on both held-out splits; ± is the standard error: over seeds, or over prompts."""
+    """Return the table of both held-out splits, before and after; ± is the standard error."""
     lines = [f"| setting | split | | {' | '.join(COLUMNS)} |", "|---" * (3 + len(COLUMNS)) + "|"]
     for name, folders in runs.items():
         for split in ("validation", "test"):
@@ -67,7 +67,7 @@ def _with_error(values: Sequence[float]) -> str:
 
 
 def draw(runs: Runs, file: Path) -> None:
-    """Six numbers of every iteration, means of five; the seeds thin, their mean thick."""
+    """Draw six metrics, smoothed over five iterations: seeds as thin lines, their mean as a thick one."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -3,7 +3,7 @@
 import random
 from time import perf_counter
 
-from benchmarks.models import gpt2_tiny, t5_small_as_gpt2_tiny
+from benchmarks.models import engine_of, gpt2_tiny, t5_small_as_gpt2_tiny
 from benchmarks.outcome import in_turns, publish, ratio
 from contracts.rollout import Lease, Prompt, Sampling
 from learner.algorithms.ppo import PPO
@@ -18,11 +18,11 @@ SAMPLING = Sampling(NEW_TOKENS, min_tokens=NEW_TOKENS)
 
 
 class Side:
-    """Worker and learner of one model, in this process; each call is one iteration."""
+    """The worker and the learner of one model, in this process; each call is one iteration."""
 
     def __init__(self, model: str) -> None:
         settings = RolloutSettings(max_concurrent=NUM_PROMPTS, kv_cache_gib=0.5)
-        self._worker = RolloutWorker(model, model, None, "auto", settings)
+        self._worker = RolloutWorker(model, model, None, engine_of(model), settings)
         self._worker.ready()  # before the learner: two models can't be loaded at once in one process
         self._learner = Learner(
             ModelSettings(path=model),

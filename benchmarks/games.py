@@ -1,7 +1,8 @@
-"""Text games by a small language model: warm-started on walkthroughs, then PPO and rejection sampling.
+"""Text games by a small language model: a warm start on walkthroughs, then PPO and rejection sampling.
 
-`python -m benchmarks.games` makes the games and the untrained model, and runs `whetstone train` for the warm
-start and then, a seed each, for both; the figures are in the runs' folders. `--seeds`, `--only` run a part.
+`python -m benchmarks.games` makes the games and the untrained model. It runs `whetstone train` for the warm
+start, then for both algorithms with each seed. The runs' folders hold the figures. `--seeds` and `--only` run
+a part.
 """
 
 import argparse
@@ -18,7 +19,7 @@ ROOT = OUT / "games"
 MODEL, RUNS, PAGE = ROOT / "untrained", ROOT / "runs", Path("docs/results/textworld.md")
 VOCABULARY, WINDOW = 600, 320
 SHOWN = 240  # training games whose walkthroughs the warm start sees
-# Rooms in a row with a coin in the last: who turns back loses time, and the hints are shuffled.
+# Rooms in a row with a coin in the last one: turning back loses time, and the hints are shuffled.
 TASK = {
     "challenge": "coin_collector",
     "level": 4,
@@ -33,8 +34,8 @@ SHARED = [
     *[f"environment.{name}={value}" for name, value in ENVIRONMENT.items()],
     "environment.hidden_verbs=[examine,look,inventory]",
     "environment.objective=hidden",  # it is always the coin
-    "environment.isolated=false",  # games this quick need no processes of their own
-    "rollout.num_threads=1",  # nor a model this small two threads
+    "environment.isolated=false",  # games this quick need no separate processes
+    "rollout.num_threads=1",  # a model this small needs no second thread
     "learner.num_threads=1",
 ]
 SAMPLED = [
@@ -44,8 +45,8 @@ SAMPLED = [
     "evaluation.samples_per_prompt=4",
     "save_every=0",
 ]
-# Walkthroughs of a third of the training games, five and a half times each: enough to read the list of
-# commands some of the time. What comes after has games that the model can't know by heart.
+# Walkthroughs of a third of the training games, five and a half times each: enough to sometimes read the list
+# of commands. The later stages also have games that the model can't know by heart.
 WARM_UP = [
     f"task.num_train={SHOWN}",
     "algorithm=supervised",
@@ -58,7 +59,7 @@ WARM_UP = [
 ]
 TRAINED = ["iterations=20", "rollout.prompts_per_iteration=128", "learner.lr_schedule=linear"]
 ALGORITHMS = {
-    # The critic shares the small trunk: at its usual weight the value's error would drown out the policy.
+    # The critic shares the small trunk: at its usual weight the value loss would dominate the policy's.
     "ppo": [
         "algorithm=ppo",
         "algorithm.learning_rate=3e-4",
@@ -82,7 +83,7 @@ ALGORITHMS = {
 
 
 def make_model(folder: Path, seed: int = 0) -> None:
-    """An untrained Llama of 200,000 weights: three layers, 64 wide; byte pairs of the games' texts."""
+    """Save an untrained Llama (200,000 weights, three layers, width 64) with byte pairs of the games."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -119,7 +120,7 @@ def make_model(folder: Path, seed: int = 0) -> None:
 
 
 def texts_of_walkthroughs() -> list[str]:
-    """What the games of the warm start say to one who knows the way."""
+    """Return the texts of the warm start's games along their walkthroughs."""
     settings = TextWorld(hints="shuffled", hidden_verbs=("examine", "look", "inventory"))
     environment, texts = settings.make(), []
     for number, prompt in enumerate(Games(**TASK).prompts("train")[:SHOWN]):  # type: ignore[arg-type]
@@ -136,7 +137,7 @@ def texts_of_walkthroughs() -> list[str]:
 
 
 def run(name: str, arguments: list[str]) -> float:
-    """`whetstone train`, unless that run is done; returns its seconds."""
+    """Run `whetstone train` unless that run is done; return its seconds."""
     command = [
         "whetstone",
         "train",

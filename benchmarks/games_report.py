@@ -1,4 +1,4 @@
-"""The table of `docs/results/textworld.md` and its picture, from what `benchmarks.games` has made."""
+"""The table of `docs/results/textworld.md` and its picture, from the runs of `benchmarks.games`."""
 
 import json
 import statistics
@@ -19,7 +19,7 @@ def lines_of(file: Path) -> list[dict[str, Any]]:
 
 
 def tested(run: Path) -> list[dict[str, float]]:
-    """The test games before and after."""
+    """Return the results on the test games before and after."""
     return [line["metrics"] for line in lines_of(run / "test_split_metrics.jsonl")]
 
 
@@ -82,7 +82,7 @@ def draw() -> None:
 
 
 def main() -> None:
-    """What a person wrote around the table stays."""
+    """Write the table and the picture; keep the text around the table."""
     draw()
     lines, rows = PAGE.read_text().splitlines(), table()
     first = next(index for index, line in enumerate(lines) if line.startswith(HEAD[:20]))

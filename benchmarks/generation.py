@@ -1,4 +1,4 @@
-"""(a) A worker's generated tokens a second, beside bare `vllm.LLM.generate`: same prompts, same settings."""
+"""(a) Generated tokens per second of a worker and of bare `vllm.LLM.generate`: same prompts and settings."""
 
 import random
 from time import perf_counter
@@ -12,7 +12,7 @@ from rollout_workers.worker import RolloutWorker
 
 NUM_PROMPTS, PROMPT_TOKENS, NEW_TOKENS, ROUNDS = 64, 16, 64, 9
 SETTINGS = RolloutSettings(max_concurrent=64)
-# With a minimum no response ends early: both sides make exactly the same number of tokens.
+# The minimum keeps responses from ending early, so that both sides generate the same number of tokens.
 SAMPLING = Sampling(max_tokens=NEW_TOKENS, min_tokens=NEW_TOKENS)
 
 
@@ -46,9 +46,7 @@ def main() -> None:
         asked = [{"prompt_token_ids": list(tokens)} for tokens in prompts()]
         parameters = [sampling_parameters(SAMPLING, seed) for seed in range(NUM_PROMPTS)]
         for each in parameters:
-            each.detokenize = (
-                True  # as it is by default: both sides deliver tokens, log-probabilities and text
-            )
+            each.detokenize = True  # the default: both sides deliver tokens, log-probabilities and text
         started = perf_counter()
         outputs = llm.generate(asked, parameters, use_tqdm=False)
         return sum(len(o.outputs[0].token_ids) for o in outputs) / (perf_counter() - started)

@@ -18,7 +18,7 @@ def main(names: list[str]) -> None:
     if names:
         print(json.dumps(measure(*names)))
         return
-    gpt2_tiny_50k()  # made before anybody measures
+    gpt2_tiny_50k()  # made before the measurements
     found = {name: _in_a_process_of_its_own(name) for name in ("nothing", *LIMITS_GIB)}
     rows: dict[str, Any] = {"libraries and models alone, GiB": found["nothing"]["peak_gib"]}
     for name, limit in LIMITS_GIB.items():
@@ -31,7 +31,7 @@ def main(names: list[str]) -> None:
 
 
 def measure(name: str) -> dict[str, float]:
-    """One iteration with the defaults, but of two epochs; "nothing" makes PPO's learner and stops."""
+    """Measure an iteration with the defaults but two epochs; "nothing" makes PPO's learner and stops."""
     from contracts.components import find
     from learner.algorithms import ALGORITHMS
     from learner.learner import Learner
@@ -50,7 +50,7 @@ def measure(name: str) -> dict[str, float]:
 
 
 def _rollouts() -> list[Any]:
-    """Random texts with random rewards."""
+    """Return random texts with random rewards."""
     import random
 
     from contracts.rollout import FinishReason, Prompt, Rollout, Turn

@@ -1,7 +1,7 @@
-"""Every algorithm × {GPT, T5-like} from the same supervised warm start: who learns `increasing_numbers`.
+"""Every algorithm × {GPT, T5-like} on `increasing_numbers`, from the same supervised warm start.
 
-Equal numbers of generated tokens, several seeds; worker, learner and reward as plain classes in this
-process. `python -m benchmarks.learning` runs all of it; names of algorithms, `--families`, `--seeds`
+All have equal numbers of generated tokens and several seeds; worker, learner and reward are plain classes in
+this process. `python -m benchmarks.learning` runs everything; names of algorithms, `--families`, `--seeds`
 and `--tokens` run a part.
 """
 
@@ -18,27 +18,28 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks.models import engine_of
 from benchmarks.outcome import OUT
 from contracts.components import create
 from contracts.rollout import Lease, MaskRule, Rollout, Sampling
 from contracts.scores import Sample
 from learner.algorithms import ALGORITHMS
-from learner.algorithms.base import Algorithm, Masks
+from learner.algorithms.base import Algorithm
 from reward_servers.rewards.increasing_numbers import IncreasingNumbers as Reward
 from rollout_workers.settings import RolloutSettings
-from services.demo import WARM_UP_ROWS, as_rollout, number_rows, number_tokenizer, save_untrained
-from services.judging import with_score
-from services.leasing import EVALUATION, LeaseSource, evaluation_leases
-from services.prompt_tokens import PromptTokens
+from services.config.reward_view import with_score
+from services.sources.leasing import EVALUATION, LeaseSource, evaluation_leases
 from services.tasks.increasing_numbers import IncreasingNumbers as Task
+from services.tokens.prompt_tokens import PromptTokens
+from services.train.demo import WARM_UP_ROWS, as_rollout, number_rows, number_tokenizer, save_untrained
 
 ROLLOUTS, MAX_TOKENS, TOKENS, EVAL_SAMPLES = 128, 20, 100_000, 4
 WARM_UP_STEPS = {"gpt": 120, "t5": 250}
 KL = {"coefficient": 0.01}
 COMMON: dict[str, Any] = {"learning_rate": 1e-3, "kl": KL}
 CLIPPED = {**COMMON, "num_epochs": 4, "minibatch_size": ROLLOUTS, "gamma": 1.0}
-# The published defaults fine-tune large models; these fit one of a hundred thousand weights, the same for
-# all as far as they share an option.
+# The published defaults fine-tune large models; these fit a hundred thousand weights. Algorithms with the
+# same option share its value.
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "ppo": ("ppo", CLIPPED),
     "nlpo": ("nlpo", {**CLIPPED, "target_update_iterations": 5}),
@@ -58,33 +59,33 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One run: validation reward before and after, and the mean training reward along the way."""
+    """The result of one run: validation reward before and after, and the mean training rewards."""
 
     name: str
     family: str
     seed: int
     before: float
     after: float
-    after_masked: float | None  # NLPO's own policy is the masked one; the exported model has no mask
+    after_masked: float | None  # with NLPO's mask, which belongs to its policy but not to the exported model
     curve: list[tuple[int, float]]  # (tokens generated, mean reward of the iteration)
     seconds: float
-    metrics: dict[str, float]  # of the last update
+    metrics: dict[str, float]  # those of the last update
 
 
 class Bench:
-    """One family's warm start and its worker, which every run begins by giving the initial weights back."""
+    """One family's warm start and its worker, which gets the initial weights back before every run."""
 
     def __init__(self, family: str, rule: MaskRule | None) -> None:
         from rollout_workers.worker import RolloutWorker
 
         self.family, self.model = family, warm_start(family)
         settings = RolloutSettings(max_concurrent=ROLLOUTS, kv_cache_gib=0.25)
-        self.worker = RolloutWorker(str(self.model), str(self.model), None, "auto", settings, rule)
+        self.worker = RolloutWorker(
+            str(self.model), str(self.model), None, engine_of(str(self.model)), settings, rule
+        )
         self.worker.ready()
         self.reward = Reward()
-        self.first_version = count(
-            0, 1000
-        )  # prefixes cached under one version are never found by another run
+        self.first_version = count(0, 1000)  # so that no run finds prefixes that another one cached
         self.lease_id = count(EVALUATION * 2)
 
     def run(self, name: str, seed: int, tokens: int) -> Result:
@@ -92,7 +93,7 @@ class Bench:
         from learner.settings import LearnerSettings, ModelSettings
 
         algorithm = algorithm_of(name)
-        masked = isinstance(algorithm, Masks)
+        masked = algorithm.traits.masks
         sampling = Sampling(MAX_TOKENS, masked=masked)
         learner = Learner(
             ModelSettings(path=str(self.model), dropout=False),
@@ -103,7 +104,7 @@ class Bench:
             sampling=sampling,
         )
         learner.version = learner.mask_version = next(self.first_version)
-        group = int(getattr(algorithm, "default_group_size", 1))
+        group = algorithm.traits.default_group_size or 1
         task, to_tokens = Task(), PromptTokens(number_tokenizer())
         source = LeaseSource(task.prompts("train"), to_tokens, sampling, group_size=group, seed=seed)
         held_out = evaluation_leases(
@@ -118,7 +119,7 @@ class Bench:
         before, generated, curve = mean_reward(self.generate(held_out)), 0, []
         metrics: dict[str, float] = {}
         while generated < tokens:
-            if algorithm.online:
+            if algorithm.traits.online:
                 rollouts = self.generate(source.lease(ROLLOUTS // group))
                 curve.append((generated, mean_reward(rollouts)))
             else:
@@ -139,7 +140,7 @@ class Bench:
         self.worker.load_weights(manifest, arrays, learner.publish_mask("float32"))
 
     def generate(self, leases: Sequence[Lease]) -> list[Rollout]:
-        """All rollouts, scored. Lease ids of evaluations come again and again, so the worker gets its own."""
+        """Return all rollouts, scored; give the worker new lease ids, as those of evaluations recur."""
         renamed = {next(self.lease_id): lease for lease in leases}
         self.worker.submit([replace(lease, id=own) for own, lease in renamed.items()])
         found: list[Rollout] = []
@@ -161,11 +162,11 @@ def algorithm_of(name: str) -> Algorithm:
 
 
 def by_rule(names: Sequence[str]) -> dict[MaskRule | None, list[str]]:
-    """Algorithms that can share a worker: those without a mask, and those with the same one."""
+    """Group algorithms that can share a worker: those without a mask, and those with the same one."""
     found: dict[MaskRule | None, list[str]] = {}
     for name in names:
         algorithm = algorithm_of(name)
-        rule = algorithm.mask_rule() if isinstance(algorithm, Masks) else None
+        rule = algorithm.mask_rule() if algorithm.traits.masks else None
         found.setdefault(rule, []).append(name)
     return found
 
@@ -175,7 +176,7 @@ def mean_reward(rollouts: Sequence[Rollout]) -> float:
 
 
 def warm_start(family: str) -> Path:
-    """A small model that writes rows of numbers, which go up most of the time; made once."""
+    """Make, once, a small model that writes rows of mostly increasing numbers."""
     from learner.algorithms.supervised import Supervised
     from learner.learner import Learner
     from learner.settings import LearnerSettings, ModelSettings
@@ -197,7 +198,7 @@ def warm_start(family: str) -> Path:
 
 
 def save_untrained_t5(folder: Path) -> Any:
-    """The demo's GPT as an encoder-decoder: the same width, two layers on each side."""
+    """Save the demo's GPT as an encoder-decoder: the same width, two layers on each side."""
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
 

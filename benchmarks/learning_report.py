@@ -1,4 +1,4 @@
-"""`docs/results/learning.md` and its picture, from what `benchmarks.learning` wrote."""
+"""The table of `docs/results/learning.md` and its picture, from the results of `benchmarks.learning`."""
 
 import json
 import statistics
@@ -10,11 +10,11 @@ from benchmarks.learning import RUNS
 from benchmarks.outcome import OUT
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
-Runs = dict[tuple[str, str], list[dict[str, Any]]]  # (family, algorithm) -> one a seed
+Runs = dict[tuple[str, str], list[dict[str, Any]]]  # (family, algorithm) -> one for each seed
 
 
 def main() -> None:
-    newest = {}  # of each run: the file is only ever added to
+    newest = {}  # the last result of each run, as the file only grows
     for line in (OUT / "learning.jsonl").read_text().splitlines():
         found = json.loads(line)
         newest[found["family"], found["name"], found["seed"]] = found
@@ -25,7 +25,7 @@ def main() -> None:
     RESULTS.mkdir(exist_ok=True)
     draw(runs, RESULTS / "learning.png")
     file = RESULTS / "learning.md"
-    # What a person has written below the table stays.
+    # The text below the table stays.
     _, mark, told = file.read_text().partition("\n## ") if file.exists() else ("", "", "")
     file.write_text(page(runs) + mark + told)
 
@@ -65,7 +65,7 @@ def _with_error(values: Sequence[float], sign: str = "") -> str:
 
 
 def draw(runs: Runs, file: Path) -> None:
-    """Mean reward of training rollouts over tokens, the mean of the seeds, one panel a family."""
+    """Draw the training rollouts' mean reward over tokens, averaged over seeds, a panel for each family."""
     import matplotlib
 
     matplotlib.use("Agg")

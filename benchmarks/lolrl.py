@@ -1,8 +1,8 @@
 """LoL-RL's pipeline on small samples of its data: rewards, warm start, annotation, values, runs, one table.
 
-`python -m benchmarks.lolrl DATA --model MODEL` needs folders `hh_rlhf`, `reddit` and `atomic` below DATA with
-train, validation and test as .jsonl in the columns of the tasks, and a small causal model. All commands are
-printed; `--only` runs a task, `--seeds` others. `python -m benchmarks.lolrl_report` makes the page.
+`python -m benchmarks.lolrl DATA --model MODEL` needs a small causal model, and folders `hh_rlhf`, `reddit`
+and `atomic` below DATA. Each holds train, validation and test as .jsonl in its task's columns. All commands
+are printed; `--only` names tasks, `--seeds` other seeds. `python -m benchmarks.lolrl_report` makes the page.
 """
 
 import argparse
@@ -21,7 +21,7 @@ ROOT = OUT / "lolrl"
 COMMANDS = ROOT / "commands.jsonl"
 SPLITS = ("train", "validation", "test")
 ALGORITHMS = "nll,wbc,r_gold,a_lol_ref_free,a_lol"
-# What the experiments have for models a thousand times as large, or for GPUs, in the size of this one.
+# Replacements for settings that the experiments have for GPUs and models a thousand times as large.
 SMALL = [
     "evaluate_every=0",
     "evaluation.num_beams=1",
@@ -38,15 +38,15 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A task of LoL-RL's, the reward that is trained for it, and what its experiments are told."""
+    """A task of LoL-RL, the reward trained for it, and the options of its experiments."""
 
-    data: str  # the folder
-    judgements: Callable[[list[Row]], Iterable[Row]] | None  # rows that a reward is trained on
-    rewards: Callable[[Path, Path], str]  # of the trained reward and of the file with the replies
+    data: str  # the name of the folder
+    judgements: Callable[[list[Row]], Iterable[Row]] | None  # gives the rows that a reward is trained on
+    rewards: Callable[[Path, Path], str]  # gives the option, from the trained reward and the file of replies
     options: tuple[str, ...]
     replies: str = "text"  # the column
     algorithms: str = ALGORITHMS
-    window: int = 256  # tokens of what the reward reads
+    window: int = 256  # tokens that the reward reads
 
 
 def pairs(rows: list[Row]) -> Iterable[Row]:
@@ -54,7 +54,7 @@ def pairs(rows: list[Row]) -> Iterable[Row]:
 
 
 def votes(rows: list[Row]) -> Iterable[Row]:
-    """Was the reply liked better than half of them?"""
+    """Label a reply by whether it was liked better than half of all."""
     middle = sorted(row["score"] for row in rows)[len(rows) // 2]
     for row in rows:
         label = int(row["score"] > middle)
@@ -97,7 +97,7 @@ PIPELINES = {
 
 
 def whetstone(task: str, *arguments: str) -> None:
-    """Run a command, and keep what it was and how long it took."""
+    """Run a command, and record it with its seconds."""
     print("whetstone", *(f"'{each}'" if set(each) & set(" ,{[") else each for each in arguments), flush=True)
     started = time.perf_counter()
     subprocess.run([sys.executable, "-m", "services.cli", *arguments], check=True)

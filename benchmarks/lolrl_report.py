@@ -1,4 +1,4 @@
-"""The page of `benchmarks.lolrl`: what was run, what the data were worth, what was learned from them."""
+"""The page of `benchmarks.lolrl`: its commands, the value of its data, and the results."""
 
 import csv
 import json
@@ -29,7 +29,7 @@ of epochs and the beams. ± is the standard error over seeds; distinct-2 is over
 
 
 def rows_of(task: str) -> dict[str, dict[str, dict[str, Any]]]:
-    """Of each algorithm, each measure's row."""
+    """Return a row of each measure for each algorithm."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
     with (ROOT / task / "benchmark" / "offline.csv").open(newline="") as file:
         for row in csv.DictReader(file):

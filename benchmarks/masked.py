@@ -1,4 +1,4 @@
-"""NLPO's rollouts beside PPO's: the same model, prompts and lengths, with a mask model and without."""
+"""Rollouts of NLPO and PPO: the same model, prompts and lengths, with and without a mask model."""
 
 import random
 from time import perf_counter
@@ -16,12 +16,12 @@ RULE = MaskRule(top_p=0.9)
 
 
 class Side:
-    """One worker; each call is one batch of prompts, and gives seconds a token."""
+    """One worker; each call plays one batch of prompts and returns seconds per token."""
 
     def __init__(self, model: str, engine: str, rule: MaskRule | None) -> None:
         self._worker = RolloutWorker(model, model, None, engine, SETTINGS, rule)
         self._worker.ready()
-        # With a minimum no response ends early: both sides make exactly the same number of tokens.
+        # The minimum keeps responses from ending early: both sides generate the same number of tokens.
         self._sampling = Sampling(NEW_TOKENS, min_tokens=NEW_TOKENS, masked=rule is not None)
         self._draw = random.Random(0)
         self._next_id = 0

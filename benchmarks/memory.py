@@ -1,4 +1,4 @@
-"""(e) Peak memory of learner and worker for GPT-2's shape, beside what its numbers must take."""
+"""(e) Peak memory of learner and worker for GPT-2's shape, and the least that its numbers need."""
 
 import tempfile
 from pathlib import Path
@@ -7,14 +7,14 @@ import psutil
 
 from benchmarks.models import gpt2_124m
 from benchmarks.outcome import publish, silent_console
-from services import launch
-from services.compose import run_settings
-from services.interrupts import StopRequest
-from services.ray_cluster import cluster
-from services.run_folder import RunFolder
-from services.settings import RunSettings
-from services.tracking import Tracker
-from services.train import controller
+from services.cluster.ray_cluster import cluster
+from services.config.compose import run_settings
+from services.config.settings import RunSettings
+from services.runs.folder import RunFolder
+from services.terminal.interrupts import StopRequest
+from services.tracking.mlflow_run import Tracker
+from services.train import launch
+from services.train.loop import controller
 
 MB = 1e6
 PARAMETERS = 124_439_808
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def measure(settings: RunSettings) -> dict[str, float]:
-    """Peak resident memory in MB of each actor's process, after three iterations."""
+    """Return the peak resident memory in MB of each actor's process after three iterations."""
     with cluster(), launch.service(settings, print) as clients:
         folder = RunFolder.open(settings.output_dir, "memory", settings.resolved(), "never")
         tracker = Tracker.start(settings.tracking, settings.output_dir, "memory")
@@ -77,7 +77,7 @@ def _high_water_mark(pid: int | str) -> float:
 
 
 def _empty_process() -> float:
-    """A process that has imported what the learner imports, and Ray, and nothing more."""
+    """Start a process that has imported only Ray and the learner's imports."""
     import subprocess
     import sys
 

@@ -1,9 +1,9 @@
-"""Does memory level off? The demo's run for 1,000 iterations, and what each of its processes holds meanwhile.
+"""The memory of each process of the demo over 1,000 iterations, to see whether it levels off.
 
     python -m benchmarks.memory_growth [--iterations N] [KEY=VALUE …]
 
-A process's memory is its unique set: the pages that no other process shares. `docs/results/memory.md` and the
-picture beside it hold what came of it.
+A process's memory is its unique set: the pages that no other process shares. The results are in
+`docs/results/memory.md` and the picture beside it.
 """
 
 import argparse
@@ -18,8 +18,8 @@ from pathlib import Path
 import psutil
 
 from benchmarks.outcome import OUT
-from services.demo import make_start_model
-from services.run_folder import RunFolder
+from services.runs.folder import RunFolder
+from services.train.demo import make_start_model
 
 ROOT = OUT / "memory_growth"
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def watched(model: Path, iterations: int, overrides: Sequence[str]) -> Iterator[Sample]:
-    """Run the demo, and look at its processes every two seconds."""
+    """Run the demo, and sample its processes' memory every two seconds."""
     name = f"run-{int(time.time())}"
     command = [
         *(sys.executable, "-m", "services.cli", "train", "experiment=demo", f"model.path={model}"),
@@ -65,7 +65,7 @@ def watched(model: Path, iterations: int, overrides: Sequence[str]) -> Iterator[
 def memory_of(driver: int) -> dict[str, float]:
     """Return the unique set of the driver and of each part that it started, in MB."""
     found: dict[str, float] = {}
-    with contextlib.suppress(psutil.Error):  # it ended a moment ago
+    with contextlib.suppress(psutil.Error):  # the process has just ended
         root = psutil.Process(driver)
         found["driver"] = root.memory_full_info().uss / MB
         for child in root.children(recursive=True):
@@ -81,7 +81,7 @@ def write_page(samples: Sequence[Sample], overrides: Sequence[str]) -> None:
     """Write the table and the picture."""
     last = samples[-1][0]
     roles = [role for role in ("driver", "learner", "worker", "replica") if role in samples[0][1]]
-    # The last iteration's samples may be of processes that end, or of the report that is drawn.
+    # During the last iteration processes may be ending, or the report being drawn.
     whole = [(iteration, memory) for iteration, memory in samples if iteration < last]
     quarters = [last * share // 4 for share in (1, 2, 3, 4)]
     highest = {role: [highest_until(whole, role, until) for until in quarters] for role in roles}
@@ -106,7 +106,7 @@ In the last quarter no process's highest grew by more than {most:.1f} MB.
 
 
 def highest_until(samples: Sequence[Sample], role: str, iteration: int) -> float:
-    """Return the most MB that a process held up to an iteration."""
+    """Return the highest MB that a process held up to an iteration."""
     return max(memory[role] for number, memory in samples if number <= iteration and role in memory)
 
 

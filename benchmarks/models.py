@@ -4,10 +4,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.outcome import OUT
+from learner.settings import ModelSettings
+from rollout_workers.engines.choice import choose_engine
+from services.models.files import read_model
 
 
 def llama_100m() -> Path:
-    """98 million parameters, 390 MB in float32."""
+    """Make a Llama of 98 million parameters, 390 MB in float32."""
     from transformers import LlamaConfig
 
     config = LlamaConfig(
@@ -24,14 +27,14 @@ def llama_100m() -> Path:
 
 
 def gpt2_124m() -> Path:
-    """GPT-2's own shape: 12 layers, width 768, 50,257 tokens."""
+    """Make a model of GPT-2's shape: 12 layers, width 768, 50,257 tokens."""
     from transformers import GPT2Config
 
     return _made("gpt2-124m", GPT2Config())
 
 
 def gpt2_tiny() -> Path:
-    """4 layers, width 128, heads of 32: a model whose steps are short, where overhead shows."""
+    """Make a GPT of 4 layers, width 128, heads of 32, whose short steps reveal overhead."""
     from transformers import GPT2Config
 
     return _made(
@@ -49,7 +52,7 @@ def gpt2_tiny() -> Path:
 
 
 def gpt2_tiny_50k() -> Path:
-    """`gpt2_tiny` with GPT-2's own 50,257 tokens, where all the memory goes into logits."""
+    """Make `gpt2_tiny` with GPT-2's 50,257 tokens, whose logits take most of the memory."""
     from transformers import GPT2Config
 
     return _made(
@@ -59,7 +62,7 @@ def gpt2_tiny_50k() -> Path:
 
 
 def t5_tiny() -> Path:
-    """4 + 4 layers, width 128, 8,000 tokens: an encoder-decoder whose steps are short."""
+    """Make an encoder-decoder with short steps: 4 + 4 layers, width 128, 8,000 tokens."""
     from transformers import T5Config
 
     return _made(
@@ -79,7 +82,7 @@ def t5_tiny() -> Path:
 
 
 def t5_small_as_gpt2_tiny() -> Path:
-    """2 + 2 layers, width 128, 1,000 tokens: about as many parameters as `gpt2_tiny`."""
+    """Make a T5 of 2 + 2 layers, width 128, 1,000 tokens, with about as many parameters as `gpt2_tiny`."""
     from transformers import T5Config
 
     return _made(
@@ -115,3 +118,9 @@ def _made(name: str, config: Any) -> Path:
             tokenizer_object=backend, eos_token="<end>", unk_token="<end>"
         ).save_pretrained(folder)
     return folder
+
+
+def engine_of(model: str) -> str:
+    """Return the engine that writes with a model unless another is asked for."""
+    files = read_model(ModelSettings(path=model))
+    return choose_engine("auto", is_encoder_decoder=files.is_encoder_decoder)

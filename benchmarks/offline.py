@@ -1,11 +1,11 @@
-"""A-LoL's family beside NLL, WBC and R-GOLD on a data set whose best policy is known, from one warm start.
+"""A-LoL's family, NLL, WBC and R-GOLD on a data set whose best policy is known, from one warm start.
 
-The data set is that of benchmarks/offline_data.py. The warm start imitates all of it; it gives the
-reference's log-probabilities and, by a value head trained on rewards of its own answers, values. All is done
-twice: the second time half of the data's rewards are shuffled among their rows.
+The data set is that of benchmarks/offline_data.py. The warm start imitates all of it. It gives the
+reference's log-probabilities and, by a value head trained on rewards of its own answers, the values.
+Everything runs twice, the second time with half of the data's rewards shuffled among their rows.
 
-`python -m benchmarks.offline` runs all of it; names of runs and `--seeds` a part.
-`python -m benchmarks.offline_report` writes docs/results/offline.md of what was found so far.
+`python -m benchmarks.offline` runs everything; names of runs and `--seeds` run a part.
+`python -m benchmarks.offline_report` writes docs/results/offline.md from the results so far.
 """
 
 import argparse
@@ -42,7 +42,7 @@ from learner.settings import LearnerSettings, ModelSettings
 FOUND = OUT / "offline.jsonl"
 BATCH, STEPS, WARM_UP_STEPS = 32, 400, 1500
 COMMON: dict[str, Any] = {"learning_rate": 5e-4, "minibatch_size": BATCH, "max_grad_norm": 1.0}
-# Every run takes the same number of steps, of as many answers.
+# Every run takes the same number of steps with the same number of answers.
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "nll": ("nll", {}),
     "nll, positive advantages": ("nll", {"sampling_strategy": "good_random"}),
@@ -63,7 +63,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One run's mean rewards on prompts of its own, sampled and greedy."""
+    """One run's mean rewards on new prompts, sampled and greedy."""
 
     name: str
     corrupted: bool
@@ -77,7 +77,7 @@ class Result:
 
 
 def warm_start(data: Sequence[Rollout]) -> Path:
-    """A Llama of a hundred thousand weights that imitates the data set; made once."""
+    """Make, once, a Llama of a hundred thousand weights that imitates the data set."""
     folder, untrained = OUT / "offline-warm", OUT / "offline-untrained"
     if (folder / "config.json").exists():
         return folder
@@ -126,13 +126,13 @@ def train(
     )
     rows = drawn(algorithm, data, seed)
     for _ in range(steps):
-        # An answer may be drawn twice: it is another rollout then
+        # An answer that is drawn twice makes two rollouts.
         learner.update([replace(next(rows), lease_id=i, group=i) for i in range(BATCH)])
     return learner
 
 
 def drawn(algorithm: Offline, data: Sequence[Rollout], seed: int) -> Iterator[Rollout]:
-    """Epoch after epoch."""
+    """Yield the algorithm's choice of rollouts, epoch after epoch."""
     rewards_M, values_M = known_of(data)
     epoch = 0
     while True:

@@ -1,4 +1,4 @@
-"""(k) What A-LoL costs beside supervised training on the same batches: trained tokens a second, peak memory.
+"""(k) Trained tokens per second and peak memory of A-LoL and supervised training on the same batches.
 
 The reference's log-probabilities and values come with the data, so no reference is in memory.
 """
@@ -32,7 +32,7 @@ def main(names: list[str]) -> None:
     found: dict[str, Any] = dict(in_turns({name: lambda name=name: side(name) for name in NAMES}, ROUNDS))
     rows: dict[str, Any] = {f"{name}, tokens/s": sorted(found[name])[ROUNDS // 2] for name in NAMES}
     rows["a_lol / supervised (at least 0.9)"] = ratio(found["a_lol"], found["supervised"])
-    gpt2_124m()  # made before anybody measures
+    gpt2_124m()  # made before the measurements
     peaks = {name: in_a_process_of_its_own(name) for name in NAMES}
     rows |= {f"{name}, GPT-2's shape, peak GiB": peaks[name] for name in NAMES}
     rows["a_lol's peak / supervised's (at most 1.1)"] = peaks["a_lol"] / peaks["supervised"]
@@ -52,7 +52,7 @@ def learner(name: str, path: str) -> Any:
 
 
 def rollouts() -> list[Rollout]:
-    """Random texts with what an annotated data set says of them: rewards, values, log-probabilities."""
+    """Return random texts with an annotated data set's rewards, values and log-probabilities."""
     draw = random.Random(0)
 
     def tokens(count: int) -> tuple[int, ...]:
@@ -63,7 +63,8 @@ def rollouts() -> list[Rollout]:
         return Turn(tokens(PROMPT_TOKENS), tokens(NEW_TOKENS), "", logprobs, versions, 0.5 + draw.random())
 
     return [
-        Rollout(i, i, Prompt(str(i), ""), (turn(),), FinishReason.LENGTH, value=0.25) for i in range(ROLLOUTS)
+        Rollout(i, i, Prompt(str(i), ""), (turn(),), FinishReason.LENGTH, baseline=0.25)
+        for i in range(ROLLOUTS)
     ]
 
 

@@ -1,12 +1,12 @@
-"""A data set whose best policy is known, and what a reference knows of it.
+"""A data set whose best policy is known, with a reference's log-probabilities and values.
 
-A prompt is "easy" or "hard" and four digits; a perfect answer is each digit's successor. A third of the
-answers is by a writer who is mostly right, the rest by one who mostly copies the prompt:
+A prompt is "easy" or "hard" and four digits; a perfect answer is each digit's successor. A writer who is
+mostly right gives a third of the answers, one who mostly copies the prompt gives the rest:
 
     reward = ½ for an easy prompt + ½ · (share of the digits that are right)
 
-The best policy earns 0.75 on the mean. A reward is high for an easy prompt, whatever was answered, so whoever
-weighs answers by it learns less from hard prompts than could be learned.
+The best policy earns 0.75 on average. An easy prompt has a high reward whatever the answer, so an algorithm
+that weighs answers by their rewards learns too little from hard prompts.
 """
 
 import statistics
@@ -29,7 +29,7 @@ WORDS = ("<pad>", "<end>", "easy", "hard", *(str(digit) for digit in range(10)))
 END, EASY, HARD, ZERO = 1, 2, 3, 4
 NUM_DIGITS = 4
 BEST = 0.75  # half of the prompts are easy
-GOOD_WRITERS, RIGHT, WRONG = 1 / 3, 0.9, 0.1  # how many they are, and how often each writer's digit is right
+GOOD_WRITERS, RIGHT, WRONG = 1 / 3, 0.9, 0.1  # their share, and how often each writer's digit is right
 NUM_ROWS, NUM_VALUE_PROMPTS, NUM_TEST, SAMPLES = 16384, 512, 1024, 4
 
 
@@ -42,24 +42,24 @@ def make_data() -> list[Rollout]:
 
 
 def prompts_of(num: int, generator: np.random.Generator) -> np.ndarray:
-    """(num, 5) tokens."""
+    """Draw prompts of shape (num, 5)."""
     kinds = generator.integers(EASY, HARD + 1, (num, 1))
     return np.concatenate([kinds, ZERO + generator.integers(0, 10, (num, NUM_DIGITS))], axis=1)
 
 
 def successors(prompts_PL: np.ndarray) -> np.ndarray:
-    """The perfect answers (P, 4), without their end."""
+    """Return the perfect answers (P, 4), without the end token."""
     return (prompts_PL[:, 1:] - ZERO + 1) % 10 + ZERO
 
 
 def rewards_of(prompts_PL: np.ndarray, answers_PA: np.ndarray) -> np.ndarray:
-    """(P,)"""
+    """Return the rewards (P,) of answers."""
     right = answers_PA[:, :NUM_DIGITS] == successors(prompts_PL)
     return 0.5 * (prompts_PL[:, 0] == EASY) + 0.5 * right.mean(axis=1)
 
 
 def written(prompts_PL: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """An answer to each prompt (P, 5), its end included."""
+    """Draw an answer to each prompt (P, 5), with the end token."""
     skill = np.where(generator.random((len(prompts_PL), 1)) < GOOD_WRITERS, RIGHT, WRONG)
     is_right = generator.random((len(prompts_PL), NUM_DIGITS)) < skill
     digits = np.where(is_right, successors(prompts_PL), prompts_PL[:, 1:])
@@ -67,7 +67,7 @@ def written(prompts_PL: np.ndarray, generator: np.random.Generator) -> np.ndarra
 
 
 def corrupted(rewards_M: np.ndarray, seed: int) -> np.ndarray:
-    """Half of them shuffled among their rows."""
+    """Return the rewards with half of them shuffled among their rows."""
     generator = np.random.default_rng([seed, 1])
     places = generator.permutation(len(rewards_M))[: len(rewards_M) // 2]
     changed_M = rewards_M.copy()
@@ -87,14 +87,15 @@ def with_rewards(data: Sequence[Rollout], rewards_M: np.ndarray) -> list[Rollout
 
 
 def known_of(data: Sequence[Rollout]) -> tuple[np.ndarray, np.ndarray]:
-    """(rewards, values)"""
-    values = [np.nan if row.value is None else row.value for row in data]
+    """Return the data's rewards and baselines."""
+    values = [np.nan if row.baseline is None else row.baseline for row in data]
     return np.array([row.total_reward for row in data]), np.array(values)
 
 
 def annotated(data: Sequence[Rollout], model: Path) -> tuple[list[Rollout], ActorCritic, float]:
-    """With the reference's log-probabilities and values; the third is the share of the variance between
-    prompts' mean rewards that the values explain.
+    """Annotate the data with the reference's log-probabilities and values.
+
+    The third result is the share of the variance between prompts' mean rewards that the values explain.
     """
     pair = load_actor_critic(ModelSettings(path=str(model)), 2**24, torch.device("cpu")).eval()
     batch = collate(data)
@@ -108,7 +109,7 @@ def annotated(data: Sequence[Rollout], model: Path) -> tuple[list[Rollout], Acto
         replace(
             row,
             turns=(replace(row.turns[0], behavior_logprobs=tuple(logprobs[: row.num_generated])),),
-            value=value,
+            baseline=value,
         )
         for row, logprobs, value in known
     ]
@@ -116,7 +117,7 @@ def annotated(data: Sequence[Rollout], model: Path) -> tuple[list[Rollout], Acto
 
 
 def reference_values(pair: ActorCritic, prompts_BL: torch.Tensor) -> tuple[torch.Tensor, float]:
-    """Values of the data's prompts, by a head trained on the rewards of the reference's own answers."""
+    """Return values of the data's prompts, by a head trained on rewards of the reference's own answers."""
     own_PL = prompts_of(NUM_VALUE_PROMPTS, np.random.default_rng(100))
     rewards_SP = [rewards_of(own_PL, answers(pair.lm, own_PL, seed)) for seed in range(SAMPLES)]
     targets_P = torch.tensor(np.mean(rewards_SP, axis=0))
@@ -128,14 +129,14 @@ def reference_values(pair: ActorCritic, prompts_BL: torch.Tensor) -> tuple[torch
 
 @torch.no_grad()
 def states(pair: ActorCritic, prompts_PL: torch.Tensor) -> torch.Tensor:
-    """(P, L, H)"""
+    """Return the hidden states (P, L, H)."""
     found: torch.Tensor = pair.policy.trunk(input_ids=prompts_PL, use_cache=False).last_hidden_state
     return found
 
 
 @torch.no_grad()
 def answers(lm: Any, prompts_PL: np.ndarray, seed: int | None) -> np.ndarray:
-    """What the model answers (P, 4), sampled; greedily where there is no seed."""
+    """Return the model's answers (P, 4), sampled with a seed, greedy without one."""
     torch.manual_seed(seed or 0)
     tokens_PL = torch.tensor(prompts_PL)
     found = lm.generate(
@@ -143,7 +144,7 @@ def answers(lm: Any, prompts_PL: np.ndarray, seed: int | None) -> np.ndarray:
         attention_mask=torch.ones_like(tokens_PL),
         do_sample=seed is not None,
         max_new_tokens=NUM_DIGITS,
-        min_new_tokens=NUM_DIGITS,  # no end in between: all are of one length
+        min_new_tokens=NUM_DIGITS,  # no earlier end: all have the same length
         top_k=None,
         pad_token_id=0,
     )
@@ -151,7 +152,7 @@ def answers(lm: Any, prompts_PL: np.ndarray, seed: int | None) -> np.ndarray:
 
 
 def mean_reward(lm: Any, *, sampled: bool) -> float:
-    """On prompts that nobody trained on; the same prompts and random numbers for everyone."""
+    """Return the mean reward on unseen prompts, with the same prompts and random numbers for every run."""
     prompts = prompts_of(NUM_TEST, np.random.default_rng(200))
     seeds: Sequence[int | None] = range(SAMPLES) if sampled else (None,)
     return statistics.fmean(float(rewards_of(prompts, answers(lm, prompts, seed)).mean()) for seed in seeds)

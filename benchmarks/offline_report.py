@@ -1,4 +1,4 @@
-"""`docs/results/offline.md` from what `benchmarks.offline` found."""
+"""The table of `docs/results/offline.md`, from the results of `benchmarks.offline`."""
 
 import json
 import statistics
@@ -12,7 +12,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "results" / "offline.md"
 
 
 def report(found: Sequence[Result]) -> str:
-    """A table of means ± standard errors over seeds, and both orders."""
+    """Return a table of means ± standard errors over seeds, and both orders."""
     newest = {(each.name, each.corrupted, each.seed): each for each in found}
     runs: dict[tuple[str, bool], list[Result]] = {}
     for (name, is_corrupted, _), each in newest.items():
@@ -65,7 +65,7 @@ def _with_error(values: Sequence[float]) -> str:
 
 def main() -> None:
     found = [Result(**json.loads(line)) for line in FOUND.read_text().splitlines()]
-    # What a person has written below the table stays.
+    # The text below the table stays.
     _, mark, told = PAGE.read_text().partition("\n## ") if PAGE.exists() else ("", "", "")
     PAGE.write_text(report(found) + mark + told)
     print(report(found))

@@ -1,4 +1,4 @@
-"""How a benchmark says what it found: a table for people, a JSON file for the rest."""
+"""The output of a benchmark: a table for people, and a JSON file for programs."""
 
 import io
 import json
@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from services.console import Console as RunConsole
+from services.tracking.console import Console as RunConsole
 
 OUT = Path(__file__).parent / "out"
 
@@ -21,7 +21,7 @@ OUT = Path(__file__).parent / "out"
 def in_turns(
     sides: Mapping[str, Callable[[], float]], rounds: int, warm_up: int = 1
 ) -> dict[str, list[float]]:
-    """Every side once a round, so that all see the same weather. Each returns what it measured."""
+    """Measure every side once in each round, so that all see the same load; return each side's values."""
     measured: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(warm_up + rounds):
         for name, side in sides.items():
@@ -38,7 +38,7 @@ def seconds(act: Callable[[], Any]) -> float:
 
 
 def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
-    """The median of the rounds' own ratios: noise that a round's two sides share cancels."""
+    """Return the median of the rounds' ratios: noise that both sides of a round share cancels."""
     return statistics.median(a / b for a, b in zip(numerator, denominator, strict=True))
 
 
@@ -47,7 +47,7 @@ def silent_console() -> RunConsole:
 
 
 def publish(name: str, title: str, rows: Mapping[str, Any], details: Mapping[str, Any]) -> None:
-    """Print the rows; write them with the details, the machine and its Python to out/<name>.json."""
+    """Print the rows; write them, the details, the machine and its Python to out/<name>.json."""
     table = Table(title=title, title_justify="left", show_header=False)
     for key, value in rows.items():
         table.add_row(key, f"{value:,.3f}" if isinstance(value, float) else str(value))

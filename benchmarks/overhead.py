@@ -1,4 +1,4 @@
-"""(d) What an iteration of a real run spends outside of rollout, reward, score, update and weights."""
+"""(d) The time of a real run's iteration outside of rollout, reward, score, update and weights."""
 
 import json
 import statistics
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.models import gpt2_tiny
 from benchmarks.outcome import publish
-from services.compose import run_settings
+from services.config.compose import run_settings
 from services.train import train
 
 ITERATIONS, SKIPPED = 40, 5

@@ -1,7 +1,7 @@
-"""Whole PPO iterations, beside `trl`'s PPO trainer: same model, prompts, lengths, epochs and minibatch.
+"""Whole PPO iterations of Whetstone and of `trl`: same model, prompts, lengths, epochs and minibatch.
 
-trl runs in an environment of its own (`benchmarks/peers/`); the two take turns of five iterations, so
-that both see the same weather. Rewards cost next to nothing on either side.
+trl runs in its own environment (`benchmarks/peers/`). The two take turns of five iterations, so that both see
+the same load. Rewards cost next to nothing on either side.
 """
 
 import json
@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.outcome import OUT, publish, ratio, seconds, silent_console
-from services import launch
-from services.compose import run_settings
-from services.interrupts import StopRequest
-from services.ray_cluster import cluster
-from services.run_folder import RunFolder
-from services.tracking import Tracker
-from services.train import controller
+from services.cluster.ray_cluster import cluster
+from services.config.compose import run_settings
+from services.runs.folder import RunFolder
+from services.terminal.interrupts import StopRequest
+from services.tracking.mlflow_run import Tracker
+from services.train import launch
+from services.train.loop import controller
 
 PEERS = Path(__file__).parent / "peers"
 TURNS, ITERATIONS, WARM_UP, PROMPTS = 5, 5, 4, 64
 
 
 class Trl:
-    """The other process; each turn is a line in and a line out."""
+    """The process of trl's side; each turn is a line in and a line out."""
 
     def __init__(self, python: str, model: Path, *options: str) -> None:
         command = [python, str(PEERS / "trl_ppo.py"), str(model)]

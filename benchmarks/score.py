@@ -1,4 +1,4 @@
-"""Pairs a second of ROUGE and METEOR rewards, beside RL4LMs' way of calling them, and through Serve."""
+"""Pairs per second of ROUGE and METEOR rewards: ours, as RL4LMs calls them, and through Serve."""
 
 import random
 import re
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def through_serve(pairs: Iterator[list[Sample]], rows: dict[str, Any], details: dict[str, Any]) -> None:
-    """What the way to a replica and back adds, with calls in flight as in a run, and for a lone one."""
+    """Measure what the way to a replica and back adds, with calls in flight as in a run, and for one call."""
     import ray
 
     from reward_servers.app import deploy, shutdown
@@ -69,11 +69,11 @@ def through_serve(pairs: Iterator[list[Sample]], rows: dict[str, Any], details: 
         deploy(REWARDS, (), settings, http=False)
         for part in REWARDS:
             local, remote = LocalRewardClient([part]), RewardClient([part], settings)
-            for client in (local, remote):  # the words of all texts are known to both
+            for client in (local, remote):  # both have cached the words of all texts
                 client.submit(next(pairs)).result()
 
             def of(client: Any, num_batches: int) -> float:
-                """Seconds for so many batches, all handed over at once, as a run's texts come."""
+                """Return the seconds for so many batches, all submitted at once, as in a run."""
                 some = batches(next(pairs)[: num_batches * BATCH])
                 return seconds(lambda: [each.result() for each in [client.submit(batch) for batch in some]])
 
@@ -95,7 +95,7 @@ def through_serve(pairs: Iterator[list[Sample]], rows: dict[str, Any], details: 
 
 
 def rouge_their_way() -> Callable[[str, str], float]:
-    """A fresh scorer of all four kinds and a bootstrap of 1,000 samples for every text."""
+    """Score ROUGE as RL4LMs does: a new scorer of four kinds and a bootstrap of 1,000 samples a text."""
     from rouge_score.rouge_scorer import RougeScorer
     from rouge_score.scoring import BootstrapAggregator
 
@@ -109,17 +109,17 @@ def rouge_their_way() -> Callable[[str, str], float]:
 
 
 def meteor_their_way() -> Callable[[str, str], float]:
-    """NLTK's function with its own WordNet reader and stemmer, a text a call."""
+    """Score METEOR as RL4LMs does: NLTK's function with its WordNet reader and stemmer, one text a call."""
     import nltk
     from nltk.corpus.reader.wordnet import WordNetCorpusReader
     from nltk.stem.porter import PorterStemmer
     from nltk.translate.meteor_score import single_meteor_score
 
-    # NLTK reads from folders that it is told of, and no file that has a second name elsewhere: a copy.
+    # NLTK reads only from given folders, and no file with a second hard link: give it a copy.
     copy = OUT / "nltk" / "corpora" / "wordnet"
     shutil.copytree(wordnet.folder(), copy, dirs_exist_ok=True)
     nltk.data.path.append(str(OUT / "nltk"))
-    warnings.simplefilter("ignore")  # that this WordNet speaks English alone
+    warnings.simplefilter("ignore")  # NLTK warns that this WordNet is English alone
     reader, stemmer = WordNetCorpusReader(str(copy), None), PorterStemmer()
 
     def score(text: str, target: str) -> float:
@@ -130,9 +130,9 @@ def meteor_their_way() -> Callable[[str, str], float]:
 
 
 def a_call_a_sample(score: Callable[[str, str], float]) -> Callable[[Sample], float]:
-    """What RL4LMs pays for calling a metric of `datasets`: a locked Arrow file of one row, written and read.
+    """Do what a call of a `datasets` metric costs RL4LMs: write and read a locked Arrow file of one row.
 
-    The library has no metrics any more; these are the steps of its `Metric.compute` by the same classes.
+    The library has no metrics any more; these are the steps of its `Metric.compute` with the same classes.
     """
     from datasets import Dataset, Features, Value
     from datasets.arrow_reader import ArrowReader
@@ -160,7 +160,7 @@ def a_call_a_sample(score: Callable[[str, str], float]) -> Callable[[Sample], fl
 def check_agreement(
     ours: LocalRewardClient, theirs: Callable[[Sample], float], samples: Sequence[Sample]
 ) -> None:
-    """Both sides do the same work."""
+    """Check that both sides do the same work."""
     for score, sample in zip(ours.submit(samples).result(), samples, strict=True):
         expected = theirs(sample)
         assert score.total is not None and abs(score.total - expected) < 1e-9, (sample, score, expected)
@@ -171,7 +171,7 @@ def batches(samples: Sequence[Sample]) -> list[Sequence[Sample]]:
 
 
 def fresh_pairs() -> Iterator[list[Sample]]:
-    """Reference and text from this project's own prose, in another mixture each time: nothing is seen twice.
+    """Make pairs of reference and text from this project's prose, mixed anew so that none recurs.
 
     The text keeps two thirds of its reference's words in order; the others come from elsewhere.
     """

@@ -1,6 +1,4 @@
-"""(g) Our engine's generated tokens a second on a T5, beside transformers' own `generate`: same prompts, same
-lengths, both sampling.
-"""
+"""(g) Tokens per second on a T5 by our engine and by transformers' `generate`: same prompts and lengths."""
 
 import random
 from time import perf_counter
@@ -17,7 +15,7 @@ from rollout_workers.settings import RolloutSettings
 
 NUM_PROMPTS, ROUNDS = 64, 9
 PROMPT_TOKENS = range(8, 33)
-# Responses end at lengths spread evenly from 4 to 64, on both sides at the same ones.
+# Responses end at lengths spread evenly from 4 to 64, the same on both sides.
 LENGTHS = [4 + (60 * i) // (NUM_PROMPTS - 1) for i in range(NUM_PROMPTS)]
 
 
@@ -36,7 +34,7 @@ def main() -> None:
         ]
 
     def theirs() -> float:
-        """Its best case: no end token to look for, nothing returned but tokens, only wanted ones counted."""
+        """Run transformers in its best case: no end token, only tokens returned, only needed ones counted."""
         encoder_input = padded(prompts())
         started = perf_counter()
         with torch.inference_mode():
@@ -52,7 +50,7 @@ def main() -> None:
         return sum(LENGTHS) / (perf_counter() - started)
 
     def ours() -> float:
-        """Tokens, their log-probabilities, and the text."""
+        """Run our engine, which returns tokens, their log-probabilities and the text."""
         samplings = [Sampling(max_tokens=length, min_tokens=length) for length in LENGTHS]
         requests = [
             Request(i, tokens, sampling, i)

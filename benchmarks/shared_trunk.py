@@ -1,5 +1,6 @@
-"""(l) The last third of the layers trained on a trunk shared with the reference, beside all of them: PPO's
-seconds and peak memory for 98 million parameters.
+"""(l) PPO's seconds and peak memory for 98 million parameters: all layers, and the last third.
+
+The last third trains on a trunk shared with the reference.
 """
 
 import json
@@ -20,7 +21,7 @@ def main(names: list[str]) -> None:
     if names:
         print(json.dumps(measure(names[0])))
         return
-    llama_100m()  # made before anybody measures
+    llama_100m()  # made before the measurements
     found = {name: _in_a_process_of_its_own(name) for name in SIDES}
     whole, third = found.values()
     rows: dict[str, Any] = {
@@ -38,7 +39,7 @@ def main(names: list[str]) -> None:
 
 
 def measure(name: str) -> dict[str, list[float]]:
-    """What each of some iterations takes after a first one, and the peak of them all."""
+    """Measure the seconds of each iteration after the first, and the peak memory of all."""
     from learner.algorithms.ppo import PPO
     from learner.learner import Learner
     from learner.settings import LearnerSettings, ModelSettings
@@ -56,7 +57,7 @@ def measure(name: str) -> dict[str, list[float]]:
 
 
 def random_rollouts(num: int) -> list[Any]:
-    """Random texts with random rewards."""
+    """Return random texts with random rewards."""
     import random
 
     from contracts.rollout import FinishReason, Prompt, Rollout, Turn

@@ -1,7 +1,7 @@
-"""Generated tokens a second while 16 games are played side by side, beside single-turn generation of as many.
+"""Generated tokens per second of 16 games side by side, and of as many single-turn generations.
 
-The same worker, model and number of tokens; each game is TextWorld in a process of its own. And again with
-one game that takes half a second a step: what the other fifteen lose by it.
+The worker, the model and the number of tokens are the same; each game is TextWorld in its own process. A
+second measurement has one game that takes half a second for each step, to see what the other fifteen lose.
 """
 
 import time
@@ -18,11 +18,11 @@ from rollout_workers.settings import RolloutSettings
 from services.tasks.textworld import TextWorld as Games
 
 GAMES, TURNS, TOKENS, ROUNDS, SLEEP_S = 16, 8, 32, 5, 0.5
-SAMPLING = Sampling(max_tokens=TOKENS, min_tokens=TOKENS)  # both sides make exactly the same number
+SAMPLING = Sampling(max_tokens=TOKENS, min_tokens=TOKENS)  # both sides generate the same number
 
 
 class Sleepy(TextWorld):
-    """Takes its time where the prompt says so. What the model writes plays no part, so no game ends early."""
+    """A game that is slow if its prompt says so; it ignores the model's text, so that none ends early."""
 
     def make(self) -> Environment:
         return _Sleepy(super().make())
@@ -38,7 +38,7 @@ class _Sleepy:
 
     def step(self, text: str) -> Step:
         time.sleep(self._sleep_s)
-        return self._game.step("look")  # a command that changes nothing, and costs as much as any
+        return self._game.step("look")  # changes nothing, and costs as much as any command
 
     def close(self) -> None:
         self._game.close()
@@ -85,7 +85,7 @@ def main() -> None:
         return sum(rollout.num_generated for rollout in found) / (perf_counter() - started)
 
     def beside_a_sleeper() -> float:
-        """Of the fifteen others, until the last of them is done."""
+        """Measure the fifteen other games until the last of them is done."""
         sleepy = Prompt("sleepy", "", meta={**prompts[0].meta, "sleep_s": SLEEP_S})
         leases = [lease(prompt, (1,)) for prompt in [sleepy, *prompts[1:]]]
         started = perf_counter()

@@ -1,4 +1,4 @@
-"""(b) The learner's trained tokens a second, beside a bare PyTorch loop: same model, batch and epochs."""
+"""(b) Trained tokens per second of the learner and of a bare PyTorch loop: same model, batch and epochs."""
 
 import random
 from time import perf_counter
@@ -51,7 +51,7 @@ def _rollout(index: int) -> Rollout:
 
 
 class BareLoop:
-    """PPO as one writes it in a script: whole logits, one batch, AdamW, a clipped norm; no service around."""
+    """PPO as in a plain script: whole logits, one batch, AdamW, a clipped norm; no service around."""
 
     def __init__(self, path: str, rollouts: list[Rollout]) -> None:
         from transformers import AutoModelForCausalLM

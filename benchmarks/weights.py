@@ -1,9 +1,8 @@
-"""(c) A weight push from learner to worker, as in a run (Ray, vLLM), beside copying the same bytes; and what
-has changed alone beside all of it.
+"""(c) A weight push from learner to worker (Ray, vLLM), whole or changes alone, and a copy of its bytes.
 
-Copying is measured twice: into memory that is already there, the least that any transfer must do, and
-into fresh memory, which a copy usually needs. Changes are those of a bfloat16 engine's weights after each of
-Adam's first steps, on 1,024 random tokens.
+A copy is measured twice: into existing memory, the least that any transfer must do, and into fresh memory,
+which a copy usually needs. Changes are those of a bfloat16 engine's weights after each of Adam's first steps,
+on 1,024 random tokens.
 """
 
 import itertools
@@ -18,13 +17,13 @@ from benchmarks.outcome import in_turns, publish, ratio, seconds
 from contracts.rollout import FinishReason, Prompt, Rollout, Turn
 from learner.group import LearnerGroup
 from rollout_workers.fleet import Fleet
-from services import launch
-from services.compose import run_settings
-from services.ray_cluster import cluster
-from services.settings import RunSettings
+from services.cluster.ray_cluster import cluster
+from services.config.compose import run_settings
+from services.config.settings import RunSettings
+from services.train import launch
 
 ROUNDS = 11
-STEPS = 3  # pushes of changes, each behind a step
+STEPS = 3  # pushes of changes, each after a step
 WAYS = ("whole", "changed")
 Found = dict[str, list[float]]
 
@@ -59,14 +58,15 @@ def beside_a_copy() -> tuple[int, Found]:
 
 
 def beside_changes(rates: tuple[str, ...]) -> Found:
-    """For each learning rate: megabytes and milliseconds of either way. One after the other: of two learners
-    and two engines at once the memory is full.
+    """Measure megabytes and milliseconds of whole pushes and of changes, for each learning rate.
+
+    One after the other, as two learners and two engines at once would fill the memory.
     """
     found: Found = {}
     for rate, way in itertools.product(rates, WAYS):
         chosen = settings("rollout.dtype=bfloat16", f"algorithm.learning_rate={rate}", f"learner.push={way}")
         learner, fleet = started(chosen)
-        pushed(learner, fleet)  # the first is whole, either way
+        pushed(learner, fleet)  # the first push is always whole
         sizes, times = [], []
         for _ in range(STEPS):
             learner.update([written(i) for i in range(16)], lambda *_: None)
@@ -99,8 +99,11 @@ def settings(*overrides: str) -> RunSettings:
 
 
 def started(chosen: RunSettings) -> tuple[LearnerGroup, Fleet]:
-    learner = launch.start_learner(chosen, print)
-    fleet = launch.start_fleet(chosen, chosen.model.path, print)
+    deployed = launch.deployed(chosen.model, chosen.rollout, chosen.cluster, chosen.learner.num_processes)
+    learner = launch.start_learner(chosen, deployed, print)
+    fleet = launch.start_fleet(
+        launch.model_of(chosen.model, chosen.algorithm, chosen.environment), deployed, print
+    )
     learner.wait_until_ready()
     fleet.wait_until_ready()
     return learner, fleet

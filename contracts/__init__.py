@@ -1,1 +1,1 @@
-"""What crosses a process border: records, settings, protocols, errors. No torch, no Ray."""
+"""Records, settings, protocols and errors that cross process borders, without torch and Ray."""

@@ -1,4 +1,4 @@
-"""Who may ask a service over HTTP: this machine alone, or whoever has the token."""
+"""Access to an HTTP service: from this machine alone, or with a token."""
 
 import contextlib
 import hashlib
@@ -17,7 +17,7 @@ LEAST_TOKEN = 16  # characters; a shorter one can be guessed
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine's own programs reach this address.
+    """Return whether only programs of this machine reach this address.
 
     >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "example.org")]
     [True, True, True, False, False]
@@ -29,10 +29,10 @@ def is_loopback(host: str) -> bool:
 
 
 def token_of(environment: Mapping[str, str] = os.environ) -> str | None:
-    """The token of WHETSTONE_TOKEN, or in the file that WHETSTONE_TOKEN_FILE names; None without either.
+    """Return the token of WHETSTONE_TOKEN, or of the file that WHETSTONE_TOKEN_FILE names, or None.
 
     Raises:
-        InputError: the file can't be read, or the token is too short or fits into no header.
+        InputError: the file can't be read, or the token is too short or doesn't fit into a header.
     """
     where, token = TOKEN, environment.get(TOKEN)
     if not token and (file := environment.get(TOKEN_FILE)):
@@ -47,10 +47,10 @@ def token_of(environment: Mapping[str, str] = os.environ) -> str | None:
 
 
 def checked(token: str, where: str) -> str:
-    """The token, if it is one.
+    """Return the token if it is valid.
 
     Raises:
-        InputError: it is too short, or fits into no header; begins with `where`.
+        InputError: it is too short, or doesn't fit into a header; the message begins with `where`.
     """
     remember(token)
     if not (token.isascii() and token.isprintable() and " " not in token and len(token) >= LEAST_TOKEN):
@@ -62,8 +62,10 @@ def checked(token: str, where: str) -> str:
 
 
 def check_exposure(host: str, token: str | None) -> None:
-    """Raises:
-    InputError: others could reach `host`, and there is no token.
+    """Refuse to listen where other machines could ask without a token.
+
+    Raises:
+        InputError: other machines could reach `host`, and there is no token.
     """
     if token is None and not is_loopback(host):
         raise InputError(
@@ -73,7 +75,7 @@ def check_exposure(host: str, token: str | None) -> None:
 
 
 def protect_rays_token() -> None:
-    """Ray writes its token so that every user of this machine can read it: leave it to its owner."""
+    """Make Ray's token file readable by its owner alone, since Ray writes it readable by every user."""
     file = Path.home() / ".ray" / "auth_token"
     with contextlib.suppress(OSError):
         if file.stat().st_mode & OTHERS_MAY:
@@ -81,12 +83,12 @@ def protect_rays_token() -> None:
 
 
 def digest(token: str) -> bytes:
-    """What a server keeps instead of the token: enough to know it again."""
+    """Return the token's hash, which a server keeps instead of the token."""
     return hashlib.sha256(token.encode()).digest()
 
 
 def knows(authorization: str, expected: bytes) -> bool:
-    """Whether the header `Authorization` has the token of this digest; equally slow for every wrong one.
+    """Return whether the `Authorization` header has the token with this digest; compare in constant time.
 
     >>> knows("Bearer an-example-token", digest("an-example-token")), knows("Bearer guess", digest("other"))
     (True, False)

@@ -1,4 +1,4 @@
-"""What the training loop speaks to: Ray actors behind edges, or in a test plain classes."""
+"""Protocols of the training loop's partners: Ray actors in a run, plain classes in a test."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -12,18 +12,18 @@ from contracts.weights import WeightManifest
 
 @dataclass(frozen=True, slots=True)
 class PublishedWeights:
-    """A manifest, and where its arrays are: an object reference, or the arrays themselves."""
+    """A manifest with its arrays: an object reference, or the arrays themselves."""
 
     manifest: WeightManifest
     arrays: Any
-    mask_arrays: Any = None  # the mask model's, where there is one
-    fetch_whole: Callable[[], "PublishedWeights"] | None = None  # where these are changes: all of the arrays
+    mask_arrays: Any = None  # the mask model's arrays, if there is one
+    fetch_whole: Callable[[], "PublishedWeights"] | None = None  # if these are changes: fetches whole arrays
 
     def for_holder_of(self, push: str | None) -> "PublishedWeights":
-        """As whoever loaded that publication last can use them.
+        """Return the weights that a worker can load if its last load was the publication `push`.
 
         Raises:
-            LearnerLost: who has the whole is gone.
+            LearnerLost: the process that has the whole arrays is gone.
         """
         if self.fetch_whole is None or self.manifest.base == push:
             return self
@@ -31,97 +31,99 @@ class PublishedWeights:
 
 
 class RolloutClient(Protocol):
-    """The workers, seen as one."""
+    """All rollout workers, as one object."""
 
     @property
     def environment_restarts(self) -> int:
-        """Environments that died, hung or raised, and were replaced, since the start."""
+        """The number of environments that died, hung or raised, and were replaced, since the start."""
         ...
 
     def generate(self, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
-        """Every lease comes back exactly once, as soon as it is finished, whoever dies meanwhile.
+        """Yield the rollouts of every lease exactly once, as soon as it is finished, even if workers die.
 
-        Now and then an empty list is yielded, so that the caller can look up.
+        Yields an empty list now and then, so that the caller can do other things.
         """
         ...
 
-    def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
-        """Log-probabilities of each text's tokens after the first, by the weights as they are now."""
+    def logprobs(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+        """Return the log-probabilities of each text's tokens after the first, under the current weights."""
         ...
 
     def load_weights(self, weights: PublishedWeights) -> None:
-        """Returns when every worker has them and has proved it."""
+        """Load weights; return when every worker has them and has proved it."""
         ...
 
 
 class FleetClient(RolloutClient, Protocol):
-    """The workers of a training run: they may also work ahead of it."""
+    """The rollout workers of a training run, which may also work ahead of it."""
 
     @property
     def idle_s(self) -> float:
-        """Seconds that all workers together had nothing to do, since the start."""
+        """Seconds that all workers together were idle, since the start."""
         ...
 
     @property
     def num_workers(self) -> int:
-        """That there are to be."""
+        """The number of workers that the fleet should have."""
         ...
 
     @property
     def num_up(self) -> int:
-        """That may be given leases now."""
+        """The number of workers that may be given leases now."""
         ...
 
     @property
     def num_quarantined(self) -> int:
-        """Times, since the start, that one was taken out and its place stayed empty for a while."""
+        """The number of quarantines since the start: each left a lost worker's place empty for a while."""
         ...
 
     def scale(self, num_workers: int) -> None:
-        """From now on there are to be so many; nothing that is leased is lost."""
+        """Set the number of workers; no lease is lost."""
         ...
 
     def submit(self, leases: Sequence[Lease]) -> None:
-        """To be played while the caller does other things; weights may change meanwhile."""
+        """Play leases while the caller does other things; weights may change meanwhile."""
         ...
 
     def collect(self) -> list[Rollout]:
-        """Of what was submitted: what has been finished since the last call. Does not wait for more."""
+        """Return the submitted rollouts that were finished since the last call, without waiting."""
         ...
 
     def sleep(self) -> None:
-        """Returns when all that have nothing to do have left their GPUs' memory to others.
+        """Free the GPU memory of all idle workers; return when it is free.
 
-        They wake by themselves, with whatever they are asked for next.
+        A sleeping worker wakes by itself at its next request.
         """
         ...
 
     def cancel_all(self) -> None:
-        """Give up on everything that is under way."""
+        """Give up all leases that are under way."""
         ...
 
 
 class RewardClient(Protocol):
+    """All reward and metric servers, as one object."""
+
     def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]: ...
 
     def compute_metrics(self, samples: Sequence[Sample]) -> dict[str, MetricValue]: ...
 
     def cached(self) -> dict[str, float]:
-        """The share of the samples so far that each reward knew already, by label."""
+        """Return the share of samples so far that each reward answered from its cache, by label."""
         ...
 
 
 class LearnerClient(Protocol):
-    """Each call raises LearnerLost where its process is gone, until `restart`."""
+    """The learner. Each call raises LearnerLost if its process is gone, until `restart`."""
 
     def update(
         self, rollouts: Sequence[Rollout], on_progress: Callable[[str, int, int], None]
     ) -> dict[str, float]:
-        """One iteration; `on_progress(phase, done, total)` is called while it runs."""
+        """Train for one iteration, and call `on_progress(phase, done, total)` meanwhile."""
         ...
 
     def restart(self, on_progress: Callable[[str, int, int], None]) -> None:
-        """Begin anew, with the weights that the run began with."""
+        """Start a new process, with the weights that the run began with."""
         ...
 
     def publish(self) -> PublishedWeights: ...

@@ -1,4 +1,4 @@
-"""Finding a component by its name: a built-in from an explicit table, or a user's `package.module:Class`."""
+"""Find a component by its name: a built-in from an explicit table, or a user's `package.module:Class`."""
 
 import importlib
 from collections.abc import Mapping, Sequence
@@ -13,15 +13,15 @@ from contracts.working_folder import hidden, search_last
 
 
 def find(kind: str, name: str, built_in: Mapping[str, str]) -> type:
-    """The class called `name`.
+    """Return the class called `name`.
 
     Args:
-        kind: what is looked for, for messages: "reward", "task", "algorithm"…
-        name: a key of `built_in`, or `package.module:Class` of the user's own.
+        kind: the kind of component, for messages: "reward", "task", "algorithm"…
+        name: a key of `built_in`, or a user's `package.module:Class`.
         built_in: name to `package.module:Class`, so that nothing is imported before it is needed.
 
     Raises:
-        InputError: the name is unknown (with the nearest right one), or does not import.
+        InputError: the name is unknown (names the nearest right one), or its module does not import.
     """
     address = built_in.get(name, name)
     if ":" not in address:
@@ -44,10 +44,10 @@ def find(kind: str, name: str, built_in: Mapping[str, str]) -> type:
 
 
 def import_module(module_name: str, where: str) -> ModuleType:
-    """A built-in module, or one of the user's own, which usually lies in the working folder.
+    """Import a built-in module, or a user's own, which usually lies in the working folder.
 
     Raises:
-        InputError: it does not import; begins with `where`.
+        InputError: it does not import; the message begins with `where`.
     """
     search_last()
     try:
@@ -70,15 +70,15 @@ def create(
     *,
     known: Sequence[str] = (),
 ) -> Any:
-    """The component called `name`, made with `options`, whose methods can be called as the Protocol's are.
+    """Make the component called `name` with `options`; its methods must take the Protocol's arguments.
 
     Args:
-        optional: Protocols of what such a component may have besides.
-        known: options that somebody else reads; named where one is misspelt.
+        optional: Protocols whose methods the component may have, too.
+        known: options that other code reads; the error for a misspelt option suggests them.
 
     Raises:
-        InputError: unknown name, unknown or wrong option, a class that lacks a method of the Protocol, or one
-            whose method takes other arguments.
+        InputError: the name or an option is unknown, an option is wrong, or a method of the Protocol is
+            missing or takes other arguments.
     """
     remember_in(options)
     found = find(kind, name, built_in)
@@ -95,7 +95,7 @@ def create(
 
 
 def check_component(kind: str, name: str, found: type, protocol: type, optional: Sequence[type] = ()) -> None:
-    """Refuse a class whose methods can't be called as the Protocol's are; it need not be made for that.
+    """Refuse a class whose methods don't take the Protocol's arguments, without making an instance.
 
     Raises:
         InputError: a method is missing, or takes other arguments.

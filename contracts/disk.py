@@ -1,4 +1,4 @@
-"""A full disk, however it is told: by the system, by a library in words, by Ray."""
+"""Recognize a full disk in errors of the system, of libraries and of Ray; refuse to start on one."""
 
 import contextlib
 import errno
@@ -11,17 +11,17 @@ from pathlib import Path
 from contracts.errors import DiskFull, InputError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no space, a quota, a limit on the size of a file
-# Words of libraries where they raise no OSError; the last is Rust's, for a file that is too large.
+# Libraries say this in errors that are no OSError; the last is Rust's, for a file that is too large.
 WORDS = (
     *("no space left on device", "disk quota exceeded", "database or disk is full"),
     f"(os error {errno.EFBIG})",
 )
 OF_RAY = {"OutOfDiskError", "ObjectStoreFullError"}
-NEARLY_FULL = 2**20  # bytes left, of which a file system may keep some for itself
+NEARLY_FULL = 2**20  # bytes left; a file system may keep some of them for itself
 
 
 def is_full(error: BaseException) -> bool:
-    """Return whether the error says that there was no room."""
+    """Return whether the error says that a disk, a quota or a limit left no room."""
     if isinstance(error, OSError):
         return error.errno in FULL
     names, told = {kind.__name__ for kind in type(error).__mro__}, str(error).lower()
@@ -30,10 +30,10 @@ def is_full(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def room_for(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Around what writes to `path`, or to files in it.
+    """Raise DiskFull if a write to `path`, or to files in it, finds no room.
 
     Raises:
-        DiskFull: in the place of what says that there is no room.
+        DiskFull: takes the place of the original error.
     """
     try:
         yield
@@ -44,39 +44,40 @@ def room_for(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """
+    """Return the system's words for what was full.
+
     >>> _reason(RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)"))
     'no space left on device'
     """
     if isinstance(error, OSError):
         return str(error.strerror).lower()
-    if isinstance(error, DiskFull):  # of a file in the folder that is told
+    if isinstance(error, DiskFull):  # names a file in this folder
         return str(error).rpartition(": ")[2]
     told = str(error).lower()
     return next((word for word in WORDS if word in told), str(error))
 
 
 def ray_folder() -> Path:
-    """Where Ray writes its logs, and what its memory has no room for."""
+    """Return the folder of Ray's logs and of objects that Ray moves out of memory."""
     return Path(os.environ.get("RAY_TMPDIR", tempfile.gettempdir()))
 
 
 def check_room(folder: Path, what: str, remedy: str, least: int = NEARLY_FULL) -> None:
-    """Refuse to begin where nothing could be written.
+    """Refuse a folder whose disk is full.
 
     Raises:
-        InputError: the folder's disk is full; says what would be written there, and what to do.
+        InputError: fewer than `least` bytes are left; the message says what would be written and what to do.
     """
     there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
     if full_places([there], least):
         left = shutil.disk_usage(there).free
         raise InputError(
             f"{there}: {left:,} bytes are left on this disk, where {what} would be written; expected "
-            f"{least:,} at least. Make room, or {remedy}"
+            f"at least {least:,}. Make room, or {remedy}"
         )
 
 
 def full_places(folders: Iterable[Path], least: int = NEARLY_FULL) -> list[Path]:
-    """Those of the folders whose disks have less than `least` bytes left."""
+    """Return the folders whose disks have less than `least` bytes left."""
     there = {folder: shutil.disk_usage(folder) for folder in folders if folder.exists()}
     return [folder for folder, disk in there.items() if disk.total and disk.free < least]

@@ -1,7 +1,7 @@
-"""What a model acts in: an environment is reset with a prompt and a seed, then answers each of its texts.
+"""The protocol of an environment and its records. It is reset with a prompt and a seed, then answers texts.
 
-Gymnasium's terms, with texts for observations and actions. An environment lives in a process of its
-own: what it says crosses a border, so it says it in these records.
+The terms are Gymnasium's, with texts for observations and actions. An environment runs in its own process,
+so these records travel between processes.
 """
 
 from collections.abc import Mapping
@@ -13,17 +13,17 @@ from contracts.rollout import Prompt
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What the world says, and what could be answered.
+    """A text of the environment, and the answers that it allows.
 
     Example: a text game's first observation.
 
         Observation(text="-= Kitchen =-\\nYou are in a kitchen.", header="Find the coin.",
                     hint="You can: go east, take knife.", actions=("go east", "take knife"), expert="go east")
 
-    `header` stands in front of everything and is never forgotten; only a reset gives one. `hint` is said
-    now, and forgotten where only some turns are remembered. `actions` are the answers known to be valid,
-    () where anything goes; `expert` the answer of one who knows the way. With `by_model` the text is left
-    to the model itself: a partner who is its own copy speaks.
+    `header` precedes the whole conversation and is never dropped; only a reset gives one. `hint` is shown
+    now, and dropped later where the model remembers only some turns. `actions` are the answers known to be
+    valid; () allows any answer. `expert` is an expert's answer. With `by_model` a copy of the model itself
+    plays the partner and writes the text.
     """
 
     text: str
@@ -36,13 +36,13 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What an answer led to.
+    """The environment's response to one answer of the model.
 
     Example: the coin is found, which ends the game:
     `Step(Observation("*** The End ***"), reward=1.0, terminated=True, info={"won": 1.0, "steps": 5.0})`
 
-    `terminated` is a true end, after which nothing could be earned; `truncated` a cut: the game would go on.
-    `info` are numbers to be logged; of each name the last value of an episode counts.
+    `terminated`: the episode truly ended, and no reward can follow. `truncated`: it was cut, though the game
+    would go on. `info` holds numbers to log; each name's last value in an episode counts.
     """
 
     observation: Observation
@@ -53,18 +53,18 @@ class Step:
 
 
 class Environment(Protocol):
-    """One game, one talk. Used for one episode after another; may raise, hang or die at any time.
+    """A game or a dialogue, used for one episode after another; it may raise, hang or die at any time.
 
-    Where it leaves observations to the model's own copy, it may have `overhear(text: str) -> bool`, which is
-    told what the copy said; True ends the episode.
+    If a copy of the model writes observations, the environment may have `overhear(text: str) -> bool`. It
+    gets the copy's text; returning True ends the episode.
     """
 
     def reset(self, prompt: Prompt, seed: int) -> Observation:
-        """Begin an episode: the same prompt and seed begin the same one."""
+        """Begin an episode; the same prompt and seed always begin the same episode."""
         ...
 
     def step(self, text: str) -> Step:
-        """Answer what the model wrote; its text is without end token and stop string."""
+        """Respond to the model's text, which comes without end token and stop string."""
         ...
 
     def close(self) -> None: ...

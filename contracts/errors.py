@@ -1,4 +1,4 @@
-"""The error vocabulary: one class per border crossed.
+"""The classes of all errors that Whetstone raises, one for each kind of failure.
 
 WhetstoneError
 ├── InputError            the user's configuration, data, model or class is wrong     exit code 2
@@ -8,14 +8,13 @@ WhetstoneError
     ├── WorkerError       a rollout worker died, hung or could not be replaced
     ├── LearnerError      the learner failed; its state can't be trusted
     │   └── LearnerLost   its process is gone, and another may take its place
-    │       ├── LearnerFailed   it raised what nobody expected; another may fare better
+    │       ├── LearnerFailed   it raised an unexpected error; another may succeed
     │       └── LearnerSilent   it hangs: no sign of life, or no progress, for too long
     ├── WeightsError      weights did not arrive, or arrived wrong
-    ├── DiskFull          there was no room for what was to be written
-    └── DeadlineExceeded  something was waited for too long
+    ├── DiskFull          a disk had no room for a file
+    └── DeadlineExceeded  a wait took too long
 
-Exceptions cross processes, so each takes one positional message and nothing else:
-that keeps them picklable.
+Each takes one positional message and nothing else, so that it can be pickled and cross processes.
 """
 
 import difflib
@@ -23,11 +22,11 @@ from collections.abc import Iterable
 
 
 class WhetstoneError(Exception):
-    """Base of all errors that Whetstone raises on purpose."""
+    """The base of all errors that Whetstone raises on purpose."""
 
 
 class InputError(WhetstoneError):
-    """What the user gave is wrong; the message says what was got, where, and what to do."""
+    """A mistake in the user's input; the message says what was got, where, and what to do."""
 
 
 class RunError(WhetstoneError):
@@ -35,31 +34,31 @@ class RunError(WhetstoneError):
 
 
 class RewardError(RunError):
-    """A reward or metric server raised, timed out, or returned something that is no score."""
+    """A failed reward or metric server: it raised, timed out, or returned a value that is not a score."""
 
 
 class EpisodeError(RunError):
-    """An episode could not be played: its environment died, hung or raised, at every attempt."""
+    """An unplayable episode: its environment died, hung or raised at every attempt."""
 
 
 class WorkerError(RunError):
-    """A rollout worker failed and could not be replaced within its limits."""
+    """A failed rollout worker that could not be replaced within its limits."""
 
 
 class LearnerError(RunError):
-    """The learner failed while it updated or scored."""
+    """A failure of the learner while it updated or scored."""
 
 
 class LearnerLost(LearnerError):
-    """The learner's process died or hung: what it had not saved is gone."""
+    """The learner's process died or hung, and lost what it had not saved."""
 
 
 class LearnerFailed(LearnerLost):
-    """The learner raised what is no statement of its own: its state can't be trusted any more."""
+    """The learner raised an unexpected error, so its state can't be trusted any more."""
 
 
 class LearnerSilent(LearnerLost):
-    """The learner gives no sign of life, or gets nowhere, for longer than its settings allow."""
+    """The learner gave no sign of life, or made no progress, for longer than its settings allow."""
 
 
 class WeightsError(RunError):
@@ -67,15 +66,15 @@ class WeightsError(RunError):
 
 
 class DiskFull(RunError):
-    """A disk, a quota or a limit left no room for a file; the message names it."""
+    """A disk, a quota or a limit without room for a file, which the message names."""
 
 
 class DeadlineExceeded(RunError):
-    """A wait outlasted its deadline; the message says what was waited for."""
+    """A wait beyond its deadline; the message says what was waited for."""
 
 
 def did_you_mean(got: str, known: Iterable[str]) -> str:
-    """`"; did you mean 'rouge'?"` for a near miss of a known name, else the list of names.
+    """Return `"; did you mean 'rouge'?"` for a near miss of a known name, else the list of names.
 
     >>> did_you_mean("rogue", ["rouge", "length"])
     "; did you mean 'rouge'? (there are: length, rouge)"
@@ -90,7 +89,7 @@ def did_you_mean(got: str, known: Iterable[str]) -> str:
 
 
 def there_are(names: Iterable[object], what: str = "") -> str:
-    """The list of names, or that there is nothing to list.
+    """Return the list of names, or say that there is none.
 
     >>> there_are(["length", "rouge"]), there_are([]), there_are([], "columns")
     ('there are: length, rouge', 'there is none', 'there are no columns')

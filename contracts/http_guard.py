@@ -1,10 +1,10 @@
-"""A guard of our HTTP services: it lets in this machine's own programs, and whoever knows the token.
+"""The guard of our HTTP services: it admits programs of this machine, and callers with the token.
 
     request ─▶ Host ─▶ Origin, token ─▶ size of the body ─▶ the application ─▶ headers on every answer
 
-Without a token a service is on loopback, where a page from elsewhere could still send requests through a
-browser on this machine: by a form or a script (refused by Origin and Sec-Fetch-Site), or under a name of its
-own that it lets point here (DNS rebinding, refused by Host).
+Without a token a service listens on loopback. A foreign web page could still send requests through a browser
+on this machine. The checks of Origin and Sec-Fetch-Site refuse that page's forms and scripts. The check of
+Host refuses a page whose domain name points to this machine (DNS rebinding).
 """
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -41,11 +41,11 @@ def guard(
     """Put the guard in front of `app`, and return it.
 
     Args:
-        host: where it listens.
-        key: the digest of the token that requests have to show; None: no token, on loopback alone.
-        most_bytes: of a request's body.
-        remedy: what the sender of a larger one is to do.
-        below: paths that begin so are guarded by Origin and token; the others are for everybody.
+        host: the address that the service listens on.
+        key: the digest of the token that requests must show; None: loopback alone, without a token.
+        most_bytes: the largest size of a request's body.
+        remedy: what the sender of a larger request should do.
+        below: the prefix of the paths that Origin and token guard; other paths are open to everybody.
     """
 
     too_large = f"expected at most {most_bytes} bytes: {remedy}"
@@ -56,7 +56,7 @@ def guard(
     app.add_exception_handler(TOO_LARGE, say_too_large)
     app.add_middleware(RequestBodyLimitMiddleware, max_body_size=most_bytes)  # counts what has no length
     app.add_middleware(Doorman, key=key, below=below, most_bytes=most_bytes, too_large=too_large)
-    # With a token any name will do, since no other page knows it.
+    # With a token any host name is safe, since no foreign page knows the token.
     names = ["*"] if key is not None else [*OWN_NAMES, host]
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=names, www_redirect=False)
     app.add_middleware(WithHeaders)
@@ -64,7 +64,7 @@ def guard(
 
 
 class Doorman:
-    """Refuses other pages' requests, those without the token, and those that say that they are too large."""
+    """A refusal of requests from foreign pages, without the token, or with too large a declared body."""
 
     def __init__(self, app: Any, key: bytes | None, below: str, most_bytes: int, too_large: str) -> None:
         self._app, self._key, self._below = app, key, below
@@ -82,7 +82,7 @@ class Doorman:
         await JSONResponse({"detail": detail}, status, headers=asks)(scope, receive, send)
 
     def _refusal(self, headers: Mapping[str, str]) -> tuple[int, str] | None:
-        """A status and why; None: go on."""
+        """Return the status and the reason of a refusal, or None to admit the request."""
         origin = headers.get("origin")
         if origin is not None and address_in(origin) != headers.get("host", "").lower():
             return 403, "another page asks (header Origin)"
@@ -97,7 +97,7 @@ class Doorman:
 
 
 class WithHeaders:
-    """Adds `HEADERS` to every answer, refusals included."""
+    """An addition of `HEADERS` to every answer, refusals included."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -112,7 +112,7 @@ class WithHeaders:
 
 
 def address_in(origin: str) -> str | None:
-    """The host and port of an address, None where it has none.
+    """Return the host and port of a URL, or None if it has none.
 
     >>> address_in("http://LOCALHOST:8010")
     'localhost:8010'

@@ -1,6 +1,6 @@
-"""Whether the Hugging Face hub can be reached, asked once and cheaply.
+"""Check cheaply whether the Hugging Face hub can be reached.
 
-Its client retries for half a minute before it gives up; a machine without a network should hear at once.
+Its client retries for half a minute before it gives up; a machine without a network should know at once.
 """
 
 import os
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 
 def is_reachable() -> bool:
-    """Whether the hub's address resolves, or a proxy stands between (which resolves it itself)."""
+    """Return whether the hub's address resolves, or a proxy is set; a proxy resolves addresses itself."""
     if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
         return False
     if os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy"):
@@ -24,14 +24,14 @@ def is_reachable() -> bool:
 
 
 def use_cache_if_unreachable() -> bool:
-    """Keep this process and its children from trying a hub that is not there; True when it is there.
+    """Use only the hub's cache, here and in children, if the hub is unreachable; return whether it answers.
 
-    What the hub's cache holds on this machine is found either way.
+    The hub's cache on this machine works either way.
     """
     if is_reachable():
         return True
     os.environ["HF_HUB_OFFLINE"] = "1"
     constants = sys.modules.get("huggingface_hub.constants")
-    if constants is not None:  # imported already: it has read the environment before
+    if constants is not None:  # the module was imported and has read the environment
         constants.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
     return False

@@ -1,8 +1,7 @@
-"""One model at a time: a lock for every load of a model in this process.
+"""A lock that every load of a model in this process holds, so that models load one at a time.
 
-transformers replaces functions of its own while it loads a model: `PreTrainedModel.tie_weights`, for one. Two
-loads at once put them back in the wrong order. From then on no head
-is tied to its embedding, and nobody is told.
+transformers replaces some of its own functions while it loads a model, such as `PreTrainedModel.tie_weights`.
+Two loads at once restore them in the wrong order: from then on no head is tied to its embedding, silently.
 """
 
 import threading

@@ -1,10 +1,10 @@
-"""The border that all passes which a process says: standard output, standard error and every logger.
+"""Guards of everything that a process prints or logs: standard output, standard error and every logger.
 
-print, rich, warnings, tracebacks ──▶ sys.stdout  ──▶ hide     by value: what is printed may be data
-                                      sys.stderr  ──▶ redact   by shape, too
+print, rich, warnings, tracebacks ──▶ sys.stdout  ──▶ hide     known values only: the output may be data
+                                      sys.stderr  ──▶ redact   known values, and what looks like a secret
 logging, of any library           ──▶ each record ──▶ redact   message and traceback, before any handler
 
-`services.cli` guards the command's own process, and each actor its own.
+`services.cli` guards the command's process, and each actor its own.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ from contracts.secret_values import begins_secret, hide_pieces, remember_in
 
 
 class GuardedStream(io.TextIOBase):
-    """A stream whose lines pass `clean` on their way to another one.
+    """A stream that sends its lines through `clean` to another stream.
 
-    A line is written when it ends or is flushed. What a flush finds at its end, and may begin a secret, waits
-    for the rest.
+    A line is written when it ends or is flushed. A flush holds back last characters that may begin a
+    secret, until the next characters decide it.
     """
 
     def __init__(self, stream: TextIO, clean: Callable[[str], str]) -> None:
@@ -39,7 +39,7 @@ class GuardedStream(io.TextIOBase):
             self._waiting = rest
             if end:
                 self.stream.write(self._clean(whole) + end)
-            if "\r" in rest:  # a line that is drawn anew is shown at once
+            if "\r" in rest:  # a redrawn line is shown at once
                 self.flush()
         return len(text)
 
@@ -50,7 +50,7 @@ class GuardedStream(io.TextIOBase):
             self.stream.flush()
 
     def finish(self) -> None:
-        """Write all that waits."""
+        """Write everything that still waits."""
         with self._lock:
             self._write_out(len(self._waiting))
             self.stream.flush()
@@ -82,13 +82,13 @@ class GuardedStream(io.TextIOBase):
 
 
 def say(text: str) -> None:
-    """Print a line for people on standard output: redacted by shape, too, which data must not be."""
+    """Print a line for people on standard output: hide known secrets and whatever looks like one."""
     print(redact(text), flush=True)
 
 
 @contextlib.contextmanager
 def guarded_output() -> Iterator[None]:
-    """Guard standard output, standard error and the loggers; the streams until the end of the context."""
+    """Guard the loggers from now on, and standard output and error until the context ends."""
     guard_logging()
     before = sys.stdout, sys.stderr
     guarded = GuardedStream(sys.stdout, hide_pieces), GuardedStream(sys.stderr, redact)
@@ -98,15 +98,15 @@ def guarded_output() -> Iterator[None]:
     finally:
         sys.stdout, sys.stderr = before
         for stream in guarded:
-            with contextlib.suppress(OSError, ValueError):  # whoever reads it may be gone
+            with contextlib.suppress(OSError, ValueError):  # its reader may be gone
                 stream.finish()
 
 
 def guard_process(*settings: Any) -> None:
-    """Guard this process until it ends; what an actor does first.
+    """Guard this process until it ends; every actor calls this first.
 
     Args:
-        settings: in which its secrets stand.
+        settings: settings that hold the process's secrets.
     """
     remember_in([_plain(each) for each in settings])
     guard_logging()
@@ -118,9 +118,10 @@ def guard_process(*settings: Any) -> None:
 
 @contextlib.contextmanager
 def redacted_errors() -> Iterator[None]:
-    """Let errors leave this process without its secrets; others may not know them.
+    """Remove secrets from errors that leave this process: the receiver may not know them and can't hide them.
 
-    An error without any is raised as it is. Ours keep their kind, others become a RunError that names it.
+    An error without secrets is raised unchanged. With secrets, a Whetstone error keeps its class. Any other
+    becomes a RunError that names the original class.
     """
     try:
         yield
@@ -149,11 +150,11 @@ def guard_logging() -> None:
 
 
 def _redacted(record: logging.LogRecord) -> logging.LogRecord:
-    with contextlib.suppress(Exception):  # what can't be formatted is logging's own to tell
+    with contextlib.suppress(Exception):  # logging itself reports a record that it can't format
         said = record.getMessage()
         if (clean := redact(said)) != said:
             record.msg, record.args = clean, ()
-    if record.exc_info:  # a formatter takes the text that it finds
+    if record.exc_info:  # a formatter uses exc_text where it is set
         record.exc_text = redact(logging.Formatter().formatException(record.exc_info))
     if record.stack_info:
         record.stack_info = redact(record.stack_info)

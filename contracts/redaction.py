@@ -1,10 +1,10 @@
-"""Redaction of what must not be said or written down: passwords and tokens, in configurations and in texts.
+"""Redaction of passwords and tokens in configurations and texts.
 
-config.yaml, MLflow's parameters      ◀── without_secrets(tree)   by the names of keys, and as `redact`
-notes, log lines, errors, answers     ◀── redact(text)            by shape, and by value
-files of texts, tables, stdout        ◀── hide(text)              by value alone: other data stays as it is
+config.yaml, MLflow's parameters      ◀── without_secrets(tree)   by the names of keys, and as `redact` does
+notes, log lines, errors, answers     ◀── redact(text)            known values, and what looks like a secret
+files of texts, tables, stdout        ◀── hide(text)              known values only: other data stays as it is
 
-The values are those of `contracts.secret_values`; `contracts.output` is where all that is printed passes.
+`contracts.secret_values` holds the values; `contracts.output` applies both to everything that is printed.
 """
 
 import re
@@ -22,16 +22,16 @@ from contracts.secret_values import (
     remember,
 )
 
-_QUOTE = r"\\{0,31}['\"]"  # five times written as JSON; each is looked for to the end of a line
-# In quotes up to the same quotes; else up to a blank. A value that is hidden, or names a variable, stays;
-# so do what is no value (`token=None`) and what a method takes (`signature: (self, samples)`).
+_QUOTE = r"\\{0,31}['\"]"  # allows for JSON inside of JSON, five levels deep
+# A value in quotes ends at the same quotes, any other at a blank. Some stay: a hidden value, the name of a
+# variable, no value at all (`token=None`), and a method's parameters (`signature: (self, samples)`).
 _NO_VALUE = r"(?:none|null|true|false)(?=[\s&,;'\")\]}]|\Z)|\((?:\)|\*{0,2}\w{1,64} ?[,:=)])"
 _VALUE = (
     rf"(?P<quote>{_QUOTE})(?!\*\*\*|\$\{{)(?P<quoted>(?!(?P=quote)).+?)(?P=quote)"
     rf"|(?!{_NO_VALUE})(?P<open>(?:{_QUOTE})?)"
     r"(?P<bare>(?!\\*['\"]?(?:\*\*\*|\$\{)|(?:bearer|basic|token)\s)[^\s&,'\"}]+)"
 )
-# Of `password: is required` nothing is a password.
+# `password: is required` holds no password.
 _PROSE = r"(?!\s*:\s+(?:got|is|are|was|there|expected|must|should|Input|Field|may|can|has|needs)\b)"
 _AFTER_NAME = re.compile(
     rf"(?P<name>(?<![\w-])(?:{NAME})(?:{_QUOTE})?{_PROSE}\s*[:=]\s*(?:(?i:bearer|basic|token)\s+)?)(?:{_VALUE})",
@@ -41,8 +41,8 @@ _AFTER_TOKEN = re.compile(
     rf"(?P<name>(?<![\w-])(?:token=|{_QUOTE}token{_QUOTE}\s*:\s*(?={_QUOTE})))(?:{_VALUE})", re.IGNORECASE
 )
 _IN_HEADER = re.compile(r"(?i)\b(bearer|basic)\s+(?=\S*\d|\S{20})(?!\*\*\*)[\w.~+/=-]{8,}")
-# What some services' keys look like, whoever has them from where: a file, another machine. What may begin at
-# each of many places looks ahead so far and no farther: else a long text takes the square of its length.
+# The keys of some services, by their shape alone: they may come from a file or another machine. A look-ahead
+# that may begin at many places has a limit: without one, time grows with the square of the text's length.
 _WELL_KNOWN = re.compile(
     r"\b(?:hf_|sk-|gh[opsu]_|github_pat_|glpat-|xox[abpr]-|AKIA)(?=[\w-]{0,200}\d)[\w-]{16,}"
     r"|\beyJ[\w-]{8,1000}+\.eyJ[\w-]{8,}\.[\w-]*"
@@ -52,7 +52,7 @@ _WELL_KNOWN = re.compile(
 
 
 def redact(text: str) -> str:
-    """`text` without credentials in addresses, values of secret options, and values of secret variables.
+    """Return `text` with *** for passwords in addresses, values of secret options and of secret variables.
 
     >>> redact("MLflow at https://ada:pw@host/ fails")
     'MLflow at https://***@host/ fails'
@@ -60,7 +60,7 @@ def redact(text: str) -> str:
     'reward.api_key=*** seed=1 https://host/?token=***&n=1'
     >>> redact("reward={name: mine, api_key: abc} {'token': 'abc d'} the token: 3")
     "reward={name: mine, api_key: ***} {'token': '***'} the token: 3"
-    >>> redact("reward.api_key=${oc.env:KEY}")  # where it is, not what it is
+    >>> redact("reward.api_key=${oc.env:KEY}")  # names the variable, holds no secret
     'reward.api_key=${oc.env:KEY}'
     >>> redact("reward.api_key: is required, and was not given")
     'reward.api_key: is required, and was not given'
@@ -92,11 +92,11 @@ def remember_typed(words: Sequence[str]) -> None:
             remember(following)
         key, equals, value = word.partition("=")
         if equals and is_secret(key.lstrip("-")):
-            remember(value)  # all of it, whatever its signs
+            remember(value)  # all of it, whatever characters it has
 
 
 def without_secrets(tree: Any, key: str = "") -> Any:
-    """A configuration with secrets hidden, in the same shape.
+    """Return a configuration with its secrets hidden, in the same shape.
 
     >>> without_secrets({"tracking": {"uri": "https://a:b@host"}, "reward": [{"api_key": "x"}]})
     {'tracking': {'uri': 'https://***@host'}, 'reward': [{'api_key': '***'}]}

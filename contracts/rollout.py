@@ -1,7 +1,7 @@
-"""What a worker gets and what it makes: prompts, leases, turns, rollouts.
+"""Records that a worker gets and makes: prompts, leases, turns, rollouts.
 
-A rollout has turns from the start: text generation is one turn, a dialogue or a game several.
-Token sequences are tuples of ints; a learner lays them into tensors.
+Every rollout consists of turns: text generation is one turn, a dialogue or a game several. Token sequences
+are tuples of ints; a learner lays them into tensors.
 """
 
 from collections.abc import Mapping
@@ -13,17 +13,16 @@ from contracts.errors import WhetstoneError
 
 
 class FinishReason(StrEnum):
-    """Why the last turn ended."""
+    """Reason why the last turn ended."""
 
-    STOP = "stop"  # the model wrote its end-of-sequence token or a stop string
+    STOP = "stop"  # the model generated its end-of-sequence token or a stop string
     LENGTH = "length"  # the token limit of the turn was reached
-    FAILED = "failed"  # the environment failed; the rollout counts, but does not train
+    FAILED = "failed"  # the environment failed; the rollout is counted, but the learner doesn't train on it
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One thing asked of the model.
-
+    """One input to the model.
     Example: the first half of a film review, with the whole review as reference.
 
         Prompt(id="imdb/train/17", text="This film is", references=("This film is dull.",), meta={"label": 0})
@@ -33,12 +32,12 @@ class Prompt:
     text: str
     references: tuple[str, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
-    weight: float = 1.0  # how often it is drawn, beside others, where rollout.priority_scale asks for it
+    weight: float = 1.0  # relative rate at which it is drawn where rollout.priority_scale is above 0
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn. The defaults sample from the model's own distribution, unwarped.
+    """Sampling of tokens. The defaults sample from the model's own distribution, unwarped.
 
     Example: greedy decoding of at most 20 tokens is `Sampling(max_tokens=20, temperature=0.0)`; beam
     search with four beams is `Sampling(max_tokens=20, temperature=0.0, num_beams=4)`.
@@ -61,11 +60,11 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class MaskRule:
-    """Which tokens NLPO's mask model allows: its top p, or its top k; never fewer than `min_tokens_to_keep`.
+    """Rule by which NLPO's mask model allows tokens: its top p or top k, at least `min_tokens_to_keep`.
 
-    Example: the smallest set of tokens that holds nine tenths of the mask model's probability is
-    `MaskRule(top_p=0.9)`; its five most likely tokens are `MaskRule(top_k=5)`. `always` are tokens that no
-    mask takes out; `keep_special` asks a worker to put its special tokens there, as RL4LMs does.
+    Example: the smallest set of tokens with nine tenths of the mask model's probability is
+    `MaskRule(top_p=0.9)`; its five most likely tokens are `MaskRule(top_k=5)`. The tokens of `always` are
+    always allowed; `keep_special` asks a worker to put its special tokens there, as RL4LMs does.
     """
 
     top_p: float | None = None
@@ -81,11 +80,11 @@ class MaskRule:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A prompt handed to a worker, to be brought back as one rollout before a deadline.
+    """A task for a worker: a prompt, to be returned as one rollout before a deadline.
 
-    The id counts up through the whole run and never repeats, so a rollout that comes back twice
-    (its lease was given to a second worker) is recognised. The seed belongs to the lease: whoever
-    works on it draws the same random numbers.
+    The id counts up through the whole run and never repeats. If two workers get one lease and both return its
+    rollout, the id tells that it is the same. The seed belongs to the lease, not to the worker: any worker
+    draws the same random numbers.
 
     Example: the second of two samples of one prompt.
 
@@ -103,17 +102,17 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What the world said, then what the model answered.
+    """An observation, then the model's answer.
 
-    Example: the world gives two tokens, the model answers with three, the last one by new weights.
+    Example: the observation has two tokens; the model answers with three, the last one by new weights.
 
         Turn(observation=(12, 14), tokens=(15, 17, 2), text="6 8",
              behavior_logprobs=(-0.7, -1.2, -0.1), weight_versions=(4, 4, 5), reward=0.5)
 
-    `behavior_logprobs[t]` is the log-probability of `tokens[t]` under the distribution that it was
-    sampled from; `weight_versions[t]` the version of the weights behind it. `reward` is the turn's
-    own, given at its last token; None until it is known. A `fresh` turn's observation is all that the model
-    saw, the turns that it still remembers among it; else the model saw the turns before in front of it.
+    `behavior_logprobs[t]` is the log-probability of `tokens[t]` under the distribution that drew it, and
+    `weight_versions[t]` the version of the weights. `reward` is this turn's own, paid at its last token;
+    None until it is known. The observation of a `fresh` turn is the whole context, with the turns that the
+    model remembers. Any other turn's context also has the turns before it.
     """
 
     observation: tuple[int, ...]
@@ -123,7 +122,7 @@ class Turn:
     weight_versions: tuple[int, ...]
     reward: float | None = None
     fresh: bool = False
-    observation_text: str = ""  # what the world said, for people to read; "" where it is the prompt
+    observation_text: str = ""  # the observation for people to read; "" where it is the prompt
 
     def __post_init__(self) -> None:
         if not len(self.tokens) == len(self.behavior_logprobs) == len(self.weight_versions):
@@ -136,16 +135,16 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One finished lease: everything the learner needs, and nothing it must ask for.
+    """A finished lease, with everything that the learner needs.
 
     Example: one turn, prompt (12, 14), answer (15, 17, 2).
 
         rollout.tokens            == (12, 14, 15, 17, 2)
-        rollout.loss_mask         == ( 0,  0,  1,  1, 1)     # 1: the model's token, 0: the world's
+        rollout.loss_mask         == ( 0,  0,  1,  1, 1)     # 1: the model's token, 0: an observation's
         rollout.behavior_logprobs == (0., 0., -.7, -1.2, -.1)
-        rollout.weight_versions   == (-1, -1,  4,  4, 5)     # -1: the world's token has no version
+        rollout.weight_versions   == (-1, -1,  4,  4, 5)     # -1: an observation's token has no version
 
-    An episode that was cut off has a `pending` context: all that the model would have seen at its next turn.
+    `truncated_context` is what the model would have seen at its next turn; () unless the episode was cut off.
     """
 
     lease_id: int
@@ -154,27 +153,27 @@ class Rollout:
     turns: tuple[Turn, ...]
     finish_reason: FinishReason
     reward_parts: Mapping[str, float] = field(default_factory=dict)  # each reward by name, unweighted
-    info: Mapping[str, float] = field(default_factory=dict)  # what its environment measured, last values
-    pending: tuple[int, ...] = ()
-    # Why it failed: an InputError where the user can mend it
+    info: Mapping[str, float] = field(default_factory=dict)  # the environment's measures, last values
+    truncated_context: tuple[int, ...] = ()
+    # Reason of a failure: an InputError if the user can mend it
     error: WhetstoneError | None = None
-    value: float | None = None  # what the reference is expected to earn on this prompt, in a data set
-    from_data: bool = False  # somebody else wrote it: `behavior_logprobs` are a reference's
+    baseline: float | None = None  # in a data set: expected reward of the reference on this prompt
+    from_data: bool = False  # True: a data set's row, whose `behavior_logprobs` are a reference's
 
     @property
     def text(self) -> str:
-        """What the model wrote, turns joined by newlines."""
+        """Return the model's answers, joined by newlines."""
         return "\n".join(turn.text for turn in self.turns)
 
     @property
     def segments(self) -> tuple[tuple[Turn, ...], ...]:
-        """Turns that share one sequence: a fresh turn begins a new one."""
+        """Return the turns grouped into token sequences; a fresh turn begins a new sequence."""
         starts = [i for i, turn in enumerate(self.turns) if i == 0 or turn.fresh]
-        ends = [*starts[1:], len(self.turns)][: len(starts)]  # of no turns there is none
+        ends = [*starts[1:], len(self.turns)][: len(starts)]  # none without turns
         return tuple(self.turns[start:end] for start, end in zip(starts, ends, strict=True))
 
     def context(self, index: int) -> tuple[int, ...]:
-        """All that the model saw when it answered turn `index`."""
+        """Return the whole context in which the model answered turn `index`."""
         start = max((i for i in range(index + 1) if self.turns[i].fresh), default=0)
         before = self.turns[start:index]
         seen = tuple(token for turn in before for token in (*turn.observation, *turn.tokens))
@@ -205,7 +204,7 @@ class Rollout:
         return sum(turn.reward or 0.0 for turn in self.turns)
 
     def _aligned(self, fill: Any, of_turn: Any) -> tuple[Any, ...]:
-        """One entry a token: `fill` for the world's tokens, `of_turn(turn)` for the model's."""
+        """Return one entry for each token: `fill` for observations, `of_turn(turn)` for answers."""
         return tuple(
             entry for turn in self.turns for entry in ((fill,) * len(turn.observation) + tuple(of_turn(turn)))
         )

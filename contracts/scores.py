@@ -1,4 +1,4 @@
-"""What graders are shown and what they answer."""
+"""The records that graders (rewards and metrics) get and return, and the protocols of both."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,16 +7,16 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One finished text, with what it is judged by.
+    """One finished text, with everything that a grader judges it by.
 
     Example: `Sample(text="6 8 9", prompt="3 5", references=(), meta={}, group="train/17")`
 
-    Texts of one prompt share a `group`; "" where nobody said. A grader sees parts of groups, in any order.
+    Texts of one prompt share a `group`; "" means unknown. One call may get only some samples of a group.
 
     - training: "train/17", which counts prompts through the whole run and never repeats
-    - evaluation: "validation/3", the prompt's place in its split, the same at every evaluation
-    - annotation: "data/5", the prompt's place among the data set's
-    - `whetstone score`, HTTP: what the caller calls it
+    - evaluation: "validation/3", the prompt's index in its split, the same at every evaluation
+    - annotation: "data/5", the prompt's index in the data set
+    - `whetstone score`, HTTP: the caller's own name
     """
 
     text: str
@@ -28,7 +28,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The reward of one sample: the weighted sum, and every part by name, unweighted.
+    """The reward of one sample: the weighted sum, and each part's unweighted score by name.
 
     Example: `Score(total=0.7, parts={"rouge": 0.4, "length": 1.0})` for weights 0.5 and 0.5.
     A sample whose scoring failed has `total=None` and says why in `error`.
@@ -41,7 +41,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class MetricValue:
-    """A metric over a set of samples: one number for all, and one a sample where that makes sense.
+    """A metric over a set of samples: one number for all, and one for each sample where that makes sense.
 
     Example: `MetricValue(corpus=0.5, rows=(0.0, 1.0))`; corpus BLEU has `rows=None`.
     """
@@ -51,7 +51,7 @@ class MetricValue:
 
 
 class Reward(Protocol):
-    """One file, one settings class, one method: one score a sample, in order.
+    """A reward: it returns one score for each sample, in order.
 
     Example: `Length().score([Sample(text="a b c")]) == [3.0]`
     """
@@ -60,7 +60,7 @@ class Reward(Protocol):
 
 
 class Metric(Protocol):
-    """Like a reward, but over the whole corpus, under keys such as `lexical/rouge_rouge1`.
+    """A metric: it returns values over the whole corpus, under keys such as `lexical/rouge_rouge1`.
 
     Example: `Dates().compute([Sample(text="on 2024-01-31")])
     == {"synthetic/dates_in_text": MetricValue(corpus=1.0, rows=(1.0,))}`

@@ -1,9 +1,9 @@
-"""The secrets that this process knows, by name and by value.
+"""The secrets that this process knows, by name and by value, and functions that hide them in texts.
 
 options, command line ──▶ remember_in        values under a secret name, passwords in addresses
-environment ─────────────▶ (looked at anew)   the same, whenever a text is looked at
+environment ─────────────▶ (read anew)        the same, for each text
                               │
-any text ─────────────────▶ hide(text)         each value is ***, however it is escaped
+any text ─────────────────▶ hide(text)         each value becomes ***, however it is escaped
 """
 
 import html
@@ -18,11 +18,11 @@ from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
 HIDDEN = "***"
-SHORTEST = 8  # characters: a shorter value may be any word, so it is hidden beside its name alone
-LEAST_PIECE = 12  # characters of a value that are hidden where the others are cut off
-DISTINCT = 16  # letters alone, or digits alone, that are fewer may be a word or a number
+SHORTEST = 8  # characters: a shorter value may be any word, so it is hidden only beside its name
+LEAST_PIECE = 12  # characters: the shortest piece of a cut value that is hidden
+DISTINCT = 16  # characters: shorter values of letters or digits alone may be a word or a number
 
-# `token` alone is a secret; `eou_token`, `max_tokens` and their like are a language model's words.
+# `token` alone names a secret; `eou_token` and `max_tokens` are terms of language models.
 _OWNERS = (
     "access|api|auth|bearer|csrf|deploy|github|gitlab|hf|hub|identity|jwt|mlflow|oauth|openai|personal|private"
     "|ray|refresh|registry|sas|secret|security|session|slack|wandb|whetstone"
@@ -33,7 +33,7 @@ NAME = (
     rf"|(?:[\w-]{{1,64}}[_-])?(?:(?:{_OWNERS})[_-]?token|signature)|[\w-]{{1,64}}[_-]pwd"
 )
 _SECRET_KEY = re.compile(rf"{NAME}|token", re.IGNORECASE)
-# A variable of the environment is no language model's: any token, key or password of it is meant.
+# Environment variables have no terms of language models: any token, key or password names a secret.
 _SECRET_VARIABLE = re.compile(r".*_(?:TOKEN|KEY|PASS|PWD|PW|PAT|DSN|COOKIE|AUTH)", re.IGNORECASE)
 USER_OF_ADDRESS = re.compile(r"(?<=://)[^/\s\"'?#]+(?=@)")
 _SCHEME = re.compile(r"(?i)^(?:bearer|basic|token)\s+")
@@ -58,7 +58,7 @@ def is_secret(key: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_secret_variable(name: str) -> bool:
-    """Whether a variable of the environment is named like a secret.
+    """Return whether the name of an environment variable says that it holds a secret.
 
     >>> [is_secret_variable(name) for name in ("HF_TOKEN", "OPENAI_KEY", "DB_PASS", "MY_SECRET")]
     [True, True, True, True]
@@ -69,7 +69,7 @@ def is_secret_variable(name: str) -> bool:
 
 
 def remember(value: object) -> None:
-    """From now on this value is a secret, whatever its name."""
+    """Treat this value as a secret from now on, whatever its name."""
     if isinstance(value, str | int) and not isinstance(value, bool):
         _remembered.add(str(value))
 
@@ -93,12 +93,12 @@ def remember_in(tree: Any, key: str = "") -> None:
 
 
 def passwords_in(text: str) -> Iterator[str]:
-    """The passwords of the addresses in a text, as they are written and as they are meant.
+    """Yield the passwords of the addresses in a text, as written and unquoted.
 
     >>> list(passwords_in("postgresql://ada:p%40ssword@host/db"))
     ['p%40ssword', 'p@ssword']
     """
-    whole = text.partition("://")[2].partition("/")[0].rpartition("@")[0]  # where all of it is one address
+    whole = text.partition("://")[2].partition("/")[0].rpartition("@")[0]  # if the whole text is one address
     for found in dict.fromkeys([*USER_OF_ADDRESS.findall(text), *([] if " " in text else [whole])]):
         user, colon, password = found.partition(":")
         value = password if colon else user if len(user) >= DISTINCT else ""  # a token may stand alone
@@ -106,10 +106,10 @@ def passwords_in(text: str) -> Iterator[str]:
 
 
 def hide(text: str) -> str:
-    """`text` with every value that this process knows for a secret as ***; the rest stays as it is.
+    """Replace every secret value that this process knows by ***, unless it may be a word or a number.
 
-    For data: a value that may as well be a word or a number of it stays, too. Any other is found as it is,
-    and as JSON, HTML, an address, a shell or `repr` writes it.
+    This is for data, where ordinary words and numbers must stay. A secret is found as it is, and as JSON,
+    HTML, a URL, a shell or `repr` writes it.
 
     >>> remember("an-example-secret")
     >>> hide("401 for an-example-secret")
@@ -122,7 +122,7 @@ def hide(text: str) -> str:
 
 
 def hide_in(tree: Any) -> Any:
-    """`hide` for every text of a structure; the rest stays as it is."""
+    """Apply `hide` to every text of a structure; leave the rest unchanged."""
     if isinstance(tree, Mapping):
         return {key: hide_in(value) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
@@ -131,7 +131,7 @@ def hide_in(tree: Any) -> Any:
 
 
 def hide_pieces(text: str) -> str:
-    """As `hide`; also finds a value that a narrow table breaks over lines, and one of which a cut left most.
+    """Apply `hide`, and also hide values that are broken over lines or cut off at one end.
 
     >>> remember("a-longer-example-0123456789")
     >>> hide_pieces("401 for a-longer-example-01…"), hide_pieces("a-longer-\\nexample-0123456789")
@@ -151,7 +151,7 @@ def hide_pieces(text: str) -> str:
 
 
 def hide_words(text: str) -> str:
-    """The values that `hide` leaves: where they stand alone, and are no part of a longer word.
+    """Hide also the values that `hide` leaves as possible words, where they are no part of a longer word.
 
     >>> remember("hunterhunter")
     >>> hide("hunterhunter is no huntershunterhunter"), hide_words("hunterhunter, no huntershunterhunter")
@@ -164,7 +164,7 @@ def hide_words(text: str) -> str:
 
 
 def _without_begin(text: str, form: str, least: int) -> str:
-    """With *** for as much of the form's begin as there is, `least` characters or more."""
+    """Replace every prefix of `form` (one spelling of a secret) of at least `least` characters by ***."""
     while (place := text.find(form[:least])) >= 0:
         length = _shared(form, text[place:])
         text = text[:place] + HIDDEN + text[place + length :]
@@ -172,13 +172,13 @@ def _without_begin(text: str, form: str, least: int) -> str:
 
 
 def _shared(one: str, other: str) -> int:
-    """How many characters at their begins are the same."""
+    """Return the length of the longest common prefix."""
     same = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
     return sum(1 for _ in same)
 
 
 def begins_secret(text: str) -> int:
-    """How many of the last characters of `text` may begin a secret that goes on behind it.
+    """Return the number of characters at the end of `text` that may be the beginning of a secret.
 
     >>> remember("an-example-secret")
     >>> begins_secret("401 for an-exam"), begins_secret("401 for ")
@@ -194,7 +194,7 @@ def begins_secret(text: str) -> int:
 
 
 def known_forms() -> tuple[str, ...]:
-    """All that is to be hidden, the longest first, so that no rest of one stays."""
+    """Return every spelling of every known secret, the longest first, so that no remainder of one stays."""
     found = set(_remembered)
     for name in list(os.environ):
         value = os.environ.get(name, "")
@@ -215,8 +215,8 @@ def _forms(value: str) -> Iterator[str]:
     value = value.strip()
     if _is_file(value):  # GOOGLE_APPLICATION_CREDENTIALS=/home/ada/key.json names where the secret is
         return
-    whole = _SCHEME.sub("", value)  # of a header
-    # A key of several lines is shown line by line, too.
+    whole = _SCHEME.sub("", value)  # a header's value
+    # A key of several lines may also appear line by line.
     lines = [line.strip() for line in whole.splitlines()] if "\n" in whole else []
     for part in (whole, *(line for line in lines if len(line) >= DISTINCT and _PEM_FENCE not in line)):
         if len(part) >= SHORTEST and part != HIDDEN:
@@ -224,9 +224,9 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _escaped(value: str) -> set[str]:
-    """The value, and how others write it."""
+    """Return the value and its escaped spellings."""
     quoted = {value, repr(value)[1:-1], json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
-    quoted |= {json.dumps(each)[1:-1] for each in quoted}  # an error inside of another one
+    quoted |= {json.dumps(each)[1:-1] for each in quoted}  # an error inside of another error
     escaped = {html.escape(each) for each in quoted}
     by_jinja = {each.replace("&#x27;", "&#39;").replace("&quot;", "&#34;") for each in escaped}
     addresses = {quote(value), quote(value, safe=""), quote_plus(value)}

@@ -1,4 +1,4 @@
-"""The base of every typed setting, and how a validation error becomes one readable line."""
+"""The base class of all typed settings, and readable messages of validation errors."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar
@@ -10,10 +10,10 @@ from contracts.secret_values import is_secret, remember_in
 
 
 class Settings(BaseModel):
-    """Frozen and strict: no unknown keys, no silent conversions (1 passes for a float, "1" does not), and
-    numbers that are some: neither NaN nor infinite.
+    """Frozen, strict settings: no unknown keys, no NaN or infinity, no silent conversions.
 
-    A component *is* its settings class: its fields are its options, its defaults the published method.
+    1 passes for a float, "1" does not. A component's settings and the component are one class: its fields are
+    its options, and their defaults are the published method's.
     """
 
     model_config = ConfigDict(
@@ -23,8 +23,9 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _keep_what_nested_defaults_say(cls, given: Any) -> Any:
-        """Options of a nested component change its default, and make no new one of its class's defaults:
-        GRPO's `kl.coefficient=0.02` leaves its KL in the loss.
+        """Apply options of a nested component to the default that this class gives, not to its own default.
+
+        Example: GRPO puts KL into the loss, and `kl.coefficient=0.02` leaves it there.
         """
         if not isinstance(given, Mapping):
             return given
@@ -53,13 +54,13 @@ AnySettings = TypeVar("AnySettings", bound=BaseModel)
 def build(
     kind: type[AnySettings], options: Mapping[str, Any], where: str, known: Sequence[str] = ()
 ) -> AnySettings:
-    """Type `options` as `kind`.
+    """Validate `options` as settings of the class `kind`.
 
     Args:
-        known: options beside those of `kind`, which somebody else reads; named where one is misspelt.
+        known: options that other code reads; the error for a misspelt option suggests them.
 
     Raises:
-        InputError: naming each wrong key as `where.key`, what was got, and what was expected.
+        InputError: the message names each wrong key as `where.key`, what was got, and what was expected.
     """
     remember_in(options)
     try:
@@ -69,7 +70,7 @@ def build(
 
 
 def explain(error: ValidationError, kind: type[BaseModel], where: str, known: Sequence[str] = ()) -> str:
-    """One line a mistake: `algorithm.clip_range: got -1; Input should be greater than 0`."""
+    """Return one line for each mistake: `algorithm.clip_range: got -1; Input should be greater than 0`."""
     lines = []
     for mistake in error.errors():
         is_extra = mistake["type"] == "extra_forbidden"  # its key may be anything
@@ -83,7 +84,7 @@ def explain(error: ValidationError, kind: type[BaseModel], where: str, known: Se
             lines.append(f"{key}: is required, and was not given")
         else:
             message = mistake["msg"].removeprefix("Value error, ")
-            # A rule over several options says itself what it got; all of them would bury it.
+            # A rule over several options says what it got; listing all of them would bury that.
             is_said = isinstance(mistake["input"], Mapping) or message.startswith("got ")
             got = "" if is_said or is_secret(key) else f"got {mistake['input']!r}; "
             lines.append((f"{key}: " if key else "") + got + message)
@@ -91,12 +92,12 @@ def explain(error: ValidationError, kind: type[BaseModel], where: str, known: Se
 
 
 def _names_a_type(part: int | str) -> bool:
-    """Pydantic puts the types of a union into the path as if they were keys: `stop.str`."""
+    """Return whether the part is a type of a union: Pydantic adds these to the path, as in `stop.str`."""
     return isinstance(part, str) and (part in TYPES or "[" in part)
 
 
 def _fields_at(kind: type[BaseModel], path: list[str]) -> list[str]:
-    """The field names of the settings class that `path` leads to, or [] when it leads elsewhere."""
+    """Return the field names of the settings class at `path`, or [] if no settings class is there."""
     for part in path:
         field = kind.model_fields.get(part)
         annotation = field.annotation if field else None

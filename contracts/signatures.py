@@ -1,4 +1,4 @@
-"""Whether a user's class can be called as its Protocol is, told before anything depends on it."""
+"""Check early whether the methods of a user's class take the arguments that its Protocol gives."""
 
 import inspect
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from contracts.errors import InputError
 
 
 def methods_of(protocol: type) -> tuple[str, ...]:
-    """What a Protocol asks to be called; its properties and its private parts are not.
+    """Return the names of a Protocol's public methods; properties are left out.
 
     >>> from contracts.scores import Reward
     >>> methods_of(Reward)
@@ -19,17 +19,17 @@ def methods_of(protocol: type) -> tuple[str, ...]:
 
 
 def check_methods(where: str, noun: str, found: Any, protocol: type, *, optional: bool = False) -> None:
-    """Refuse a class, or an object, that lacks a method of the Protocol or can't be called like it.
+    """Refuse a class or an object that lacks a method of the Protocol, or whose method takes other arguments.
 
-    What the Protocol has a default for may be missing.
+    A method may lack arguments for which the Protocol has a default.
 
     Args:
-        where: what was asked for, for messages: "reward=my_rewards:Brevity".
-        noun: what it should be, for messages: "reward".
-        optional: methods may be missing; the ones that are there are checked.
+        where: the user's option, for messages: "reward=my_rewards:Brevity".
+        noun: the kind of component, for messages: "reward".
+        optional: methods may be missing; those that are there are checked.
 
     Raises:
-        InputError: names the method, says how it is called, and what was found.
+        InputError: the message names the method, the arguments it is called with, and what was found.
     """
     name = found.__name__ if isinstance(found, type) else type(found).__name__
     missing = [method for method in methods_of(protocol) if not callable(getattr(found, method, None))]
@@ -42,10 +42,10 @@ def check_methods(where: str, noun: str, found: Any, protocol: type, *, optional
 
 
 def check_function(where: str, function: Any, parameters: Sequence[str]) -> None:
-    """Refuse a function that does not take what it is given, one argument for each name.
+    """Refuse a function that does not take one argument for each name.
 
     Raises:
-        InputError: says how it is called, and what was found.
+        InputError: the message names the arguments it is called with, and what was found.
     """
     shown = getattr(function, "__name__", type(function).__name__)
     _refuse_asynchronous(where, shown, function)
@@ -78,7 +78,7 @@ def _check_method(where: str, shown: str, found: Any, model: Any) -> None:
 
 
 def _asked(model: Any) -> dict[str, inspect.Parameter]:
-    """What a Protocol's method is always given, without self."""
+    """Return the arguments without a default in a Protocol's method, without self."""
     given = list(inspect.signature(model).parameters.items())[1:]
     return {name: each for name, each in given if each.default is each.empty}
 
@@ -89,18 +89,18 @@ def _refuse_asynchronous(where: str, shown: str, function: Any) -> None:
 
 
 def _has_signature(found: Any, name: str) -> bool:
-    """Whether it is known how the method of an object differs from what its class holds."""
+    """Return whether we know if the method takes `self`, since it is a plain, static or class method."""
     held = inspect.getattr_static(found, name, None)
     return inspect.isfunction(held) or isinstance(held, staticmethod | classmethod)
 
 
 def _takes_self(found: Any, name: str) -> bool:
-    """Whether the signature of `found.name` begins with the object itself."""
+    """Return whether the signature of `found.name` begins with `self`."""
     return isinstance(found, type) and inspect.isfunction(inspect.getattr_static(found, name, None))
 
 
 def _signature(function: Any) -> inspect.Signature | None:
-    """None where nobody knows it, as of some functions that are written in C."""
+    """Return the signature, or None if it is unknown, as for some functions written in C."""
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):
@@ -108,7 +108,8 @@ def _signature(function: Any) -> inspect.Signature | None:
 
 
 def _without_types(signature: inspect.Signature) -> str:
-    """
+    """Return the signature as text, without types.
+
     >>> def score(self, samples: list[str], k: int = 3) -> float: ...
     >>> _without_types(inspect.signature(score))
     '(self, samples, k=3)'
@@ -118,7 +119,7 @@ def _without_types(signature: inspect.Signature) -> str:
 
 
 def _returns_sequence(model: Any) -> bool:
-    """Whether what the method yields may stand for what it returns."""
+    """Return whether the Protocol's method returns a sequence; a user's generator may then take its place."""
     returned = inspect.signature(model).return_annotation
     kind = get_origin(returned) or returned
     return isinstance(kind, type) and kind is not str and issubclass(kind, Sequence)

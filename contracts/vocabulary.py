@@ -1,4 +1,4 @@
-"""Which tokens begin and end a response: the same answer for whoever samples and whoever scores."""
+"""The tokens that begin and end a response, the same for sampling and scoring."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from contracts.errors import InputError
 
 
 def end_tokens(configured: int | Sequence[int] | None, of_tokenizer: int | None) -> tuple[int, ...]:
-    """The model's own end tokens (its generation config may name several) and the tokenizer's, sorted.
+    """Return the model's end tokens (its generation config may name several) and the tokenizer's, sorted.
 
     >>> end_tokens([2, 7], 2)
     (2, 7)
@@ -18,7 +18,7 @@ def end_tokens(configured: int | Sequence[int] | None, of_tokenizer: int | None)
 
 
 def decoder_start(*configured: int | None) -> int:
-    """What an encoder-decoder model reads before it writes its first token: the first that is configured.
+    """Return the first configured token: an encoder-decoder model reads it before its first own token.
 
     >>> decoder_start(None, 0)
     0
@@ -27,12 +27,12 @@ def decoder_start(*configured: int | None) -> int:
         configured: `decoder_start_token_id` of the model's configuration, and of its generation settings.
 
     Raises:
-        InputError: the model's files don't name one.
+        InputError: the model's files name none.
     """
     for token in configured:
         if token is not None:
             return token
     raise InputError(
-        "the model is an encoder-decoder, and its config.json has no decoder_start_token_id for its first "
-        "token to follow; add it (T5's is its pad token, BART's its end token)"
+        "the model is an encoder-decoder, and its config.json has no decoder_start_token_id, which its "
+        "decoder reads first; add it (T5's is its pad token, BART's its end token)"
     )

@@ -1,36 +1,45 @@
-"""No wait in silence: a line now and then of whatever takes long, and who is waited for."""
+"""Progress lines for long waits: what is waited for, who is missing, and how long it has taken."""
 
 import time
 from collections.abc import Callable, Sequence
 
 NOTE_EVERY_S = 15.0
-STARTS_S = 10.0  # where processes start and models load
+STARTS_S = 10.0  # while processes start and models load
 
 
 class Waiting:
-    """One wait, from now on.
+    """A wait that begins now.
 
     Args:
-        note: is told.
-        every_s: seconds without progress from one line to the next.
+        note: called with each line.
+        every_s: seconds without progress before the next line.
+        rarer: if True, each line is due when the wait has lasted twice as long as at the line before.
     """
 
-    def __init__(self, note: Callable[[str], None], every_s: float | None = None) -> None:
-        self._note, self._every_s = note, every_s or NOTE_EVERY_S
-        self._since = self._told_at = time.monotonic()
+    def __init__(
+        self, note: Callable[[str], None], every_s: float | None = None, *, rarer: bool = False
+    ) -> None:
+        self._note, self._every_s, self._rarer = note, every_s or NOTE_EVERY_S, rarer
+        self._since = time.monotonic()
+        self._due_at = self._since + self._every_s
 
     def progress(self, at: float | None = None) -> None:
-        """Something came at that time, by `time.monotonic()`; by default now."""
-        self._told_at = max(self._told_at, time.monotonic() if at is None else at)
+        """Begin the pause before the next line anew, at the time `at` of `time.monotonic()`; None: now."""
+        self._due_at = max(self._due_at, (time.monotonic() if at is None else at) + self._every_s)
 
     @property
     def is_due(self) -> bool:
         """Whether it is time for another line."""
-        return time.monotonic() - self._told_at > self._every_s
+        return time.monotonic() > self._due_at
 
-    def tell(self, what: str, who: Sequence[str]) -> None:
-        """Say `waiting 31 s for {what}: {who}`; nothing where nobody is waited for any more."""
-        if not who:
+    def tell(self, what: str, who: Sequence[str] | None = None) -> None:
+        """Say `waiting 31 s for {what}: {who}`; say nothing if nobody is missing.
+
+        Args:
+            who: who is missing; None if `what` names it.
+        """
+        if who is not None and not who:
             return
-        self._told_at = time.monotonic()
-        self._note(f"waiting {self._told_at - self._since:.0f} s for {what}: {'; '.join(who)}")
+        now = time.monotonic()
+        self._due_at = 2 * self._due_at - self._since if self._rarer else now + self._every_s
+        self._note(f"waiting {now - self._since:.0f} s for {what}" + (f": {'; '.join(who)}" if who else ""))

@@ -1,4 +1,4 @@
-"""Which weights are live, where their bytes are, and how a worker proves it has them."""
+"""Records of published weights: their version, their arrays, and the probe that proves their arrival."""
 
 import zlib
 from collections.abc import Mapping
@@ -8,10 +8,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A fixed token sequence, and the log-probabilities the learner gives its tokens after the first.
+    """A fixed token sequence, and the learner's log-probabilities of its tokens after the first.
 
-    Example: `Probe(tokens=(1, 403, 88), logprobs=(-3.2, -0.9))`. A worker scores the same tokens
-    after loading: agreement within `tolerance` proves that these very weights arrived.
+    Example: `Probe(tokens=(1, 403, 88), logprobs=(-3.2, -0.9), tolerance=0.1)`. A worker scores the same
+    tokens after loading: agreement within `tolerance` proves that these weights arrived.
     """
 
     tokens: tuple[int, ...]
@@ -21,10 +21,10 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class ChangedElements:
-    """Of one parameter, laid out flat: which elements are others than before, and what they are now.
+    """The changed elements of one flattened parameter: their indices and their new values.
 
     Example: the first of a million biases has become 1.0, in bfloat16: `ChangedElements(indices=[0],
-    values=[0x3f80])`, NumPy arrays of uint32 (uint64 where there are more than 2³² elements) and uint16.
+    values=[0x3f80])`, NumPy arrays of uint32 (uint64 beyond 2³² elements) and uint16.
     """
 
     indices: Any
@@ -35,21 +35,20 @@ class ChangedElements:
 class WeightManifest:
     """A published version of the weights, without the tensors themselves.
 
-    The tensors travel beside it as arrays by Hugging Face parameter name; `dtypes` says what each
-    holds, since NumPy has no bfloat16 (such an array comes as uint16).
+    The tensors travel beside it as arrays by Hugging Face parameter name. `dtypes` gives each array's type,
+    since NumPy has no bfloat16 (such an array comes as uint16). `num_bytes` is the size of all that travels.
 
-    `mask_version` is the version that NLPO's mask model was copied from, None where there is no mask; its
+    `mask_version` is the version that NLPO's mask model was copied from, None without a mask. The mask's
     arrays travel apart from the policy's, under the same names, and change only when the mask is synced.
 
-    Where `adapter` is given, the arrays are a LoRA adapter's own matrices by peft's names, to be used beside
-    the weights that an engine began with, and it is peft's configuration of them. Else the arrays may be some
-    of the parameters only: the others are as in the model's files.
+    `adapter` is peft's configuration of a LoRA adapter. If given, the arrays are the adapter's own matrices
+    by peft's names, and apply on top of the weights that an engine began with. Without it the arrays may be
+    only some of the parameters; the others stay as in the model's files.
 
-    `push` names this one publication, where another may be based on it: a version may come twice, with other
-    weights, when a run goes back to a checkpoint. Where `base` names an earlier one, what travels beside the
-    manifest is what has changed since: nothing of a parameter that is the same, its `ChangedElements`, or all
-    of its array. `checksum` is that of the arrays which these make (`checksum_of`). `num_bytes` counts what
-    travels.
+    `push` names this publication, if a later one may be based on it. A version can't name it: after a return
+    to a checkpoint the same version may come again, with other weights. If `base` names an earlier
+    publication, only the changes since then travel. For each parameter that is nothing if it is equal, its
+    `ChangedElements`, or its whole array. `checksum` is `checksum_of` the whole arrays that result.
 
     Example: `WeightManifest(version=7, dtypes={"model.norm.weight": "float32"}, num_bytes=256,
     probe=Probe(…), mask_version=5)`
@@ -67,7 +66,7 @@ class WeightManifest:
 
 
 def checksum_of(arrays: Mapping[str, Any]) -> int:
-    """CRC-32 of the arrays' bytes, by name: what the probe's tolerance may let pass, it does not.
+    """Return the CRC-32 of the arrays' bytes in order of their names; it finds errors that the probe misses.
 
     >>> checksum_of({"b": b"456789", "a": b"123"}) == 0xCBF43926
     True

@@ -1,6 +1,7 @@
-"""Half of a surrogate pair: JSON can write it (`"\\ud83d"`), Python holds it, no tokenizer or file takes it.
+"""Refusal of texts with half of a surrogate pair, and of files that are not UTF-8.
 
-A file of a user's that has one is refused where it is read, with its line.
+JSON can write half of a pair (`"\\ud83d"`) and Python can hold it, but no tokenizer or file accepts it. A
+file that has one is refused when it is read; the error names its line.
 """
 
 import json
@@ -14,10 +15,10 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 def json_of(text: str, where: str) -> Any:
-    """As `json.loads`, with whole texts alone.
+    """Parse JSON, and refuse half of a surrogate pair in any of its texts.
 
     Raises:
-        InputError: a text in it has half of a surrogate pair; begins with `where`.
+        InputError: a text in it has half of a surrogate pair; the message begins with `where`.
         json.JSONDecodeError: it is not JSON.
     """
     found = json.loads(text)
@@ -26,15 +27,15 @@ def json_of(text: str, where: str) -> Any:
 
 
 def lines_of(file: Iterable[str], where: str) -> Iterator[str]:
-    """The lines of an open file, without their ends.
+    """Yield the lines of an open file, without their line ends.
 
     Raises:
-        InputError: one of them is no UTF-8; begins with `where`.
+        InputError: a line is not UTF-8; the message begins with `where`.
     """
     number = 0
     try:
         for number, line in enumerate(file, start=1):
-            # A byte that is no UTF-8 comes as half of a pair where the locale is not UTF-8's.
+            # If the locale is not UTF-8's, Python reads an invalid byte as half of a pair.
             if _HALF.search(line):
                 raise InputError(f"{where}, line {number}: is no UTF-8")
             yield line.rstrip("\r\n")
@@ -46,9 +47,10 @@ def lines_of(file: Iterable[str], where: str) -> Iterator[str]:
 
 
 def expect_whole(value: Any, where: str, inside: str = "") -> None:
-    """
+    """Refuse a value with half of a surrogate pair in one of its texts.
+
     Raises:
-        InputError: a text in `value` has half of a surrogate pair; begins with `where`.
+        InputError: a text in `value` has half of a surrogate pair; the message begins with `where`.
     """
     if isinstance(value, str):
         if half := _HALF.search(value):

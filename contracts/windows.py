@@ -1,14 +1,14 @@
-"""How many tokens a classifier reads at once: the same answer for whoever trains it and whoever serves it."""
+"""The number of tokens that a classifier reads at once, the same for training and serving."""
 
 from typing import Any
 
 NO_LIMIT = 1_000_000  # tokenizers without a limit of their own say 10^30
-FALLBACK_WINDOW = 4096  # of models whose positions have no end
-ROBERTA_LIKE = ("roberta", "xlm-roberta", "camembert")  # their positions begin behind the padding's
+FALLBACK_WINDOW = 4096  # for models without a limit of positions
+ROBERTA_LIKE = ("roberta", "xlm-roberta", "camembert")  # their positions begin after the padding's
 
 
 def window_of(tokenizer: Any, config: Any) -> int:
-    """By the tokenizer or, if that says nothing, by the model's positions."""
+    """Return the tokenizer's limit or, if it has none, the number of the model's positions."""
     if tokenizer.model_max_length < NO_LIMIT:
         return int(tokenizer.model_max_length)
     positions = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)

@@ -1,7 +1,7 @@
-"""The folder in which a command was started: modules of the user's own lie there, and are looked for last.
+"""The folder in which a command was started: it holds the user's modules and is searched last.
 
-A folder of that place may be called `datasets`, `learner` or `torch`. First on the path, where Python's `-m`
-and Ray put it, it would take the place of ours or of a library, in every process of a run.
+A folder in it may be called `datasets`, `learner` or `torch`. Python's `-m` and Ray put the working folder
+first on the path. There, such a folder would replace our package or a library in every process of a run.
 """
 
 import contextlib
@@ -15,13 +15,14 @@ from pathlib import Path
 from types import ModuleType
 
 FOLDER, SAFE_PATH = "WHETSTONE_FOLDER", "PYTHONSAFEPATH"
+MORE_FOLDERS = "WHETSTONE_PATH"  # searched behind it, and written as PYTHONPATH is
 
 
 class SearchedLast(MetaPathFinder):
-    """Finds modules in one folder, once nothing installed has the name.
+    """An import finder for one folder; it finds only modules that are not installed.
 
-    A folder without `__init__.py` counts if Python files lie in it: folders of data or results do not make a
-    missing library look installed.
+    A folder without `__init__.py` counts only if it holds Python files, so that a folder of data or results
+    does not make a missing library look installed.
     """
 
     def __init__(self, folder: str) -> None:
@@ -30,7 +31,7 @@ class SearchedLast(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if path is not None:  # a module of a package, which has a path of its own
+        if path is not None:  # a module of a package, which has its own path
             return None
         found = PathFinder.find_spec(fullname, [self.folder])
         if found is not None and found.loader is None and not _holds_python(Path(self.folder, fullname)):
@@ -39,7 +40,7 @@ class SearchedLast(MetaPathFinder):
 
 
 def working_folder() -> str | None:
-    """The folder of the command that this process belongs to; None if it was deleted."""
+    """Return the folder of the command that this process belongs to; None if it was deleted."""
     try:
         return os.environ.get(FOLDER) or os.getcwd()
     except FileNotFoundError:
@@ -47,23 +48,25 @@ def working_folder() -> str | None:
 
 
 def variable() -> dict[str, str]:
-    """What tells a process that is started elsewhere where the user's modules are."""
-    folder = working_folder()
-    return {} if folder is None else {FOLDER: os.path.abspath(folder)}
+    """Return the environment variables that tell other processes where the user's modules are."""
+    folder, more = working_folder(), os.environ.get(MORE_FOLDERS)
+    told = {} if folder is None else {FOLDER: os.path.abspath(folder)}
+    return told | ({MORE_FOLDERS: more} if more else {})
 
 
 def search_last() -> None:
-    """Have the working folder searched after everything that is installed. Workers of Ray call it first."""
-    folder = working_folder()
-    others = [finder for finder in sys.meta_path if isinstance(finder, SearchedLast)]
-    if folder is not None and all(finder.folder != folder for finder in others):
-        place = sys.meta_path.index(others[0]) if others else len(sys.meta_path)
-        sys.meta_path.insert(place, SearchedLast(folder))
+    """Put the working folder behind everything that is installed. Ray workers call this first."""
+    folders = [working_folder(), *os.environ.get(MORE_FOLDERS, "").split(os.pathsep)]
+    for folder in reversed([folder for folder in folders if folder]):
+        others = [finder for finder in sys.meta_path if isinstance(finder, SearchedLast)]
+        if all(finder.folder != folder for finder in others):
+            place = sys.meta_path.index(others[0]) if others else len(sys.meta_path)
+            sys.meta_path.insert(place, SearchedLast(folder))
 
 
 @contextlib.contextmanager
 def off_the_path_of_children() -> Iterator[None]:
-    """Keep the working folder off the path of processes that a library starts with `-m` or `-c`."""
+    """Keep a library's child processes, started with `-m` or `-c`, from finding the working folder first."""
     before = os.environ.get(SAFE_PATH)
     os.environ[SAFE_PATH] = "1"
     try:
@@ -76,9 +79,9 @@ def off_the_path_of_children() -> Iterator[None]:
 
 
 def hidden(module_name: str) -> str | None:
-    """A sentence, if the working folder has this module or package, and an installed one comes before it.
+    """Return a sentence that says which installed module hides one in the working folder, or None.
 
-    Example: `./services hides behind the installed 'services' (/opt/whetstone/services): rename yours`
+    Example: `services is hidden by the installed 'services' (/opt/…), which is found first; rename yours`
     """
     folder, name = working_folder(), module_name.partition(".")[0]
     if folder is None:
@@ -96,7 +99,7 @@ def hidden(module_name: str) -> str | None:
 
 
 def clashes(folder: Path) -> list[str]:
-    """Modules and packages in the folder that have the name of an installed one, in order."""
+    """Return the sorted names of modules and packages in the folder that are also installed."""
     packages = {path.parent.name for path in folder.glob("*/__init__.py")}
     names = packages | {path.stem for path in folder.glob("*.py")}
     return sorted(name for name in names if name.isidentifier() and _is_elsewhere(name, folder.absolute()))

@@ -1,4 +1,4 @@
-"""The trained pair: a policy and its critic; and how they, the reference and NLPO's mask model are loaded."""
+"""Build the trained pair, a policy and its critic, and load the reference and NLPO's mask model."""
 
 import inspect
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True)
 class PolicyOutput:
-    """For the model's tokens of a micro-batch, flat, row by row."""
+    """Numbers for each token that the model generated in a micro-batch, flat, row by row."""
 
     hidden_NH: Tensor
     logprobs_N: Tensor
@@ -35,7 +35,7 @@ class PolicyOutput:
 
 
 class ActorCritic(nn.Module):
-    """A policy with a value for each state; `shared_trunk` or `adapter`, where not all of a model trains."""
+    """Policy with a critic. `shared_trunk` or `adapter` is set where only a part of the model trains."""
 
     def __init__(
         self,
@@ -57,7 +57,10 @@ class ActorCritic(nn.Module):
         with_entropy: bool = False,
         with_values: bool = True,
     ) -> PolicyOutput:
-        """Values are in the units of the rewards, or of `value_norm` where there is one."""
+        """Run the policy on a micro-batch, and the critic where `with_values` asks for it.
+
+        Values are in the units of the rewards, or in those of `value_norm` if it is set.
+        """
         hidden_NH = self.policy.states(micro)
         logprobs_N, entropies_N = self.policy.evaluate(hidden_NH, micro, with_entropy, restriction)
         values_N = self.critic(self.policy, micro, hidden_NH) if with_values else None
@@ -69,7 +72,7 @@ class ActorCritic(nn.Module):
 
     @property
     def frozen(self) -> list[nn.Parameter]:
-        """What stays as it is in the model's files."""
+        """Return the parameters that do not train."""
         if self.adapter is not None:
             return [parameter for parameter in self.policy.parameters() if not parameter.requires_grad]
         return [] if self.shared_trunk is None else self.shared_trunk.parameters
@@ -92,12 +95,12 @@ def load_actor_critic(
     lm = load_language_model(settings, device, drops_out=drops_out)
     adapter = Adapter(lm, settings.adapter) if settings.adapter.trains else None
     if settings.gradient_checkpointing:
-        # before the copy, so that the critic's trunk recomputes too
+        # before the copy: the critic's trunk recomputes too
         lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     policy = make_policy(settings, lm, logits_budget)
     if adapter is not None:
         adapter.check_trains_alone(policy)
-    # before the critic, so that a trunk of its own has the same frozen layers
+    # before the critic: a trunk of its own gets the same frozen layers
     trunk = SharedTrunk(policy, settings) if settings.trainable_layers else None
     critic = make_critic(settings, policy)
     norm = RunningNorm() if normalize_values else None
@@ -107,36 +110,36 @@ def load_actor_critic(
 
 
 def frozen_copy(policy: Policy) -> Policy:
-    """The policy as it is now, frozen: the reference, and what NLPO masks with."""
+    """Return a frozen copy of the policy as it is now, for the reference or NLPO's mask model."""
     return copy_sharing_frozen(policy).requires_grad_(False)
 
 
 def reference_of(pair: ActorCritic) -> Policy:
-    """The policy as it was before any training."""
+    """Return the policy as it was before any training."""
     return frozen_copy(pair.policy) if pair.adapter is None else WithoutAdapter(pair.policy, pair.adapter)
 
 
 @torch.no_grad()
 def copy_trained(policy: Policy, to: Policy) -> None:
-    """Bring a frozen copy up to date; what does not train it has in common with the policy."""
+    """Copy the trained weights into a frozen copy; both already use the same frozen weights."""
     for parameter, copied in zip(policy.parameters(), to.parameters(), strict=True):
         if parameter.requires_grad:
             copied.copy_(parameter)
-    for buffer, copied in zip(policy.buffers(), to.buffers(), strict=True):
-        copied.copy_(buffer)
+    for buffer, kept in zip(policy.buffers(), to.buffers(), strict=True):
+        kept.copy_(buffer)
 
 
 def make_policy(settings: ModelSettings, lm: Any, logits_budget: int) -> Policy:
-    """The class that fits the model's family, or the user's own."""
+    """Make the policy of the class that fits the model's family, or of the user's own class."""
     kind = family(lm) if settings.policy == "auto" else own_policy(settings)
     return kind(lm, logits_budget)
 
 
 def own_policy(settings: ModelSettings) -> type[Policy]:
-    """The class that `model.policy` names.
+    """Return the class that `model.policy` names.
 
     Raises:
-        InputError: it is no policy, or can't be made or called as one.
+        InputError: the class is not a policy, or can't be made or called as one.
     """
     kind, where = find("model.policy", settings.policy, {}), f"model.policy={settings.policy}"
     if not issubclass(kind, Policy):
@@ -149,20 +152,20 @@ def own_policy(settings: ModelSettings) -> type[Policy]:
 
 
 def make_critic(settings: ModelSettings, policy: Policy) -> nn.Module:
-    """A built-in one, or the user's own.
+    """Make the critic: a built-in one or the user's own.
 
     Raises:
-        InputError: the class is no `learner.critic.Critic`.
+        InputError: the class is not a `learner.critic.Critic`.
     """
     critic: nn.Module = critic_class(settings)(policy, settings.value_trunk == "separate")
     return critic
 
 
 def critic_class(settings: ModelSettings) -> Any:
-    """The class that `model.critic` names.
+    """Return the class that `model.critic` names.
 
     Raises:
-        InputError: it is no critic, or can't be made or called as one.
+        InputError: the class is not a critic, or can't be made or called as one.
     """
     kind: Any = find("model.critic", settings.critic, CRITICS)
     try:
@@ -183,8 +186,8 @@ def load_language_model(
     """Load a model in float32; an adapter's 4-bit base is made on `device`.
 
     Args:
-        drops_out: keep the model's own dropout for training mode. False: every rate is 0, since dropout makes
-            ratios noisy and destabilises reinforcement learning.
+        drops_out: if True, training mode uses the model's own dropout. False: every rate is 0, since dropout
+            makes ratios noisy and destabilises reinforcement learning.
 
     Raises:
         InputError: the model is neither causal nor an encoder-decoder.

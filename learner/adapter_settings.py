@@ -1,4 +1,4 @@
-"""What can be set about adapters: matrices of low rank that train beside a model's frozen weights."""
+"""Settings of adapters: matrices of low rank that train beside a model's frozen weights."""
 
 import importlib.util
 from typing import Literal, Self
@@ -13,17 +13,18 @@ PACKAGES = {"none": (), "lora": ("peft",), "qlora": ("peft", "bitsandbytes")}
 
 
 class AdapterSettings(Settings):
-    """LoRA (Hu et al. 2021, arXiv 2106.09685), or QLoRA: the same on a base of 4 bits (Dettmers et al. 2023,
-    arXiv 2305.14314). The options of both have peft's names.
+    """Settings of LoRA (Hu et al. 2021, arXiv 2106.09685) and QLoRA (Dettmers et al. 2023, arXiv 2305.14314).
+
+    QLoRA is LoRA on a base of 4 bits. The options have peft's names.
     """
 
     kind: Literal["none", "lora", "qlora"] = "none"  # none: the model's own weights train
     r: int = Field(default=16, ge=1)  # the matrices' rank
-    lora_alpha: int = Field(default=32, ge=1)  # their product counts lora_alpha / r
+    lora_alpha: int = Field(default=32, ge=1)  # the matrices' product is scaled by lora_alpha / r
     lora_dropout: float = Field(default=0.0, ge=0, lt=1)
-    # all-linear: all but the head; a list: by the ends of names; a text: a regular expression over names
+    # all-linear: all layers but the head; a list: ends of names; a text: a regular expression over names
     target_modules: str | Strings = "all-linear"
-    # How rollout workers get it: merged into the weights, or beside them as a LoRA of vLLM's
+    # How rollout workers get the adapter: merged into the weights, or beside them as a LoRA of vLLM's
     serve: Literal["merged", "adapter"] = "merged"
 
     @model_validator(mode="after")
@@ -47,8 +48,10 @@ class AdapterSettings(Settings):
         return self.kind != "none"
 
     def check_installed(self) -> None:
-        """Raises:
-        InputError: peft or bitsandbytes is not there; how to get it.
+        """Check that the libraries of this kind of adapter are installed.
+
+        Raises:
+            InputError: peft or bitsandbytes is missing; the message says how to install it.
         """
         missing = [name for name in PACKAGES[self.kind] if importlib.util.find_spec(name) is None]
         if missing:

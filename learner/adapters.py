@@ -1,9 +1,9 @@
-"""Low-rank adapters beside a model's frozen weights; the reference without them.
+"""Train low-rank adapters beside a model's frozen weights; the same model without them is the reference.
 
     W x  +  (lora_alpha / r) · B (A x)        W frozen; A (r × in) and B (out × r) train; B is 0 at first
 
-peft puts A and B beside the model's own layers, in place: the model stays one of transformers, and whoever
-reads its layers finds them. The reference policy is the same model with the adapter switched off.
+peft puts A and B into the model's own layers, so the model keeps its transformers class. The reference
+policy is the same model with the adapter switched off.
 """
 
 from collections.abc import Iterator
@@ -23,10 +23,10 @@ from learner.policy import Policy
 
 
 class Adapter:
-    """The matrices beside the layers of one language model.
+    """Adapter of one language model: the matrices beside its layers.
 
     Raises:
-        InputError: peft is not installed, or what is named is not there, is no linear layer, or is the head.
+        InputError: peft is not installed, or a named layer does not exist, is not linear, or is the head.
     """
 
     def __init__(self, lm: Any, settings: AdapterSettings) -> None:
@@ -49,7 +49,7 @@ class Adapter:
 
     @contextmanager
     def off(self) -> Iterator[None]:
-        """The model as it was before; what a graph has saved for its backward pass is not touched."""
+        """Switch the adapter off inside the context; graphs built before can still run backward."""
         for layer in self._layers:
             layer.enable_adapters(False)
         try:
@@ -59,7 +59,7 @@ class Adapter:
                 layer.enable_adapters(True)
 
     def published(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """(what a server must know, the matrices), both by peft's names."""
+        """Return two values by peft's names: the configuration that a server needs, and the matrices."""
         from peft import get_peft_model_state_dict
 
         config = self._model.peft_config[ADAPTER]
@@ -70,14 +70,14 @@ class Adapter:
         return told, get_peft_model_state_dict(self._model, save_embedding_layers=False)
 
     def save(self, folder: Path) -> None:
-        """In peft's format: adapter_config.json and adapter_model.safetensors."""
+        """Save the adapter in peft's format: adapter_config.json and adapter_model.safetensors."""
         self._model.save_pretrained(folder, save_embedding_layers=False)
 
     def check_trains_alone(self, policy: Policy) -> None:
-        """Refuse a policy that trains more than the adapter: switched off, it would be no reference.
+        """Refuse a policy that trains more than the adapter: without the adapter it is no reference.
 
         Raises:
-            InputError: naming what else trains.
+            InputError: other parameters train; the message names one.
         """
         own = {id(parameter) for layer in self._layers for parameter in layer.parameters()}
         others = [name for name, p in policy.named_parameters() if p.requires_grad and id(p) not in own]
@@ -89,9 +89,9 @@ class Adapter:
 
 
 class WithoutAdapter(Policy):
-    """Policy with its adapter switched off: the reference, without a second model in memory.
+    """Policy with its adapter switched off; it serves as reference and needs no second model in memory.
 
-    A reference has no dropout, also while the policy trains with it.
+    The reference has no dropout, even while the policy trains with it.
     """
 
     def __init__(self, policy: Policy, adapter: Adapter) -> None:
@@ -126,20 +126,20 @@ def _named(settings: AdapterSettings) -> str | list[str]:
 
 
 def _layers(lm: Any, settings: AdapterSettings) -> list[Any]:
-    """The layers that have an adapter now.
+    """Return the layers that have an adapter now.
 
     Raises:
-        InputError: one of them is not linear, or is the head or the embedding, which may be one weight.
+        InputError: a layer is not linear, or is the head or the embedding, which may share one weight.
     """
     from peft.tuners.lora import LoraLayer
 
-    found = [(name, module) for name, module in lm.named_modules() if isinstance(module, LoraLayer)]
+    named_layers = [(name, module) for name, module in lm.named_modules() if isinstance(module, LoraLayer)]
     ends = (lm.get_output_embeddings(), lm.get_input_embeddings())
-    for name, layer in found:
+    for name, layer in named_layers:
         if layer in ends or type(layer).__name__ not in ("Linear", "Linear4bit"):
             raise InputError(
                 f"model.adapter.target_modules={settings.target_modules} names {name}, "
                 f"a {type(layer.get_base_layer()).__name__}; expected linear layers between embedding "
                 "and head"
             )
-    return [layer for _, layer in found]
+    return [layer for _, layer in named_layers]

@@ -1,4 +1,4 @@
-"""What a scored batch says by itself: how far the policy is from the reference, and the sampler from both."""
+"""Measure on a scored batch how far the policy is from the reference and the sampler from the learner."""
 
 from dataclasses import dataclass
 
@@ -9,32 +9,32 @@ from learner.scoring import ScoredBatch
 
 @dataclass(frozen=True, slots=True)
 class MeasuredKL:
-    """k1 to the reference, under the policy's own tokens.
+    """KL to the reference policy, by the estimate k1 on tokens that the policy drew.
 
     Example: two responses with 3 nats in 6 tokens: `MeasuredKL(per_token=0.5, per_sequence=1.5, num_own=2)`
     """
 
     per_token: float
     per_sequence: float
-    num_own: int  # responses that the policy wrote
+    num_own: int  # responses that the policy itself generated
 
 
 def measured_kl(batch: Batch, scored: ScoredBatch) -> MeasuredKL | None:
-    """None: the policy wrote none of the batch, so that it has no estimate of its KL."""
+    """Return the KL to the reference policy, or None if the policy generated no response of the batch."""
     own_BT = batch.own_BT
     num_own = int(own_BT.any(-1).sum())
     if not num_own:
         return None
-    total = float((k1(scored.logprobs_BT, scored.ref_logprobs_BT) * own_BT).sum())
+    total = float((k1(scored.old_logprobs_BT, scored.ref_logprobs_BT) * own_BT).sum())
     return MeasuredKL(total / int(own_BT.sum()), total / num_own, num_own)
 
 
 def sampler_metrics(batch: Batch, scored: ScoredBatch, version: int) -> dict[str, float]:
-    """How far the sampler's distribution is from the learner's, and how old its weights were."""
+    """Return how far the sampler's distribution is from the learner's, and how old its weights were."""
     mask_BT = batch.own_BT
     if scored.entropies_BT is None or not bool(mask_BT.any()):
         return {}
-    behavior_N, old_N = batch.behavior_logprobs_BT[mask_BT], scored.logprobs_BT[mask_BT]
+    behavior_N, old_N = batch.behavior_logprobs_BT[mask_BT], scored.old_logprobs_BT[mask_BT]
     return {
         "entropy": float(scored.entropies_BT[mask_BT].mean()),
         "mismatch_kl": float(k3(behavior_N, old_N).mean()),

@@ -1,10 +1,10 @@
-"""Rollouts laid into tensors, and split into micro-batches by a budget of tokens.
+"""Lay rollouts into tensors, and split them into micro-batches by a budget of tokens.
 
-Credit is given to rollouts: one row of the model's tokens each, all turns in one. Models read sequences, of
-which a rollout has one, or several where some of its turns begin a fresh context.
+Advantages are computed on rollouts: each has one row with the model's tokens of all its turns. Models read
+sequences: a rollout has one, or several where some of its turns begin a fresh context.
 
-Sequences are padded on the right only: behind a causal mask no real token can see the padding, so no
-attention mask is needed and the fast attention kernels apply.
+Sequences are padded on the right only. Behind a causal mask no real token sees the padding, so the fast
+attention kernels apply without an attention mask.
 """
 
 from collections import Counter
@@ -20,9 +20,9 @@ from contracts.rollout import Rollout, Turn
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Some sequences of a batch, cut to the longest of them; _N the model's tokens in them, flat.
+    """Some sequences of a batch, cut to the longest: _S sequences, _L tokens, _N the model's tokens, flat.
 
-    Example: the second sequence of the example of `Batch`.
+    Example: the second sequence of the example in `Batch`.
 
         tokens_SL [[12, 9, 2]]   loss_mask_SL [[0, 0, 1]]   rows_N [0]   columns_N [2]
     """
@@ -30,8 +30,8 @@ class MicroBatch:
     tokens_SL: Tensor
     loss_mask_SL: Tensor
     rows_N: Tensor  # the rollout that each of the model's tokens belongs to
-    columns_N: Tensor  # and its place in there
-    weight: float = 1.0  # 0: it counts for nothing, and keeps this process in step with others that have more
+    columns_N: Tensor  # its place among the rollout's tokens
+    weight: float = 1.0  # 0: the pass adds nothing and only keeps this rank in step with the others
 
     @property
     def num_sequences(self) -> int:
@@ -39,36 +39,35 @@ class MicroBatch:
 
     @property
     def targets_N(self) -> Tensor:
-        """The model's tokens."""
+        """Return the model's tokens."""
         return self.tokens_SL[:, 1:][self.loss_mask_SL[:, 1:]]
 
     @property
     def responses_N(self) -> Tensor:
-        """The rollouts of this micro-batch, counted 0, 0, 1 … in their order."""
+        """Return the rollout of each token, numbered within this micro-batch: 0, 0, 1 …"""
         return self.rows_N.unique_consecutive(return_inverse=True)[1]
 
     def pick(self, values_BT: Tensor) -> Tensor:
-        """Of numbers for all tokens of the batch those of this micro-batch, (N,) or (N, …)."""
+        """Select this micro-batch's entries of per-token numbers; return (N,) or (N, …)."""
         return values_BT[self.rows_N, self.columns_N]
 
     def place(self, target_BT: Tensor, values_N: Tensor) -> None:
-        """Put this micro-batch's numbers among those of the batch."""
+        """Write this micro-batch's per-token numbers into those of the batch."""
         target_BT[self.rows_N, self.columns_N] = values_N
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """All rollouts of one update. _S sequences, _L all tokens of one; _B rollouts, _T the model's tokens of
-    one; tokens are left-aligned.
+    """All rollouts of one update: _S sequences of _L tokens; _B rollouts of _T model's tokens, left-aligned.
 
-    Example: to (12, 14) the answer is (15, 2), which earns 0.5; then (12, 9) is all that the model sees, it
-    answers (2,), and that earns 1.
+    Example: one rollout of two turns. The model reads (12, 14), answers (15, 2) and earns 0.5. Then it reads
+    (12, 9) in a fresh context, answers (2,) and earns 1.
 
         tokens_SL [[12, 14, 15, 2], [12, 9, 2, 0]]   loss_mask_SL [[0, 0, 1, 1], [0, 0, 1, 0]]
         lengths_S [4, 3]   rows_S [0, 0]   columns_S [0, 2] (of its first token in _T)
         mask_BT [[1, 1, 1]]   rewards_BT [[0, .5, 1]]   behavior_logprobs_BT [[-.7, -.1, -.4]]
         versions_BT [[4, 4, 4]]   positions_BT [[0, 1, 0]] (in its own turn)   groups_B [4]
-        baseline_B [0] (the rollout's `value`; 0 where it has none)   from_data_B None (all are the policy's)
+        baseline_B [0] (0 where the rollout has none)   from_data_B None (all are the policy's)
     """
 
     tokens_SL: Tensor
@@ -83,11 +82,11 @@ class Batch:
     positions_BT: Tensor
     groups_B: Tensor
     baseline_B: Tensor
-    from_data_B: Tensor | None = None  # which rollouts somebody else wrote; None: none of them
+    from_data_B: Tensor | None = None  # which rollouts are a data set's; None: none
 
     @property
     def own_BT(self) -> Tensor:
-        """The tokens that the policy drew itself."""
+        """Return the mask of the tokens that the policy drew itself."""
         return self.mask_BT if self.from_data_B is None else self.mask_BT & ~self.from_data_B[:, None]
 
     @property
@@ -100,11 +99,11 @@ class Batch:
 
     @property
     def num_tokens(self) -> int:
-        """How many tokens train: the model's own."""
+        """Return the number of tokens that the model generated, on which it trains."""
         return int(self.mask_BT.sum())
 
     def whole_groups(self) -> Tensor:
-        """The rows of each group, (groups, K), groups in the order of their first row.
+        """Return the rows of each group, (groups, K), groups in the order of their first row.
 
         Raises:
             LearnerError: groups differ in size.
@@ -121,7 +120,7 @@ class Batch:
         return torch.tensor(list(rows.values()))
 
     def part(self, sequences: Sequence[int]) -> MicroBatch:
-        """These sequences, those of one rollout beside each other."""
+        """Return these sequences as a micro-batch, with the sequences of one rollout side by side."""
         rows, place = self.rows_S.tolist(), dict[int, int]()
         for sequence in sequences:
             place.setdefault(rows[sequence], len(place))
@@ -142,7 +141,7 @@ def collate(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") -> 
     """Lay rollouts into one padded batch.
 
     Raises:
-        LearnerError: a rollout has no token to train on, or a sequence that begins with one of the model's.
+        LearnerError: a rollout has no token to train on, or a sequence of it begins with a model's token.
     """
     for rollout in rollouts:
         num_prompt = min((len(segment[0].observation) for segment in rollout.segments), default=0)
@@ -170,14 +169,14 @@ def collate(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") -> 
         versions_BT=_pad(rows(lambda turn: turn.weight_versions), torch.long, device),
         positions_BT=_pad(rows(lambda turn: range(len(turn.tokens))), torch.long, device),
         groups_B=torch.tensor([r.group for r in rollouts], device=device),
-        baseline_B=torch.tensor([r.value or 0.0 for r in rollouts], dtype=torch.float32, device=device),
+        baseline_B=torch.tensor([r.baseline or 0.0 for r in rollouts], dtype=torch.float32, device=device),
         from_data_B=_from_data(rollouts, device),
     )
 
 
 def _from_data(rollouts: Sequence[Rollout], device: torch.device | str) -> Tensor | None:
-    found = [rollout.from_data for rollout in rollouts]
-    return torch.tensor(found, device=device) if any(found) else None
+    from_data = [rollout.from_data for rollout in rollouts]
+    return torch.tensor(from_data, device=device) if any(from_data) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +188,7 @@ class _Sequence:
 
 
 def _sequences(row: int, rollout: Rollout) -> Iterator[_Sequence]:
-    """What a model has to read of a rollout: segments in which it said nothing are left out."""
+    """Yield the sequences that a model reads; leave out those in which the model generated nothing."""
     column = 0
     for segment in rollout.segments:
         tokens = [token for turn in segment for token in (*turn.observation, *turn.tokens)]
@@ -200,7 +199,7 @@ def _sequences(row: int, rollout: Rollout) -> Iterator[_Sequence]:
 
 
 def _rewards(rollout: Rollout) -> list[float]:
-    """Each turn's reward at its last token; one that came without a token belongs to the token before."""
+    """Put each turn's reward at its last token; a turn without tokens puts it at the token before."""
     rewards: list[float] = []
     for turn in rollout.turns:
         rewards += [0.0] * len(turn.tokens)
@@ -224,13 +223,13 @@ def micro_batches(
 ) -> Iterator[MicroBatch]:
     """Split the sequences of `rows_B` so that no part holds more tokens than the budget, padding included.
 
-    They are taken longest first, so that sequences of like length share a micro-batch and padding is
-    rare. One longer than the budget makes a micro-batch of its own.
+    The longest come first, so that sequences of like length share a micro-batch and padding is rare. A
+    sequence that exceeds the budget makes a micro-batch of its own.
 
     Args:
-        whole_rollouts: a rollout's sequences stay in one part, for a loss that takes a response as one; a
-            rollout that exceeds the budget makes a part of its own.
-        whole_groups: so do all rollouts of a group, in the order of `rows_B`.
+        whole_rollouts: keep a rollout's sequences in one part, for a loss on whole responses. A rollout that
+            exceeds the budget makes a part of its own.
+        whole_groups: keep all rollouts of a group in one part, in the order of `rows_B`.
     """
     units = units_of(batch, rows_B, whole_rollouts=whole_rollouts, whole_groups=whole_groups)
     for chosen in within_budget(batch, units, token_budget):
@@ -240,7 +239,7 @@ def micro_batches(
 def units_of(
     batch: Batch, rows_B: Tensor, *, whole_rollouts: bool = False, whole_groups: bool = False
 ) -> list[list[int]]:
-    """The sequences of `rows_B`, those that have to stay together in one list, longest first."""
+    """Return the sequences of `rows_B`, longest first; sequences that stay together share a list."""
     lengths = batch.lengths_S.tolist()
     of_row: dict[int, list[int]] = {}
     for sequence, row in enumerate(batch.rows_S.tolist()):
@@ -257,7 +256,7 @@ def units_of(
 
 
 def within_budget(batch: Batch, units: Sequence[Sequence[int]], token_budget: int) -> Iterator[list[int]]:
-    """Neighbouring units of `units_of` together, as many as the budget allows."""
+    """Join neighbouring units of `units_of`, as many at a time as the budget allows."""
     lengths = batch.lengths_S.tolist()
     chosen: list[int] = []
     longest = 0

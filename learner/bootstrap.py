@@ -1,4 +1,4 @@
-"""What a rollout that was cut off would still have earned: the value of what the model would see next."""
+"""Estimate what a truncated rollout would still have earned: the critic's value of its next context."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,10 @@ from torch import Tensor
 from contracts.rollout import FinishReason, Rollout, Turn
 from learner.actor_critic import ActorCritic
 from learner.batching import collate
-from learner.dealing import dealt
+from learner.rank_batches import rank_micro_batches
 from learner.ranks import ALONE, Ranks
 
-ANY_TOKEN = 0  # a value is of the state in front of a token, whatever comes then
+ANY_TOKEN = 0  # the value is that of the state before the token, so any token serves
 
 
 @torch.no_grad()
@@ -22,22 +22,25 @@ def bootstrap_values(
     device: torch.device | str,
     ranks: Ranks = ALONE,
 ) -> Tensor:
-    """V(`Rollout.pending`) by the critic as it is now, (B,), in units of the rewards; 0 after a true end."""
+    """Return the critic's value of each rollout's `truncated_context`, (B,), in units of the rewards.
+
+    The value is 0 for an episode that was not cut off.
+    """
     values_B = torch.zeros(len(rollouts), device=device)
-    cut = [row for row, rollout in enumerate(rollouts) if rollout.pending]
+    cut = [row for row, rollout in enumerate(rollouts) if rollout.truncated_context]
     if not cut:
         return values_B
     batch, rows_B = collate([_next_turn(rollouts[row]) for row in cut], device), torch.tensor(cut)
-    for micro in dealt(batch, torch.arange(len(cut)), token_budget, ranks):
-        found_N = pair.critic(pair.policy, micro, pair.policy.states(micro)).float()
+    for micro in rank_micro_batches(batch, torch.arange(len(cut)), token_budget, ranks):
+        next_values_N = pair.critic(pair.policy, micro, pair.policy.states(micro)).float()
         if pair.value_norm is not None:
-            found_N = pair.value_norm.denormalize(found_N)
+            next_values_N = pair.value_norm.denormalize(next_values_N)
         if micro.weight:
-            values_B[rows_B.to(values_B.device)[micro.rows_N]] = found_N
+            values_B[rows_B.to(values_B.device)[micro.rows_N]] = next_values_N
     ranks.sum(values_B)
     return values_B
 
 
 def _next_turn(rollout: Rollout) -> Rollout:
-    turn = Turn(rollout.pending, (ANY_TOKEN,), "", (0.0,), (0,))
+    turn = Turn(rollout.truncated_context, (ANY_TOKEN,), "", (0.0,), (0,))
     return Rollout(rollout.lease_id, rollout.group, rollout.prompt, (turn,), FinishReason.LENGTH)

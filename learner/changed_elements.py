@@ -1,7 +1,7 @@
-"""What of a parameter is not as it was when it was last published, bit for bit.
+"""Find the elements of a parameter that have changed since its last publication, bit for bit.
 
-A small step moves few numbers of a bfloat16 copy: the next one is 1/256 to 1/128 of the number away, and most
-steps are far shorter.
+A small step changes few numbers of a bfloat16 copy: the next number is 1/256 to 1/128 of its size away, and
+most steps are far shorter.
 """
 
 from typing import Any
@@ -15,9 +15,11 @@ Sent = ChangedElements | Array
 
 
 def changes(old: Array, new: Array) -> Sent | None:
-    """What turns `old` into `new`: nothing, some elements, or all of `new` where that is less to send.
+    """Return what is to be sent to turn `old` into `new`.
 
-    Bits are compared and not numbers: of NaNs and of the two zeros, too, the very same ones arrive.
+    None: they are equal. Otherwise the changed elements, or all of `new` where that is smaller.
+
+    Bits are compared, not numbers, so NaNs and the two zeros arrive exactly as they are.
 
     >>> changes(np.array([1.0, 2.0, 3.0], np.float32), np.array([1.0, 2.0, 4.0], np.float32))
     ChangedElements(indices=array([2], dtype=uint32), values=array([4.], dtype=float32))

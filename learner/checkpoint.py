@@ -1,9 +1,8 @@
-"""The learner's whole state on disk: safetensors for tensors, JSON for the rest; no pickles.
+"""Save and load the learner's whole state: safetensors for tensors, JSON for the rest; no pickles.
 
-Ranks that share the models out write their rows each, see `learner/tensor_files.py`; any number reads them.
-
-Of what does not train (model.trainable_layers, model.adapter) there is only a fingerprint: its weights are
-those of `model.path`.
+Ranks with sharded models each write their own rows, see `learner/tensor_files.py`. Any number of ranks can
+read them. Weights that do not train (model.trainable_layers, model.adapter) come from `model.path` again:
+the checkpoint has only their fingerprint.
 """
 
 import contextlib
@@ -30,15 +29,14 @@ from learner.sharding import whole
 from learner.shared_trunk import fingerprint
 from learner.tensor_files import TensorFiles, write
 
-# A part of a reward may be infinite or NaN, which plain JSON can't say.
-# The error of a rollout that failed is of no type that JSON has; no such rollout is kept.
+# JSON has no infinite or NaN reward part and no type for the error of a failed rollout, which is never kept.
 KEPT = ConfigDict(ser_json_inf_nan="constants", arbitrary_types_allowed=True)
 ROLLOUTS = TypeAdapter(list[Rollout], config=KEPT)
 
 POLICY, MASK, OPTIMIZER = "policy", "mask", "optimizer"
 RANDOM = "random.safetensors"
 STATE, ELITE = "learner.json", "elite.json"
-ADAPTER = "adapter"  # a folder within an exported model
+ADAPTER = "adapter"  # folder within an exported model
 FROZEN = "frozen"  # the fingerprint's name among the policy's tensors
 
 
@@ -51,8 +49,9 @@ def save(
     elite: Sequence[Rollout],
     ranks: Ranks = ALONE,
 ) -> None:
-    """Write into an existing folder, which all ranks see. Making the whole checkpoint appear at once is the
-    caller's part.
+    """Write a checkpoint into an existing folder, which every rank can reach.
+
+    The caller makes the whole checkpoint appear at once.
     """
     write(_state(pair, pair.frozen), folder, POLICY, ranks)
     if mask is not None:
@@ -69,7 +68,7 @@ def save(
     if torch.cuda.is_available():
         random_states |= {f"cuda.{i}": s for i, s in enumerate(torch.cuda.get_rng_state_all())}
     save_file(random_states, folder / RANDOM)
-    # Without what graders were shown besides, which a task may give in any type; the learner never reads it.
+    # Meta data for graders are left out: a task gives them in any type, and the learner never reads them.
     plain = [replace(rollout, prompt=replace(rollout.prompt, meta={})) for rollout in elite]
     (folder / ELITE).write_bytes(ROLLOUTS.dump_json(plain))
     (folder / STATE).write_text(json.dumps(state))
@@ -78,11 +77,11 @@ def save(
 def load(
     folder: Path, pair: ActorCritic, mask: Policy | None, optimizer: torch.optim.Optimizer
 ) -> tuple[dict[str, Any], list[Rollout]]:
-    """Put a saved state back in place; returns what was saved as `state` and `elite`.
+    """Restore a saved state; return what was saved as `state` and `elite`.
 
     Raises:
-        LearnerError: the checkpoint is of another model, of other trained layers, or of an algorithm
-            without a mask; or a file of it can't be read.
+        LearnerError: the checkpoint belongs to another model, to other trained layers or to an algorithm
+            without a mask, or one of its files can't be read.
     """
     with _readable(folder):
         return _load(folder, pair, mask, optimizer)
@@ -90,7 +89,7 @@ def load(
 
 @contextlib.contextmanager
 def _readable(folder: Path) -> Iterator[None]:
-    """A damaged file is as damaged for the next learner: no reason to try another."""
+    """Turn errors of reading into a LearnerError: a restarted learner could not read the file either."""
     try:
         yield
     except (OSError, SafetensorError, ValueError, LookupError) as error:
@@ -128,7 +127,9 @@ def _load(
 
 
 def _state(module: nn.Module, frozen: Sequence[nn.Parameter]) -> dict[str, torch.Tensor]:
-    """Parameters, tied ones once, and what the value normaliser has seen; of frozen ones a fingerprint."""
+    """Return the trained parameters (tied ones once), the value normaliser's moments and, where some
+    parameters are frozen, their fingerprint.
+    """
     norm = {name: b for name, b in module.named_buffers() if name.startswith("value_norm.")}
     state = dict(module.named_parameters()) | norm
     if not frozen:
@@ -159,8 +160,9 @@ def _restore(own: dict[str, torch.Tensor], folder: Path, kind: str) -> None:
 
 
 def export(folder: Path, pair: ActorCritic, settings: ModelSettings, ranks: Ranks = ALONE) -> None:
-    """Hugging Face format with its tokenizer: loads in transformers and in vLLM. An adapter is merged into
-    it, and lies in `adapter/` besides, in peft's format.
+    """Write the model and its tokenizer in Hugging Face format, for transformers and vLLM.
+
+    An adapter is merged into the model, and is also written to `adapter/` in peft's format.
     """
     from transformers import AutoConfig, AutoTokenizer
 
@@ -174,7 +176,7 @@ def export(folder: Path, pair: ActorCritic, settings: ModelSettings, ranks: Rank
         save_merged(lm, folder)
         lm.generation_config.save_pretrained(folder)
         pair.adapter.save(folder / ADAPTER)
-    # The dropouts were set to 0 for training; whoever loads the model gets the original configuration.
+    # Training set the dropouts to 0; the exported model gets its original configuration.
     original = AutoConfig.from_pretrained(settings.path, revision=settings.revision)
     original.dtype, original.architectures = lm.config.dtype, [type(lm).__name__]
     original.save_pretrained(folder)
@@ -184,14 +186,14 @@ def export(folder: Path, pair: ActorCritic, settings: ModelSettings, ranks: Rank
 
 
 def _whole_state(lm: nn.Module, ranks: Ranks) -> dict[str, Tensor] | None:
-    """On the first of several ranks the model's weights, each put together in its turn; None: it has them."""
+    """Gather the model's weights one by one on the first of several ranks; None: no gathering is needed."""
     if ranks.size == 1:
         return None
-    gathered: dict[int, Tensor] = {}  # what is tied is gathered once
+    gathered: dict[int, Tensor] = {}  # tied weights are gathered once
     state = {}
     for name, tensor in lm.state_dict(keep_vars=True).items():
         if id(tensor) not in gathered:
-            rows = whole(tensor.detach())  # which all ranks take part in
+            rows = whole(tensor.detach())  # all ranks take part
             gathered[id(tensor)] = rows.cpu() if ranks.is_first else torch.empty(0)
         state[name] = gathered[id(tensor)]
     return state

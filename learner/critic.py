@@ -1,4 +1,4 @@
-"""The value of each state in which the model chose a token; a user's own critic is `package.module:Class`."""
+"""Critics: value heads on a trunk's hidden states; a user's own critic is `package.module:Class`."""
 
 from typing import Protocol
 
@@ -11,21 +11,25 @@ from learner.shared_trunk import copy_sharing_frozen
 
 
 class Critic(Protocol):
-    """A torch module made from the policy; its own parameters, and only those, are the critic's."""
+    """Torch module that is made from the policy; the critic's parameters are its own, not the policy's."""
 
     def __call__(self, policy: Policy, micro: MicroBatch, hidden_NH: Tensor) -> Tensor:
-        """Values (N,) of the states that `hidden_NH` are the policy's hidden states of."""
+        """Return the values (N,) of the states before each of the model's tokens.
+
+        Args:
+            hidden_NH: the policy's hidden states in these states.
+        """
         ...
 
 
 class LinearCritic(nn.Module):
-    """A linear head on the policy's trunk, or on a trunk of its own."""
+    """Linear head on the policy's trunk, or on a trunk of its own."""
 
     def __init__(self, policy: Policy, separate_trunk: bool) -> None:
         super().__init__()
         self.trunk = copy_sharing_frozen(policy.trunk) if separate_trunk else None
         self.head = self._make_head(policy.lm.get_output_embeddings().weight.shape[1])
-        last = self.head if isinstance(self.head, nn.Linear) else self.head[-1]
+        *_, last = (layer for layer in self.head.modules() if isinstance(layer, nn.Linear))
         # Every state begins with value 0, so the first advantages are the rewards themselves.
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
@@ -41,7 +45,7 @@ class LinearCritic(nn.Module):
 
 
 class MLPCritic(LinearCritic):
-    """Two layers, the hidden one twice the model's width, as trlx and trl-textworld have it."""
+    """Head of two layers; the hidden one is twice the model's width, as in trlx and trl-textworld."""
 
     def _make_head(self, width: int) -> nn.Module:
         return nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, 1))
@@ -51,9 +55,15 @@ CRITICS = {"linear": "learner.critic:LinearCritic", "mlp": "learner.critic:MLPCr
 
 
 class RunningNorm(nn.Module):
-    """Mean and deviation of all returns so far, debiased: a critic that predicts in their units keeps
-    its scale while rewards change theirs (van Hasselt et al. 2016, arXiv 1602.07714, without the rescaling).
+    """Debiased mean and deviation of all returns so far.
+
+    A critic that predicts in these units keeps its scale while rewards change theirs (van Hasselt et al.
+    2016, arXiv 1602.07714, without the rescaling).
     """
+
+    mean: Tensor
+    square: Tensor
+    weight: Tensor
 
     def __init__(self, decay: float = 0.99999) -> None:
         super().__init__()
@@ -64,7 +74,7 @@ class RunningNorm(nn.Module):
 
     @torch.no_grad()
     def update(self, returns_N: Tensor) -> None:
-        """Take in one batch; each of its returns counts the same as each of any other batch's, nearly."""
+        """Add one batch's returns; each batch so far has nearly the same weight."""
         self._before = self._moments()
         keep = self.decay ** returns_N.numel()
         values_N = returns_N.double()
@@ -83,9 +93,9 @@ class RunningNorm(nn.Module):
         return ((values - mean) / deviation).to(values.dtype)
 
     def as_predicted(self, values: Tensor) -> Tensor:
-        """What the critic said where these values were made of it before the last update.
+        """Convert values back to the critic's predictions, by the moments from before the last update.
 
-        Held against the new moments a value would have moved without a step, out of a clip's range.
+        With the new moments a value would seem to move without a step, and could leave the clip's range.
         """
         mean, deviation = self._before or self._moments()
         return ((values - mean) / deviation).to(values.dtype)

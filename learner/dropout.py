@@ -1,7 +1,7 @@
-"""Dropout of a model: its rates, how it is switched off, and the random numbers that it draws.
+"""Dropout of a model: read its rates, switch it off, and seed its random numbers.
 
-A learner trains with the model's own dropout or with none; `ModelSettings.drops_out` says which. Importing
-this module imports no torch, which takes seconds: a plan reads rates, too.
+A learner trains with the model's own dropout or with none, as `ModelSettings.drops_out` says. This module
+imports no torch, which takes seconds: plans read rates, too.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ import numpy as np
 if TYPE_CHECKING:
     from torch import nn
 
-HEADS = ("classif", "summary")  # heads that configurations tell of and language models lack
+HEADS = ("classif", "summary")  # heads in configurations that language models lack
 
 
 def rates(config: Mapping[str, Any]) -> dict[str, float]:
-    """Rates above 0 in a model's configuration, by name.
+    """Return the rates above 0 in a model's configuration, by name.
 
     >>> rates({"resid_pdrop": 0.1, "attn_pdrop": 0.0, "attn_config": {"attn_pdrop": 0.2}})
     {'resid_pdrop': 0.1, 'attn_config.attn_pdrop': 0.2}
     """
-    found: dict[str, float] = {}
+    positive: dict[str, float] = {}
     for name, value in config.items():
         if isinstance(value, Mapping):
-            found |= {f"{name}.{inner}": rate for inner, rate in rates(value).items()}
+            positive |= {f"{name}.{inner}": rate for inner, rate in rates(value).items()}
         elif _is_rate(name, value):
-            found[name] = float(value)
-    return found
+            positive[name] = float(value)
+    return positive
 
 
 def switch_off(config: Any) -> None:
-    """Put every rate of a configuration of transformers, and of the configurations within it, to 0."""
+    """Set every rate of a transformers configuration, and of configurations within it, to 0."""
     from transformers import PreTrainedConfig
 
     for name, value in list(vars(config).items()):
@@ -45,7 +45,7 @@ def switch_off(config: Any) -> None:
 
 
 def is_on(module: nn.Module, config: Mapping[str, Any]) -> bool:
-    """Whether a module in training mode drops anything out, by a layer of its own or by its model's rates."""
+    """Return whether a module in training mode applies dropout, by its layers or by its model's rates."""
     from torch import nn
 
     return bool(rates(config)) or any(
@@ -54,7 +54,7 @@ def is_on(module: nn.Module, config: Mapping[str, Any]) -> bool:
 
 
 def seed_update(seed: int, version: int, rank: int) -> None:
-    """Begin the random numbers of an update: different for each version and rank, the same at each repeat."""
+    """Seed an update's random numbers by version and rank; a repeated update draws the same ones."""
     import torch
 
     state = np.random.SeedSequence([seed, version, rank]).generate_state(1, np.uint64)
@@ -63,7 +63,7 @@ def seed_update(seed: int, version: int, rank: int) -> None:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Keep a module in evaluation mode between two passes in training mode."""
+    """Keep a module in evaluation mode inside the context, and put it back into training mode after it."""
     training = [each for each in module.modules() if each.training]
     module.eval()
     try:

@@ -1,9 +1,7 @@
-"""The learner as a Ray actor, or several that are its ranks: calls with deadlines, progress meanwhile, others
-where one is lost.
+"""Run the learner as one Ray actor, or as several that are its ranks, and replace lost ones.
 
-A call that takes long is no sign of anything: what is watched is whether each process answers at all, from a
-thread of its own, while it computes. Ranks wait for each other in every pass, so one that is lost takes the
-others with it.
+A long call says nothing about a process's health. So the group watches whether each process answers, from a
+thread of its own, while it computes. Ranks wait for each other in every pass: a lost rank stops the others.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,11 +14,12 @@ from contracts.clients import PublishedWeights
 from contracts.errors import DiskFull, InputError, LearnerError, LearnerFailed, LearnerLost
 from contracts.rollout import Rollout
 from contracts.waiting import STARTS_S, Waiting
+from learner.handle import LearnerHandle
 from learner.ranks import MeetingPoint, Rendezvous
 from learner.settings import LearnerSettings
 from learner.watch import Watched, watch
 
-LOOK_S = 0.1  # how often progress is looked at
+LOOK_S = 0.1  # between two looks at the progress
 
 OnProgress = Callable[[str, int, int], None]
 Note = Callable[[str], None]
@@ -30,15 +29,15 @@ def _nobody(*_: Any) -> None: ...
 
 
 class LearnerGroup:
-    """`contracts.clients.LearnerClient` over one Ray actor, or `learner.num_processes` of them.
+    """`contracts.clients.LearnerClient` over one Ray actor, or over `learner.num_processes` of them.
 
-    All get the same calls; the first one's answer counts.
+    All processes get the same calls; the first process's result is returned.
 
     Args:
-        make_actor: starts one, a `learner.process.LearnerProcess`, given where it meets the others (None:
-            there are none); called again for each where one is lost.
-        note: is told of whatever takes long.
-        tell: is told how the start gets on; by default `note`.
+        make_actor: starts a `learner.process.LearnerProcess`. It gets the place where ranks meet, or None
+            where there is one process. After a loss it is called again for each process.
+        note: called with a message when something takes long.
+        tell: called with messages about the start; by default `note`.
     """
 
     def __init__(
@@ -56,12 +55,13 @@ class LearnerGroup:
     def _start(self) -> None:
         count = self._settings.num_processes
         self._meeting = MeetingPoint(ray.util.get_node_ip_address(), count) if count > 1 else None
-        self._actors = [
-            self._make_actor(self._meeting.for_rank(rank) if self._meeting else None) for rank in range(count)
+        self._processes = [
+            LearnerHandle(self._make_actor(self._meeting.for_rank(rank) if self._meeting else None))
+            for rank in range(count)
         ]
-        self._starting = [actor.start.remote() for actor in self._actors]
-        self._watched = watch(self._actors, self._settings)
-        # NLPO's mask model changes rarely: its arrays stay where they are until it does.
+        self._starting = [process.start() for process in self._processes]
+        self._watched = watch(self._processes, self._settings)
+        # NLPO's mask model changes rarely: its arrays are kept until it does.
         self._mask_version: int | None = None
         self._mask_arrays: Any = None
 
@@ -69,70 +69,62 @@ class LearnerGroup:
         """Wait until the models are loaded.
 
         Raises:
-            InputError: the model can't be used; LearnerLost: a process died, or does not start.
+            InputError: the model can't be used.
+                LearnerLost: a process died or does not start.
         """
         self._await(self._starting, "the learner to load its models", on_progress, starts=True)
 
     def restart(self, on_progress: OnProgress = _nobody) -> None:
-        """Other processes in the place of these, with the models that a run begins with."""
+        """Replace all processes by new ones, with the models that the run began with."""
         self.stop()
         self._start()
         self.wait_until_ready(on_progress)
 
     def pids(self) -> list[int]:
-        """Of the learner's processes, once they answer."""
-        asked, what = [actor.pid.remote() for actor in self._actors], "the learner's process id"
+        """Return the ids of the learner's processes, once they answer."""
+        asked, what = [process.pid() for process in self._processes], "the learner's process id"
         return [int(self._get(call, what, self._settings.start_timeout_s)) for call in asked]
 
     def update(self, rollouts: Sequence[Rollout], on_progress: OnProgress) -> dict[str, float]:
-        metrics: dict[str, float] = self._all(
-            f"an update on {len(rollouts)} rollouts", on_progress, "update", ray.put(list(rollouts))
-        )
+        shared, what = ray.put(list(rollouts)), f"an update on {len(rollouts)} rollouts"
+        calls = [process.update(shared) for process in self._processes]
+        self._await(calls, what, on_progress)
+        metrics: dict[str, float] = self._get(calls[0], what)
         return metrics
 
     def publish(self) -> PublishedWeights:
-        both = [
-            actor.call.options(num_returns=2).remote("publish", self._engine_dtype) for actor in self._actors
-        ]
+        both = [process.publish(self._engine_dtype) for process in self._processes]
         what = "weights to be published"
         self._await([call for call, _ in both], what)
         manifest = self._get(both[0][0], what)
         if manifest.mask_version is not None and manifest.mask_version != self._mask_version:
-            # Waited for here: that the learner dies in it is not to look like a worker's loss.
-            masks = [
-                actor.call_apart.options(num_returns=2).remote("publish_mask", self._engine_dtype)
-                for actor in self._actors
-            ]
+            # Wait here, so that a learner's death does not look like a worker's.
+            masks = [process.publish_mask(self._engine_dtype) for process in self._processes]
             self._await([call for call, _ in masks], "the mask's weights to be published")
             self._mask_version, self._mask_arrays = manifest.mask_version, masks[0][1]
-        whole = cache(partial(self._published_whole, self._actors[0], self._mask_arrays))
+        whole = cache(partial(self._published_whole, self._processes[0], self._mask_arrays))
         return PublishedWeights(manifest, both[0][1], self._mask_arrays, whole if manifest.base else None)
 
-    def _published_whole(self, actor: Any, mask_arrays: Any) -> PublishedWeights:
-        """All of what this one published last, for whoever lacks what it is based on."""
-        manifest, arrays = actor.call.options(num_returns=2).remote("published_whole")
+    def _published_whole(self, process: LearnerHandle, mask_arrays: Any) -> PublishedWeights:
+        """Fetch the whole last publication, for workers that lack the base of the changes."""
+        manifest, arrays = process.published_whole()
         what = "all of the published weights"
         self._await([manifest], what)
         return PublishedWeights(self._get(manifest, what), arrays, mask_arrays)
 
     def save(self, folder: str) -> None:
-        self._all("the learner's checkpoint", _nobody, "save", folder)
+        self._await([process.save(folder) for process in self._processes], "the learner's checkpoint")
 
     def load(self, folder: str) -> None:
-        self._all("the learner to load its checkpoint", _nobody, "load", folder)
+        calls = [process.load(folder) for process in self._processes]
+        self._await(calls, "the learner to load its checkpoint")
 
     def export(self, folder: str) -> None:
-        self._all("the model to be exported", _nobody, "export", folder)
+        self._await([process.export(folder) for process in self._processes], "the model to be exported")
 
     def stop(self) -> None:
-        for actor in self._actors:
-            ray.kill(actor)
-
-    def _all(self, what: str, on_progress: OnProgress, method: str, *arguments: Any) -> Any:
-        """Have each process do it; returns what the first one answers."""
-        calls = [actor.call.remote(method, *arguments) for actor in self._actors]
-        self._await(calls, what, on_progress)
-        return self._get(calls[0], what)
+        for process in self._processes:
+            process.kill()
 
     def _await(
         self,
@@ -141,12 +133,12 @@ class LearnerGroup:
         on_progress: OnProgress = _nobody,
         starts: bool = False,
     ) -> None:
-        """Until all calls have ended; `on_progress` is called meanwhile, with what was last said.
+        """Wait until all calls have ended, and call `on_progress` with the latest progress meanwhile.
 
         Raises:
-            LearnerLost: a process died, or did not say anything for `learner.stall_timeout_s`, or nothing new
-                for `learner.progress_timeout_s`.
-            LearnerError, InputError, DiskFull: a call failed; the others may be waiting for it.
+            LearnerLost: a process died, gave no answer for `learner.stall_timeout_s`, or made no progress for
+                `learner.progress_timeout_s`.
+            LearnerError, InputError, DiskFull: a call failed; other ranks may be waiting for it.
         """
         pending, watched = list(calls), self._watched
         for each in watched:
@@ -172,7 +164,7 @@ class LearnerGroup:
             raise _lost(error, what) from None
 
     def _get(self, call: Any, what: str, timeout_s: float | None = None) -> Any:
-        """The result of a call, which mostly has ended."""
+        """Return the result of a call; in most cases the call has ended."""
         try:
             return ray.get(call, timeout=timeout_s or self._settings.stall_timeout_s)
         except ray.exceptions.RayTaskError as error:
@@ -187,10 +179,10 @@ class LearnerGroup:
             raise _lost(error, what) from None
 
     def _require_all(self, what: str) -> None:
-        """That a call failed may be the loss of another process, which is told of later, or never.
+        """Check that every process answers, since a lost rank makes the calls of the others fail.
 
         Raises:
-            LearnerLost: one does not answer.
+            LearnerLost: a process does not answer.
         """
         for each in self._watched if len(self._watched) > 1 else ():
             each.begin()
@@ -201,6 +193,6 @@ class LearnerGroup:
 
 
 def _lost(error: Exception, what: str) -> LearnerLost:
-    """Its process died; or its node, or its memory was full."""
+    """Return the error for a process that died by itself, with its node, or for lack of memory."""
     verb = "died" if isinstance(error, ray.exceptions.RayActorError) else "was lost"
     return LearnerLost(f"the learner {verb} while it was waited for {what}: {error}")

@@ -1,4 +1,4 @@
-"""The KL to the reference: where it acts, how it is measured, and how its coefficient adapts."""
+"""Settings of the KL to the reference, and the controllers that adapt its coefficient."""
 
 from typing import Literal
 
@@ -8,17 +8,18 @@ from contracts.settings import Settings
 
 
 class KLSettings(Settings):
-    """β, where it acts and how it follows the measured KL.
+    """Settings of the KL penalty: its coefficient β, its place, its estimator and its controller.
 
-    - In the reward: r_t - β·KL_t, by estimate `k1` (log π/π_ref, RL4LMs'), `k2`, `k3`, or `full` (summed
-      over the vocabulary: no noise). Only `k1` pulls the token itself by the gradient of KL(π‖π_ref);
-      `k2` and `k3` hardly pull near the reference, and `full` charges a state to the tokens before it.
+    - In the reward: r_t - β·KL_t, estimated by `k1` (log π/π_ref, RL4LMs'), `k2`, `k3`, or `full` (summed
+      over the vocabulary, without noise). Only `k1` gives the token itself the gradient of KL(π‖π_ref).
+      `k2` and `k3` hardly act near the reference; `full` charges a state to the tokens before it.
     - In the loss: + β·KL, by `k1` with the exact gradient (the ratio inside the graph, trl-textworld's),
-      `k2`, `k3` (GRPO's; its pull is that of KL(π_ref‖π)), `full`, `forward` (KL(π_ref‖π), sampled) or
+      `k2`, `k3` (GRPO's; its gradient is that of KL(π_ref‖π)), `full`, `forward` (KL(π_ref‖π), sampled) or
       `forward_full`.
 
-    Controllers: `rl4lms` compares nats per *token*; `ziegler` (arXiv 1909.08593, §2.2) nats per
-    *sequence*. Without a target β stays as it is.
+    Controllers adapt β to a target KL: `rl4lms`' in nats per *token*, `ziegler`'s (arXiv 1909.08593, §2.2) in
+    nats per *sequence*.
+    Without a target β stays constant.
     """
 
     placement: Literal["reward", "loss"] = "reward"
@@ -26,7 +27,7 @@ class KLSettings(Settings):
     controller: Literal["rl4lms", "ziegler"] = "rl4lms"
     coefficient: float = Field(default=0.1, ge=0)
     target: float | None = Field(default=None, gt=0)
-    horizon: int = Field(default=10000, ge=1)  # ziegler: sequences over which an error of 1 is made good
+    horizon: int = Field(default=10000, ge=1)  # ziegler: sequences that correct an error of 1
 
     @model_validator(mode="after")
     def _forward_only_in_the_loss(self) -> "KLSettings":
@@ -54,7 +55,7 @@ class KLSettings(Settings):
 def next_coefficient(
     settings: KLSettings, coefficient: float, kl_per_token: float, kl_per_sequence: float, num_sequences: int
 ) -> float:
-    """β after one batch. The relative error is capped at ±0.2 by both controllers.
+    """Return β after one batch. Both controllers cap the relative error at ±0.2.
 
     rl4lms:  β · (1 + 0.1 · clip((KL - target) / target, ±0.2)), at most ±2 % a batch
     ziegler: β · (1 + clip(KL / target - 1, ±0.2) · n / horizon)

@@ -1,7 +1,7 @@
-"""The learner's own copy of what it published last: what the next publication is compared with.
+"""Keep a copy of the last published weights, with which the next publication is compared.
 
-It lies in the host's memory, apart from the parameters, which an update may be changing while a worker asks
-for all that was published.
+The copy lies in the host's memory, apart from the parameters: a worker may ask for the whole publication
+while an update changes them.
 """
 
 import secrets
@@ -14,7 +14,7 @@ from learner.changed_elements import Array, Sent, changes, num_bytes
 
 
 class LastPublished:
-    """Of one process: another one begins with a whole publication, under names of its own."""
+    """The last publication of one process; a new process must first publish the weights whole."""
 
     def __init__(self) -> None:
         self._process, self._count = secrets.token_hex(4), 0
@@ -23,23 +23,23 @@ class LastPublished:
         self._manifest: WeightManifest | None = None  # of the whole
 
     def exchange(self, arrays: Iterable[tuple[str, Array]]) -> dict[str, Sent]:
-        """Keep these in the place of the old ones, a parameter at a time; nobody may change them any more.
+        """Replace the copy by these arrays, one parameter at a time; the caller must not change them later.
 
         Returns:
-            What has changed since; at first all of them.
+            The changes since the last publication; at first all arrays.
         """
-        # None until it is signed: what broke off half-way is nothing to compare with.
+        # None until it is signed: an interrupted publication is no base for changes.
         self._base, self._manifest = self._manifest.push if self._manifest else None, None
         sent: dict[str, Sent] = {}
         for name, array in arrays:
-            found = array if self._base is None else changes(self._arrays[name], array)
+            changed = array if self._base is None else changes(self._arrays[name], array)
             self._arrays[name] = array
-            if found is not None:
-                sent[name] = found
+            if changed is not None:
+                sent[name] = changed
         return sent
 
     def sign(self, manifest: WeightManifest, sent: dict[str, Sent]) -> WeightManifest:
-        """The manifest of what was exchanged."""
+        """Sign the exchanged arrays as a publication; return their manifest, which names the one before."""
         self._count += 1
         push = f"{self._process}-{self._count}"
         total = sum(array.nbytes for array in self._arrays.values())
@@ -49,10 +49,10 @@ class LastPublished:
         return replace(self._manifest, base=self._base, num_bytes=travels, checksum=checksum)
 
     def whole(self) -> tuple[WeightManifest, dict[str, Array]]:
-        """All of what was published last, based on nothing.
+        """Return the manifest and all arrays of the last publication; they need no earlier one.
 
         Raises:
-            LearnerError: nothing was, or it is being done now.
+            LearnerError: nothing is published, or a publication is under way.
         """
         if self._manifest is None:
             raise LearnerError(

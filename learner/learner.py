@@ -1,11 +1,11 @@
-"""The learner: scored rollouts in, new weights out.
+"""Learner: scored rollouts in, new weights out.
 
     rollouts ─▶ select ─▶ collate ─▶ score (old log-probs, values, reference, mask) ─▶ credit ─▶ update
                                                                                           │
                 publish ◀── version + 1, mask synced ◀── epochs of minibatches, or a trust region's step
 
-A plain class: `learner/process.py` is the process around it, `learner/group.py` one such Ray actor, or
-several that are one another's ranks. Each of those gets the same calls with the same arguments.
+A plain class: `learner/process.py` is the process around it, `learner/group.py` runs one or several of them
+as Ray actors. The ranks of one learner all get the same calls with the same arguments.
 """
 
 import time
@@ -22,10 +22,9 @@ from contracts.rollout import Rollout, Sampling
 from contracts.weights import WeightManifest
 from learner import checkpoint, dropout, off_policy, ranks
 from learner.actor_critic import copy_trained, frozen_copy, load_actor_critic, reference_of
-from learner.algorithms.base import Algorithm, Checks, CreditInputs, Masks, Selects, learns_from, mixes_data
+from learner.algorithms.base import Algorithm, CreditInputs
 from learner.batch_metrics import measured_kl, sampler_metrics
 from learner.batching import Batch, collate
-from learner.behavior import behavior_for
 from learner.bootstrap import bootstrap_values
 from learner.changed_elements import Array, Sent
 from learner.functional.advantages import require_finite
@@ -34,6 +33,7 @@ from learner.kl_control import next_coefficient
 from learner.last_published import LastPublished
 from learner.optimizer import build_optimizer, schedule_factor, set_learning_rate
 from learner.ranks import Rendezvous
+from learner.sampling_distribution import sampling_distribution
 from learner.scoring import Models, ScoredBatch, score, score_by
 from learner.settings import LearnerSettings, ModelSettings
 from learner.updates import Update, check_model, takes_sharded, update_for
@@ -45,7 +45,7 @@ Module = TypeVar("Module", bound=torch.nn.Module)
 
 
 class Learner:
-    """Owns the models, the optimiser and the KL coefficient; `version` counts its updates."""
+    """Owner of the models, the optimiser and the KL coefficient; `version` counts its updates."""
 
     def __init__(
         self,
@@ -65,61 +65,57 @@ class Learner:
         torch.manual_seed(seed)
         self.model_settings, self.algorithm, self.settings = model, algorithm, settings
         self.seed, self.iterations = seed, iterations
-        self.max_tokens = sampling.max_tokens * max_turns  # that a response may have, all of its turns
+        self.max_tokens = sampling.max_tokens * max_turns  # of a response, over all of its turns
         self.device = pick_device(settings, rendezvous)
         shards = rendezvous is not None and rendezvous.size > 1 and takes_sharded(algorithm)
         loaded_on = torch.device("cpu") if shards else self.device
-        normalize = getattr(algorithm, "normalize_values", False)
         self.pair = load_actor_critic(
             model,
             settings.logits_budget,
             loaded_on,
-            normalize_values=normalize,
+            normalize_values=algorithm.normalizes_values,
             drops_out=model.drops_out(algorithm),
         )
-        self.behavior = behavior_for(algorithm, sampling, settings, self.pair.lm, model)
+        self.sampling_distribution = sampling_distribution(algorithm, sampling, settings, self.pair.lm, model)
         check_model(algorithm, self.pair.policy, loaded_on)
         self.ranks = ranks.join(rendezvous, self.device, settings.progress_timeout_s)
-        self.reference = self._placed(reference_of(self.pair), shards) if algorithm.online else None
-        masks = isinstance(algorithm, Masks)
-        self.mask = self._placed(frozen_copy(self.pair.policy), shards) if masks else None
+        self.reference = self._placed(reference_of(self.pair), shards) if algorithm.traits.online else None
+        self.mask = self._placed(frozen_copy(self.pair.policy), shards) if algorithm.traits.masks else None
         self.mask_version = 0
         self._placed(self.pair, shards)  # copies are of the whole
         self.optimizer = build_optimizer(self.pair, algorithm)
         self.kl_coefficient = algorithm.kl.coefficient
-        self.elite: list[Rollout] = []  # what a selecting algorithm keeps from iteration to iteration
+        self.elite: list[Rollout] = []  # rollouts that a selecting algorithm keeps between iterations
         self.version = 0
         self._shares_gpu = shares_gpu
         self._last_published = LastPublished() if settings.push == "changed" else None
         self._progress = ("idle", 0, 1)
 
     def _placed(self, module: Module, shards: bool) -> Module:
-        """A model's copy in its place: with this rank's rows alone, where ranks share it out."""
+        """Move a model to the device; where models are sharded over ranks, keep only this rank's rows."""
         if shards:
             self.ranks.shard(module, in_bfloat16=self._computes_in_bfloat16)
         return module
 
     def progress(self) -> tuple[str, int, int]:
-        """(phase, done, total), readable from another thread while an update runs."""
+        """Return (phase, done, total); another thread may read it while an update runs."""
         return self._progress
 
     def update(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
-        """One iteration: the rollouts are trained on for the algorithm's epochs; then `version` grows by 1.
+        """Train on the rollouts for the algorithm's epochs, then raise `version` by 1.
 
         Returns:
             Metrics by their public names, `time/score_s` and `time/update_s` among them.
         """
         started = time.perf_counter()
-        # Arrival order depends on timing; the lease order does not.
+        # The order of arrival depends on timing; the order of leases does not.
         chosen = sorted(rollouts, key=lambda rollout: rollout.lease_id)
-        if isinstance(self.algorithm, Selects):
-            chosen, self.elite = self.algorithm.select(chosen, self.elite)
+        chosen, self.elite = self.algorithm.select(chosen, self.elite)
         if not chosen:
             raise LearnerError(
                 f"the algorithm chose none of {len(rollouts)} rollouts to train on; expected at least one"
             )
-        if isinstance(self.algorithm, Checks):
-            self.algorithm.check(chosen)
+        self.algorithm.check(chosen)
         batch = collate(chosen, self.device)
         scored, bootstrap_B = self._score(batch), self._bootstrap(chosen)
         scored_at = time.perf_counter()
@@ -128,7 +124,7 @@ class Learner:
         self.version += 1
         self.ranks.release()
         self._sync_mask()
-        if self._shares_gpu:  # with a worker that wakes when the new weights come
+        if self._shares_gpu:  # a worker wakes on it when the new weights come
             self.optimizer.zero_grad(set_to_none=True)
             torch.cuda.empty_cache()
         self._progress = ("idle", 0, 1)
@@ -141,7 +137,7 @@ class Learner:
         }
 
     def _score(self, batch: Batch) -> ScoredBatch:
-        if learns_from(self.algorithm) == "data":
+        if self.algorithm.traits.learns_from == "data":
             return self._score_data(batch)
         if self.reference is None:
             return ScoredBatch.unscored(batch)
@@ -155,19 +151,17 @@ class Learner:
             return score(
                 batch,
                 Models(self.pair, self.reference, self.mask),
-                self.behavior,
+                self.sampling_distribution,
                 self.settings.token_budget,
                 advance,
-                with_values=self.algorithm.uses_critic,
+                with_values=self.algorithm.traits.critic,
                 with_full_kl=kl.placement == "reward" and kl.sums_vocabulary,
                 ranks=self.ranks,
             )
 
     def _score_data(self, batch: Batch) -> ScoredBatch:
-        """With what the data set came with, if that is of the very weights beside which an adapter trains."""
-        if self.model_settings.adapter.kind != "qlora" or not getattr(
-            self.algorithm, "needs_reference", False
-        ):
+        """Score a data set by its own log-probabilities, or by the 4-bit base of a QLoRA adapter."""
+        if self.model_settings.adapter.kind != "qlora" or not self.algorithm.needs_reference:
             return ScoredBatch.of_data(batch)
         self.pair.eval()
         with self._autocast():
@@ -175,8 +169,8 @@ class Learner:
         return ScoredBatch.of_data(batch, ref_BT)
 
     def _bootstrap(self, rollouts: Sequence[Rollout]) -> torch.Tensor:
-        """The value of what would have come next, (B,), where a rollout was cut off and that counts."""
-        if not getattr(self.algorithm, "bootstrap_truncated", False):
+        """Return the values of the truncated contexts, (B,); zeros where the algorithm does not bootstrap."""
+        if not self.algorithm.bootstraps:
             return torch.zeros(len(rollouts), device=self.device)
         self.pair.eval()
         with self._autocast(), self.ranks.at_hand():
@@ -202,13 +196,13 @@ class Learner:
         metrics = {}
         trained_BT = credit.trains_critic(batch.mask_BT)
         returns_N = credit.returns_BT[trained_BT]
-        if algorithm.uses_critic:
+        if algorithm.traits.critic:
             metrics["explained_variance"] = explained_variance(scored.values_BT[trained_BT], returns_N)
         if self.pair.value_norm is not None:
             self.pair.value_norm.update(returns_N)
         set_learning_rate(self.optimizer, factor := self._schedule_factor())
         dropout.seed_update(self.seed, self.version, self.ranks.rank)
-        self.pair.train()  # dropout acts where the model was loaded with it
+        self.pair.train()  # dropout acts if the model was loaded with it
         metrics |= self._update(batch, scored).run(credit)
         self.pair.eval()  # the probe of published weights is measured without dropout
         return metrics | {"learning_rate/factor": factor}
@@ -235,13 +229,13 @@ class Learner:
             autocast=self._autocast,
             advance=advance,
             order=self._shuffled,
-            own_weights=self._own_weights(batch),
+            importance_level=self._importance_level(batch),
             ranks=self.ranks,
         )
         return update_for(self.algorithm, context)
 
-    def _own_weights(self, batch: Batch) -> off_policy.Weighted | None:
-        """How the policy's own rollouts are weighed; None: they are drawn from what their ratio is to."""
+    def _importance_level(self, batch: Batch) -> off_policy.ImportanceLevel | None:
+        """Return the level of importance weights of the policy's own rollouts; None: π_old drew them."""
         if self.settings.behavior == "importance":
             return "token"
         is_stale = self.reference is not None and bool((batch.versions_BT[batch.own_BT] < self.version).any())
@@ -249,34 +243,32 @@ class Learner:
         return correction if is_stale and correction != "none" else None
 
     def _shuffled(self, num_rollouts: int, epoch: int) -> torch.Tensor:
-        """A permutation that depends on seed, version and epoch alone: nothing to save, exact on resume."""
+        """Return a permutation that depends on seed, version and epoch alone: a resumed run repeats it."""
         order = np.random.default_rng([self.seed, self.version, epoch]).permutation(num_rollouts)
         return torch.from_numpy(order)
 
     def _adapt_kl(self, batch: Batch, scored: ScoredBatch) -> dict[str, float]:
         if self.reference is None:
             return {}
-        metrics, found = {"kl/coefficient": self.kl_coefficient}, measured_kl(batch, scored)
-        if found is None:
+        metrics, kl = {"kl/coefficient": self.kl_coefficient}, measured_kl(batch, scored)
+        if kl is None:
             return metrics
         self.kl_coefficient = next_coefficient(
-            self.algorithm.kl, self.kl_coefficient, found.per_token, found.per_sequence, found.num_own
+            self.algorithm.kl, self.kl_coefficient, kl.per_token, kl.per_sequence, kl.num_own
         )
-        return {"kl/mean": found.per_token, "kl/sequence": found.per_sequence, **metrics}
+        return {"kl/mean": kl.per_token, "kl/sequence": kl.per_sequence, **metrics}
 
     def _behavior_metrics(self, batch: Batch, scored: ScoredBatch) -> dict[str, float]:
         metrics = sampler_metrics(batch, scored, self.version)
         if metrics and self.mask is not None:
             metrics |= scored.mask.metrics() | {"mask/age": float(self.version - self.mask_version)}
-        if mixes_data(self.algorithm) == "weighted":
-            cap, by_token = self.settings.importance_cap, self.algorithm.uses_critic
+        if self.algorithm.traits.mixes_data == "weighted":
+            cap, by_token = self.settings.importance_cap, self.algorithm.traits.critic
             metrics |= off_policy.metrics(batch, scored, cap=cap, by_token=by_token)
         return metrics
 
     def _sync_mask(self) -> None:
-        if self.mask is None or not isinstance(self.algorithm, Masks):
-            return
-        if self.algorithm.syncs_mask(self.version):
+        if self.mask is not None and self.algorithm.syncs_mask(self.version):
             copy_trained(self.pair.policy, self.mask)
             self.mask_version = self.version
 
@@ -289,9 +281,9 @@ class Learner:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self._computes_in_bfloat16)
 
     def publish(self, engine_dtype: str) -> tuple[WeightManifest, dict[str, Sent]]:
-        """The current weights; see `learner.weight_publisher`. Of several ranks the first has the arrays.
+        """Publish the current weights; see `learner.weight_publisher`. Only the first rank gets the arrays.
 
-        With `learner.push=changed` what has changed since the last time, where there was one.
+        With `learner.push=changed`, publish the changes since the last publication, if there was one.
         """
         mask_version = None if self.mask is None else self.mask_version
         served = self.pair.adapter if self.model_settings.adapter.serve == "adapter" else None
@@ -299,18 +291,18 @@ class Learner:
         return publish(self.pair.lm, self.version, engine_dtype, mask_version, served, self.ranks, last)
 
     def published_whole(self) -> tuple[WeightManifest, dict[str, Array]]:
-        """All of what was published last, also while an update is changing the weights."""
+        """Return the whole last publication, even while an update changes the weights."""
         return (self._last_published or LastPublished()).whole()
 
     def publish_mask(self, engine_dtype: str) -> dict[str, Array] | None:
-        """NLPO's mask model's weights, whole: they change rarely, and then by many steps."""
+        """Return all weights of NLPO's mask model, never only changes: it changes rarely, and then a lot."""
         return None if self.mask is None else arrays_of(self.mask.lm, engine_dtype, self.ranks)
 
     def save(self, folder: str) -> None:
-        """Everything that the next update depends on.
+        """Save everything on which the next update depends.
 
         Raises:
-            DiskFull: there was no room.
+            DiskFull: the disk has no room.
         """
         state = {
             "version": self.version,
@@ -321,31 +313,31 @@ class Learner:
             checkpoint.save(Path(folder), self.pair, self.mask, self.optimizer, state, self.elite, self.ranks)
 
     def load(self, folder: str) -> None:
-        """Continue exactly where `save` was called.
+        """Restore the state at the call of `save` exactly.
 
         Raises:
-            LearnerError: the checkpoint can't be read, or is another model's or algorithm's.
+            LearnerError: the checkpoint can't be read, or belongs to another model or algorithm.
         """
         state, self.elite = checkpoint.load(Path(folder), self.pair, self.mask, self.optimizer)
         self.version, self.kl_coefficient = int(state["version"]), float(state["kl_coefficient"])
         self.mask_version = int(state["mask_version"])
 
     def export(self, folder: str) -> None:
-        """The language model with its tokenizer, in Hugging Face format.
+        """Write the language model and its tokenizer in Hugging Face format.
 
         Raises:
-            DiskFull: there was no room.
+            DiskFull: the disk has no room.
         """
         with room_for(folder):
             checkpoint.export(Path(folder), self.pair, self.model_settings, self.ranks)
 
     def leave(self) -> None:
-        """End the connections to the other ranks; nothing can be called after that."""
+        """End the connections to the other ranks; no call may follow."""
         self.ranks.leave()
 
 
 def pick_device(settings: LearnerSettings, rendezvous: Rendezvous | None = None) -> torch.device:
-    """Of several ranks on a machine each has a GPU of its own."""
+    """Choose the device; each of several ranks on a machine gets a GPU of its own."""
     name = settings.device
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"

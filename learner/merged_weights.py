@@ -1,7 +1,7 @@
-"""A model's weights as whoever has no adapter reads them: by their own names, in their own shape.
+"""Merge an adapter into a model's weights, for programs that can't read adapters.
 
-Where an adapter is beside a weight, the two are added, W + (lora_alpha / r)·BA; a weight in 4 bits is
-unpacked. Each sum is made when its turn comes: the base stays as it is, and no second model is made of it.
+A weight with an adapter becomes W + (lora_alpha / r)·BA; a weight in 4 bits is unpacked. Each merged weight
+is computed when it is asked for: the base does not change, and memory holds no second model.
 """
 
 import json
@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-ADAPTER = "default"  # peft's name for a model's only adapter
-BASE = ".base_layer"  # peft's name for a layer that it put matrices beside
+ADAPTER = "default"  # peft's name of a model's only adapter
+BASE = ".base_layer"  # peft's name of a layer that has an adapter
 FILE_BYTES = 2 * 2**30
 
 
@@ -23,13 +23,13 @@ def is_adapted(lm: nn.Module) -> bool:
 
 
 def matrices_of(lm: nn.Module) -> set[int]:
-    """The ids of the adapter's own parameters."""
+    """Return the `id()`s of the adapter's own parameters."""
     layers: list[Any] = [module for module in lm.modules() if hasattr(module, "lora_A")]
     return {id(p) for layer in layers for each in (layer.lora_A, layer.lora_B) for p in each.parameters()}
 
 
 def merged_parameters(lm: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """All parameters, tied ones once."""
+    """Yield all parameters, merged and by name; tied ones once."""
     layers = {name: module for name, module in lm.named_modules() if hasattr(module, "lora_A")}
     matrices = matrices_of(lm)
     for name, parameter in lm.named_parameters():
@@ -44,8 +44,9 @@ def merged_parameters(lm: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def changed_parameters(lm: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Those that are not as in the model's files, and their neighbours: engines lay some of a block's layers
-    into one matrix (queries, keys and values), which they can replace as a whole only.
+    """Yield the parameters that differ from the model's files, and those that engines join with them.
+
+    Engines join some layers of a block in one matrix (queries, keys and values), and replace it as a whole.
     """
     blocks = {
         name.removesuffix(BASE).rpartition(".")[0]
@@ -66,15 +67,15 @@ def _merged_weight(base: Any, layer: Any | None) -> Tensor:
         weight = dequantize_4bit(base.weight.data, base.weight.quant_state)
     if layer is not None:
         weight = weight + layer.get_delta_weight(ADAPTER)
-    # GPT-2's layers keep their weights the other way round, which 4 bits do not.
+    # GPT-2's layers keep their weights transposed, which 4-bit layers do not.
     turned = getattr(base, "source_cls", nn.Linear).__name__ == "Conv1D"
     return weight.T.contiguous() if turned else weight
 
 
 def save_merged(lm: Any, folder: Path) -> None:
-    """The weights in Hugging Face format, one file's at a time."""
+    """Save the merged weights in Hugging Face format, with one file's weights in memory at a time."""
     parameters = dict(lm.named_parameters())
-    stored = lm.state_dict().keys()  # not every buffer is
+    stored = lm.state_dict().keys()  # not all buffers are stored
     buffers = ((name, b) for name, b in lm.named_buffers() if name in stored and name not in parameters)
 
     def tensors() -> Iterator[tuple[str, Tensor]]:
@@ -85,7 +86,7 @@ def save_merged(lm: Any, folder: Path) -> None:
 
 
 def _save_parts(tensors: Iterable[tuple[str, Tensor]], folder: Path) -> None:
-    """model.safetensors; where it would be too long, several and their index."""
+    """Write model.safetensors, or several files with an index where one would be too large."""
     part: dict[str, Tensor] = {}
     files: list[list[str]] = []
     size = total = 0

@@ -1,4 +1,4 @@
-"""The optimiser, its learning-rate schedule, and gradient clipping for actor and critic apart."""
+"""Optimiser, learning-rate schedule, and separate gradient clipping for actor and critic."""
 
 import math
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Schedule = Literal["constant", "linear", "cosine"]
 
 @dataclass(frozen=True, slots=True)
 class GradientNorms:
-    """Before clipping."""
+    """Norms of the actor's and the critic's gradients before clipping."""
 
     policy: float
     critic: float
@@ -47,7 +47,7 @@ def build_optimizer(policy: ActorCritic, algorithm: Algorithm) -> torch.optim.Op
 
 
 def decays(name: str, parameter: nn.Parameter, which: Decays) -> bool:
-    """Whether weight decay acts on a parameter, by its name and shape.
+    """Return whether weight decay acts on a parameter, by its name and shape.
 
     >>> norm = nn.Parameter(torch.ones(8))
     >>> [decays("h.0.ln_1.weight", norm, which) for which in ("matrices", "all_but_biases", "all")]
@@ -55,7 +55,7 @@ def decays(name: str, parameter: nn.Parameter, which: Decays) -> bool:
     """
     if which == "all":
         return True
-    if "bias" in name:  # T5's relative_attention_bias, a matrix, too: that is how both sources name biases
+    if "bias" in name:  # both sources count T5's relative_attention_bias, a matrix, as a bias, too
         return False
     return "LayerNorm.weight" not in name if which == "all_but_biases" else parameter.ndim > 1
 
@@ -63,10 +63,10 @@ def decays(name: str, parameter: nn.Parameter, which: Decays) -> bool:
 def schedule_factor(
     schedule: Schedule, iteration: int, iterations: int, warmup: int, end: float = 0.0
 ) -> float:
-    """The learning rate's factor in iteration 1, 2 … `iterations`.
+    """Return the factor by which the learning rate is multiplied in iteration 1, 2 … `iterations`.
 
     Args:
-        end: the factor that a falling schedule would have come to behind the last iteration.
+        end: the factor that a falling schedule would reach after the last iteration.
 
     >>> [schedule_factor("linear", i, 4, 0) for i in (1, 2, 3, 4)]
     [1.0, 0.75, 0.5, 0.25]
@@ -90,11 +90,12 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
 
 
 def clip_gradients(policy: ActorCritic, max_norm: float | None) -> GradientNorms:
-    """Clip the actor's and the critic's gradients apart, so that a large value error can't shrink the
-    policy's step. A shared trunk counts as the actor's.
+    """Clip the actor's and the critic's gradients separately; return their norms before clipping.
+
+    So a large value error can't shrink the policy's step. A shared trunk counts as the actor's.
 
     Raises:
-        LearnerError: a gradient is infinite or NaN; a step with it would destroy the weights.
+        LearnerError: a gradient is infinite or NaN, and a step with it would destroy the weights.
     """
 
     def clip(role: str, parameters: list[tuple[str, nn.Parameter]]) -> float:

@@ -1,10 +1,10 @@
-"""A language model of transformers seen as a policy over its next token: causal, or encoder-decoder.
+"""Use a language model of transformers as a policy over its next token: causal or encoder-decoder.
 
-Logits are made only for the tokens that the model itself chose: never for the prompt, never for
-padding, and in chunks where the vocabulary is large.
+Logits are computed for the tokens that the model itself chose, never for the prompt or padding, and in chunks
+where the vocabulary is large.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -15,42 +15,47 @@ from learner.batching import MicroBatch
 from learner.functional.distribution_kl import distribution_kl
 from learner.functional.logprobs import WHOLE, Restriction, token_logprobs
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 
 class Policy(nn.Module):
-    """A language model, its hidden states where it acted, and its head. Subclasses know the family."""
+    """Base of policies: a language model, its hidden states before each of its tokens, and its head."""
 
-    def __init__(self, lm: nn.Module, logits_budget: int) -> None:
+    lm: "PreTrainedModel"
+
+    def __init__(self, lm: "PreTrainedModel", logits_budget: int) -> None:
         super().__init__()
         self.lm = lm
         self.logits_budget = logits_budget
         self.vocab_size: int = lm.get_output_embeddings().weight.shape[0]
 
     def states(self, micro: MicroBatch, trunk: nn.Module | None = None) -> Tensor:
-        """Hidden states (N, H) in which each of the model's tokens was chosen, by `trunk` or the own one."""
+        """Return the hidden state (N, H) before each model token, computed by `trunk` or the policy's own."""
         raise NotImplementedError
 
     def probe_inputs(self, tokens_L: Tensor) -> dict[str, Any]:
-        """What the model reads in front of tokens 1 … of a probe text."""
+        """Return the model's inputs for predicting tokens 1 … of a probe text."""
         raise NotImplementedError
 
     def probe_states(self, tokens_L: Tensor) -> Tensor:
-        """Hidden states (L - 1, H) in which tokens 1 … of a probe text would be chosen."""
+        """Return the hidden states (L - 1, H) before tokens 1 … of a probe text."""
         states: Tensor = self.trunk(**self.probe_inputs(tokens_L)).last_hidden_state[0]
         return states
 
     @property
     def trunk(self) -> nn.Module:
-        """All of the model but its head."""
-        found: nn.Module = self.lm.base_model
-        return found
+        """Return the model without its head."""
+        trunk: nn.Module = self.lm.base_model
+        return trunk
 
     def logits(self, hidden_NH: Tensor) -> Tensor:
-        """The model's own head, with the scalings that some architectures put around it."""
+        """Apply the model's own head, with the scalings that some architectures put around it."""
         config = self.lm.config
         logits_NV = self.lm.get_output_embeddings()(hidden_NH * self.head_scale)
         if (bias := getattr(self.lm, "final_logits_bias", None)) is not None:  # BART's
             logits_NV = logits_NV + bias
-        if factor := getattr(config, "logit_scale", None):  # times 1 would be one more copy of all logits
+        if factor := getattr(config, "logit_scale", None):  # a product with 1 would copy all logits
             logits_NV = logits_NV * factor
         if divisor := getattr(config, "logits_scaling", None):
             logits_NV = logits_NV / divisor
@@ -64,7 +69,7 @@ class Policy(nn.Module):
     def evaluate(
         self, hidden_NH: Tensor, micro: MicroBatch, with_entropy: bool, restriction: Restriction = WHOLE
     ) -> tuple[Tensor, Tensor | None]:
-        """Log-probabilities (N,) of the model's tokens, and entropies (N,) if wanted."""
+        """Return the log-probabilities (N,) of the model's tokens and their entropies (N,) or None."""
         return token_logprobs(
             hidden_NH,
             micro.targets_N,
@@ -83,7 +88,7 @@ class Policy(nn.Module):
         restriction: Restriction = WHOLE,
         forward: bool = False,
     ) -> Tensor:
-        """KL(self‖other) a token, over the vocabulary; `forward`: KL(other‖self)."""
+        """Return KL(self‖other) of each token, (N,), over the vocabulary; `forward`: KL(other‖self)."""
         return distribution_kl(
             hidden_NH,
             self.logits,
@@ -96,12 +101,12 @@ class Policy(nn.Module):
         )
 
     def forward(self, micro: MicroBatch, restriction: Restriction = WHOLE) -> Tensor:
-        """Log-probabilities (N,) of the model's tokens."""
+        """Return log-probabilities (N,) of the model's tokens."""
         return self.evaluate(self.states(micro), micro, with_entropy=False, restriction=restriction)[0]
 
 
 class CausalPolicy(Policy):
-    """GPT, Llama and their kind: prompt and response are one sequence."""
+    """Policy of GPT, Llama and their kind: prompt and response are one sequence."""
 
     def states(self, micro: MicroBatch, trunk: nn.Module | None = None) -> Tensor:
         hidden_BLH = (trunk or self.trunk)(input_ids=micro.tokens_SL, use_cache=False).last_hidden_state
@@ -112,10 +117,10 @@ class CausalPolicy(Policy):
 
 
 class Seq2SeqPolicy(Policy):
-    """T5, BART and their kind: the encoder reads the prompt, the decoder writes the response.
+    """Policy of T5, BART and their kind: the encoder reads the prompt, the decoder generates the response.
 
-    Prompts are padded on the right behind an attention mask, and so are responses, which need none:
-    positions count from 0 on both sides, as they do when the model writes.
+    Prompts and responses are padded on the right; only prompts need an attention mask. Positions count from 0
+    on both sides, as in generation.
     """
 
     def states(self, micro: MicroBatch, trunk: nn.Module | None = None) -> Tensor:
@@ -130,7 +135,7 @@ class Seq2SeqPolicy(Policy):
         return hidden_BTH[written_BT]
 
     def probe_inputs(self, tokens_L: Tensor) -> dict[str, Any]:
-        """The probe is the source, and its tokens after the first are the response to it."""
+        """Use the probe as the source, and its tokens after the first as the response."""
         start = tokens_L.new_tensor([self._start_token])
         return {
             "input_ids": tokens_L[None],
@@ -145,14 +150,14 @@ class Seq2SeqPolicy(Policy):
 
     @property
     def head_scale(self) -> float:
-        """T5 shrinks its states in front of a head that is tied to the embedding."""
+        """Return T5's factor on its last states, which it applies if its head is tied to the embedding."""
         config = self.lm.config
         tied = config.model_type in ("umt5", "longt5", "switch_transformers") and config.tie_word_embeddings
         return float(config.d_model**-0.5) if getattr(config, "scale_decoder_outputs", tied) else 1.0
 
     @property
     def _start_token(self) -> int:
-        """What the decoder reads before it writes its first token."""
+        """Return the token that the decoder reads before its first own one."""
         return decoder_start(
             getattr(self.lm.config, "decoder_start_token_id", None),
             self.lm.generation_config.decoder_start_token_id,
@@ -160,7 +165,7 @@ class Seq2SeqPolicy(Policy):
 
 
 class Stacks(nn.Module):
-    """The trunk of T5 and its kin, whose classes hold encoder, decoder and head side by side."""
+    """Trunk of T5 and its kin, whose classes hold encoder, decoder and head side by side."""
 
     def __init__(self, lm: Any) -> None:
         super().__init__()
@@ -183,7 +188,7 @@ class Stacks(nn.Module):
 
 
 def split_turns(micro: MicroBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(source, which of it is real, response, which of it is real): one turn cut where the response begins.
+    """Cut each turn where its response begins; return four tensors: source, its mask, response, its mask.
 
     Raises:
         LearnerError: a sequence has several turns, which an encoder-decoder can't read.
@@ -204,18 +209,18 @@ def split_turns(micro: MicroBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def _first(lengths_B: Tensor) -> Tensor:
-    """Boolean (B, longest): true for the first `lengths_B` entries of each row."""
+    """Return a boolean (B, longest) that is true for the first `lengths_B` entries of each row."""
     return torch.arange(int(lengths_B.max()), device=lengths_B.device) < lengths_B[:, None]
 
 
 def family(lm: Any) -> type[Policy]:
-    """The policy class that fits a model of transformers."""
+    """Return the policy class that fits a model of transformers."""
     return Seq2SeqPolicy if lm.config.is_encoder_decoder else CausalPolicy
 
 
 @torch.no_grad()
 def check_head(policy: Policy) -> None:
-    """Refuse an architecture whose logits are more than its head on its last hidden state."""
+    """Refuse an architecture whose logits are not its head applied to its last hidden state."""
     device = next(policy.parameters()).device
     tokens = torch.arange(4, device=device) % policy.vocab_size
     got = policy.logits(policy.probe_states(tokens))

@@ -1,24 +1,28 @@
-"""A learner in a process of its own, which answers while its models load and while it computes."""
+"""Run a learner in a process of its own, which answers while its models load and while it computes."""
 
+import contextlib
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 from contracts.output import guard_process, redacted_errors
+from contracts.rollout import Rollout
+from contracts.weights import WeightManifest
+from learner.changed_elements import Array, Sent
 from learner.learner import Learner
 
 Progress = tuple[str, int, int]  # (phase, done, total)
-CALLS_AT_ONCE = 3  # an update, all of the weights for who comes late, and how far it is
+IDLE = "idle"
+CALLS_AT_ONCE = 3  # an update, all weights for a worker that comes late, and the progress
 
 
 class LearnerProcess:
-    """What `learner/group.py` puts into a Ray actor of `CALLS_AT_ONCE`."""
+    """Learner in a Ray actor that takes `CALLS_AT_ONCE` calls; `learner/group.py` starts it."""
 
     def __init__(self, make_learner: Callable[[], Learner]) -> None:
         guard_process()
         self._make_learner = make_learner
         self._learner: Learner | None = None
-        self._doing = "idle"
+        self._doing = IDLE
 
     def start(self) -> None:
         """Load the models.
@@ -30,24 +34,52 @@ class LearnerProcess:
             self._learner = self._make_learner()
 
     def progress(self) -> Progress:
-        """An update's own; of anything else what it is."""
+        """Return an update's own progress or, while another call runs, that call's name."""
         if self._learner is None:
             return "start", 0, 1
         said = self._learner.progress()
-        return (self._doing, 0, 1) if said[0] == "idle" else said
+        return (self._doing, 0, 1) if said[0] == IDLE else said
 
     def pid(self) -> int:
         return os.getpid()
 
-    def call(self, method: str, *arguments: Any) -> Any:
-        """A method of the learner, once it has started."""
-        self._doing = "idle" if method == "update" else method
+    # ---- the learner's own methods, once it has started ----
+
+    def update(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
+        with self._at(IDLE) as learner:  # the learner reports an update's progress itself
+            return learner.update(rollouts)
+
+    def publish(self, engine_dtype: str) -> tuple[WeightManifest, dict[str, Sent]]:
+        with self._at("publish") as learner:
+            return learner.publish(engine_dtype)
+
+    def publish_mask(self, engine_dtype: str) -> tuple[None, dict[str, Array] | None]:
+        """Return None and the mask model's arrays; a caller can wait for the None and fetch no arrays."""
+        with self._at("publish_mask") as learner:
+            return None, learner.publish_mask(engine_dtype)
+
+    def published_whole(self) -> tuple[WeightManifest, dict[str, Array]]:
+        with self._at("published_whole") as learner:
+            return learner.published_whole()
+
+    def save(self, folder: str) -> None:
+        with self._at("save") as learner:
+            learner.save(folder)
+
+    def load(self, folder: str) -> None:
+        with self._at("load") as learner:
+            learner.load(folder)
+
+    def export(self, folder: str) -> None:
+        with self._at("export") as learner:
+            learner.export(folder)
+
+    @contextlib.contextmanager
+    def _at(self, what: str) -> Iterator[Learner]:
+        assert self._learner is not None, "it has to start first"
+        self._doing = what
         try:
             with redacted_errors():
-                return getattr(self._learner, method)(*arguments)
+                yield self._learner
         finally:
-            self._doing = "idle"
-
-    def call_apart(self, method: str, *arguments: Any) -> tuple[None, Any]:
-        """The same, and what tells its end without the result, which may be large."""
-        return None, self.call(method, *arguments)
+            self._doing = IDLE

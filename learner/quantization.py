@@ -1,7 +1,7 @@
-"""A base in 4 bits under an adapter: how it is loaded, what it computes in, how much it takes."""
+"""Load a 4-bit base under an adapter, let it compute in float32, and measure its size."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -9,12 +9,15 @@ from torch import Tensor, nn
 from learner.adapter_settings import AdapterSettings
 from learner.merged_weights import matrices_of
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 
 def quantized_loading(settings: AdapterSettings, device: torch.device) -> dict[str, Any]:
-    """Options of `from_pretrained` that load linear layers in 4 bits, one at a time; none for other kinds.
+    """Return options of `from_pretrained` that load linear layers in 4 bits one by one; {} unless kind=qlora.
 
-    NF4 with quantised scales, as published (Dettmers et al. 2023, arXiv 2305.14314), and float32 to compute
-    in, as everywhere in the learner.
+    The format is NF4 with quantised scales, as published (Dettmers et al. 2023, arXiv 2305.14314). Layers
+    compute in float32, as everywhere in the learner.
     """
     if settings.kind != "qlora":
         return {}
@@ -32,9 +35,11 @@ def quantized_loading(settings: AdapterSettings, device: torch.device) -> dict[s
     }
 
 
-def compute_in_float32(lm: nn.Module) -> None:
-    """Keep bitsandbytes from its faster way on some CPUs: in evaluation mode it would repack the weights for
-    bfloat16 products, which have no gradient and are not what the update or a worker computes.
+def compute_in_float32(lm: "PreTrainedModel") -> None:
+    """Switch off the faster evaluation mode that bitsandbytes has on some CPUs.
+
+    That mode would repack the weights for bfloat16 products. These have no gradient, and their results differ
+    from the update's and the workers'.
     """
     for module in lm.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
@@ -43,32 +48,33 @@ def compute_in_float32(lm: nn.Module) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Example: 4 bits with their scales, `Size(num_bytes=43_850_000, num_parameters=84_934_656)`"""
+    """Size of some weights.
+
+    Example: 4 bits with their scales, `Size(num_bytes=43_850_000, num_parameters=84_934_656)`
+    """
 
     num_bytes: int
     num_parameters: int
 
 
 def base_sizes(lm: Any) -> tuple[Size, Size]:
-    """Of a model without its adapter: the linear layers, with the scales of 4-bit ones; and embeddings, head,
-    norms and biases.
-    """
+    """Return two sizes, without the adapter: linear layers with their scales, and all other weights."""
     ends = (lm.get_output_embeddings(), lm.get_input_embeddings())
     adapter = matrices_of(lm)
-    found = {True: [0, 0], False: [0, 0]}
+    totals = {True: [0, 0], False: [0, 0]}
     for name, parameter in lm.named_parameters():
         if id(parameter) in adapter:
             continue
         owner, _, kind = name.rpartition(".")
         layer, state = lm.get_submodule(owner), getattr(parameter, "quant_state", None)
         is_linear = kind == "weight" and isinstance(layer, nn.Linear) and layer not in ends
-        found[is_linear][0] += parameter.nbytes + sum(tensor.nbytes for tensor in _scales(state))
-        found[is_linear][1] += parameter.numel() if state is None else state.shape.numel()
-    return Size(*found[True]), Size(*found[False])
+        totals[is_linear][0] += parameter.nbytes + sum(tensor.nbytes for tensor in _scales(state))
+        totals[is_linear][1] += parameter.numel() if state is None else state.shape.numel()
+    return Size(*totals[True]), Size(*totals[False])
 
 
 def _scales(state: Any) -> list[Tensor]:
-    """What 4 bits are read with: scales and their code; of scales in 8 bits their own, and an offset."""
+    """Return the tensors that decode 4-bit weights: scales, code, and what decodes 8-bit scales."""
     if state is None:
         return []
     nested = [state.offset, state.state2.absmax, state.state2.code] if state.nested else []

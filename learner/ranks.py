@@ -1,8 +1,8 @@
-"""The processes of one learner: where they meet, what they add up, what each holds of the models.
+"""Ranks: the processes of one learner, which meet, sum their results and shard the models' parameters.
 
-Each is a rank: a whole `Learner` that gets the same rollouts as the others, lays them into the same batch,
-and computes on its share of the sequences. A loss is divided by the whole minibatch's tokens, so gradients
-and metrics of the ranks are summed, never averaged.
+Each rank is a whole `Learner`. It gets the same rollouts as the others, lays them into the same batch, and
+computes on its share of the sequences. A loss is divided by the whole minibatch's tokens, so gradients and
+metrics of the ranks are summed, never averaged.
 """
 
 import contextlib
@@ -26,10 +26,10 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """Where the ranks of one learner meet, and which of them this is.
+    """Address at which the ranks of one learner meet, and the number of this rank.
 
-    Example: the second of two that meet in a file: `Rendezvous(1, 2, "file:///tmp/meeting")`; `MeetingPoint`
-    gives addresses such as `tcp://127.0.0.1:40123`.
+    Example: the second of two ranks that meet in a file: `Rendezvous(1, 2, "file:///tmp/meeting")`.
+    `MeetingPoint` gives addresses such as `tcp://127.0.0.1:40123`.
     """
 
     rank: int
@@ -38,7 +38,7 @@ class Rendezvous:
 
 
 class MeetingPoint:
-    """A store in which ranks find each other, for as long as it is kept; it listens on `host` alone."""
+    """Store in which ranks find each other as long as it lives; it listens on `host` alone."""
 
     def __init__(self, host: str, size: int) -> None:
         listening = socket.create_server((host, 0))
@@ -53,7 +53,7 @@ class MeetingPoint:
 
 
 class Ranks:
-    """All of them, as one sees them. Alone it holds everything, and nothing is sent anywhere."""
+    """All ranks, seen from one of them. If there is only one rank, it holds everything and sends nothing."""
 
     def __init__(self, rank: int = 0, size: int = 1, device: torch.device = CPU) -> None:
         self.rank, self.size, self.device = rank, size, device
@@ -61,23 +61,23 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the one that answers for all."""
+        """Return whether this is the first rank, whose results the learner returns."""
         return self.rank == 0
 
     @torch.no_grad()
     def sum(self, *tensors: Tensor) -> None:
-        """Put the sum over all ranks in the place of each."""
+        """Replace each tensor, in place, by its sum over all ranks."""
         for tensor in tensors if self.size > 1 else ():
             dist.all_reduce(tensor)
 
     @torch.no_grad()
     def copy_first(self, tensor: Tensor) -> None:
-        """Put the first rank's numbers in the place of each."""
+        """Replace the tensor, in place, by the first rank's."""
         if self.size > 1:
             dist.broadcast(tensor, src=0)
 
     def total(self, shares: Mapping[str, float]) -> dict[str, float]:
-        """Sums over all ranks, which have the same names; of what ends in /max the largest."""
+        """Return each name's sum over ranks, or its maximum if it ends in /max; ranks give the same names."""
         if self.size == 1:
             return dict(shares)
         largest = sorted(name for name in shares if name.endswith("/max"))
@@ -86,27 +86,27 @@ class Ranks:
         for names, operation in ((summed, dist.ReduceOp.SUM), (largest, dist.ReduceOp.MAX)):
             if names:
                 own = [shares[name] for name in names]
-                found = torch.tensor(own, dtype=torch.float64, device=self.device)
-                dist.all_reduce(found, operation)
-                values |= dict(zip(names, found.tolist(), strict=True))
+                reduced = torch.tensor(own, dtype=torch.float64, device=self.device)
+                dist.all_reduce(reduced, operation)
+                values |= dict(zip(names, reduced.tolist(), strict=True))
         return {name: values[name] for name in shares}
 
     def shard(self, module: nn.Module, *, in_bfloat16: bool) -> None:
-        """Leave of the module's parameters this rank's rows alone; see `learner/sharding.py`."""
+        """Keep only this rank's rows of the module's parameters; see `learner/sharding.py`."""
         self._roots.append(sharded(module, self.size, self.device, in_bfloat16=in_bfloat16))
 
     def gather(self) -> None:
-        """Have the parameters at hand that no block has to itself, until a backward pass or `release`."""
+        """Gather the parameters outside of blocks; they stay until a backward pass or `release`."""
         for root in self._roots:
             root()
 
     def release(self) -> None:
         for root in self._roots:
-            root.reset_iter_state()  # as `reshard`, and forgets which blocks ran
+            root.reset_iter_state()  # acts as `reshard`, and forgets which blocks ran
 
     @contextlib.contextmanager
     def at_hand(self) -> Iterator[None]:
-        """Where there is no backward pass: all parameters can be used inside, each block's in its turn."""
+        """Gather parameters inside the context, each block's when it runs; no backward pass may follow."""
         self.gather()
         try:
             yield
@@ -114,7 +114,7 @@ class Ranks:
             self.release()
 
     def leave(self) -> None:
-        """End the connections to the others."""
+        """End the connections to the other ranks."""
         self._roots.clear()
         if self.size > 1:
             dist.destroy_process_group()
@@ -124,7 +124,7 @@ ALONE = Ranks()
 
 
 def join(rendezvous: Rendezvous | None, device: torch.device, patience_s: float) -> Ranks:
-    """Wait for the other ranks, at most that long; None: there are none."""
+    """Wait at most `patience_s` for the other ranks; without a rendezvous this rank is alone."""
     if rendezvous is None or rendezvous.size == 1:
         return Ranks(device=device)
     if device.type == "cuda":
@@ -150,7 +150,7 @@ def _store(rendezvous: Rendezvous, patience: timedelta) -> dist.Store:
 
 
 def _stay_on_loopback() -> None:
-    """Ranks of one machine listen for each other there, unless its owner has named an interface."""
+    """Let the ranks of one machine listen on loopback, unless its owner has named an interface."""
     names = [name for _, name in socket.if_nameindex() if name.startswith("lo")]
     for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if names else ():
         os.environ.setdefault(variable, names[0])

@@ -1,4 +1,4 @@
-"""Token sequences that a reward model is trained on, laid into padded micro-batches by a budget of tokens."""
+"""Lay a reward model's training examples into padded micro-batches by a budget of tokens."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from torch import Tensor
 class Example:
     """One text with its label, or two texts of which the first was preferred.
 
-    Example: a text of label 1 is `Example(((101, 7, 102),), target=1)`; a pair whose rewards have to be apart
-    by more than 0 is `Example(((5, 6), (5, 7)), target=0.0)`.
+    Example: a text of label 1 is `Example(((101, 7, 102),), target=1)`; a pair with margin 0 is
+    `Example(((5, 6), (5, 7)), target=0.0)`.
     """
 
     sequences: tuple[tuple[int, ...], ...]
-    target: float  # the label's place; of a pair its margin
+    target: float  # the label's index, or a pair's margin
 
     @property
     def longest(self) -> int:
@@ -25,12 +25,12 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class RewardMicroBatch:
-    """Some examples, longest first. _B examples, _N = B · texts an example, an example's texts side by side.
+    """Some examples, longest first. _B examples, _N texts with an example's texts side by side, _L tokens.
 
     Example: the pairs ((5, 6), (5,)) and ((8,), (9,)): tokens_NL [[5, 6], [5, 0], [8, 0], [9, 0]].
     """
 
-    places: tuple[int, ...]  # of the examples among those that were given
+    places: tuple[int, ...]  # indices of the examples in the given sequence
     tokens_NL: Tensor
     mask_NL: Tensor
     targets_B: Tensor
@@ -39,9 +39,9 @@ class RewardMicroBatch:
 def micro_batches(
     examples: Sequence[Example], token_budget: int, *, filler: int, device: torch.device | str = "cpu"
 ) -> Iterator[RewardMicroBatch]:
-    """Examples of like length share a micro-batch, so padding is rare; one beyond the budget stands alone.
+    """Yield examples of similar length together, so that padding is rare; one beyond the budget comes alone.
 
-    Both texts of a pair are in the same one: its loss needs both.
+    Both texts of a pair share a micro-batch, since the loss needs both.
     """
     by_length = sorted(range(len(examples)), key=lambda place: -examples[place].longest)  # stable
     start = 0
@@ -60,6 +60,6 @@ def micro_batches(
 
 
 def _padded(rows: Sequence[Sequence[int]], filler: int) -> Tensor:
-    """On the right: causal models find the last real token, encoders are told by the mask."""
+    """Pad rows on the right: causal models find the last real token, encoders read the mask."""
     width = max(map(len, rows))
     return torch.tensor([[*row, *[filler] * (width - len(row))] for row in rows], dtype=torch.long)

@@ -1,6 +1,6 @@
-"""The losses of reward models, as pure functions. _B examples, _K labels.
+"""Losses of reward models, as pure functions. _B examples, _K labels.
 
-Each divides by what it is given, never by a count of its own: splitting a batch changes nothing.
+Each divides by the given divisor, never by a count of its own. So a split batch has the same loss.
 """
 
 import torch
@@ -11,9 +11,9 @@ from torch.nn import functional
 def cross_entropy(
     logits_BK: Tensor, labels_B: Tensor, *, divisor: float, weights_K: Tensor | None = None
 ) -> Tensor:
-    """-log softmax(logits)[label], each weighted by its label, summed and divided by `divisor`.
+    """Sum -log softmax(logits)[label], weighted by label, and divide by `divisor`.
 
-    The divisor is the sum of the weights of the whole batch; without weights the number of its examples.
+    The divisor is the sum of the whole batch's weights, or without weights the number of its examples.
 
     >>> round(float(cross_entropy(torch.tensor([[0.0, 0.0]]), torch.tensor([1]), divisor=1)), 4)
     0.6931
@@ -29,10 +29,10 @@ def bradley_terry(
     margins_B: Tensor | None = None,
     centering: float = 0.0,
 ) -> Tensor:
-    """-log sigmoid(r_chosen - r_rejected - margin) + centering · (r_chosen + r_rejected)², over `divisor`.
+    """Sum -log sigmoid(r_chosen - r_rejected - margin) + centering · (r_chosen + r_rejected)² over `divisor`.
 
     Ouyang et al. 2022, equation 1, after Bradley & Terry 1952; margins: Touvron et al. 2023 (Llama 2),
-    equation 2; centring: Eisenstein et al. 2023, as rewards are otherwise known up to a constant only.
+    equation 2; centring: Eisenstein et al. 2023. Without centring, pairs fix rewards only up to a constant.
 
     >>> round(float(bradley_terry(torch.tensor([1.0]), torch.tensor([-1.0]), divisor=1)), 4)
     0.1269
@@ -48,9 +48,9 @@ def bradley_terry(
 
 
 def balanced_weights(labels_B: Tensor, num_labels: int) -> Tensor:
-    """N / (K · n_k): every label weighs the same as a whole, and a mean example weighs 1.
+    """Return N / (K · n_k): all labels have the same total weight, and the mean example has weight 1.
 
-    King & Zeng 2001; a label that no example has gets 0.
+    King & Zeng 2001; a label without examples gets 0.
 
     >>> balanced_weights(torch.tensor([0, 0, 0, 1]), 2)
     tensor([0.6667, 2.0000])

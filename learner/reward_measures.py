@@ -1,4 +1,4 @@
-"""How good a reward model is: accuracy, F1 by label, calibration; pure functions. _N examples, _K labels."""
+"""Measures of reward models: accuracy, F1 by label, calibration. _N examples, _K labels."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,12 +11,12 @@ NUM_BINS = 15
 
 
 def label_measures(logits_NK: Tensor, labels_N: Tensor, names: Sequence[str]) -> dict[str, Any]:
-    """Of a classifier. Precision, recall and F1 of a label that is never said, or never true, are 0.
+    """Measure a classifier. Precision, recall and F1 are 0 for a label that is never predicted or never true.
 
     Example: `{"accuracy": 0.9, "loss": 0.31, "majority": 0.5, "macro_f1": 0.9, "calibration_error": 0.04,
-    "labels": {"negative": {"precision": …, "recall": …, "f1": …, "support": 50}, …}, "confusion": [[…], …]}`,
-    where `majority` is the accuracy of always saying the commonest label, and `confusion` has a row for each
-    true label.
+    "labels": {"negative": {"precision": …, "recall": …, "f1": …, "support": 50}, …}, "confusion": [[…], …]}`.
+    `majority` is the accuracy of always predicting the commonest label; `confusion` has a row for each true
+    label.
     """
     probabilities_NK = logits_NK.float().softmax(-1)
     confidence_N, said_N = probabilities_NK.max(-1)
@@ -39,14 +39,14 @@ def label_measures(logits_NK: Tensor, labels_N: Tensor, names: Sequence[str]) ->
 
 
 def pair_measures(rewards_N2: Tensor) -> dict[str, Any]:
-    """Of a model of preferences; the first column is the chosen text's. A tie is no success.
+    """Measure a preference model; the first column has the chosen texts' rewards. A tie counts as wrong.
 
     Example: `{"accuracy": 0.7, "loss": 0.6, "ties": 0, "margin": 0.4, "reward_mean": 0.1, "reward_std": 1.2,
-    "calibration_error": 0.03}`, where `margin` is the mean of r_chosen - r_rejected.
+    "calibration_error": 0.03}`. `margin` is the mean of r_chosen - r_rejected.
     """
     rewards_N2 = rewards_N2.float()
     apart_N = rewards_N2[:, 0] - rewards_N2[:, 1]
-    sure_N = apart_N.abs().sigmoid()  # of whichever text it prefers
+    sure_N = apart_N.abs().sigmoid()  # probability of the text that it prefers
     return {
         "accuracy": int((apart_N > 0).sum()) / len(apart_N),
         "loss": float(functional.softplus(-apart_N).mean()),
@@ -59,8 +59,7 @@ def pair_measures(rewards_N2: Tensor) -> dict[str, Any]:
 
 
 def calibration_error(confidence_N: Tensor, correct_N: Tensor, num_bins: int = NUM_BINS) -> float:
-    """Expected calibration error: |accuracy - confidence| of equally wide bins, weighted by their examples.
-
+    """Return the expected calibration error: |accuracy - confidence| of equal bins, weighted by examples.
     Guo et al. 2017, equation 3; bins are (0, 1/15], (1/15, 2/15], …
 
     >>> round(calibration_error(torch.tensor([0.9, 0.9, 0.6]), torch.tensor([True, False, True])), 4)

@@ -1,7 +1,7 @@
-"""A reward model: a language model's or an encoder's trunk with a head of one number, or of one a label.
+"""Reward model: a language model's or an encoder's trunk with a head of one output, or of one for each label.
 
-What it reads, how it cuts and pads texts and what it saves are those of the reward servers, so that a text
-gets the score in a run that it got in training.
+It reads, cuts, pads and saves as the reward servers do, so that a text gets the same score in a run as in
+training.
 """
 
 from collections.abc import Sequence
@@ -24,10 +24,10 @@ class RewardModel:
 
     Args:
         path: a folder in Hugging Face format or a hub name: a classifier, an encoder, a language model.
-        label_names: one output each, in this order; a single one is a reward.
+        label_names: the outputs' names, in this order; a single output is a reward.
 
-    Raises:
-        InputError: it does not load, or transformers has no classifier of its kind.
+        Raises:
+            InputError: the model does not load, or transformers has no classifier of its kind.
     """
 
     def __init__(self, path: str, label_names: Sequence[str], settings: RewardTraining) -> None:
@@ -35,7 +35,7 @@ class RewardModel:
         wanted = settings.device
         on_gpu = torch.cuda.is_available() if wanted == "auto" else wanted == "cuda"
         self.device = torch.device("cuda" if on_gpu else "cpu")
-        torch.manual_seed(settings.seed)  # of a head that is made anew
+        torch.manual_seed(settings.seed)  # a new head is drawn
         self.tokenizer, lm, self.fresh = _load(path, label_names)
         if settings.gradient_checkpointing:
             lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -51,10 +51,10 @@ class RewardModel:
         return int(self.tokenizer.pad_token_id or 0)
 
     def encode(self, texts: Sequence[str]) -> tuple[list[tuple[int, ...]], int]:
-        """Token ids of each text, never none, at most `max_length`; and of how many the end alone was kept.
+        """Return each text's token ids, 1 to `max_length`; and, second, the number of texts cut to their end.
 
         Raises:
-            InputError: an encoder-decoder finds no place to judge a text at.
+            InputError: an encoder-decoder judges a text, and the text has no end mark or several.
         """
         if not texts:
             return [], 0
@@ -71,25 +71,25 @@ class RewardModel:
         return [tuple(row) or (self.filler,) for row in rows], len(long)
 
     def _check_ends(self, texts: Sequence[str], rows: Sequence[Sequence[int]]) -> None:
-        """T5, BART and their kin judge a text at its end mark, and a batch's texts must have equally many."""
+        """Check that each text has one end mark, the place at which T5, BART and their kin judge a text."""
         end = self.lm.config.eos_token_id
         for text, row in zip(texts, rows, strict=True):
-            if (found := list(row).count(end)) != 1:
+            if (num_ends := list(row).count(end)) != 1:
                 raise InputError(
-                    f"a text has {found} end marks (token {end}), where an encoder-decoder needs exactly 1, "
-                    f"which its tokenizer adds; take the mark out of the text, or take another model: "
+                    f"a text has {num_ends} end marks (token {end}), where an encoder-decoder needs exactly "
+                    f"1, which its tokenizer adds; take the mark out of the text, or take another model: "
                     f"{text[:80]!r}"
                 )
 
     def logits(self, tokens_NL: Tensor, mask_NL: Tensor) -> Tensor:
-        """(N, outputs)."""
-        found: Tensor = self.lm(input_ids=tokens_NL, attention_mask=mask_NL).logits
-        return found
+        """Return the head's outputs, (N, outputs)."""
+        logits_NK: Tensor = self.lm(input_ids=tokens_NL, attention_mask=mask_NL).logits
+        return logits_NK
 
     def scores(self, examples: Sequence[Example], advance: Any = None) -> Tensor:
-        """(examples, labels), or (examples, 2) of pairs: the rewards. In order, on the CPU, without dropout.
+        """Return outputs (examples, labels), or the rewards of pairs (examples, 2), in order and on the CPU.
 
-        In float32, as the reward servers compute.
+        Dropout is off, and the dtype is float32, as in the reward servers.
         """
         self.lm.eval()
         width = len(examples[0].sequences)
@@ -106,10 +106,10 @@ class RewardModel:
         return micro_batches(examples, self.settings.token_budget, filler=self.filler, device=self.device)
 
     def save(self, folder: Path) -> None:
-        """Weights and tokenizer; the tokenizer's limit is the one of training, so that servers cut alike."""
+        """Save weights and tokenizer; the tokenizer keeps training's limit, so servers cut texts alike."""
         self.tokenizer.model_max_length = self.max_length
         if self.tokenizer.is_fast:
-            self.tokenizer.backend_tokenizer.no_truncation()  # what the last call asked for would stay
+            self.tokenizer.backend_tokenizer.no_truncation()  # else it keeps the last call's truncation
         with room_for(folder):
             self.lm.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
@@ -123,7 +123,7 @@ class RewardModel:
 
 
 def _load(path: str, label_names: Sequence[str]) -> tuple[Any, Any, list[str]]:
-    """Tokenizer, model, and the names of the weights that the checkpoint lacks."""
+    """Load a tokenizer and a model; return both, and the names of the weights that the checkpoint lacks."""
     from transformers import (
         MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
         AutoConfig,
@@ -134,7 +134,7 @@ def _load(path: str, label_names: Sequence[str]) -> tuple[Any, Any, list[str]]:
     names = dict(enumerate(label_names))
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, truncation_side="left")
-        if tokenizer.pad_token_id is None:  # one that is masked and never read
+        if tokenizer.pad_token_id is None:  # any token serves: padding is masked and never read
             tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
         config = AutoConfig.from_pretrained(
             path,
@@ -146,8 +146,8 @@ def _load(path: str, label_names: Sequence[str]) -> tuple[Any, Any, list[str]]:
         config.get_text_config().pad_token_id = config.pad_token_id = int(tokenizer.pad_token_id or 0)
         if type(config) not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
             raise InputError(f"transformers has no classifier of model_type {config.model_type!r}")
-        config.use_cache = False  # a causal model keeps keys and values for nothing else
-        # A head of other labels is made anew; what else is missing is told in `fresh`.
+        config.use_cache = False  # only generation needs keys and values
+        # A head of other labels is drawn anew; `fresh` names all missing weights.
         with ONE_MODEL_AT_A_TIME:
             lm, report = AutoModelForSequenceClassification.from_pretrained(
                 path,
@@ -156,7 +156,7 @@ def _load(path: str, label_names: Sequence[str]) -> tuple[Any, Any, list[str]]:
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )
-    except Exception as error:  # transformers raises whatever it meets
+    except Exception as error:  # transformers raises errors of any kind
         told = str(error).strip().split("\n")[0]
         raise InputError(
             f"model={path} does not load as a classifier: {type(error).__name__}: {told}"

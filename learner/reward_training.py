@@ -1,4 +1,4 @@
-"""Epochs over labelled texts or pairs: a reward model's steps, each over micro-batches by a token budget."""
+"""Train a reward model on labelled texts or pairs, by epochs of steps over micro-batches."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,14 +17,14 @@ from learner.reward_settings import RewardTraining
 
 
 class RewardTrainer:
-    """Owns the optimiser and the count of steps; the order of an epoch depends on seed and epoch alone."""
+    """Owner of the optimiser and the count of steps; an epoch's order depends on seed and epoch alone."""
 
     def __init__(self, model: RewardModel, examples: Sequence[Example], settings: RewardTraining) -> None:
         self.model, self.examples, self.settings = model, examples, settings
         self.is_pairwise = len(examples[0].sequences) == 2
         self.num_steps = settings.num_epochs * math.ceil(len(examples) / settings.batch_size)
         self.step = 0
-        # Body and head are its two roles here, with a learning rate each.
+        # Body and head take the places of policy and critic, with a learning rate each.
         self._optimizer = build_optimizer(_Roles(model.lm, settings), _Rates(settings))  # type: ignore[arg-type]
         self._weights_K: Tensor | None = None
         if settings.class_weights == "balanced" and not self.is_pairwise:
@@ -32,7 +32,7 @@ class RewardTrainer:
             self._weights_K = balanced_weights(labels_B, model.num_outputs).to(model.device)
 
     def epoch(self, number: int, advance: Callable[[int], None] = lambda n: None) -> dict[str, float]:
-        """One pass over all examples; the mean loss of its steps, and what the gradient's norm was.
+        """Train on all examples once; return the mean over the steps of the loss and of the gradient norm.
 
         Raises:
             LearnerError: the loss or a gradient is no longer finite.
@@ -49,7 +49,7 @@ class RewardTrainer:
         return {"loss": sum(losses) / len(losses), "gradient_norm": sum(norms) / len(norms)}
 
     def accumulate(self, batch: Sequence[Example], advance: Callable[[int], None] = lambda n: None) -> float:
-        """Gradients of one batch, however it is split; returns its loss."""
+        """Add up the gradients of one batch, whatever its split into micro-batches; return its loss."""
         self._optimizer.zero_grad(set_to_none=True)
         divisor, total = self._divisor(batch), 0.0
         for micro in self.model.micro_batches(batch):
@@ -81,7 +81,7 @@ class RewardTrainer:
         return sum(float(self._weights_K[int(example.target)]) for example in batch)
 
     def _apply(self) -> float:
-        """Clip, step; returns the norm before clipping."""
+        """Clip the gradients and step; return the norm before clipping."""
         settings = self.settings
         norm = float(nn.utils.clip_grad_norm_(self.model.lm.parameters(), settings.max_grad_norm or math.inf))
         if not math.isfinite(norm):
@@ -102,7 +102,7 @@ class RewardTrainer:
 
 
 class _Roles:
-    """What `build_optimizer` asks of a policy and its critic, of a body and its head."""
+    """Adapter for `build_optimizer`: the reward model's body as its policy, its head as its critic."""
 
     def __init__(self, lm: Any, settings: RewardTraining) -> None:
         body = f"{lm.base_model_prefix}."
@@ -117,7 +117,7 @@ class _Roles:
 
 
 class _Rates:
-    """What `build_optimizer` asks of an algorithm."""
+    """Adapter for `build_optimizer`: the reward model's settings as those of an algorithm."""
 
     def __init__(self, settings: RewardTraining) -> None:
         self.optimizer = settings.optimizer

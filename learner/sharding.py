@@ -1,12 +1,12 @@
-"""Parameters, gradients and the optimiser's moments spread over ranks, row by row (FSDP2).
+"""Spread parameters, gradients and the optimiser's moments over ranks, row by row (FSDP2).
 
     between uses     each rank has its rows of every tensor, as a DTensor, and steps them alone
-    forward          a block's rows are gathered when it is run, and dropped behind it
-    backward         they are gathered once more; gradients are summed over ranks, and each keeps its rows
-    the rest         (embeddings, last norm, heads) makes one more group, the root's: it is gathered when the
-                     root is called, and dropped after the backward pass
+    forward          a block's rows are gathered when it runs, and dropped after it
+    backward         the rows are gathered again; gradients are summed, and each rank keeps its rows
+    the rest         (embeddings, last norm, heads) is the root's group: it is gathered when the root is
+                     called, and dropped after the backward pass
 
-A rank then holds 1/N of all weights, gradients and moments, besides one block's and the root's weights.
+A rank holds 1/N of all weights, gradients and moments, besides one block's and the root's weights.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from contracts.errors import InputError
 
 
 class Root(nn.Module):
-    """Calling it gathers what no block has to itself, and tells FSDP2 which module is the outermost."""
+    """Outermost module for FSDP2; a call gathers the parameters outside of blocks."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -33,14 +33,14 @@ class Root(nn.Module):
 
 
 def sharded(module: nn.Module, size: int, device: torch.device, *, in_bfloat16: bool) -> Any:
-    """Spread a module's parameters over as many ranks, in place; what is left of it lies on `device`.
+    """Spread a module's parameters over `size` ranks, in place; this rank's rows lie on `device`.
 
     Returns:
-        Its root: a `Root` that is an `FSDPModule`.
+        The module's root: a `Root` that is an `FSDPModule`.
 
     Args:
-        in_bfloat16: gather the blocks' weights in bfloat16: half as much is sent, and matrix products are
-            those that autocast would make anyway. Gradients are summed in float32.
+        in_bfloat16: gather the blocks' weights in bfloat16. Half as much is sent, and matrix products are
+            autocast's anyway. Gradients are summed in float32.
 
     Raises:
         InputError: the module has no list of layers.
@@ -57,16 +57,17 @@ def sharded(module: nn.Module, size: int, device: torch.device, *, in_bfloat16: 
     )
     for layer in layers:
         fully_shard(layer, mesh=mesh, mp_policy=policy if in_bfloat16 else MixedPrecisionPolicy())
-    root = fully_shard(Root(module), mesh=mesh)
+    root = Root(module)
+    fully_shard(root, mesh=mesh)
     for each in root.modules():
         if isinstance(each, FSDPModule):
-            each.set_gradient_divide_factor(1.0)  # a sum: each rank's loss is a share already
+            each.set_gradient_divide_factor(1.0)  # sum gradients: each rank's loss is already a share
             each.set_force_sum_reduction_for_comms(True)
     return root
 
 
 def _layers(module: nn.Module) -> Iterator[nn.Module]:
-    """The members of every list of layers, but for lists within a layer, such as experts."""
+    """Yield the layers of every list of layers, but not of lists within a layer, such as experts."""
     for child in module.children():
         if isinstance(child, nn.ModuleList):
             yield from child
@@ -75,14 +76,14 @@ def _layers(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All rows of a tensor; where they are spread, all ranks have to ask for it together."""
+    """Return all rows of a tensor; if they are sharded over ranks, all ranks must call this together."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def own_rows(tensor: Tensor) -> tuple[Tensor, int]:
-    """This rank's rows, in place, and the number of the first of them.
+    """Return a view of this rank's rows, and the index of the first of them.
 
-    Example: of 37 rows the second of two ranks has 18, from row 19 on.
+    Example: of 37 rows, the second of two ranks has 18, from row 19 on.
     """
     if not isinstance(tensor, DTensor):
         return tensor, 0
@@ -92,7 +93,7 @@ def own_rows(tensor: Tensor) -> tuple[Tensor, int]:
 
 
 def spread_like(rows: Tensor, like: Tensor) -> Tensor:
-    """This rank's rows as a tensor that is spread as `like` is."""
+    """Return this rank's rows as its part of a tensor that is sharded as `like` is."""
     if not isinstance(like, DTensor):
         return rows
     spread: Any = DTensor.from_local(

@@ -1,11 +1,11 @@
-"""The lower layers of a causal model: frozen, and run once for all models that differ above them only.
+"""Freeze a causal model's lower layers, and run them once for all models that differ only above them.
 
-    tokens ─▶ embeddings, lower layers ─┬─▶ the policy's top layers ─▶ head
-                (one set of weights)    ├─▶ the reference's: the same, as they were at first
-                                        └─▶ those of NLPO's mask model, or of a critic's own trunk
+        tokens ─▶ embeddings, lower layers ─┬─▶ the policy's top layers ─▶ head
+                    (one set of weights)    ├─▶ the reference's top layers: the policy's, before training
+                                            └─▶ the top layers of NLPO's mask model or a critic's trunk
 
 trlx's "hydra" models (`num_layers_unfrozen`; Havrilla et al. 2023, "trlX: A Framework for Large Scale
-Reinforcement Learning from Human Feedback"), without a forward of one's own for each architecture.
+Reinforcement Learning from Human Feedback"), without a forward for each architecture.
 """
 
 import copy
@@ -25,18 +25,18 @@ AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
 class SharedTrunk:
-    """Freezes a policy's lower layers, and keeps their last output for whoever reads the same tokens next.
+    """Frozen lower layers of a policy. They keep their last output for the next model on the same tokens.
 
-    What is frozen is what that output depends on: the embeddings too, and with them a head that is tied to
-    them. The models of transformers run as they are, a layer at a time; where the output for these very
-    input tensors is at hand, each frozen layer returns it instead of computing. The output goes when its
-    inputs do, so as long as a micro-batch lives one model runs the trunk and all others reuse it.
+    Everything on which that output depends is frozen: the embeddings too, and with them a head that is tied
+    to them. The transformers model runs as it is, layer by layer. If the output for the same input tensors is
+    stored, each frozen layer returns it instead of computing. The output lives as long as its inputs. So
+    for each micro-batch one model runs the trunk and all others reuse it.
 
-    Example: 12 layers, `trainable_layers=4`: layers 0 … 7 and the embeddings are frozen; `parameters` are
-    theirs. A reference made by `copy_sharing_frozen` takes memory for layers 8 … 11, norm and head alone.
+    Example: 12 layers, `trainable_layers=4`: layers 0 … 7 and the embeddings are frozen; `parameters` lists
+    their weights. A reference by `copy_sharing_frozen` takes memory only for layers 8 … 11, norm and head.
 
     Raises:
-        InputError: the model can't be split there.
+        InputError: the model can't be split at that layer.
     """
 
     def __init__(self, policy: Policy, settings: ModelSettings) -> None:
@@ -52,19 +52,19 @@ class SharedTrunk:
         for parameter in self.parameters:
             parameter.requires_grad_(False)
         self._inputs: tuple[weakref.ref[Tensor], ...] = ()
-        self._output: Any = None  # in the layer's own form: a tensor or, of some, a tuple
-        self._at_hand = False  # for the forward that is going on
+        self._output: Any = None  # in the layer's own form: a tensor or a tuple
+        self._at_hand = False  # for the current forward
         policy.trunk.register_forward_pre_hook(self._enter, with_kwargs=True)
         for layer in frozen:
             setattr(layer, "forward", partial(self._run, layer, layer is frozen[-1]))  # noqa: B010
         self._check(policy)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "SharedTrunk":
-        """Copies of a model share its trunk."""
+        """Return the trunk itself: copies of a model share it."""
         return self
 
     def _enter(self, _base: nn.Module, args: tuple[Any, ...], options: Mapping[str, Any]) -> None:
-        """A model of transformers begins its forward: are these the tensors that were read last?"""
+        """As a model's forward begins, note whether it reads the same tensors as the last model did."""
         inputs = [each for each in (*args, *options.values()) if isinstance(each, Tensor)]
         known = [reference() for reference in self._inputs]
         self._at_hand = (
@@ -77,7 +77,7 @@ class SharedTrunk:
             self._inputs = tuple(weakref.ref(each, self._forget) for each in inputs)
 
     def _run(self, layer: nn.Module, is_last: bool, *args: Any, **options: Any) -> Any:
-        """A frozen layer's forward."""
+        """Run a frozen layer, or return the trunk's output where it is at hand."""
         if self._at_hand:
             return self._output
         output = type(layer).forward(layer, *args, **options)
@@ -90,7 +90,7 @@ class SharedTrunk:
 
     @torch.no_grad()
     def _check(self, policy: Policy) -> None:
-        """The top layers must come to the same with the trunk's output as in the whole model."""
+        """Check that the top layers give the same result on the trunk's output as in the whole model."""
         inputs = policy.probe_inputs(_probe(policy))
         whole, shared = (policy.trunk(**inputs).last_hidden_state for _ in range(2))
         if not self._at_hand or not torch.allclose(whole, shared, atol=1e-5, rtol=1e-5):
@@ -98,30 +98,30 @@ class SharedTrunk:
 
 
 def copy_sharing_frozen(module: AnyModule) -> AnyModule:
-    """A deep copy that has with the original in common what does not train."""
+    """Return a deep copy that uses the original's frozen parameters instead of copies."""
     frozen = {id(parameter): parameter for parameter in module.parameters() if not parameter.requires_grad}
     return copy.deepcopy(module, frozen)
 
 
 def decoder_layers(lm: Any) -> nn.ModuleList:
-    """The model's list of layers, whatever its name and place.
+    """Return the model's list of layers, whatever its name and place.
 
     Raises:
-        InputError: there is none, or several.
+        InputError: the model has no such list, or several.
     """
     count = getattr(lm.config.get_text_config(), "num_hidden_layers", None)
-    found: dict[str, nn.ModuleList] = {}
+    lists: dict[str, nn.ModuleList] = {}
     for name, module in lm.named_modules():
-        inside = any(name.startswith(f"{outer}.") for outer in found)  # as experts are inside a layer
+        inside = any(name.startswith(f"{outer}.") for outer in lists)  # as experts are inside a layer
         if isinstance(module, nn.ModuleList) and len(module) == count and not inside:
-            found[name] = module
-    if len(found) != 1:
-        raise _unsplittable(lm, f"it has {len(found)} lists of {count} layers")
-    return next(iter(found.values()))
+            lists[name] = module
+    if len(lists) != 1:
+        raise _unsplittable(lm, f"it has {len(lists)} lists of {count} layers")
+    return next(iter(lists.values()))
 
 
 def _parameters_below(policy: Policy, frozen: list[nn.Module]) -> list[nn.Parameter]:
-    """All parameters of the frozen layers, and whatever else their output depends on, each once."""
+    """Return the frozen layers' parameters and all others on which their output depends, each once."""
     seen: list[Any] = []
     watch = frozen[-1].register_forward_hook(lambda _layer, _inputs, output: seen.append(output))
     with torch.enable_grad():
@@ -133,7 +133,7 @@ def _parameters_below(policy: Policy, frozen: list[nn.Module]) -> list[nn.Parame
 
 
 def _leaves(output: Tensor) -> Iterator[nn.Parameter]:
-    """The parameters that a tensor's graph leads to; no gradient is computed."""
+    """Yield the parameters in a tensor's graph, without computing a gradient."""
     ahead, seen = [output.grad_fn], set()
     while ahead:
         node = ahead.pop()
@@ -157,6 +157,6 @@ def _unsplittable(lm: Any, why: str) -> InputError:
 
 
 def fingerprint(parameters: Iterable[nn.Parameter]) -> Tensor:
-    """One number for each parameter: enough to tell a checkpoint that its frozen layers are other ones."""
+    """Return one number for each parameter, by which a checkpoint detects that frozen layers differ."""
     sums = [parameter.detach().double().abs().sum().cpu() for parameter in parameters]
     return torch.stack(sums) if sums else torch.zeros(0, dtype=torch.float64)

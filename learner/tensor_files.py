@@ -1,10 +1,10 @@
-"""Tensors on disk, as safetensors: in one file, or in one for each rank that holds rows of them.
+"""Store tensors as safetensors: whole tensors in one file, sharded ones in a file for each rank.
 
-    policy.safetensors               whole tensors
-    policy-00002-of-00002.safetensors    the second rank's rows of each; where they belong its header says,
-                                         as JSON: {"wte.weight": {"shape": [37, 16], "first": 19}}
+    policy.safetensors                   whole tensors
+    policy-00002-of-00002.safetensors    the second rank's rows; the header says as JSON where they belong:
+                                         {"wte.weight": {"shape": [37, 16], "first": 19}}
 
-Any number of ranks reads what any number wrote; each reads its own rows alone.
+Files from any number of ranks can be read by any other number; each reads only its own rows.
 """
 
 import json
@@ -22,11 +22,11 @@ from contracts.errors import LearnerError
 from learner.ranks import Ranks
 from learner.sharding import own_rows, spread_like
 
-ROWS = "rows"  # the entry of a file's header
+ROWS = "rows"  # the entry in a file's header
 
 
 def write(tensors: Mapping[str, Tensor], folder: Path, name: str, ranks: Ranks) -> None:
-    """All ranks together. What each has whole the first one writes."""
+    """Write the tensors, with all ranks at once; the first rank writes the tensors that are not sharded."""
     if not any(isinstance(tensor, DTensor) for tensor in tensors.values()):
         if ranks.is_first:
             save_file(_on_cpu(tensors), folder / f"{name}.safetensors")
@@ -52,10 +52,10 @@ class _Part:
 
 
 class TensorFiles:
-    """What `write` has left under a name in a folder.
+    """Files that `write` has left under a name in a folder.
 
     Raises:
-        LearnerError: none of its files is there, or not all.
+        LearnerError: files are missing.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -80,23 +80,23 @@ class TensorFiles:
         return self.rows(key, 0, shape[0])
 
     def rows(self, key: str, first: int, count: int) -> Tensor:
-        """So many rows of a tensor.
+        """Read `count` rows of a tensor, from row `first` on.
 
         Raises:
-            LearnerError: no file has them.
+            LearnerError: the files lack some of the rows.
         """
-        found = []
+        pieces = []
         for part in sorted(self._parts[key], key=lambda part: part.first):
             start, stop = max(first, part.first), min(first + count, part.first + part.num_rows)
             if start < stop:
                 with safe_open(part.file, framework="pt") as opened:
-                    found.append(opened.get_slice(key)[start - part.first : stop - part.first])
-        if sum(map(len, found)) != count:
+                    pieces.append(opened.get_slice(key)[start - part.first : stop - part.first])
+        if sum(map(len, pieces)) != count:
             raise LearnerError(
                 f"{self._parts[key][0].file.parent}: of {key} rows {first} to {first + count} are expected, "
-                f"and {sum(map(len, found))} of them are there; the checkpoint is incomplete"
+                f"and {sum(map(len, pieces))} of them are there; the checkpoint is incomplete"
             )
-        return torch.cat(found) if found else self._none_of(key)
+        return torch.cat(pieces) if pieces else self._none_of(key)
 
     def _none_of(self, key: str) -> Tensor:
         with safe_open(self._parts[key][0].file, framework="pt") as opened:
@@ -104,7 +104,7 @@ class TensorFiles:
         return none
 
     def like(self, key: str, other: Tensor) -> Tensor:
-        """A tensor, or its rows that belong to this rank, spread as `other` is."""
+        """Read a tensor that is sharded as `other` is: all of it, or this rank's rows."""
         if not isinstance(other, DTensor):
             return self.whole(key)
         rows, first = own_rows(other)

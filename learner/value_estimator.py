@@ -1,10 +1,10 @@
-"""The reference's value: a head on its hidden states learns the reward that it earns with a prompt.
+"""Learn the reference policy's value: a head on its hidden states predicts its reward on a prompt.
 
     prompts ─▶ frozen reference ─▶ hidden states ─┐
                      └─▶ its responses ─▶ rewards ┴─▶ train_value ─▶ head ─▶ A = reward - value of the data
 
-The hidden states are computed once. The head of the epoch that did best on held-out prompts is kept; where
-none are held out, as published, the one with the lowest training error.
+The hidden states are computed once. The head of the epoch with the lowest error on held-out prompts is kept.
+Without held-out prompts, as published, the training error decides.
 """
 
 from __future__ import annotations
@@ -26,53 +26,53 @@ EPS = 1e-6  # of AdamW, as LoL-RL's
 
 @dataclass(frozen=True, slots=True)
 class EpochError:
-    """Mean squared errors after an epoch; the training one is a running mean, with dropout.
+    """Mean squared errors after an epoch; the training error is a running mean, with dropout.
 
     Example: `EpochError(epoch=3, train=0.041, held_out=0.048)`
     """
 
     epoch: int
     train: float
-    held_out: float | None  # None: no prompts are
+    held_out: float | None  # None: no prompts are held out
 
     @property
     def decisive(self) -> float:
-        """The error that chooses the epoch."""
+        """Return the error by which the best epoch is chosen."""
         return self.train if self.held_out is None else self.held_out
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedValue:
-    """The head as it was after its best epoch, in evaluation mode, and how it came to it.
+    """Head after its best epoch, in evaluation mode, and the errors of its training.
 
-    Example: where `best.decisive` is not below `constant_error`, the error of always saying the training
-    rewards' mean, the head has learned nothing about prompts.
+    `constant_error` is the error of always predicting the training rewards' mean. Where `best.decisive` is
+    not below it, the head has learned nothing about prompts.
     """
 
     head: ValueHead
     epochs: tuple[EpochError, ...]
     best: EpochError
     constant_error: float
-    held_out: tuple[int, ...]  # which prompts
+    held_out: tuple[int, ...]  # indices of prompts
 
 
 def train_value(states: Sequence[Tensor], rewards_P: Tensor, settings: ValueSettings) -> TrainedValue:
-    """Regress rewards on hidden states; the same for the same seed.
+    """Regress rewards on hidden states; the same seed gives the same head.
 
     Args:
-        states: of each prompt (L, H), the last layer's after its norm, without padding.
-        rewards_P: of the reference's response to each prompt; of several responses their mean.
+        states: each prompt's hidden states (L, H) of the last layer, after its norm and without padding.
+        rewards_P: the reward of the reference's response to each prompt, or the mean over several responses.
 
     Raises:
-        LearnerError: fewer than two prompts, a prompt without tokens, rewards that are NaN or out of range,
-            or an error that is no number.
+        LearnerError: there are fewer than two prompts, a prompt has no tokens, rewards are NaN or out of
+            range, or an error is NaN or infinite.
     """
     _check(states, rewards_P, settings)
     train, held_out = _split(len(states), settings)
     targets_P = rewards_P.float().to(device := states[0].device)
     epochs: list[EpochError] = []
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(settings.seed)  # of the head's weights and its dropout
+        torch.manual_seed(settings.seed)  # for the head's weights and dropout
         head = make_head(states[0].shape[-1], settings).to(device)
         optimizer = torch.optim.AdamW(head.parameters(), lr=settings.learning_rate, weight_decay=0.0, eps=EPS)
         for epoch in range(1, settings.num_epochs + 1):
@@ -82,7 +82,7 @@ def train_value(states: Sequence[Tensor], rewards_P: Tensor, settings: ValueSett
             train_error = _epoch(head, optimizer, states, targets_P, order, settings.batch_size)
             held_out_error = _error(head, states, targets_P, held_out, settings.batch_size)
             epochs.append(_finite(EpochError(epoch, train_error, held_out_error)))
-            best = min(epochs, key=lambda found: found.decisive)
+            best = min(epochs, key=lambda error: error.decisive)
             if best is epochs[-1]:
                 kept = {name: weight.clone() for name, weight in head.state_dict().items()}
     head.load_state_dict(kept)
@@ -93,13 +93,13 @@ def train_value(states: Sequence[Tensor], rewards_P: Tensor, settings: ValueSett
 
 
 def make_head(width: int, settings: ValueSettings) -> ValueHead:
-    """A fresh head for hidden states of that width."""
+    """Make a fresh head for hidden states of that width."""
     return VALUE_HEADS[settings.head](width, max_value=settings.max_value, dropout=settings.dropout)
 
 
 @torch.no_grad()
 def predict(head: ValueHead, states: Sequence[Tensor], batch_size: int = 16) -> Tensor:
-    """Values of prompts (P,), without dropout."""
+    """Return the values of prompts, (P,), without dropout."""
     was_training = head.training
     head.eval()
     parts = [head(*pad(states[at : at + batch_size])) for at in range(0, len(states), batch_size)]
@@ -108,14 +108,14 @@ def predict(head: ValueHead, states: Sequence[Tensor], batch_size: int = 16) -> 
 
 
 def pad(states: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """States of several prompts as (hidden_BLH, mask_BL), padded on the right."""
+    """Pad the states of several prompts on the right; return (hidden_BLH, mask_BL)."""
     hidden_BLH = torch.nn.utils.rnn.pad_sequence(list(states), batch_first=True)
     lengths_B1 = torch.tensor([[len(rows)] for rows in states], device=hidden_BLH.device)
     return hidden_BLH, torch.arange(hidden_BLH.shape[1], device=hidden_BLH.device) < lengths_B1
 
 
 def _split(num_prompts: int, settings: ValueSettings) -> tuple[np.ndarray, np.ndarray]:
-    """(training prompts, held-out prompts), at least one of each; with a share of 0 all are trained on."""
+    """Return indices of training prompts and held-out ones, at least one each; none held out at share 0."""
     if not settings.held_out_share:
         return np.arange(num_prompts), np.arange(0)
     order = np.random.default_rng([settings.seed, 0]).permutation(num_prompts)
@@ -126,7 +126,7 @@ def _split(num_prompts: int, settings: ValueSettings) -> tuple[np.ndarray, np.nd
 def _error(
     head: ValueHead, states: Sequence[Tensor], targets_P: Tensor, places: np.ndarray, batch_size: int
 ) -> float | None:
-    """The mean squared error on these prompts; None where there are none."""
+    """Return the mean squared error on these prompts; None without prompts."""
     if not len(places):
         return None
     values_H = predict(head, [states[place] for place in places], batch_size)
@@ -150,7 +150,7 @@ def _epoch(
     order: np.ndarray,
     batch_size: int,
 ) -> float:
-    """One pass over the training prompts; the mean squared error that was met on the way."""
+    """Train on the prompts once; return the running mean of the squared error."""
     head.train()
     total = 0.0
     for at in range(0, len(order), batch_size):

@@ -1,7 +1,7 @@
-"""What reward a prompt promises: heads on the hidden states of a frozen model, one number a prompt.
+"""Value heads, which predict a prompt's reward from a frozen model's hidden states.
 
-Baheti et al. 2024 (arXiv 2305.14718) take the attention head. _B prompts, _L tokens of a prompt, _H width.
-Padding may be anywhere: a prompt's value depends on its own tokens alone.
+Baheti et al. 2024 (arXiv 2305.14718) use the attention head. _B prompts, _L tokens of a prompt, _H width.
+A prompt's value depends on its own tokens alone, wherever its padding is.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from contracts.errors import InputError
 
 
 class ValueHead(nn.Module):
-    """Hidden states, made one vector, made one number; in float32, whatever the model computes in.
+    """Value head: pools hidden states into one vector and maps it to one number, always in float32.
 
     Args:
-        max_value: values are σ(x) · max_value, as the highest possible reward is known; None: any number.
-        dropout: in training, of the hidden states and of the vector.
+        max_value: the highest possible reward; values are σ(x) · max_value. None: values are any number.
+        dropout: rate in training, on the hidden states and on the vector.
     """
 
     def __init__(self, width: int, *, max_value: float | None = 1.0, dropout: float = 0.1) -> None:
@@ -27,27 +27,27 @@ class ValueHead(nn.Module):
         self.output = nn.Linear(width, 1)
 
     def forward(self, hidden_BLH: Tensor, mask_BL: Tensor) -> Tensor:
-        """Values (B,); `mask_BL` is 1 at a prompt's tokens, of which there is at least one."""
-        # What stands at padding may be anything, and 0 · NaN is NaN.
+        """Return values (B,); `mask_BL` is 1 at a prompt's tokens, of which each prompt has at least one."""
+        # Padding may hold anything, and 0 · NaN is NaN.
         hidden_BLH = hidden_BLH.masked_fill(~mask_BL.bool()[:, :, None], 0.0)
         pooled_BH = self.pooled(self.dropout(hidden_BLH).float(), mask_BL.bool())
         logits_B = self.output(self.dropout(pooled_BH)).squeeze(-1)
         return logits_B if self.max_value is None else logits_B.sigmoid() * self.max_value
 
     def pooled(self, hidden_BLH: Tensor, mask_BL: Tensor) -> Tensor:
-        """One vector a prompt, (B, H)."""
+        """Return one vector for each prompt, (B, H)."""
         raise NotImplementedError
 
 
 class MeanValueHead(ValueHead):
-    """The mean of the states, then linear."""
+    """Value head that takes the mean of the states, then a linear layer."""
 
     def pooled(self, hidden_BLH: Tensor, mask_BL: Tensor) -> Tensor:
         return (hidden_BLH * mask_BL[:, :, None]).sum(1) / mask_BL.sum(1, keepdim=True)
 
 
 class MLPValueHead(MeanValueHead):
-    """The mean of the states, then two layers."""
+    """Value head that takes the mean of the states, then two layers."""
 
     def __init__(self, width: int, *, max_value: float | None = 1.0, dropout: float = 0.1) -> None:
         super().__init__(width, max_value=max_value, dropout=dropout)
@@ -58,10 +58,10 @@ class MLPValueHead(MeanValueHead):
 
 
 class AttentionValueHead(ValueHead):
-    """One learned query looks at all states with eight heads, then linear: about 4 H² weights.
+    """Value head of about 4 H² weights: a learned query attends to all states with eight heads, then linear.
 
     Raises:
-        InputError: the width can't be shared by the heads.
+        InputError: the heads do not divide the width.
     """
 
     def __init__(

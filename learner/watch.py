@@ -1,47 +1,47 @@
-"""A learner's process seen from outside: whether it answers, and whether what it does gets on."""
+"""Watch a learner's process from outside: whether it answers, and whether it makes progress."""
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import ray
 
 from contracts.errors import LearnerSilent
+from learner.handle import LearnerHandle
 from learner.process import Progress
 from learner.settings import LearnerSettings
 
 IDLE: Progress = ("idle", 0, 1)
-SILENT_S = 5.0  # that one that computes may need for an answer
+SILENT_S = 5.0  # a process that computes may need so long to answer
 
 
 @dataclass(slots=True)
 class Watched:
-    """What one process last said of itself."""
+    """Last known progress of one process."""
 
     name: str
-    actor: Any
+    process: LearnerHandle
     settings: LearnerSettings
-    said: Progress | None = None  # None: nothing yet, it starts
-    asked: Any = None
+    said: Progress | None = None  # None: it starts and has said nothing
+    asked: "ray.ObjectRef[Progress] | None" = None
     heard_at: float = field(default_factory=time.monotonic)
     changed_at: float = field(default_factory=time.monotonic)
 
     def begin(self) -> None:
-        """From now on it is waited for; what it said before was of something else."""
+        """Start to wait for a new call: forget the progress of the one before."""
         self.said = self.said and IDLE
         self.heard_at = self.changed_at = time.monotonic()
-        self.asked = self.actor.progress.remote()
+        self.asked = self.process.progress()
 
     def look(self, what: str) -> None:
-        """Take its answer, if there is one, and ask again.
+        """Take the process's answer, if there is one, and ask again.
 
         Args:
-            what: is waited for.
+            what: the call that is waited for, for messages.
 
         Raises:
-            LearnerSilent: it has not answered, or got anywhere, for too long.
-            ray.exceptions.RayError: it died.
+            LearnerSilent: the process has not answered, or made no progress, for too long.
+            ray.exceptions.RayError: the process died.
         """
         now = time.monotonic()
         if ray.wait([self.asked], timeout=0)[0]:
@@ -49,7 +49,7 @@ class Watched:
             if said != self.said:
                 self.said, self.changed_at = said, now
             self.heard_at = now
-            self.asked = self.actor.progress.remote()
+            self.asked = self.process.progress()
         elif self.said is None and now - self.heard_at > self.settings.start_timeout_s:
             raise LearnerSilent(
                 f"waited {self.settings.start_timeout_s:.0f} s for {self.name} to start; "
@@ -64,7 +64,7 @@ class Watched:
             )
 
     def __str__(self) -> str:
-        """What it is at, in words."""
+        """Return in words what the process is doing."""
         now = time.monotonic()
         if self.said is None:
             return f"{self.name} has not answered yet"
@@ -74,12 +74,12 @@ class Watched:
         return f"{self.name} has been at {phase} {done:,} of {total:,} for {now - self.changed_at:.0f} s"
 
 
-def watch(actors: Sequence[Any], settings: LearnerSettings) -> list[Watched]:
-    """All processes of a learner."""
-    count = len(actors)
+def watch(processes: Sequence[LearnerHandle], settings: LearnerSettings) -> list[Watched]:
+    """Watch all processes of a learner."""
+    count = len(processes)
     if count == 1:
-        return [Watched("the learner", actors[0], settings)]
+        return [Watched("the learner", processes[0], settings)]
     return [
-        Watched(f"process {i} of {count} of the learner", actor, settings)
-        for i, actor in enumerate(actors, start=1)
+        Watched(f"process {i} of {count} of the learner", process, settings)
+        for i, process in enumerate(processes, start=1)
     ]

@@ -1,4 +1,4 @@
-"""A version of the weights as arrays that cross process borders, with a probe that proves their arrival."""
+"""Publish weights as arrays that cross process borders, with a probe that proves their arrival."""
 
 from collections.abc import Iterator, Mapping
 
@@ -15,8 +15,8 @@ from learner.ranks import ALONE, Ranks
 from learner.sharding import whole
 
 PROBE_TOKENS = 24
-LOGITS_BUDGET = 2**26  # a probe never needs more
-# float32 engines agree to 1e-5; bfloat16 ones round each logit to three digits.
+LOGITS_BUDGET = 2**26  # enough for a probe
+# float32 engines agree to 1e-5; bfloat16 engines round each logit to three digits.
 PROBE_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
 
 
@@ -29,18 +29,18 @@ def publish(
     ranks: Ranks = ALONE,
     last: LastPublished | None = None,
 ) -> tuple[WeightManifest, dict[str, Sent]]:
-    """The language model's parameters by Hugging Face name; tied ones once. Of a model with an adapter those
-    that are not as in its files, merged: whoever loads them has begun with the files.
+    """Return a manifest, and the language model's parameters by Hugging Face name; tied ones come once.
 
-    On a CPU the arrays may be views of the parameters: they must be copied (Ray's object store does)
-    before the next update. Of several ranks the first has them, and has put each together in its turn.
+    With an adapter, only parameters that differ from the model's files are published, merged: workers have
+    loaded the files. On a CPU the arrays may be views of the parameters, so they must be copied (Ray's object
+    store does) before the next update. Only the first rank gets the arrays, gathered one by one.
 
     Args:
-        engine_dtype: what engines compute in: parameters in float32 travel in bfloat16 where they would be
-            rounded to it anyway.
-        served: the adapter, where workers are to use it as it is: then its matrices alone are published, in
+        engine_dtype: the dtype of the engines. For bfloat16 engines, float32 parameters travel in bfloat16,
+            to which they would be rounded anyway.
+        served: the adapter, if workers apply it beside the model. Then only its matrices are published, in
             their own dtype, since vLLM reads them from a file.
-        last: what was published last, where only what has changed since is wanted.
+        last: the last publication, if only the changes since then are wanted.
     """
     config, tensors = served.published() if served else (None, published_parameters(lm))
     kinds = {name: each.dtype if served else sent_as(each, engine_dtype) for name, each in tensors.items()}
@@ -55,7 +55,7 @@ def publish(
 
 
 def arrays_of(lm: nn.Module, engine_dtype: str, ranks: Ranks = ALONE) -> dict[str, Array]:
-    """As `publish` has them, where nothing is to be known of changes."""
+    """Return all arrays in the form that `publish` gives them, whether they have changed or not."""
     tensors = published_parameters(lm)
     kinds = {name: sent_as(tensor, engine_dtype) for name, tensor in tensors.items()}
     return dict(gathered(tensors, kinds, ranks))
@@ -64,13 +64,13 @@ def arrays_of(lm: nn.Module, engine_dtype: str, ranks: Ranks = ALONE) -> dict[st
 def gathered(
     tensors: Mapping[str, Tensor], kinds: Mapping[str, torch.dtype], ranks: Ranks, *, copies: bool = False
 ) -> Iterator[tuple[str, Array]]:
-    """One after the other, on the first of the ranks.
+    """Yield the tensors as arrays one by one; only the first rank yields any.
 
     Args:
-        copies: in memory of their own, also on a CPU.
+        copies: True: arrays get memory of their own, even on a CPU.
     """
     for name, tensor in tensors.items():
-        all_rows = whole(tensor.detach().to(kinds[name]))  # which all ranks take part in
+        all_rows = whole(tensor.detach().to(kinds[name]))  # all ranks take part
         if not ranks.is_first:
             continue
         array, is_view = as_array(all_rows), tensor.device.type == "cpu" and tensor.dtype == kinds[name]
@@ -82,7 +82,7 @@ def published_parameters(lm: nn.Module) -> dict[str, Tensor]:
 
 
 def sent_as(tensor: Tensor, engine_dtype: str) -> torch.dtype:
-    """The dtype that a parameter travels in.
+    """Return the dtype in which a parameter travels.
 
     >>> sent_as(torch.zeros(1), "bfloat16"), sent_as(torch.zeros(1), "float32")
     (torch.bfloat16, torch.float32)
@@ -98,12 +98,10 @@ def as_array(tensor: Tensor) -> Array:
 
 @torch.no_grad()
 def probe(lm: nn.Module, tolerance: float) -> Probe:
-    """Log-probabilities of a fixed text; its tokens are spread over the vocabulary, so that any
-    worker can make the same check without being told what text it is.
-    """
+    """Return a probe: a fixed text with tokens from all over the vocabulary, and its log-probabilities."""
     policy = family(lm)(lm, LOGITS_BUDGET)
     window = getattr(lm.config, "max_position_embeddings", None) or PROBE_TOKENS + 1
-    # The engine that scores it must have room for a token of its own behind it.
+    # The engine that scores the text needs room for one more token.
     ids = [(7 + 7919 * i) % policy.vocab_size for i in range(min(PROBE_TOKENS, window - 1))]
     tokens = torch.tensor(ids, device=next(lm.parameters()).device)
     logits_LV = policy.logits(policy.probe_states(tokens)).float()

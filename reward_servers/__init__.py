@@ -1,1 +1,1 @@
-"""Turn finished texts into scores: every reward, every metric, and the servers that run them."""
+"""Rewards, metrics and the servers that run them: they turn finished texts into scores."""

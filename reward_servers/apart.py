@@ -1,7 +1,7 @@
-"""A user's graders tried where nothing runs yet: each in a process of its own, which is ended at once.
+"""Trial calls of a user's graders before anything runs, each in its own short-lived process.
 
-`whetstone plan` starts nothing and loads nothing into its own process. What can't be tried so, since it asks
-for a GPU or takes long to load, is left to its replica.
+`whetstone plan` starts no servers and loads no grader into its own process. A grader that asks for a GPU or
+loads slowly is tried later, in its replica.
 """
 
 import json
@@ -12,16 +12,16 @@ from reward_servers.sandbox import Child, Kind, row_of
 from reward_servers.settings import Part, RewardServersSettings, ServerSettings
 from reward_servers.trial import Trial, Verdict, is_own
 
-LOAD_S = 30.0  # what takes longer is heavy: a model, mostly
+LOAD_S = 30.0  # a grader that loads longer is heavy, mostly a model
 
 
 def try_apart(
     rewards: Sequence[Part], metrics: Sequence[Part], settings: RewardServersSettings, trial: Trial
 ) -> list[str]:
-    """Try all classes of the user's own; returns what should be known of them.
+    """Try all of the user's own classes; return warnings.
 
     Raises:
-        InputError: one can't be made, or does not answer as it should.
+        InputError: a class can't be made, or its answers are wrong.
     """
     kinds: tuple[tuple[Kind, Sequence[Part]], ...] = (("reward", rewards), ("metric", metrics))
     told = []
@@ -43,7 +43,7 @@ def _tried(kind: Kind, part: Part, settings: ServerSettings, trial: Trial) -> Ve
     limits = settings.sandbox if kind == "reward" else None
     try:
         child = Child(kind, part, limits, LOAD_S)
-    except RewardError as error:  # what the user can mend is an InputError
+    except RewardError as error:  # an InputError, which the user can mend, passes
         return Verdict(warning=f"{name}: not tried here, but when its replica is up: {error}")
     try:
         return child.try_out(trial, settings.timeout_s if limits is None else limits.seconds)
@@ -54,7 +54,7 @@ def _tried(kind: Kind, part: Part, settings: ServerSettings, trial: Trial) -> Ve
 
 
 def _is_json(trial: Trial) -> bool:
-    """Whether a process beside this one would see the same."""
+    """Return whether the trial's samples stay the same when sent to another process as JSON."""
     try:
         rows = [row_of(sample) for sample in trial.samples]
     except RewardError:

@@ -1,7 +1,7 @@
-"""The rewards and metrics on Ray Serve: one application each, and one more that speaks HTTP.
+"""Deployment of rewards and metrics on Ray Serve: one application each, and one more that speaks HTTP.
 
-An application of its own for each part, rather than one for all: Serve deploys, heals and deletes
-whole applications, so that a part which is redeployed or fails to start leaves the others alone.
+Serve deploys, heals and deletes whole applications. With an application for each part, one that is redeployed
+or fails to start leaves the others alone.
 
     HTTP ──▶ http ──┬──▶ reward-rouge     (replicas, queue, batches)
                     ├──▶ reward-length
@@ -44,19 +44,19 @@ def deploy(
     token: str | None = None,
     trial: Trial = MADE_UP,
 ) -> list[str]:
-    """Serve these on the Ray cluster that this process is connected to; returns when all answer.
+    """Serve these parts on the connected Ray cluster until all answer; return warnings.
 
-    What was deployed before under other labels stays as it is. Returns what should be known of them.
+    Parts deployed before under other labels stay unchanged.
 
     Args:
         http: also answer at `http://{http_host}:{http_port}`, for exactly these parts.
-        token: what every caller over HTTP has to know; None: nothing, on loopback alone.
-        trial: what classes of the user's own are tried on, in one replica each.
+        token: the token that every caller over HTTP must send; None: no token, on loopback alone.
+        trial: the samples on which one replica of each of the user's own classes is tried.
 
     Raises:
-        InputError: others could reach the host and there is no token; a part is wrong, its class cannot be
-            made (with the replica's own error), or does not answer as it should.
-        DeadlineExceeded: not all are up after `start_timeout_s`; names those that are missing.
+        InputError: other machines could reach the host and there is no token; a part is wrong; its class
+            can't be made (says the replica's error); or its answers are wrong.
+        DeadlineExceeded: not all are up after `start_timeout_s`; names the missing ones.
     """
     check_parts("reward", rewards)
     check_parts("metric", metrics)
@@ -77,10 +77,10 @@ def deploy(
 
 
 def scale(kind: str, label: str, replicas: int, timeout_s: float) -> None:
-    """Give a deployed reward or metric this many replicas; returns when they are up.
+    """Give a deployed reward or metric this many replicas; return when they are up.
 
-    Those that run go on running, and no other server notices. Serve's REST interface does it by the same
-    call; that needs Ray's dashboard, which is off here.
+    Running replicas that stay, and other servers, are not interrupted. Serve's REST interface makes the same
+    call, but needs Ray's dashboard, which is off here.
 
     Raises:
         InputError: nothing is deployed under this label, or it scales itself.
@@ -108,17 +108,19 @@ def scale(kind: str, label: str, replicas: int, timeout_s: float) -> None:
 def scale_what_runs(
     kind: str, label: str, replicas: int, timeout_s: float, on_joined: Callable[[str], None]
 ) -> None:
-    """`scale` from outside: on the cluster of RAY_ADDRESS, or the one last started on this machine.
-    `on_joined` is told the address of its job server, where it has one.
+    """Join the cluster of RAY_ADDRESS, or the one last started on this machine, and call `scale` there.
+
+    Args:
+        on_joined: called with the address of the cluster's job server, if it has one.
 
     Raises:
-        InputError: there is none; otherwise as `scale`.
+        InputError: there is no cluster; otherwise as `scale`.
     """
     address = os.environ.get("RAY_ADDRESS", "auto")
     where = "on this machine" if address == "auto" else f"at RAY_ADDRESS={address}"
     nothing = InputError(f"neither `whetstone train` nor `serve` runs {where}: nothing to scale")
     host, _, port = address.rpartition(":")
-    if port.isdecimal():  # Ray itself would try for minutes
+    if port.isdecimal():  # Ray itself would try for minutes before it gives up
         try:
             socket.create_connection((host, int(port)), timeout=5).close()
         except OSError:
@@ -137,7 +139,7 @@ def scale_what_runs(
 
 
 def remove(rewards: Sequence[Part], metrics: Sequence[Part]) -> None:
-    """End the servers of these, and no others; nothing where Serve has not been started."""
+    """End the servers of these parts and no others; do nothing if Serve was not started."""
     with contextlib.suppress(RayServeException):
         for kind, found in (("reward", rewards), ("metric", metrics)):
             for part in found:
@@ -166,7 +168,7 @@ def _target(kind: str, part: Part, settings: RewardServersSettings) -> serve.Run
         name=deployment_name(kind, part.label),
         route_prefix=None,
         logging_config=QUIET,
-        external_scaler_enabled=not scales_itself,  # what `scale` asks for
+        external_scaler_enabled=not scales_itself,  # `scale` needs it
     )
 
 
@@ -200,10 +202,10 @@ def _run(targets: list[serve.RunTarget], timeout_s: float) -> None:
 def _try_out(
     rewards: Sequence[Part], metrics: Sequence[Part], settings: RewardServersSettings, trial: Trial
 ) -> list[str]:
-    """One call of each class of the user's own, all at once; what should be known of them.
+    """Call each of the user's own classes once, all in parallel; return warnings.
 
     Raises:
-        InputError: one does not answer as it should, or not at all; then none is served.
+        InputError: an answer is wrong or missing; then none of the parts is served.
     """
     own = [("reward", part) for part in rewards if is_own(part)]
     own += [("metric", part) for part in metrics if is_own(part)]
@@ -224,7 +226,7 @@ def _verdict(name: str, call: DeploymentResponse, timeout_s: float) -> Verdict:
         found: Verdict = call.result(timeout_s=timeout_s)
         return found
     except TimeoutError:
-        more = "reward_servers.default.timeout_s= allows for more"
+        more = "raise reward_servers.default.timeout_s"
         return Verdict(refusal=f"{name}: no answer for two texts within {timeout_s:g} s; {more}")
     except (RayError, RayServeException) as error:
         return Verdict(refusal=f"{name}: its process died in a call of two texts ({type(error).__name__})")
@@ -246,5 +248,5 @@ def _state(application: ApplicationStatusOverview | None) -> str:
 
 
 def _last_line(traceback: str) -> str:
-    """What was raised at the end of it, without the place of our own errors."""
+    """Return the traceback's last line, without the module name of our own errors."""
     return traceback.strip().splitlines()[-1].removeprefix("contracts.errors.InputError: ")

@@ -1,10 +1,10 @@
-"""The Serve applications of rewards and metrics: as `deploy` makes them, and as a Serve configuration does.
+"""Builders of the Serve applications of rewards and metrics, for `deploy` and for a Serve configuration.
 
     import_path: reward_servers.applications:reward     args: {part: {name: rouge}, server: {max_replicas: 4}}
     import_path: reward_servers.applications:metric     args: {part: {name: rouge}}
     import_path: reward_servers.applications:http       args: {rewards: [rouge], metrics: [rouge]}
 
-The application of a part has to be named as its deployment: `reward-rouge`, `metric-rouge`.
+The application of a part must have the name of its deployment: `reward-rouge`, `metric-rouge`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,26 +25,26 @@ from reward_servers.server import check_parts
 from reward_servers.settings import Part, RewardServersSettings, ServerSettings, parts
 
 HTTP_APPLICATION = "http"
-# Serve's own lines go to its log files; the console keeps what the client and the graders say.
+# Serve writes its own lines to its log files; the console keeps those of the client and the graders.
 QUIET = {"log_level": "ERROR", "enable_access_log": False}
-# A constructor fails for a reason that a second try rarely changes, such as a missing model.
+# A constructor usually fails for a lasting reason, such as a missing model.
 START_TRIES = 2
-# Of what speaks HTTP, when all is deployed at once: it finds the others only when they are there.
+# When everything is deployed at once, the HTTP application starts only after all others are up.
 PATIENT_TRIES = 100
 
 
 def reward(args: Mapping[str, Any]) -> Application:
-    """One reward, from a Serve configuration."""
+    """Build the application of one reward from a Serve configuration."""
     return _from_configuration("reward", args)
 
 
 def metric(args: Mapping[str, Any]) -> Application:
-    """One metric, from a Serve configuration."""
+    """Build the application of one metric from a Serve configuration."""
     return _from_configuration("metric", args)
 
 
 def http(args: Mapping[str, Any]) -> Application:
-    """What speaks HTTP for those named, from a Serve configuration. Callers need the replicas' token."""
+    """Build the HTTP application of the named parts from a Serve configuration; callers need the token."""
     settings = build(RewardServersSettings, dict(args.get("reward_servers", {})), "reward_servers")
     rewards, metrics = (parts(args.get(kind), kind) for kind in ("rewards", "metrics"))
     return http_application(rewards, metrics, settings, _own_token, PATIENT_TRIES)
@@ -67,7 +67,7 @@ def _own_token() -> bytes:
 
 
 def application_of(kind: str, part: Part, own: ServerSettings) -> tuple[Application, bool]:
-    """The application that serves one part, and whether it scales itself."""
+    """Build the application that serves one part; return it, and whether it scales itself."""
     scaling: dict[str, Any] = {"num_replicas": own.most_replicas}
     if own.replicas is None and own.min_replicas < own.max_replicas:
         scaling = {
@@ -89,7 +89,7 @@ def application_of(kind: str, part: Part, own: ServerSettings) -> tuple[Applicat
         max_ongoing_requests=own.max_ongoing_requests,
         max_queued_requests=own.max_queued_requests,
         health_check_period_s=2.0,  # a lost replica is replaced within seconds
-        health_check_timeout_s=5.0,  # one that hangs, after three of these
+        health_check_timeout_s=5.0,  # a hanging one, after three of these
         graceful_shutdown_timeout_s=5.0,
         graceful_shutdown_wait_loop_s=0.1,
         max_constructor_retry_count=START_TRIES,
@@ -106,11 +106,11 @@ def http_application(
     key: Callable[[], bytes | None],
     tries: int = START_TRIES,
 ) -> Application:
-    """What speaks HTTP for these, wherever they are deployed on the cluster.
+    """Build the application that speaks HTTP for these parts, wherever on the cluster they are deployed.
 
     Args:
-        key: called in the replica: the token's digest, or None where no token is asked for.
-        tries: starts before it is given up.
+        key: called in the replica; returns the token's digest, or None if no token is required.
+        tries: the number of starts before Serve gives up.
     """
 
     def build() -> FastAPI:  # runs in the replica, where the handles are needed
@@ -127,7 +127,7 @@ def http_application(
     deployment = serve.deployment(serve.ingress(build)()).options(
         name=HTTP_APPLICATION,
         ray_actor_options={"num_cpus": 0},
-        max_ongoing_requests=1000,  # it only waits for others; their own queues set the limits
+        max_ongoing_requests=1000,  # it only waits for the other servers, whose queues set the limits
         graceful_shutdown_timeout_s=5.0,
         max_constructor_retry_count=tries,
     )

@@ -1,10 +1,10 @@
-"""Concurrent calls of one grader, made into batches: what arrives while one is scored makes up the next.
+"""Batches of concurrent calls to one grader: calls that arrive while it scores form the next batch.
 
     call (3 samples) ──┐
     call (1 sample)  ──┼──▶ waiting ──▶ batch of at most batch_size ──▶ grader, one batch at a time
     call (9 samples) ──┘
 
-Nobody waits for company: an idle grader starts at once.
+An idle grader starts at once, without waiting for more calls.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from reward_servers.server import Answer
 
 
 class Batches:
-    """Calls `score` in a thread, with whole calls put together up to `batch_size` samples.
+    """A queue that joins whole calls into batches of up to `batch_size` samples, and scores them in a thread.
 
-    A call larger than that goes through in slices. Lives on one event loop.
+    A larger call is cut into slices. Each object belongs to one event loop.
     """
 
     def __init__(self, score: Callable[[Sequence[Sample]], list[Answer]], batch_size: int) -> None:
@@ -30,7 +30,7 @@ class Batches:
         self._batch_began: float | None = None
 
     async def score(self, samples: Sequence[Sample]) -> list[Answer]:
-        """One answer a sample, in order."""
+        """Return one answer for each sample, in order."""
         answers: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
         self._waiting.append((samples, answers))
         if self._working is None or self._working.done():
@@ -46,7 +46,7 @@ class Batches:
         while calls := self._next_calls():
             try:
                 answers = await self._graded([sample for samples, _ in calls for sample in samples])
-            except Exception as error:  # whatever it was, it is the callers' to know; the loop goes on
+            except Exception as error:  # the callers get any error; the loop goes on
                 for _, future in calls:
                     if not future.done():
                         future.set_exception(error)
@@ -57,7 +57,7 @@ class Batches:
                     future.set_result(own)
 
     def _next_calls(self) -> list[tuple[Sequence[Sample], asyncio.Future[list[Answer]]]]:
-        """Waiting calls in order, as many as fit into a batch and at least one; given-up ones drop out."""
+        """Take waiting calls in order, at least one and as many as fit into a batch; drop cancelled ones."""
         calls: list[tuple[Sequence[Sample], asyncio.Future[list[Answer]]]] = []
         num_samples = 0
         while self._waiting:

@@ -1,4 +1,4 @@
-"""Answers that a replica remembers, so that the same text for the same prompt is graded once.
+"""The cache of a replica's answers, so that the same text for the same prompt is graded once.
 
 call ──▶ known? ──▶ answered at once
             └─ the rest ──▶ batches ──▶ grader ──▶ remembered
@@ -12,25 +12,25 @@ from collections.abc import Awaitable, Callable, Sequence
 from contracts.scores import Sample
 from reward_servers.server import Answer
 
-# Answers, and how many of them needed no grading.
+# Answers, and the number of them that came from the cache.
 Scored = tuple[list[Answer], int]
-# A digest; a sample that has none is known by its place in the call alone.
+# A digest, or the index in the call for a sample without one.
 Key = bytes | int
 
 
 class AnswerCache:
-    """Stands before `score` and asks it only for samples that it has not answered before.
+    """A cache in front of `score`, which then grades only new samples.
 
-    The key is everything that an answer depends on: text, prompt, references and meta data. Of `size`
-    answers, the one that was asked for longest ago is forgotten first; 0 keeps none. What failed is not
-    kept: it may do better next time. For graders whose answer depends on nothing but the sample. Lives on one
-    event loop.
+    It is for graders whose answer depends on the sample alone. The key covers everything that an answer
+    depends on: text, prompt, references and meta data. Of `size` answers, the least recently used is dropped
+    first; 0 keeps none. A failure is not kept, since a retry may succeed. Each object belongs to one event
+    loop.
 
-    The group is not in the key: it says which samples belong together, and a grader that looks at it depends
-    on the others of its batch. From then on nothing is kept.
+    The group is not in the key: it says which samples belong together. The answer of a grader that reads it
+    depends on the other samples of the batch; once that happens, nothing is cached any more.
 
     Args:
-        reads_groups: whether the grader has looked at a group, asked behind each call.
+        reads_groups: returns whether the grader has read a group; called after each call.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class AnswerCache:
         self._answers: OrderedDict[Key, Answer] = OrderedDict()
 
     async def score(self, samples: Sequence[Sample]) -> Scored:
-        """An answer a sample, in order; a sample that occurs twice in the call is graded once."""
+        """Return an answer for each sample, in order; grade a sample that occurs twice only once."""
         if self._size == 0:
             return await self._score(samples), 0
         keys: list[Key] = [key_of(sample) or index for index, sample in enumerate(samples)]
@@ -53,7 +53,7 @@ class AnswerCache:
         fresh = {key: sample for key, sample in zip(keys, samples, strict=True) if key not in answers}
         if fresh:
             graded = await self._score(list(fresh.values()))
-            if self._reads_groups():  # then nothing is to be left out of a call, now or later
+            if self._reads_groups():  # it must see whole calls, now and later
                 self._size = 0
                 return await self._score(samples), 0
             answers.update(zip(fresh, graded, strict=True))
@@ -72,7 +72,7 @@ class AnswerCache:
 
 
 def key_of(sample: Sample) -> bytes | None:
-    """16 bytes for all that an answer depends on; None where meta data holds what JSON can't.
+    """Return a 16-byte key of all that an answer depends on; None if the meta data doesn't fit JSON.
 
     >>> key_of(Sample("a")) == key_of(Sample("a", group="train/1")) != key_of(Sample("a", references=("a",)))
     True

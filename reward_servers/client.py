@@ -1,7 +1,7 @@
-"""Calling reward servers from inside the cluster: in parallel, with deadlines, over the loss of replicas.
+"""Clients of reward servers inside the cluster: parallel calls with deadlines and retries.
 
 submit(samples) ──▶ every reward ──▶ chunks of batch_size ──▶ call, at most timeout_s
-                                                                │ replica lost, no answer: again, later
+                                                                │ replica lost, no answer: retry later
 future ◀── weighted sum ◀── answers in order ◀──────────────────┘ retries used up: RewardError
 """
 
@@ -11,13 +11,14 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from ray import serve
 from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError, RayServeException
+from ray.serve.handle import DeploymentResponse
 
 from contracts.errors import InputError, RewardError
 from contracts.scores import MetricValue, Sample, Score
@@ -31,20 +32,22 @@ from reward_servers.slots import Slots
 
 logger = logging.getLogger(__name__)
 
-BACK_OFF_S = 0.25  # before the first retry, then twice as long each time
-CLOSE_S = 5.0  # for calls under way to be given up, at the end
+BACK_OFF_S = 0.25  # before the first retry; doubles each time
+CLOSE_S = 5.0  # for calls under way to end, when the client closes
 QUEUE_POLL_S = 0.05
 WARN_EVERY_S = 2.0
-COUNT_EVERY_S = 2.0  # replicas, which `whetstone scale` may have changed
+COUNT_EVERY_S = 2.0  # between counts of the replicas, which `whetstone scale` may change
+
+Ask = Callable[[list[Sample]], DeploymentResponse]  # a remote method of a replica
 
 
 def deployment_name(kind: str, label: str) -> str:
-    """`reward-rouge`: the name of both the Serve application and its only deployment."""
+    """Return the name of both the Serve application and its only deployment: `reward-rouge`."""
     return f"{kind}-{label}"
 
 
 def num_replicas(kind: str, label: str) -> int:
-    """How many replicas of it are up; 0 when it is not deployed."""
+    """Return how many replicas are up; 0 if the part is not deployed."""
     name = deployment_name(kind, label)
     application = serve.status().applications.get(name)
     deployment = application and application.deployments.get(name)
@@ -52,11 +55,11 @@ def num_replicas(kind: str, label: str) -> int:
 
 
 class RemoteServer:
-    """One deployed reward or metric. Its coroutines belong on one event loop.
+    """One deployed reward or metric, called from one event loop.
 
-    No more calls are under way at a time than the replicas take on, so that a call's time-out measures
-    scoring and not the queue before it. While another client fills the queue, a call waits for its
-    turn, unless `refuse_when_full` says to raise `QueueFull` at once.
+    It sends only as many calls at a time as the replicas accept, so that a call's time-out measures scoring
+    and not queueing. While another client fills the queue, a call waits for its turn; with
+    `refuse_when_full` it raises `QueueFull` at once.
     """
 
     def __init__(
@@ -74,28 +77,33 @@ class RemoteServer:
         self.num_samples, self.num_cached = 0, 0
 
     async def score(self, samples: Sequence[Sample]) -> list[Answer]:
-        """One answer a sample, in order.
+        """Return one answer for each sample, in order.
 
         Raises:
-            RewardError: the server gave no answer, retries included.
-            QueueFull: too many calls wait, and this server is to refuse then.
+            RewardError: the server gave no answer, even after retries.
+            QueueFull: too many calls wait, and `refuse_when_full` is set.
         """
         size = self._settings.batch_size
         chunks = [samples[begin : begin + size] for begin in range(0, len(samples), size)]
-        scored: list[Scored] = await asyncio.gather(*(self._call("score", chunk) for chunk in chunks))
+        ask = self._handle.score.remote
+        scored: list[Scored] = await asyncio.gather(*(self._call(ask, chunk) for chunk in chunks))
         self.num_samples += len(samples)
         self.num_cached += sum(num_cached for _, num_cached in scored)
         return [answer for answers, _ in scored for answer in answers]
 
     async def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
-        """The metric over all samples at once; errors as for `score`."""
-        outcome: Outcome = await self._call("compute", samples)
+        """Compute the metric over all samples at once; errors as for `score`.
+
+        Raises:
+            NotMeasurable: the metric can't be computed over these samples.
+        """
+        outcome: Outcome = await self._call(self._handle.compute.remote, samples)
         values, problem = outcome
         if values is None:
             raise NotMeasurable(problem)
         return values
 
-    async def _call(self, method: str, samples: Sequence[Sample]) -> Any:
+    async def _call(self, ask: Ask, samples: Sequence[Sample]) -> Any:
         timeout_s = self._settings.timeout_s
         problem = ""
         for attempt in range(self._retries + 1):
@@ -104,21 +112,21 @@ class RemoteServer:
                 await asyncio.sleep(BACK_OFF_S * 2 ** (attempt - 1))
             try:
                 if self._refuse_when_full:
-                    return await asyncio.wait_for(self._ask(method, samples), timeout_s)
+                    return await asyncio.wait_for(self._answer(ask, samples), timeout_s)
                 self._follow_replicas()
                 async with self._slots:
-                    return await asyncio.wait_for(self._ask(method, samples), timeout_s)
+                    return await asyncio.wait_for(self._answer(ask, samples), timeout_s)
             except TimeoutError:
                 problem = f"no answer within {timeout_s:g} s"
             except (RayError, RayServeException) as error:
                 problem = f"replica lost ({type(error).__name__})"
         raise RewardError(
             f"{self._name}: {problem}, {self._retries + 1} times in a row, for {len(samples)} samples. "
-            "Its replica's log says more; reward_servers.retries and its timeout_s allow for more"
+            "See its replica's log, or raise reward_servers.retries or its timeout_s"
         )
 
     def _follow_replicas(self) -> None:
-        """More replicas take on more calls: look now and then, beside the call, how many there are."""
+        """Count the replicas now and then, in the background, since more of them accept more calls."""
         if time.monotonic() - self._counted_at < COUNT_EVERY_S:
             return
         self._counted_at = time.monotonic()
@@ -126,26 +134,26 @@ class RemoteServer:
         async def count() -> None:
             found = await asyncio.to_thread(num_replicas, self._kind, self._label)
             if found:
-                least = self._settings.max_replicas  # what scales itself is to see the demand
+                least = self._settings.max_replicas  # a server that scales itself must see the demand
                 await self._slots.change(self._settings.max_ongoing_requests * max(found, least))
 
         self._counting = asyncio.create_task(count())
 
     def _warn(self, what: str) -> None:
-        # A lost replica takes many calls along; it is said once.
+        # A lost replica fails many calls at once; warn once.
         if time.monotonic() - self._warned_at > WARN_EVERY_S:
             self._warned_at = time.monotonic()
             logger.warning("%s: %s", self._name, what)
 
-    async def _ask(self, method: str, samples: Sequence[Sample]) -> Any:
+    async def _answer(self, ask: Ask, samples: Sequence[Sample]) -> Any:
         while True:
-            response = getattr(self._handle, method).remote(list(samples))
+            response = ask(list(samples))
             try:
                 return await response
             except asyncio.CancelledError:
-                response.cancel()  # so that the replica does not work for nobody
+                response.cancel()  # so that the replica does not go on in vain
                 raise
-            except RayTaskError as error:  # raised in the replica: no retry will change it
+            except RayTaskError as error:  # raised by the replica's code: a retry would change nothing
                 raise RewardError(f"{self._name}: {type(error.cause).__name__}: {error.cause}") from None
             except BackPressureError as error:
                 if self._refuse_when_full:
@@ -154,7 +162,7 @@ class RemoteServer:
 
 
 class RewardClient:
-    """Scores samples with deployed rewards, without blocking the caller."""
+    """A client that scores samples with deployed rewards, without blocking the caller."""
 
     def __init__(self, rewards: Sequence[Part], settings: RewardServersSettings) -> None:
         self._parts = tuple(rewards)
@@ -167,15 +175,15 @@ class RewardClient:
         self._thread.start()
 
     def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]:
-        """One score a sample, in order, once every reward has answered.
+        """Return a future of one score for each sample, in order.
 
-        The future raises RewardError when a server stays unreachable; a sample that a reward failed on
-        is no such error, but a score without total.
+        The future raises RewardError if a server stays unreachable. A sample that a reward failed on gets a
+        score without total instead.
         """
         return asyncio.run_coroutine_threadsafe(self._scores(tuple(samples)), self._loop)
 
     def cached(self) -> dict[str, float]:
-        """The share of the samples so far that each reward knew already, by label."""
+        """Return the share of samples so far that each reward answered from its cache, by label."""
         return {
             part.label: server.num_cached / server.num_samples
             for part, server in zip(self._parts, self._servers, strict=True)
@@ -183,9 +191,9 @@ class RewardClient:
         }
 
     def close(self) -> None:
-        """End the client's thread. What is still under way is given up: its futures are cancelled.
+        """Cancel the futures of calls under way, and end the client's thread.
 
-        A call that is tried again after Ray's end would start Ray anew.
+        A retry after Ray's end would start Ray anew.
         """
 
         async def give_up() -> None:
@@ -193,7 +201,7 @@ class RewardClient:
             for task in under_way:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
-            # Whoever still asks Ray in a thread must be done before Ray ends, or starts it anew.
+            # A thread that still asks Ray must end before Ray does, or it starts Ray anew.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.get_running_loop().shutdown_default_executor(), CLOSE_S)
 
@@ -212,10 +220,10 @@ class RewardClient:
 def compute_metrics(
     metrics: Sequence[Part], samples: Sequence[Sample], timeout_s: float, retries: int = 2
 ) -> dict[str, MetricValue]:
-    """Every deployed metric over all samples, in parallel.
+    """Compute every deployed metric over all samples, in parallel.
 
     Raises:
-        RewardError: a metric failed, or did not answer within `timeout_s`, retries included.
+        RewardError: a metric failed, or did not answer within `timeout_s`, even after retries.
     """
 
     async def compute() -> list[dict[str, MetricValue]]:
@@ -227,7 +235,7 @@ def compute_metrics(
 
 
 def handle_of(kind: str, label: str) -> Any:
-    """What calls a deployed reward or metric.
+    """Return Serve's handle of a deployed reward or metric.
 
     Raises:
         InputError: it is not deployed.

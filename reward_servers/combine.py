@@ -1,4 +1,4 @@
-"""From the answers of several rewards to one score a sample; of several metrics, to one table of values."""
+"""Combination of several rewards' answers into scores, and of several metrics' values into one table."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from reward_servers.shaping import contribution
 
 
 def weighted_sum(parts: Sequence[Part], answers: Sequence[Sequence[Answer]]) -> list[Score]:
-    """One score a sample: Σ weight · shaped part. A sample that any part failed on has no total.
+    """Return one score for each sample: Σ weight · shaped part; no total if any part failed.
 
     Args:
         parts: the rewards, P of them.
@@ -38,7 +38,7 @@ def _score(parts: Sequence[Part], answers: Sequence[Answer]) -> Score:
 
 
 def union(metrics: Sequence[Part], found: Sequence[Mapping[str, MetricValue]]) -> dict[str, MetricValue]:
-    """All values by key; where a second metric gives the same key, its value is filed as `key/label`.
+    """Return all values by key; if a second metric gives the same key, its value gets `key/label`.
 
     >>> both = Part(name="length"), Part(name="length", label="again")
     >>> value = {"length/mean_words": MetricValue(corpus=3.0)}

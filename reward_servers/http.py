@@ -1,4 +1,4 @@
-"""The reward servers over HTTP: routes, JSON schema and status codes, whoever answers behind them."""
+"""The HTTP interface of reward servers: routes, JSON schema and status codes."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -15,21 +15,21 @@ from contracts.redaction import redact
 from contracts.scores import MetricValue, Sample
 from reward_servers.server import Answer
 
-MOST_BYTES = 16 * 2**20  # of a request: some ten thousand samples
+MOST_BYTES = 16 * 2**20  # of a request's body: some ten thousand samples
 BEARER = HTTPBearer(auto_error=False, description="the service's token")
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"description": "the header Host has a name that is not this service's"},
-    403: {"description": "a page of another service asks"},
+    400: {"description": "the header Host names another service"},
+    403: {"description": "the request comes from a page of another service"},
 }
 UNAUTHORIZED: dict[int | str, dict[str, Any]] = {401: {"description": "the token is missing or wrong"}}
 
 
 class QueueFull(RewardError):
-    """The server has as many calls waiting as its settings allow."""
+    """A full queue: as many calls wait as the server's settings allow."""
 
 
 class NotMeasurable(RewardError):
-    """The metric can't be computed over these samples; a matter of the request."""
+    """A request whose samples the metric can't be computed over."""
 
 
 class Body(BaseModel):
@@ -37,11 +37,11 @@ class Body(BaseModel):
 
 
 class SampleBody(Body):
-    text: str = Field(description="what the model wrote")
-    prompt: str = Field(default="", description="what it was asked")
-    references: list[str] = Field(default=[], description="what it should have written")
-    meta: dict[str, Any] = Field(default={}, description="anything else the reward wants to know")
-    group: str = Field(default="", description="what texts of the same prompt share")
+    text: str = Field(description="the model's text")
+    prompt: str = Field(default="", description="the prompt that the model got")
+    references: list[str] = Field(default=[], description="reference texts to compare with")
+    meta: dict[str, Any] = Field(default={}, description="any other data that the reward reads")
+    group: str = Field(default="", description="a name that texts of the same prompt share")
 
 
 class SamplesBody(Body):
@@ -49,21 +49,21 @@ class SamplesBody(Body):
 
 
 class ScoreBody(Body):
-    score: float | None = Field(description="null when this sample could not be scored")
-    error: str | None = Field(description="why not, or null")
+    score: float | None = Field(description="null if this sample could not be scored")
+    error: str | None = Field(description="the reason why there is no score, or null")
 
 
 class ScoresBody(Body):
-    scores: list[ScoreBody] = Field(description="one a sample, in order")
+    scores: list[ScoreBody] = Field(description="one for each sample, in order")
 
 
 class MetricBody(Body):
-    corpus: float = Field(description="over all samples")
-    rows: list[float] | None = Field(description="one a sample, or null where that makes no sense")
+    corpus: float = Field(description="the value over all samples")
+    rows: list[float] | None = Field(description="one for each sample, or null where that makes no sense")
 
 
 class MetricsBody(Body):
-    metrics: dict[str, MetricBody] = Field(description="by key, such as lexical/rouge_rouge1")
+    metrics: dict[str, MetricBody] = Field(description="the values by key, such as lexical/rouge_rouge1")
 
 
 class RemoteReward(Protocol):
@@ -95,20 +95,20 @@ def http_app(
     key: bytes | None = None,
     host: str = "127.0.0.1",
 ) -> FastAPI:
-    """The application that serves these, by label.
+    """Build the application that serves these rewards and metrics by label.
 
     Args:
-        key: the digest of the token that every request has to show; None: no token is asked for.
-        host: where it listens.
+        key: the digest of the token that every request must show; None: no token is required.
+        host: the address that the application listens on.
     """
-    # The page of documents that FastAPI offers would load scripts from elsewhere.
+    # FastAPI's own documentation pages would load scripts from other sites.
     app = FastAPI(
         title="Whetstone reward servers",
         version="1",
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
-        dependencies=[] if key is None else [Depends(BEARER)],  # for the description
+        dependencies=[] if key is None else [Depends(BEARER)],  # for the description alone; the guard checks
         responses=REFUSALS if key is None else REFUSALS | UNAUTHORIZED,
     )
 
@@ -148,7 +148,7 @@ def http_app(
 
 
 def _takes_samples() -> dict[str, Any]:
-    """What the description says of a route whose body is read by hand."""
+    """Return the description of a route whose body is read by hand."""
     schema = SamplesBody.model_json_schema(ref_template="#/components/schemas/{model}")
     schema = _inlined(schema, schema.pop("$defs"))
     said = {
@@ -166,7 +166,7 @@ def _takes_samples() -> dict[str, Any]:
 
 
 def _inlined(schema: Any, named: Mapping[str, Any]) -> Any:
-    """With every reference replaced by what it names."""
+    """Return the schema with every reference replaced by the schema that it names."""
     if isinstance(schema, Mapping):
         if "$ref" in schema:
             return _inlined(named[schema["$ref"].rpartition("/")[2]], named)
@@ -181,9 +181,9 @@ def _known(kind: str, label: str, servers: Mapping[str, Any]) -> Any:
 
 
 async def _samples(request: Request) -> list[Sample]:
-    # Read by hand, whatever its content type: `curl -d` calls everything a form.
+    # Read by hand, whatever the content type says: `curl -d` calls everything a form.
     try:
-        return await asyncio.to_thread(_parsed, await request.body())  # others are answered meanwhile
+        return await asyncio.to_thread(_parsed, await request.body())  # the loop answers others meanwhile
     except ValidationError as error:
         raise HTTPException(
             422, error.errors(include_url=False, include_context=False, include_input=False)

@@ -1,4 +1,4 @@
-"""Rewards in this very process: the client's interface without a cluster, for scripts and tests."""
+"""A client whose rewards run in this process, without a cluster, for scripts and tests."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -12,17 +12,17 @@ from reward_servers.trial import Trial, is_own
 
 
 class LocalRewardClient:
-    """Answers like `reward_servers.client.RewardClient`, except that `submit` scores before it returns."""
+    """A client like `reward_servers.client.RewardClient`, except that `submit` scores before it returns."""
 
     def __init__(self, rewards: Sequence[Part]) -> None:
         self._parts = tuple(rewards)
         self._servers = [RewardServer(part) for part in self._parts]
 
     def try_out(self, trial: Trial) -> list[str]:
-        """Call each class of the user's own on a few texts; returns what should be known of them.
+        """Call each of the user's own classes on a few texts; return warnings.
 
         Raises:
-            InputError: one does not answer as it should.
+            InputError: an answer is wrong.
         """
         both = zip(self._parts, self._servers, strict=True)
         verdicts = [server.try_out(trial) for part, server in both if is_own(part)]
@@ -37,8 +37,8 @@ class LocalRewardClient:
         return future
 
     def cached(self) -> dict[str, float]:
-        """Nothing is remembered here."""
+        """Return no shares, since this client has no cache."""
         return {}
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: this client holds no thread."""

@@ -1,4 +1,4 @@
-"""A job of Ray's in whose workers nothing in the working folder takes the place of an installed module."""
+"""Options of a Ray job whose workers prefer installed modules to those in the working folder."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ SEARCH_LAST = f"{working_folder.__name__}.{working_folder.search_last.__name__}"
 
 
 class _Job(JobConfig):
-    """Ray's own puts the working folder first on the path of every worker."""
+    """A job that keeps the working folder off its workers' paths; Ray would put it first."""
 
     def _runtime_env_has_working_dir(self) -> bool:
-        return True  # then Ray takes it for somebody else's care
+        return True  # then Ray leaves the path alone
 
 
 def own_job() -> dict[str, Any]:
-    """Options of `ray.init`: its workers look for the user's modules in the working folder, last of all."""
+    """Return options of `ray.init` whose workers search the working folder last."""
     environment = {"worker_process_setup_hook": SEARCH_LAST, "env_vars": working_folder.variable()}
     return {"job_config": _Job(), "runtime_env": environment}

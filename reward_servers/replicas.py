@@ -1,4 +1,4 @@
-"""What runs in a replica: one grader or one metric, loaded once, behind a cache and a queue of batches."""
+"""The replicas: one reward behind a cache and a queue of batches, or one metric, loaded once."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from reward_servers.server import MetricServer, RewardServer, is_deterministic
 from reward_servers.settings import Part, ServerSettings
 from reward_servers.trial import Trial, Verdict
 
-# A metric's values, or why there are none.
+# A metric's values, or the reason why there are none.
 Outcome = tuple[dict[str, MetricValue] | None, str | None]
 
 
 class RewardReplica:
-    """What runs in a replica of a reward."""
+    """A replica of a reward."""
 
     def __init__(self, part: Part, settings: ServerSettings) -> None:
         guard_process(part)
@@ -26,7 +26,7 @@ class RewardReplica:
         with redacted_errors():
             if settings.sandbox is None:
                 self._server, can_remember = RewardServer(part), is_deterministic(part)
-            else:  # whose code is not even imported here
+            else:  # a sandboxed reward's code is not even imported here
                 self._server = SandboxedServer(part, settings.sandbox)
                 can_remember = self._server.is_deterministic
         self._batches = Batches(self._server.score, settings.batch_size)
@@ -35,20 +35,20 @@ class RewardReplica:
         self._patience_s = 2 * settings.timeout_s
 
     async def try_out(self, trial: Trial) -> Verdict:
-        """What a call on a few texts shows, before the first batch comes."""
+        """Call the grader on a few texts before the first batch comes."""
         return await asyncio.to_thread(self._server.try_out, trial)
 
     async def score(self, samples: Sequence[Sample]) -> Scored:
         return await self._cache.score(samples)
 
     def check_health(self) -> None:
-        """Serve replaces a replica that raises here: a grader that hangs is cured by a fresh one."""
+        """Raise if the grader hangs, so that Serve replaces this replica."""
         if self._batches.busy_s > self._patience_s:
             raise RewardError(f"the grader has been at one batch for {self._batches.busy_s:.0f} s")
 
 
 class MetricReplica:
-    """What runs in a replica of a metric: one corpus at a time."""
+    """A replica of a metric, which computes one corpus at a time."""
 
     def __init__(self, part: Part) -> None:
         guard_process(part)
@@ -57,12 +57,12 @@ class MetricReplica:
         self._turn = asyncio.Lock()
 
     async def try_out(self, trial: Trial) -> Verdict:
-        """What a call on a few texts shows."""
+        """Call the metric on a few texts."""
         return await asyncio.to_thread(self._server.try_out, trial)
 
     async def compute(self, samples: Sequence[Sample]) -> Outcome:
         async with self._turn:
             try:
                 return await asyncio.to_thread(self._server.compute, samples), None
-            except RewardError as error:  # handed over as data: Serve prints the traceback of what is raised
+            except RewardError as error:  # returned as data: Serve would print the traceback of an exception
                 return None, str(error)

@@ -1,7 +1,7 @@
-"""What some rewards and metrics need beyond Whetstone's own packages, how to see it, and how to get it.
+"""Requirements of some rewards and metrics beyond Whetstone's own packages: checks, and commands to get them.
 
-A class names what it needs: `requires: ClassVar[tuple[str, ...]] = ("java", "spice-models")`. Whether it is
-there is looked up without importing anything heavy.
+A class names its requirements: `requires: ClassVar[tuple[str, ...]] = ("java", "spice-models")`. The checks
+import nothing heavy.
 """
 
 import importlib.util
@@ -18,28 +18,31 @@ SPICE_MODELS = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """Example: `Requirement("java", "a Java runtime", lambda: False, "apt install default-jre-headless")`"""
+    """A program or files that a component needs.
+
+    Example: `Requirement("java", "a Java runtime", lambda: False, "apt install default-jre-headless")`
+    """
 
     name: str
     what: str
     is_there: Callable[[], bool]
-    remedy: str  # the command that mends it
+    remedy: str  # the command that installs it
 
 
 def package_folder(name: str) -> Path | None:
-    """Where an installed package lies; None if it is not installed. Does not import it."""
+    """Return the folder of an installed package without importing it; None if it is not installed."""
     spec = importlib.util.find_spec(name)
     return Path(spec.origin or "").parent if spec and spec.origin else _namespace_folder(spec)
 
 
 def spice_folder() -> Path | None:
-    """The folder of SPICE's jar, its libraries in `lib` beside it."""
+    """Return the folder of SPICE's jar, with its libraries in `lib`; None if it is not installed."""
     folder = package_folder(CAPTIONS)
     return folder / "spice" if folder else None
 
 
 def _namespace_folder(spec: object) -> Path | None:
-    """pycocoevalcap has no `__init__.py`, so it has places instead of an origin."""
+    """Return the folder of a package without `__init__.py`, such as pycocoevalcap."""
     places = list(getattr(spec, "submodule_search_locations", None) or ())
     return Path(places[0]) if places else None
 
@@ -68,7 +71,7 @@ REQUIREMENTS: dict[str, Requirement] = {
             "spice-models",
             "the Stanford CoreNLP 3.6.0 models that SPICE parses with",
             _has_spice_models,
-            # The script renames relative to where it runs.
+            # The script's paths are relative to the folder that it runs in.
             'cd "$(python -c "import pycocoevalcap.spice as s; print(s.__path__[0])")" '
             "&& python get_stanford_models.py",
         ),
@@ -101,10 +104,10 @@ REQUIREMENTS: dict[str, Requirement] = {
 
 
 def missing(names: Iterable[str]) -> list[Requirement]:
-    """Those of the requirements that are not there.
+    """Return the requirements that this machine lacks.
 
     Raises:
-        InputError: a class names a requirement that nobody has described.
+        InputError: a class names an unknown requirement.
     """
     unknown = [name for name in names if name not in REQUIREMENTS]
     if unknown:
@@ -113,26 +116,26 @@ def missing(names: Iterable[str]) -> list[Requirement]:
 
 
 def requires(component: type) -> tuple[str, ...]:
-    """The requirements that a class names; none for most."""
+    """Return the requirements that a class names; most name none."""
     return tuple(getattr(component, "requires", ()))
 
 
 def check_requirements(component: type, where: str) -> None:
-    """Refuse a class whose requirements are not all there.
+    """Refuse a class if this machine lacks one of its requirements.
 
     Raises:
-        InputError: what is missing, and the commands that mend it.
+        InputError: says what is missing, and the commands that install it.
     """
     check_named(requires(component), where)
 
 
 def check_named(names: Iterable[str], where: str) -> None:
-    """Refuse what needs these, unless all are there.
+    """Refuse a component if this machine lacks one of these requirements.
 
     Raises:
-        InputError: what is missing, and the commands that mend it.
+        InputError: says what is missing, and the commands that install it.
     """
     if lacking := missing(names):
         what = "; ".join(f"{each.what} ({each.name})" for each in lacking)
         remedies = "".join(f"\n  {each.remedy}" for each in lacking)
-        raise InputError(f"{where} needs what is not on this machine: {what}. To get it:{remedies}")
+        raise InputError(f"{where} needs something that this machine lacks: {what}. To get it:{remedies}")

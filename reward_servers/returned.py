@@ -1,6 +1,6 @@
-"""What a grader returned, checked: a number a sample, or the values of a metric.
+"""Checks of a grader's return value: a number for each sample, or the values of a metric.
 
-A mapping or a set looks like scores and is none: iterating over it gives keys, or an order of its own.
+A mapping or a set looks like scores but is refused: iteration gives keys, or an arbitrary order.
 """
 
 import inspect
@@ -12,31 +12,31 @@ from typing import Any, SupportsFloat
 from contracts.errors import RewardError
 from contracts.scores import MetricValue
 
-SHOWN = 80  # characters of what was returned
+SHOWN = 80  # characters of the returned value in a message
 
 
 class Misshapen(RewardError):
-    """What was returned can be no answer, whatever the samples are: a fault of the grader itself."""
+    """A return value that is wrong for any samples: a fault of the grader itself."""
 
 
 def scores_of(returned: Any, num_samples: int) -> list[float]:
-    """One finite number a sample, in order; of a list, a tuple, an array of one dimension or an iterator.
+    """Return one finite number for each sample, from a list, a tuple, a one-dimensional array or an iterator.
 
     >>> scores_of((1, 0.5), 2)
     [1.0, 0.5]
 
     Raises:
-        Misshapen: no such thing was returned, or another number of them, or one of them is no number.
-        RewardError: one of them is None, NaN or infinite.
+        Misshapen: the value is of another kind, has another length, or holds something that is no number.
+        RewardError: a score is None, NaN or infinite.
     """
-    expected = f"expected a list of {num_samples} numbers, one a sample"
+    expected = f"expected a list of {num_samples} numbers, one for each sample"
     _refuse_unawaited(returned, "score", expected)
     dimensions = getattr(returned, "shape", None)
     if dimensions is not None and len(dimensions) != 1:
         raise Misshapen(f"score() returned {_kind(returned)} of shape {tuple(dimensions)}; {expected}")
     if isinstance(returned, str | bytes | Mapping | Set) or not isinstance(returned, Iterable):
         raise Misshapen(f"score() returned {_shown(returned)}; {expected}")
-    # One more than are wanted: an iterator need not end.
+    # Take one more than expected: an iterator need not end.
     scores = [_finite(score, "score()") for score in islice(returned, num_samples + 1)]
     if len(scores) != num_samples:
         number = "more" if len(scores) > num_samples else str(len(scores))
@@ -45,10 +45,10 @@ def scores_of(returned: Any, num_samples: int) -> list[float]:
 
 
 def values_of(returned: Any, num_samples: int) -> dict[str, MetricValue]:
-    """A metric's values by key, with a row a sample or none.
+    """Return a metric's values by key, with a row for each sample or none.
 
     Raises:
-        Misshapen: no such thing was returned, or rows for another number of samples.
+        Misshapen: the value is of another kind, or has rows for another number of samples.
         RewardError: a number is None, NaN or infinite.
     """
     expected = "expected a mapping of keys to MetricValue"
@@ -70,7 +70,7 @@ def values_of(returned: Any, num_samples: int) -> dict[str, MetricValue]:
 
 
 def _finite(value: Any, where: str) -> float:
-    """The value as a float; a truth value is 0 or 1."""
+    """Return the value as a float; a boolean is 0 or 1."""
     if value is None:
         raise RewardError(f"{where} returned None, which is no number")
     has_parts = tuple(getattr(value, "shape", ())) != ()
@@ -83,15 +83,15 @@ def _finite(value: Any, where: str) -> float:
 
 
 def _refuse_unawaited(returned: Any, method: str, expected: str) -> None:
-    """What only an event loop can make use of."""
+    """Refuse a coroutine or another asynchronous value."""
     if inspect.iscoroutine(returned):
-        returned.close()  # or Python warns that nobody awaited it
+        returned.close()  # or Python warns that it was never awaited
     if inspect.isawaitable(returned) or isinstance(returned, AsyncIterable):
         raise Misshapen(f"{method}() returned {_kind(returned)}, which is asynchronous; {expected}")
 
 
 def _shown(value: Any) -> str:
-    """What it is, and as much of it as fits a line."""
+    """Return the value's type, and as much of the value as fits a line."""
     if value is None or isinstance(value, type):
         return repr(value)
     text = " ".join(repr(value).split())

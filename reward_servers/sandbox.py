@@ -1,11 +1,11 @@
-"""Somebody's reward code in a process of its own, with limits: memory, seconds, files, and no secrets around.
+"""A sandbox for a user's reward: its own process, with limits of memory, time and files, and no secrets.
 
     replica ── {"samples": […]} ──▶ child: RewardServer(part).score
             ◀── {"answers": […]} ──
             ── {"trial": […]} ────▶ child: RewardServer(part).try_out
             ◀── {"refusal": …} ────
 
-A line of JSON each way: nothing that the child says is ever executed here. It is no jail: the code still runs
+Both sides send lines of JSON, so nothing from the child is executed here. It is no jail: the code still runs
 as the same user, and reaches the network.
 """
 
@@ -30,26 +30,26 @@ from reward_servers.server import Answer
 from reward_servers.settings import Part, Sandbox
 from reward_servers.trial import Trial, Verdict
 
-# What Python, its libraries and a GPU that Ray has given need; tokens and passwords are in none of them.
+# Python, its libraries and a GPU from Ray need these variables; none of them holds a token or password.
 KEPT = (
     *("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "OMP_NUM_THREADS"),
     *("CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE"),
 )
-EXCERPT = 200  # characters of what a child said last
-END_S = 1.0  # a process that has closed its pipe is about to end
+EXCERPT = 200  # characters of a child's last output in a message
+END_S = 1.0  # for a process that has closed its pipe to end
 
 Row = dict[str, Any]
 Kind = Literal["reward", "metric"]
 
 
 class SandboxedServer:
-    """`RewardServer` in a child; one that dies, hangs or takes too much is ended, and another one started.
+    """A `RewardServer` in a child process, which is replaced if it dies, hangs or exceeds its limits.
 
     Example: `SandboxedServer(Part(name="length"), Sandbox(seconds=5)).score([Sample(text="a b")])
     == [(2.0, None)]`
 
     Raises:
-        InputError, RewardError: as `RewardServer` does, and where the child can't load within its limits.
+        InputError, RewardError: as `RewardServer` does, or the child can't load within its limits.
     """
 
     def __init__(self, part: Part, limits: Sandbox) -> None:
@@ -59,7 +59,7 @@ class SandboxedServer:
         self.reads_groups = False
 
     def try_out(self, trial: Trial) -> Verdict:
-        """As `RewardServer` does; what ends the child is refused."""
+        """Try the reward as `RewardServer` does; refuse one that ends the child."""
         self._child = self._child or Child("reward", self._part, self._limits)
         try:
             return self._child.try_out(trial, self._limits.seconds)
@@ -68,10 +68,10 @@ class SandboxedServer:
             return Verdict(refusal=f"reward {self._part.label}: {error}")
 
     def score(self, samples: Sequence[Sample]) -> list[Answer]:
-        """An answer a sample, in order.
+        """Return an answer for each sample, in order.
 
-        Of a batch that ends the child each text is scored alone: all of it takes `seconds` twice at most,
-        besides the starts of other children.
+        If a batch ends the child, each text is scored alone. Both tries together take at most twice
+        `seconds`, besides the starts of new children.
         """
         answers: list[Answer] = [(None, None)] * len(samples)
         rows: dict[int, Row] = {}
@@ -88,7 +88,7 @@ class SandboxedServer:
                 return answers
         left_s = self._limits.seconds
         for place, row in rows.items():
-            try:  # one that hangs leaves as much to those behind it
+            try:  # a text that hangs leaves half of the rest to those after it
                 ((answers[place],), took_s) = self._ask([row], left_s / 2 if len(rows) > 1 else left_s)
             except _Broke as error:
                 took_s = error.took_s
@@ -97,7 +97,7 @@ class SandboxedServer:
         return answers
 
     def _ask(self, rows: Sequence[Row], seconds: float) -> tuple[list[Answer], float]:
-        """Answers, and how many seconds they took; the start of a child is not counted."""
+        """Return answers and the seconds that they took, without the start of a child."""
         began = time.monotonic()
         try:
             self._child = self._child or Child("reward", self._part, self._limits)
@@ -120,7 +120,7 @@ class SandboxedServer:
 
 
 class _Broke(RewardError):
-    """The child came to its end, or had to."""
+    """A child that ended, or had to be ended."""
 
     def __init__(self, reason: str, took_s: float) -> None:
         super().__init__(reason)
@@ -128,18 +128,18 @@ class _Broke(RewardError):
 
 
 class Child:
-    """The process, and lines to and from it.
+    """The child process, and the lines to and from it.
 
     Args:
-        limits: None: none of them, and the environment and the folder are this process's own, but no GPU.
-        start_s: to load the grader; None: as the limits say.
+        limits: None: no limits, and this process's environment and folder, but no GPU.
+        start_s: seconds to load the grader; None: `start_seconds` of the limits.
     """
 
     def __init__(self, kind: Kind, part: Part, limits: Sandbox | None, start_s: float | None = None) -> None:
         self.is_deterministic = self.reads_groups = False
         self._home = tempfile.TemporaryDirectory(prefix="reward-", ignore_cleanup_errors=True)
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  (closed in end)
-        # Appended to, so that it can be emptied: the limit is one of files, not of all that is ever said.
+        # In append mode it can be emptied: the limit is on files, not on the total output.
         fcntl.fcntl(self._said, fcntl.F_SETFL, fcntl.fcntl(self._said, fcntl.F_GETFL) | os.O_APPEND)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "reward_servers.sandbox_child"],
@@ -147,7 +147,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=self._said,
             cwd=None if limits is None else self._home.name,
-            start_new_session=True,  # what it starts is ended with it
+            start_new_session=True,  # so that the processes it starts end with it
             env=_environment(None if limits is None else self._home.name),
         )
         assert self._process.stdout is not None
@@ -172,9 +172,10 @@ class Child:
         self.is_deterministic = told.get("is_deterministic") is True
 
     def try_out(self, trial: Trial, seconds: float) -> Verdict:
-        """
+        """Call the grader on the trial's samples.
+
         Raises:
-            RewardError: it gave no verdict in time, or ended.
+            RewardError: the child gave no verdict in time, or ended.
         """
         rows = [row_of(sample) for sample in trial.samples]
         told = self._exchange({"trial": rows, "are_real": trial.are_real}, seconds)
@@ -185,7 +186,7 @@ class Child:
         answers, self.reads_groups = told.get("answers"), told.get("reads_groups") is True
         self._said.truncate(0)
         if not isinstance(answers, list) or len(answers) != len(rows):
-            raise RewardError(f"its process gave no {len(rows)} answers, but {answers!r:.200}")
+            raise RewardError(f"its process gave {answers!r:.200}; expected a list of {len(rows)} answers")
         return [_checked(answer) for answer in answers]
 
     def _exchange(self, message: Mapping[str, Any], seconds: float) -> dict[str, Any]:
@@ -205,11 +206,11 @@ class Child:
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise RewardError(f"its process said what is no answer: {answer[:EXCERPT]!r}")
+            raise RewardError(f"its process gave {answer[:EXCERPT]!r}; expected an answer as JSON")
         return found
 
     def _send(self, line: bytes, deadline: float, seconds: float) -> None:
-        """In pieces: a child that does not read must not hold this process."""
+        """Send a line in pieces, so that a child which does not read can't block this process."""
         assert self._process.stdin is not None
         pipe = self._process.stdin.fileno()
         os.set_blocking(pipe, False)
@@ -255,8 +256,8 @@ class Child:
 
 
 def _environment(home: str | None) -> dict[str, str]:
-    """What a child with that home gets of this process's; all of it, but the GPUs, where it has none."""
-    # Where this process would find a class is where the child has to.
+    """Return the child's environment: a safe part of this one, or all but the GPUs if `home` is None."""
+    # The child must find classes where this process would.
     path = {"PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path)}
     path |= working_folder.variable()
     if home is None:
@@ -266,16 +267,16 @@ def _environment(home: str | None) -> dict[str, str]:
 
 
 def hub_cache() -> str:
-    """Where models of the hub lie; beside it, in `HF_HOME`, would be its token."""
+    """Return the folder of the hub's models; its parent `HF_HOME` also holds the token and is not shared."""
     home = os.environ.get("HF_HOME", os.path.expanduser("~/.cache/huggingface"))
     return os.environ.get("HF_HUB_CACHE", os.path.join(home, "hub"))
 
 
 def row_of(sample: Sample) -> Row:
-    """The sample as JSON has it.
+    """Return the sample as JSON data.
 
     Raises:
-        RewardError: its meta data holds something else.
+        RewardError: its meta data doesn't fit JSON.
     """
     row = {
         "text": sample.text,
@@ -287,15 +288,15 @@ def row_of(sample: Sample) -> Row:
     try:
         json.dumps(row, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise RewardError(f"what a sandbox gets has to be JSON, and this is not: {error}") from None
+        raise RewardError(f"a sandbox's samples have to be JSON, and this one is not: {error}") from None
     return row
 
 
 def _checked(answer: Any) -> Answer:
-    """The child is not trusted with the shape of its answers either."""
+    """Return the child's answer if it has the right shape."""
     match answer:
         case [float() | int() as score, None]:
             return float(score), None
         case [None, str() as reason]:
             return None, redact(reason)
-    raise RewardError(f"its process gave no answer, but {answer!r:.200}")
+    raise RewardError(f"its process gave {answer!r:.200}; expected a score or a reason")

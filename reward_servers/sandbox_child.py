@@ -1,4 +1,4 @@
-"""The other end of `reward_servers.sandbox`: limits first, then the reward, then a line for a line."""
+"""The child process of `reward_servers.sandbox`: it sets limits, loads the grader and answers lines."""
 
 import json
 import math
@@ -20,7 +20,7 @@ FILES = 256  # open at a time
 
 
 def main() -> None:
-    # What the reward prints must not get between the answers.
+    # The reward's own output must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
@@ -46,7 +46,7 @@ def _samples(rows: list[dict[str, Any]]) -> list[Sample]:
 
 
 def limit(limits: Sandbox) -> None:
-    """Of this process and all that it starts; a limit can't be raised again."""
+    """Limit this process and all that it starts, for good."""
     if limits.memory_gib is not None:
         _at_most(resource.RLIMIT_AS, math.ceil(limits.memory_gib * GIB))
     _at_most(resource.RLIMIT_FSIZE, math.ceil(limits.file_mib * MIB))
@@ -81,7 +81,7 @@ def _say(message: dict[str, Any], answers: IO[str]) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """A reward that hangs must not outlive the replica that asked it."""
+    """End this process with its parent, so that a hanging reward doesn't outlive its replica."""
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)

@@ -1,4 +1,4 @@
-"""One reward or one metric behind its border: whatever the grader does, the answer is a score or a reason."""
+"""Servers of one reward or one metric: whatever the grader does, they answer with a score or a reason."""
 
 import inspect
 import logging
@@ -22,11 +22,11 @@ from reward_servers.watched import Watch
 logger = logging.getLogger(__name__)
 
 CUT_GROUPS = (
-    "it reads sample.group, and the samples of a call are parts of groups, in any order; nothing that it "
-    "says is remembered"
+    "it reads sample.group, and the samples of a call are parts of groups, in any order; its scores are "
+    "not cached"
 )
 
-# The score of one sample, or why it has none.
+# The score of one sample, or the reason why it has none.
 Answer = tuple[float | None, str | None]
 
 BUILT_IN = {"reward": REWARDS, "metric": METRICS}
@@ -34,7 +34,7 @@ PROTOCOLS: Mapping[str, type] = {"reward": Reward, "metric": Metric}
 
 
 class ChecksItself(Protocol):
-    """What a grader may have besides: `check` looks at files before a run, `load` makes the model ready."""
+    """Optional methods of a grader: `check` looks at files before a run, `load` loads the model."""
 
     def check(self) -> None: ...
 
@@ -42,17 +42,17 @@ class ChecksItself(Protocol):
 
 
 def check_parts(kind: str, parts: Sequence[Part]) -> None:
-    """Refuse what could never be served anywhere: a matter of names and options alone.
+    """Refuse parts that no machine could serve, by their names and options alone.
 
-    A user's class is imported and its options are matched with its constructor, but it is not made:
-    that may load a model, which belongs into its replica.
+    A user's class is imported and its options are matched with its constructor, but no instance is made:
+    that may load a model, which only the replica should do.
 
     Args:
         kind: "reward" or "metric".
 
     Raises:
-        InputError: unknown name or option, a class that does not import, lacks the method, or whose method
-            takes other arguments.
+        InputError: a name or an option is unknown, or a class doesn't import, lacks its method, or has one
+            that takes other arguments.
     """
     for part in parts:
         found = find(kind, part.name, BUILT_IN[kind])
@@ -70,13 +70,13 @@ def check_parts(kind: str, parts: Sequence[Part]) -> None:
 
 
 def check_at_hand(kind: str, parts: Sequence[Part]) -> None:
-    """Refuse what can't be served from this machine as it is now, before anything is started.
+    """Refuse parts that this machine can't serve as it is now, before anything starts.
 
-    What a built-in names in `requires` has to be there, and its `check()` looks at the files that its options
-    name, without loading any.
+    The machine must have what a built-in names in `requires`. Its `check()` looks at the files that its
+    options name, without loading them.
 
     Raises:
-        InputError: something is missing; with the command that mends it.
+        InputError: something is missing; says the command that installs it.
     """
     for part in parts:
         found = find(kind, part.name, BUILT_IN[kind])
@@ -86,19 +86,17 @@ def check_at_hand(kind: str, parts: Sequence[Part]) -> None:
 
 
 def needs_references(kind: str, part: Part) -> bool:
-    """Whether the component says that it compares with references."""
+    """Return whether the component says that it compares with references."""
     return bool(getattr(find(kind, part.name, BUILT_IN[kind]), "needs_references", False))
 
 
 def needs_meta(kind: str, part: Part) -> tuple[str, ...]:
-    """The keys of a prompt's meta data that the component says it reads."""
+    """Return the keys of a prompt's meta data that the component says it reads."""
     return _meta_keys(find(kind, part.name, BUILT_IN[kind]))
 
 
 def is_ready(kind: str, name: str) -> bool:
-    """Whether a built-in can be served as it is: no option has to be given, no model is loaded, and what it
-    needs is on this machine.
-    """
+    """Return whether this machine can serve a built-in with neither options nor a model."""
     found = find(kind, name, BUILT_IN[kind])
     options = found.model_fields.values() if issubclass(found, Settings) else ()
     asks = any(option.is_required() for option in options)
@@ -106,12 +104,12 @@ def is_ready(kind: str, name: str) -> bool:
 
 
 def is_deterministic(part: Part) -> bool:
-    """Whether a reward's answer depends on the sample alone; taken for granted unless it says otherwise."""
+    """Return whether a reward's answer depends on the sample alone; True unless its class denies it."""
     return bool(getattr(find("reward", part.name, BUILT_IN["reward"]), "deterministic", True))
 
 
 def has_reference(references: Sequence[str]) -> bool:
-    """Whether there is anything to compare with; texts of blanks are nothing.
+    """Return whether any reference holds more than blanks.
 
     >>> has_reference(("", "a")), has_reference((" ",)), has_reference(())
     (True, False, False)
@@ -120,7 +118,7 @@ def has_reference(references: Sequence[str]) -> bool:
 
 
 class RewardServer:
-    """Scores samples with one reward, and keeps a bad sample from spoiling the others of its batch.
+    """A server of one reward, which keeps a bad sample from failing the others of its batch.
 
     Example: `RewardServer(Part(name="length")).score([Sample(text="a b c")]) == [(3.0, None)]`
     """
@@ -132,11 +130,11 @@ class RewardServer:
 
     @property
     def reads_groups(self) -> bool:
-        """Whether the grader has looked at a sample's group, although it says that it is deterministic."""
+        """Return whether the grader has read a sample's group, although it calls itself deterministic."""
         return self._watch is not None and self._watch.was_read
 
     def try_out(self, trial: Trial) -> Verdict:
-        """What a call on a few texts shows. Never raises for what the grader does."""
+        """Call the grader on a few texts. Never raises for the grader's faults."""
         complete = _complete(self._grader, self._name, trial)
         watch = Watch()
         watched = replace(complete, samples=tuple(watch.over(complete.samples)))
@@ -146,7 +144,7 @@ class RewardServer:
         return _of_part("reward", self._label, verdict)
 
     def score(self, samples: Sequence[Sample]) -> list[Answer]:
-        """An answer a sample, in order. Never raises for what the grader does."""
+        """Return an answer for each sample, in order. Never raises for the grader's faults."""
         lacks = [_lack(self._grader, self._name, sample) for sample in samples]
         complete = [sample for sample, lack in zip(samples, lacks, strict=True) if lack is None]
         graded = iter(self._grade(complete))
@@ -177,7 +175,7 @@ class RewardServer:
 
 
 class MetricServer:
-    """Computes one metric over a corpus.
+    """A server of one metric, which it computes over a corpus.
 
     Example: `MetricServer(Part(name="length")).compute([Sample(text="a b c")])
     == {"length/mean_words": MetricValue(corpus=3.0, rows=(3.0,))}`
@@ -188,17 +186,17 @@ class MetricServer:
         self._metric = _loaded("metric", part)
 
     def try_out(self, trial: Trial) -> Verdict:
-        """What a call on a few texts shows. Never raises for what the metric does."""
+        """Call the metric on a few texts. Never raises for the metric's faults."""
         complete = _complete(self._metric, self._name, trial)
         verdict = try_metric(self._metric, complete) if complete.samples else Verdict()
         return _of_part("metric", self._label, verdict)
 
     def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
-        """Each key's value over all samples.
+        """Return each key's value over all samples.
 
         Raises:
-            RewardError: there are no samples, one lacks what the metric compares with, or the metric raised
-                or returned something that is no value.
+            RewardError: there are no samples, one lacks references or meta data, or the metric raised or
+                returned something that is no value.
         """
         if not samples:
             raise RewardError(f"metric {self._label}: there are no samples to compute it over")
@@ -209,13 +207,13 @@ class MetricServer:
             raise RewardError(f"metric {self._label}: {lack} ({where}); {_excerpt(sample)}")
         try:
             return values_of(self._metric.compute(list(samples)), len(samples))
-        except InputError as error:  # of a sample that it can't use: which?
+        except InputError as error:  # the metric can't use a sample: find which
             raise RewardError(f"metric {self._label}: {_reason(error)}{self._culprit(samples)}") from error
         except Exception as error:  # a metric may raise anything
             raise RewardError(f"metric {self._label}: {_reason(error)}") from error
 
     def _culprit(self, samples: Sequence[Sample]) -> str:
-        """The first sample that can't be used alone either, if there is one."""
+        """Name the first sample that the metric refuses on its own; "" if there is none."""
         for number, sample in enumerate(samples, start=1):
             try:
                 self._metric.compute([sample])
@@ -227,7 +225,7 @@ class MetricServer:
 
 
 def _check_shaping(kind: str, part: Part, found: type) -> None:
-    """Words of the sum belong to rewards, and must not be meant for the component."""
+    """Refuse options of the weighted sum for a metric, or for a class that has one of the same name."""
     if not part.shaping:
         return
     if kind == "metric":
@@ -237,8 +235,8 @@ def _check_shaping(kind: str, part: Part, found: type) -> None:
     options = found.model_fields if issubclass(found, Settings) else inspect.signature(found).parameters
     if both := [word for word in part.shaping if word in options]:
         raise InputError(
-            f"reward={part.name}: {both[0]} is a word of the weighted sum, and hides the option of "
-            f"{found.__name__} that has the same name; give that option another one"
+            f"reward={part.name}: {both[0]} is an option of the weighted sum, and hides the option of "
+            f"{found.__name__} of the same name; rename that one"
         )
 
 
@@ -248,19 +246,19 @@ def _meta_keys(component: Any) -> tuple[str, ...]:
 
 
 def _complete(component: Any, name: str, trial: Trial) -> Trial:
-    """The trial's samples that have what the component says it needs; made-up ones have no meta data."""
+    """Return the trial with the samples that the component can use; made-up ones have no meta data."""
     samples = tuple(sample for sample in trial.samples if _lack(component, name, sample) is None)
     return replace(trial, samples=samples)
 
 
 def _of_part(kind: str, label: str, verdict: Verdict) -> Verdict:
-    """With whose it is in front."""
+    """Return the verdict with the part's kind and label in front of its texts."""
     told = [text and f"{kind} {label}: {text}" for text in (verdict.refusal, verdict.warning)]
     return Verdict(*told)
 
 
 def _lack(component: Any, name: str, sample: Sample) -> str | None:
-    """What the sample lacks of what the component says it needs."""
+    """Say which references or meta data the sample lacks for the component; None if it lacks nothing."""
     if getattr(component, "needs_references", False) and not has_reference(sample.references):
         given = "only empty ones" if sample.references else "none"
         return f"{name} compares with references, and this sample has {given}"
@@ -279,12 +277,12 @@ def _create(kind: str, part: Part) -> Any:
 
 
 def _besides(kind: str, part: Part) -> tuple[type, ...]:
-    """A plain class of the user's own may call anything `check` or `load`."""
+    """Return the optional Protocols of a settings class; a plain class may use their names otherwise."""
     return (ChecksItself,) if issubclass(find(kind, part.name, BUILT_IN[kind]), Settings) else ()
 
 
 def _loaded(kind: str, part: Part) -> Any:
-    """The component, with what it keeps in memory: a model is loaded before the first sample arrives."""
+    """Return the component with its model loaded, so that the first sample doesn't wait for it."""
     made = _create(kind, part)
     if isinstance(made, Settings) and hasattr(made, "load"):
         made.load()

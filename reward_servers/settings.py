@@ -1,4 +1,4 @@
-"""What is served and how: parts of a reward, and replicas, queues and time-outs of each server."""
+"""Settings of rewards and metrics: their parts, and each server's replicas, queues and time-outs."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Self
@@ -23,7 +23,7 @@ def _list_to_tuple(value: Any) -> Any:
 
 
 Bound = float | None
-# Lowest and highest, either of which may be open: [0, 1], [null, 5]. YAML has lists, settings hold tuples.
+# The lowest and the highest value, either of which may be open: [0, 1], [null, 5].
 Bounds = Annotated[
     tuple[Bound, Bound],
     BeforeValidator(_list_to_tuple),
@@ -32,34 +32,35 @@ Bounds = Annotated[
 
 
 class Standardize(Settings):
-    """(value - mean) / std, with two numbers that were measured beforehand and then stay.
+    """Standardization as (value - mean) / std, with two fixed numbers that were measured beforehand.
 
-    Not running ones: those would depend on the order of the answers, be lost with their process, and
-    make two iterations' rewards incomparable.
+    Running numbers would depend on the order of the answers, be lost with their process, and make the
+    rewards of two iterations incomparable.
     """
 
-    mean: float
-    std: float = Field(gt=0)
+    mean: float  # of the raw reward, measured beforehand
+    std: float = Field(gt=0)  # of the raw reward, measured beforehand
 
 
 class Part(Settings):
     """One reward of a weighted sum, or one metric.
 
-    Written flat, or as a name alone: `{name: rouge, weight: 0.5, rouge_type: rouge1}` and `rouge`.
-    Whatever is no field here is an option of the component. The label tells two parts apart that use
-    the same component; it is the component's name (or a user's class name) unless given.
+    Example: `{name: rouge, weight: 0.5, rouge_type: rouge1}`, or the name alone: `rouge`.
 
-    A reward's value is standardised, clipped, compared with the threshold and weighted, in this order;
-    `reward_servers.shaping` does it.
+    Any key that is no field here is an option of the component. The label tells two parts of the same
+    component apart; by default it is the component's name, or a user's class name.
+
+    `reward_servers.shaping` standardises a reward's value, clips it, compares it with the threshold and
+    weights it, in this order.
     """
 
-    name: str = Field(min_length=1)
-    weight: float = 1.0
-    label: str = Field(default="", pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")
-    standardize: Standardize | None = None
-    clip: Bounds | None = None
+    name: str = Field(min_length=1)  # built-in, or package.module:Class
+    weight: float = 1.0  # factor in the weighted sum
+    label: str = Field(default="", pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")  # name in logs; default: `name`
+    standardize: Standardize | None = None  # {mean: …, std: …}: subtract mean, divide by std
+    clip: Bounds | None = None  # [lowest, highest]; null leaves a side open
     threshold: float | None = None  # 1 from here on, 0 below
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, Any] = Field(default_factory=dict)  # the component's own; flat keys join them
 
     @model_validator(mode="before")
     @classmethod
@@ -75,8 +76,8 @@ class Part(Settings):
             raise ValueError(f"options: got {nested!r}; expected a mapping of the component's own options")
         if taken := cls.model_fields.keys() & nested.keys():
             raise ValueError(
-                f"options: {', '.join(sorted(taken))} is the sum's own word; give a component's option "
-                "another name"
+                f"options: {', '.join(sorted(taken))} is an option of the weighted sum; give a component's "
+                "option another name"
             )
         return own | {"options": {**nested, **options}}
 
@@ -106,13 +107,13 @@ class Part(Settings):
 
     @property
     def shaping(self) -> tuple[str, ...]:
-        """Which words of the sum were given: ("weight", "clip")."""
+        """The options of the weighted sum that were given: ("weight", "clip")."""
         fields = ("weight", "standardize", "clip", "threshold")
         return tuple(name for name in fields if getattr(self, name) != type(self).model_fields[name].default)
 
 
 def parts(value: Any, where: str = "reward") -> tuple[Part, ...]:
-    """The parts that a configuration names: a name, a mapping, or a list of those; nothing gives ().
+    """Return the parts of a configuration: a name, a mapping, or a list of those; None gives ().
 
     >>> [(part.label, part.weight) for part in parts(["length", {"name": "rouge", "weight": 0.5}])]
     [('length', 1.0), ('rouge', 0.5)]
@@ -127,7 +128,7 @@ def parts(value: Any, where: str = "reward") -> tuple[Part, ...]:
             if part.label == earlier.label:
                 raise InputError(
                     f"{where}: {earlier.name} and {part.name} are both labelled '{part.label}'; "
-                    f"give one of them a label of its own: {{name: {part.name}, label: {part.label}2}}"
+                    f"give one of them another label: {{name: {part.name}, label: {part.label}2}}"
                 )
     return found
 
@@ -143,40 +144,41 @@ def _part(entry: Any, where: str) -> Part:
 
 
 class Sandbox(Settings):
-    """Limits of a reward that runs in a process of its own, beside its replica."""
+    """Limits of a reward that runs in its own process beside its replica."""
 
-    memory_gib: float | None = Field(default=4.0, gt=0)  # of addresses: libraries take more than they use
-    seconds: float = Field(default=20.0, gt=0)  # for a batch, and for the texts of one that broke
-    start_seconds: float = Field(default=120.0, gt=0)  # to load it
-    file_mib: float = Field(default=64.0, gt=0)  # the largest file that it may write
+    memory_gib: float | None = Field(default=4.0, gt=0)  # of address space, more than libraries really use
+    seconds: float = Field(default=20.0, gt=0)  # for a batch, and again for its single texts if it fails
+    start_seconds: float = Field(default=120.0, gt=0)  # to load the reward
+    file_mib: float = Field(default=64.0, gt=0)  # the largest file that the reward may write
 
 
 class ServerSettings(Settings):
-    """How one reward or metric is served: either `replicas`, or bounds between which it scales itself."""
+    """The server of one reward or metric: a fixed number of `replicas`, or bounds for scaling itself."""
 
-    replicas: int | None = Field(default=None, ge=1)
-    min_replicas: int = Field(default=1, ge=1)
-    max_replicas: int = Field(default=1, ge=1)
+    replicas: int | None = Field(default=None, ge=1)  # fixed number; None: between min and max
+    min_replicas: int = Field(default=1, ge=1)  # lower bound, when scaling
+    max_replicas: int = Field(default=1, ge=1)  # upper bound, when scaling
     target_ongoing_requests: float = Field(default=2.0, gt=0)  # calls a replica has at a time, when scaling
     max_ongoing_requests: int = Field(default=16, ge=1)  # calls a replica takes on; the others queue
     max_queued_requests: int = Field(default=-1, ge=-1)  # calls that may queue; -1: any number
     batch_size: int = Field(default=64, ge=1)  # samples that a grader sees at once
-    cache_size: int = Field(default=4096, ge=0)  # answers that a replica of a reward remembers; 0: none
+    cache_size: int = Field(default=4096, ge=0)  # answers that a replica of a reward caches; 0: none
     timeout_s: float = Field(default=60.0, gt=0)  # for one call of at most batch_size samples
     num_cpus: float = Field(default=0.0, ge=0)  # reserved for each replica; 0 fits onto any laptop
-    num_gpus: float = Field(default=0.0, ge=0)
+    num_gpus: float = Field(default=0.0, ge=0)  # reserved for each replica; may be a share
     sandbox: Sandbox | None = None  # of a reward: a process of its own, with limits; {}: the usual ones
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.replicas is not None and (self.min_replicas, self.max_replicas) != (1, 1):
             raise ValueError(
-                f"replicas={self.replicas} is a fixed number, and min_replicas={self.min_replicas}, "
-                f"max_replicas={self.max_replicas} ask for scaling: give one or the other"
+                f"replicas={self.replicas} is a fixed number, but min_replicas={self.min_replicas}, "
+                f"max_replicas={self.max_replicas} ask for scaling; give one or the other"
             )
         if self.min_replicas > self.max_replicas:
             raise ValueError(
-                f"min_replicas={self.min_replicas} is above max_replicas={self.max_replicas}; raise that"
+                f"min_replicas={self.min_replicas} is above max_replicas={self.max_replicas}; "
+                "raise max_replicas"
             )
         if self.max_replicas > self.min_replicas and self.target_ongoing_requests > self.max_ongoing_requests:
             raise ValueError(
@@ -186,7 +188,7 @@ class ServerSettings(Settings):
         if self.sandbox is not None and 2 * self.sandbox.seconds >= self.timeout_s:
             raise ValueError(
                 f"sandbox.seconds={self.sandbox.seconds:g} has to be less than half of "
-                f"timeout_s={self.timeout_s:g}, or the call is given up before the text is found that hangs"
+                f"timeout_s={self.timeout_s:g}, or the call times out before the hanging text is found"
             )
         return self
 
@@ -195,9 +197,9 @@ class ServerSettings(Settings):
         return self.replicas or self.max_replicas
 
     def over(self, default: "ServerSettings") -> "ServerSettings":
-        """These settings where they were given, the default's elsewhere.
+        """Return these settings where they were given, and the default's elsewhere.
 
-        Who gives a fixed number of replicas takes back the default's bounds, and the other way round.
+        A fixed number of replicas overrides the default's bounds, and the other way round.
         """
         own = self.model_dump(include=self.model_fields_set)
         base = default.model_dump(include=default.model_fields_set)
@@ -208,7 +210,7 @@ class ServerSettings(Settings):
 
 
 class RewardServersSettings(Settings):
-    """All servers: what they share, a default for each, and an entry of its own by label.
+    """Settings of all servers: shared ones, a default for each server, and an entry for each label.
 
     Example: `{"default": {"timeout_s": 30}, "rouge": {"replicas": 2}}`. An entry holds for the reward
     and for the metric of that label.
@@ -217,17 +219,17 @@ class RewardServersSettings(Settings):
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, ServerSettings] = Field(init=False)
 
-    http_host: str = "127.0.0.1"
-    http_port: int = Field(default=8000, ge=1, le=65535)
+    http_host: str = "127.0.0.1"  # address of `whetstone serve`
+    http_port: int = Field(default=8000, ge=1, le=65535)  # port of `whetstone serve`
     start_timeout_s: float = Field(default=300.0, gt=0)  # until every server is up, models loaded
     retries: int = Field(default=2, ge=0)  # of a call whose replica died or gave no answer
-    max_failures: int = Field(default=10, ge=0)  # samples a run may fail to score before it stops
+    max_failures: int = Field(default=10, ge=0)  # samples without a score before a run stops
     default: ServerSettings = ServerSettings()
 
     @model_validator(mode="before")
     @classmethod
     def _refuse_stray_values(cls, given: Any) -> Any:
-        # An unknown key is taken for a label; one with a plain value is a mistyped option instead.
+        # An unknown key is a label, but one with a plain value is a mistyped option.
         for key, value in given.items() if isinstance(given, Mapping) else ():
             if key in cls.model_fields or isinstance(value, ServerSettings):
                 continue
@@ -242,7 +244,7 @@ class RewardServersSettings(Settings):
 
     @model_serializer(mode="wrap")
     def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # An entry is written as it was given, so that it still leaves the rest to the default when read back.
+        # Only the given options of an entry are written: read back, it still leaves the rest to the default.
         entries = self.__pydantic_extra__.items()
         return dump(self) | {label: entry.model_dump(exclude_unset=True) for label, entry in entries}
 
@@ -250,7 +252,7 @@ class RewardServersSettings(Settings):
         """Refuse entries for servers that do not exist, and labels that hide an option.
 
         Raises:
-            InputError: with the nearest label.
+            InputError: names the nearest label.
         """
         known = set(labels)
         for label in sorted(known & type(self).model_fields.keys()):
@@ -262,7 +264,7 @@ class RewardServersSettings(Settings):
                 )
 
     def patience_s(self, labels: Iterable[str]) -> float:
-        """How long a batch's scores are waited for: longer than all of the client's own deadlines."""
+        """Return the seconds to wait for a batch's scores, more than all of the client's deadlines."""
         slowest = max((self.for_label(label).timeout_s for label in labels), default=0.0)
         return (self.retries + 2) * slowest + 60.0
 

@@ -1,10 +1,9 @@
-"""What a part's value is worth in the sum: standardised, clipped, held against a threshold, weighted.
+"""The contribution of a part's value to the sum: standardised, clipped, compared with a threshold, weighted.
 
     raw value ──▶ (value - mean) / std ──▶ clip ──▶ 1 if >= threshold else 0 ──▶ · weight ──▶ total
-        └──────▶ the logs, as it is
+        └──────▶ the logs, unchanged
 
-Nothing here remembers anything: a value counts the same in every iteration, after a resume, and in an
-evaluation.
+Nothing here has a state: a value counts the same in every iteration, after a resume, and in an evaluation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from reward_servers.settings import Part
 
 
 def contribution(part: Part, value: float) -> float:
-    """What the part adds to the total.
+    """Return the part's contribution to the total.
 
     >>> contribution(Part(name="length", weight=0.5, clip=(0.0, 10.0)), 30.0)
     5.0
@@ -25,7 +24,7 @@ def contribution(part: Part, value: float) -> float:
 
 
 def shaped(part: Part, value: float) -> float:
-    """The value in the part's own terms, before its weight.
+    """Return the value after standardization, clipping and threshold, before its weight.
 
     >>> shaped(Part(name="length", standardize={"mean": 20.0, "std": 5.0}), 30.0)
     2.0
@@ -39,10 +38,10 @@ def shaped(part: Part, value: float) -> float:
 
 
 def shares(parts: Sequence[Part], rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """How much of the reward each part makes up: Σ |contribution| over the samples, as a share of all parts'.
+    """Return each part's share of the reward: Σ |contribution| over the samples, over that of all parts.
 
-    The absolute value, so that a penalty has a share as well; shares are 0 to 1 and sum to 1. Nothing for a
-    reward of one part, nor for rows without scores.
+    With absolute values a penalty has a share, too. Shares are 0 to 1 and sum to 1. A reward of one part has
+    none, nor have rows without scores.
 
     Args:
         rows: each sample's raw values by label.

@@ -1,10 +1,10 @@
-"""How many calls may be under way at a time: a semaphore whose limit can move both ways."""
+"""A semaphore whose limit can rise and fall, for the number of calls under way at a time."""
 
 import asyncio
 
 
 class Slots:
-    """At most `limit` at a time inside of `async with`; the limit may change meanwhile."""
+    """A limit on tasks inside of `async with`, which may change meanwhile."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

@@ -1,11 +1,11 @@
-"""A call on two texts before anything depends on the answers.
+"""Trial calls of a user's graders on two texts, before anything depends on their answers.
 
     prompts ─▶ Trial ─┬─▶ train, evaluate, annotate, serve: one replica, as soon as all are deployed
                       ├─▶ score, annotate executor=here: this process
-                      └─▶ plan: a process of its own, which is ended (reward_servers/apart.py)
+                      └─▶ plan: another process, which is ended (reward_servers/apart.py)
 
-Classes of the user's own are tried; built-in ones have tests. What a grader returns is judged in full. What
-it raises depends on the texts, and these are made up: only a reward that scores none of them is refused.
+Only the user's own classes are tried; built-in ones have tests. Any wrong return value is refused. An
+exception may be due to the texts, which are made up: a reward is refused only if it scores none of them.
 """
 
 from collections.abc import Iterable
@@ -22,31 +22,31 @@ TEXTS = ("The answer is 42.", "I am not sure. Perhaps it is 7?")
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a grader is tried on.
+    """The samples on which a grader is tried.
 
     Example: `Trial((Sample("The answer is 42.", prompt="What is 6 · 7?"),), are_real=True)`
     """
 
     samples: tuple[Sample, ...]
-    are_real: bool  # prompts, references and meta data are a run's own, and only the texts may be made up
+    are_real: bool  # prompts, references and meta data come from the run; only texts may be made up
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why a grader is refused, or what should be known of it; "" for nothing."""
+    """The result of a trial: a reason to refuse the grader, or a warning; "" for none."""
 
     refusal: str = ""
     warning: str = ""
 
 
-# Where there are no prompts to ask for.
+# For commands without prompts.
 MADE_UP = Trial(
     tuple(Sample(text, "What is the answer?", (TEXTS[0],), {}, "trial/0") for text in TEXTS), are_real=False
 )
 
 
 def trial_of(prompts: Iterable[Prompt]) -> Trial:
-    """The first two prompts, with a reference in the place of the first text where there is one."""
+    """Make a trial of the first two prompts; the first text is a reference if there is one."""
     first = list(islice(prompts, len(TEXTS)))
     if not first:
         return MADE_UP
@@ -59,12 +59,12 @@ def trial_of(prompts: Iterable[Prompt]) -> Trial:
 
 
 def is_own(part: Part) -> bool:
-    """Whether it is a class of the user's own."""
-    return ":" in part.name
+    """Return whether the user's own code grades: a class, or the function of the reward `function`."""
+    return ":" in part.name or part.name == "function"
 
 
 def try_reward(reward: Reward, trial: Trial) -> Verdict:
-    """Score the trial's texts together, and one by one if that raises."""
+    """Score the trial's texts together, or one by one if that raises."""
     try:
         scores_of(reward.score(list(trial.samples)), len(trial.samples))
         return Verdict()
@@ -83,7 +83,7 @@ def try_reward(reward: Reward, trial: Trial) -> Verdict:
 
 
 def try_metric(metric: Metric, trial: Trial) -> Verdict:
-    """Compute it over the trial's texts; that two texts are too few for it is no fault."""
+    """Compute the metric over the trial's texts; an exception gives only a warning, as two may be too few."""
     try:
         values_of(metric.compute(list(trial.samples)), len(trial.samples))
         return Verdict()
@@ -94,7 +94,7 @@ def try_metric(metric: Metric, trial: Trial) -> Verdict:
 
 
 def _reason(reward: Reward, sample: Sample) -> Exception | None:
-    """Why a sample can't be scored; None if it can."""
+    """Return the error with which a sample can't be scored, or None."""
     try:
         scores_of(reward.score([sample]), 1)
         return None

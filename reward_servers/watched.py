@@ -1,6 +1,6 @@
-"""Samples that tell whether a grader looked at their group.
+"""Samples that record whether a grader read their group.
 
-Such a score depends on the other samples of the batch, and must not be remembered for the text alone.
+The score of such a grader depends on the other samples of the batch; it must not be cached by text alone.
 """
 
 from collections.abc import Sequence
@@ -8,11 +8,11 @@ from typing import Any
 
 from contracts.scores import Sample
 
-SLOT: Any = vars(Sample)["group"]  # where a sample's group really lies
+SLOT: Any = vars(Sample)["group"]  # the descriptor that holds a sample's group
 
 
 class Watch:
-    """Whether any of its samples was asked for its group.
+    """A record of whether a grader read the group of any watched sample.
 
     >>> watch = Watch()
     >>> (sample,) = watch.over([Sample("a", group="train/1")])
@@ -24,12 +24,12 @@ class Watch:
         self.was_read = False
 
     def over(self, samples: Sequence[Sample]) -> list[Sample]:
-        """The same samples, watched."""
+        """Return the same samples, watched."""
         return [_watched(sample, self) for sample in samples]
 
 
 class _Watched(Sample):
-    """A sample whose copies, whether pickled or replaced, count as a look at the group."""
+    """A sample that reports each read of its group; a pickled or replaced copy counts as a read."""
 
     __slots__ = ("_watch",)
     _watch: Watch
@@ -46,7 +46,7 @@ class _Watched(Sample):
     def group(self, value: str) -> None:
         SLOT.__set__(self, value)
 
-    # To be printed or compared is not to be read: `list.index` and `in` compare, too.
+    # Printing and comparing don't count as a read: `list.index` and `in` compare, too.
     def __repr__(self) -> str:
         return repr(_plain(self))
 
@@ -60,7 +60,7 @@ class _Watched(Sample):
         return Sample, (self.text, self.prompt, self.references, self.meta, self.group)
 
 
-_Watched.__name__ = _Watched.__qualname__ = "Sample"  # what a user's error message says
+_Watched.__name__ = _Watched.__qualname__ = "Sample"  # for users' error messages
 
 
 def _plain(sample: Sample) -> Sample:

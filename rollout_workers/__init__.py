@@ -1,1 +1,1 @@
-"""Turns prompts into rollouts: generation engines, the worker's loop, the fleet that survives losing one."""
+"""Turn prompts into rollouts: generation engines, the worker's loop, the fleet that replaces lost workers."""

@@ -1,4 +1,4 @@
-"""How long a worker's place stays empty after a loss: a fault that comes again is not fed with starts."""
+"""Delay the replacement of a lost worker, longer after each loss in a row."""
 
 from dataclasses import dataclass
 
@@ -8,8 +8,7 @@ FORGIVEN_S = 300.0  # a worker that lasted this long begins a new count
 
 @dataclass(slots=True)
 class Backoff:
-    """The losses of one place.
-
+    """Losses of one place, and the delays that they cause.
     >>> backoff = Backoff()
     >>> [backoff.lost(lasted_s=2.0) for _ in range(8)]
     [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
@@ -20,6 +19,6 @@ class Backoff:
     num_losses: int = 0  # in a row
 
     def lost(self, lasted_s: float) -> float:
-        """Count one; returns the seconds until the next worker may start."""
+        """Count a loss; return the seconds until the next worker may start."""
         self.num_losses = 1 if lasted_s >= FORGIVEN_S else self.num_losses + 1
         return float(min(FIRST_S * 2 ** (self.num_losses - 1), MOST_S))

@@ -1,9 +1,9 @@
-"""What the model sees at each of its turns, in tokens, within its window.
+"""Build the model's context of each turn, in tokens, within its window.
 
     growing (memory=None)  one sequence: begin │ obs₁ answer₁ │ obs₂ answer₂ │ obs₃ …   prefixes are reused
     memory=n               a fresh sequence a turn: begin │ the last n turns, without hints │ obs + hint
 
-A growing sequence that would outgrow the window begins afresh, with as many recent turns as fill half of it.
+A growing sequence that would exceed the window begins afresh, with as many recent turns as fill half of it.
 """
 
 from collections.abc import Sequence
@@ -17,36 +17,36 @@ Tokens = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A turn's observation in tokens: all of the context where it is `fresh`, else what is new to it."""
+    """A turn's observation in tokens: the whole context if `fresh`, otherwise the new part."""
 
     tokens: Tokens
     fresh: bool
-    cut: bool = False  # the observation was longer than the window, and lost its beginning
+    cut: bool = False  # the observation exceeded the window and lost its beginning
 
 
 class Contexts:
-    """One episode's. `observe`, then `answered`, in turns; `said` puts in what others say meanwhile.
+    """Contexts of one episode: call `observe` and `answered` in turn, and `said` for other speakers between.
 
     Args:
-        room: tokens that a context may have, so that an answer fits behind it.
-        memory: turns that are remembered; None: a growing sequence.
+        room: the most tokens of a context that leave room for an answer.
+        memory: number of remembered turns; None: a growing sequence.
     """
 
     def __init__(self, texts: TurnTexts, room: int, memory: int | None, header: str) -> None:
         self._texts, self._room, self._memory = texts, room, memory
         self._begin = texts.beginning(header)
-        self._past: list[Tokens] = []  # whole turns: observation without hint, answer, what closes it
-        self._closing: Tokens = ()  # what the growing sequence still lacks of the last answer
-        self._world: Tokens = ()  # what the world has said since the model's last answer
-        self._now: Tokens = ()  # the context at hand
+        self._past: list[Tokens] = []  # whole turns: observation without hint, answer, closing tokens
+        self._closing: Tokens = ()  # closing tokens of the last answer that the growing sequence still lacks
+        self._world: Tokens = ()  # observations since the model's last answer
+        self._now: Tokens = ()  # the current context
 
     @property
     def tokens(self) -> Tokens:
-        """The context at hand, whole."""
+        """Return the whole current context."""
         return self._now
 
     def observe(self, observation: Observation) -> Seen:
-        """Take in what the world says; returns what the turn has of it."""
+        """Add an observation; return what the turn sees of it."""
         text = self._texts.observation(observation.text) if observation.text else ()
         hinted = self._texts.observation(observation.text + observation.hint) if observation.hint else text
         grown = self._closing + hinted
@@ -60,7 +60,7 @@ class Contexts:
         return seen
 
     def answered(self, tokens: Sequence[int]) -> None:
-        """The model's own tokens, as it drew them."""
+        """Add the model's own tokens, as it drew them."""
         answer = tuple(tokens)
         self._closing = self._texts.closing(answer)
         self._past.append(self._world + answer + self._closing)
@@ -68,19 +68,19 @@ class Contexts:
         self._world = ()
 
     def said(self, tokens: Sequence[int]) -> Seen:
-        """Tokens of another speaker, written in the context at hand: the world's."""
+        """Add another speaker's tokens to the current context, as a part of the observation."""
         added = (*tokens, *self._texts.closing(tokens))
         self._now += added
         self._world += added
         return Seen(added, fresh=False)
 
     def _afresh(self, heard: Tokens) -> Seen:
-        """Begin a context: `heard` at its end, and before it what is remembered, as far as it fits."""
+        """Begin a context that ends in `heard`, with as much memory before it as fits."""
         ending = self._texts.ending
         room = self._room - len(ending)
         begin = self._begin[: self.begin_limit]
         kept, cut = heard, len(begin) + len(heard) > room
-        if cut:  # an observation's end, with the question, matters most
+        if cut:  # keep the observation's end, which holds the question
             kept = heard[len(begin) + len(heard) - room :]
         limit = room if self._memory is not None else max(room // 2, len(begin) + len(kept))
         recent: list[Tokens] = []
@@ -93,10 +93,10 @@ class Contexts:
 
     @property
     def begin_limit(self) -> int:
-        """The most tokens at a fresh context's start that may come from the header."""
+        """Return the most header tokens at the start of a fresh context."""
         return (self._room - len(self._texts.ending)) // 2
 
     @property
     def begin_length(self) -> int:
-        """Those that do."""
+        """Return the number of header tokens at the start of a fresh context."""
         return len(self._begin[: self.begin_limit])

@@ -1,4 +1,4 @@
-"""Environments as Ray actors, each in a process of its own: it may hang or die without harm to the worker."""
+"""Run environments as Ray actors: one may hang or die without harm to the worker."""
 
 import contextlib
 import os
@@ -16,23 +16,27 @@ from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.pool import Environments, Failure, LocalEnvironments, Reply, episode_error
 from rollout_workers.processes import EnvironmentHostProcess
 
-CLOSE_S = 3.0  # how long all of them may take to close before they are ended
+CLOSE_S = 3.0  # all environments may take so long to close before they are ended
 
 
 @dataclass(slots=True)
 class _Seat:
-    actor: Any
-    process: Any  # answers its id as soon as it is up
-    asked: Any = None  # the answer that is waited for
+    actor: Any  # Ray's handle of an `EnvironmentHostProcess`
+    process: "ray.ObjectRef[int]"  # the process id, as soon as it is up
+    asked: "ray.ObjectRef | None" = None  # the awaited answer
     what: str = ""
     since: float = 0.0
     limit_s: float = 0.0
 
+    def ask(self, call: "ray.ObjectRef", what: str, limit_s: float) -> None:
+        """Wait for this call's answer from now on."""
+        self.asked, self.what, self.since, self.limit_s = call, what, time.monotonic(), limit_s
+
 
 class RayEnvironments:
-    """`rollout_workers.environments.pool.Environments`, started one by one as they are needed.
+    """`rollout_workers.environments.pool.Environments` as Ray actors, started one by one as they are needed.
 
-    They live on the worker's own node, and end with the worker.
+    They live on the worker's own node and end with the worker.
     """
 
     def __init__(self, settings: EnvironmentSettings) -> None:
@@ -51,13 +55,16 @@ class RayEnvironments:
         return seat
 
     def reset(self, seat: int, prompt: Prompt, seed: int) -> None:
-        self._ask(seat, "reset", self._settings.start_timeout_s, prompt, seed)
+        call = self._seats[seat].actor.reset.remote(prompt, seed)
+        self._seats[seat].ask(call, "reset", self._settings.start_timeout_s)
 
     def step(self, seat: int, text: str) -> None:
-        self._ask(seat, "step", self._settings.step_timeout_s, text)
+        call = self._seats[seat].actor.step.remote(text)
+        self._seats[seat].ask(call, "step", self._settings.step_timeout_s)
 
     def overhear(self, seat: int, text: str) -> None:
-        self._ask(seat, "overhear", self._settings.step_timeout_s, text)
+        call = self._seats[seat].actor.overhear.remote(text)
+        self._seats[seat].ask(call, "overhear", self._settings.step_timeout_s)
 
     def receive(self, wait_s: float) -> list[tuple[int, Reply]]:
         asked = {seat.asked: number for number, seat in self._seats.items() if seat.asked is not None}
@@ -99,11 +106,6 @@ class RayEnvironments:
         )
         return _Seat(actor, actor.process.remote())
 
-    def _ask(self, number: int, method: str, limit_s: float, *arguments: Any) -> None:
-        seat = self._seats[number]
-        seat.asked = getattr(seat.actor, method).remote(*arguments)
-        seat.what, seat.since, seat.limit_s = method, time.monotonic(), limit_s
-
     def _answer(self, number: int) -> Reply:
         seat = self._seats[number]
         reference, seat.asked = seat.asked, None
@@ -124,14 +126,14 @@ class RayEnvironments:
 
     def _end(self, seat: _Seat, is_dead: bool = False) -> None:
         ray.kill(seat.actor)
-        if is_dead:  # its process id may be another's by now
+        if is_dead:  # another process may have its id by now
             return
         ready, _ = ray.wait([seat.process], timeout=0)
         with contextlib.suppress(ray.exceptions.RayError, OSError):
-            if ready:  # a stopped process does not heed Ray
+            if ready:  # a stopped process does not react to Ray
                 os.kill(ray.get(seat.process), signal.SIGKILL)
 
 
 def start_environments(settings: EnvironmentSettings) -> Environments:
-    """Actors, or this process for `environment.isolated=false`."""
+    """Make environments as actors, or within this process for `environment.isolated=false`."""
     return RayEnvironments(settings) if settings.isolated else LocalEnvironments(settings)

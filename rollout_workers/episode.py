@@ -1,10 +1,10 @@
-"""One lease played in an environment: whose turn it is, what the model sees, what becomes a rollout.
+"""Play one lease in an environment: decide whose turn it is, what the model sees, and what the rollout holds.
 
     reset ─▶ observation ─▶ request ─▶ generation ─▶ step ─▶ observation ─▶ … ─▶ rollout
                   │                                    ▲
-                  └── expert, random, an example ──────┘   who knows what to say asks no engine
+                  └── expert, random, an example ──────┘   scripted actions need no engine
 
-Knows neither engine nor environment: `rollout_workers/episodes.py` carries messages between them.
+An episode knows neither engine nor environment: `rollout_workers/episodes.py` carries messages between them.
 """
 
 import random
@@ -24,34 +24,35 @@ Tokens = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
-    """To the environment: an answer, or where `overheard` what its partner, the model's own copy, said."""
+class Action:
+    """Text for the environment: the model's answer, or `overheard` words of a partner that is its copy."""
 
     text: str
     overheard: bool = False
 
 
 class Episode:
-    """Plays one lease from its first observation to its rollout; `begin` again starts it over."""
+    """Episode of one lease, from its first observation to its rollout; a first observation starts it over."""
 
     def __init__(self, lease: Lease, settings: EnvironmentSettings, texts: TurnTexts, room: int) -> None:
         self.lease, self._settings, self._texts, self._room = lease, settings, texts, room
-        self.num_attempts = 0  # that failed
+        self.num_attempts = 0  # failed ones
 
-    def hear(self, said: Observation | Step | bool) -> Request | Say | None:
-        """What the environment answers: its first words, a step, or whether its partner's words end it.
+    def on_observation(self, said: Observation | Step | bool) -> Request | Action | None:
+        """React to the environment: a first observation, a step, or whether the partner's words end the talk.
 
         Returns:
-            Who is asked what; None: the episode is over, and `rollout` has it.
+            The request to the engine or the action to the environment that comes next; None: the episode is
+            over, and `rollout` returns it.
         """
         if isinstance(said, Observation):
-            return self.begin(said)
-        return self.stepped(said) if isinstance(said, Step) else self.overheard(said)
+            return self._begin(said)
+        return self._on_step(said) if isinstance(said, Step) else self._on_overheard(said)
 
-    def begin(self, observation: Observation) -> Request | Say:
-        """The world's first words; returns who is asked what."""
+    def _begin(self, observation: Observation) -> Request | Action:
+        """Start the episode, or start it over."""
         self._turns: list[Turn] = []
-        self._begins: list[int] = []  # of each turn: tokens of its context that tell the return to come
+        self._begins: list[int] = []  # of each turn: header tokens in its context, with the return to come
         self._info: dict[str, float] = {}
         self._random = random.Random(self.lease.seed)
         self._header = observation.header
@@ -59,37 +60,37 @@ class Episode:
             self._texts, self._room, self._settings.memory, self._beginning(self._settings.target_return)
         )
         self._seen = Seen((), fresh=False)
-        self._heard = ""  # the same as text
+        self._heard = ""  # what `_seen` has, as text
         self._finish_reason = FinishReason.STOP
-        self._pending: Tokens = ()
+        self._truncated_context: Tokens = ()
         return self._ask(observation)
 
-    def wrote(self, generation: Generation) -> Say:
-        """The engine's answer to the last request: the model's own, or its copy's."""
+    def on_generation(self, generation: Generation) -> Action:
+        """React to the engine's answer to the last request, the model's own or its copy's."""
         if self._observation.by_model:
             self._note(self._contexts.said(generation.tokens))
             self._heard += generation.text
-            return Say(generation.text, overheard=True)
-        self._add_turn(generation.tokens, generation.text, generation.logprobs, generation.versions)
-        return Say(generation.text)
+            return Action(generation.text, overheard=True)
+        self._add_turn(generation.tokens, generation.text, generation.behavior_logprobs, generation.versions)
+        return Action(generation.text)
 
-    def overheard(self, ends: bool) -> Request | Say | None:
-        """The environment has heard the model's copy. None: that was the end."""
+    def _on_overheard(self, ends: bool) -> Request | Action | None:
+        """Go on after the environment has heard the model's copy; None: the episode is over."""
         if ends:
             return None
         return self._ask(Observation(""))
 
-    def stepped(self, step: Step) -> Request | Say | None:
-        """What an answer led to. None: the episode is over, `rollout` has it."""
+    def _on_step(self, step: Step) -> Request | Action | None:
+        """Go on after a step; None: the episode is over."""
         self._info |= step.info
-        if self._turns:  # an example's reward goes to the answer before it: the world did the rest
+        if self._turns:  # an example's reward goes to the answer before it
             last = self._turns[-1]
             self._turns[-1] = replace(last, reward=(last.reward or 0.0) + step.reward)
         if step.terminated:
             return None
         if step.truncated or len(self._turns) >= self._settings.max_turns:
             self._contexts.observe(step.observation)
-            self._pending = self._contexts.tokens
+            self._truncated_context = self._contexts.tokens
             self._finish_reason = FinishReason.LENGTH
             return None
         return self._ask(step.observation)
@@ -104,17 +105,17 @@ class Episode:
             turns,
             self._finish_reason,
             info=self._info,
-            pending=self._pending,
+            truncated_context=self._truncated_context,
         )
 
     def failed(self, error: WhetstoneError) -> Rollout:
-        """What is shipped in place of an episode that could not be played."""
+        """Return the rollout of an episode that could not be played."""
         lease = self.lease
         return Rollout(lease.id, lease.group, lease.prompt, (), FinishReason.FAILED, error=error)
 
     # ---- whose turn it is ----
 
-    def _ask(self, observation: Observation) -> Request | Say:
+    def _ask(self, observation: Observation) -> Request | Action:
         self._observation = observation
         self._heard += f"{observation.text}{observation.hint}"
         self._note(self._contexts.observe(observation))
@@ -123,20 +124,20 @@ class Episode:
         if (text := self._scripted(observation)) is not None:
             tokens = self._texts.answer(text)
             longest = self.lease.sampling.max_tokens
-            if len(tokens) > longest and self.lease.sampling.player == "expert":  # it may be learned from
+            if len(tokens) > longest and self.lease.sampling.player == "expert":  # a run may train on it
                 raise InputError(
                     f"prompt {self.lease.prompt.id}: the expert's answer {text!r} has {len(tokens)} tokens "
                     f"with its end, and rollout.max_tokens={longest}; expected at least as many"
                 )
             self._add_turn(tokens, text, (0.0,) * len(tokens), (0,) * len(tokens))
-            return Say(text)
+            return Action(text)
         if self._is_example(observation):
             text = self._random.choice(observation.actions)
             tokens = self._texts.answer(text)
             self._contexts.answered(tokens)
             self._note(Seen(tokens, fresh=False))
             self._heard += f" [{text}] "
-            return Say(text)
+            return Action(text)
         return self._request()
 
     def _scripted(self, observation: Observation) -> str | None:
@@ -169,7 +170,7 @@ class Episode:
     # ---- tokens ----
 
     def _note(self, seen: Seen) -> None:
-        """What the turn to come has seen so far: several things may be said before it."""
+        """Add to what the next turn has seen: several texts may come before it."""
         tokens = seen.tokens if seen.fresh else self._seen.tokens + seen.tokens
         self._seen = Seen(tokens, seen.fresh or self._seen.fresh, seen.cut or self._seen.cut)
         if seen.cut:
@@ -184,18 +185,18 @@ class Episode:
         self._seen, self._heard = Seen((), fresh=False), ""
 
     def _beginning(self, target: float | None) -> str:
-        """The header; return-conditioned: with the return to come in front."""
+        """Return the header, for a return-conditioned model behind the return to come."""
         return self._header if target is None else f"A play with a return of {target:g}.\n{self._header}"
 
     def _relabelled(self) -> tuple[Turn, ...]:
-        """Turns whose contexts begin with the return that did come, from there on."""
+        """Return turns whose contexts begin with the return that came from there on."""
         to_go = sum(turn.reward or 0.0 for turn in self._turns)
-        found = []
+        turns = []
         for turn, begin_length in zip(self._turns, self._begins, strict=True):
             if turn.fresh:
                 begin = self._texts.beginning(self._beginning(round(to_go, 2) + 0.0))  # not -0
                 begin = begin[: self._contexts.begin_limit]
                 turn = replace(turn, observation=begin + turn.observation[begin_length:])
             to_go -= turn.reward or 0.0
-            found.append(turn)
-        return tuple(found)
+            turns.append(turn)
+        return tuple(turns)

@@ -1,6 +1,6 @@
-"""The episodes that a worker plays side by side: messages between one engine and many environments.
+"""Play a worker's episodes side by side, by messages between one engine and many environments.
 
-An environment that takes its time holds up nobody: the engine writes for the others meanwhile.
+A slow environment holds up no other: the engine generates for the others meanwhile.
 """
 
 from collections import deque
@@ -11,16 +11,16 @@ from contracts.rollout import Lease, Rollout
 from rollout_workers.engines.base import Engine, Generation, Request
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.pool import Environments, Failure, Reply, episode_error
-from rollout_workers.episode import Episode, Say
+from rollout_workers.episode import Action, Episode
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.turn_texts import TurnTexts, turn_texts
 
-RETURN_TOKENS = 12  # by which the return that came may be longer than the one that was asked for
-LOOK_S = 0.05  # how long an idle engine waits for environments before mail is looked at
+RETURN_TOKENS = 12  # the actual return may be so much longer, in tokens, than the one asked for
+LOOK_S = 0.05  # an idle engine waits so long for environments before it looks at mail
 
 
 class Episodes:
-    """Leases in, requests to the engine and rollouts out."""
+    """Episodes of one worker: leases in, requests to the engine and rollouts out."""
 
     def __init__(
         self,
@@ -35,12 +35,12 @@ class Episodes:
         self._deterministic = rollout.deterministic
         self._waiting: deque[Lease] = deque()
         self._playing: dict[int, Episode] = {}  # by seat
-        self._seats: dict[int, int] = {}  # of those that the engine writes for: lease to seat
+        self._seats: dict[int, int] = {}  # episodes for which the engine generates: lease to seat
         self._finished: list[Rollout] = []
         self.num_steps = 0
 
     def admit(self, leases: Sequence[Lease]) -> None:
-        # without the blank that may stand before it: an answer can begin with its end
+        # without a leading blank: an answer can begin with its end
         stop = self._settings.reply_end.strip() or self._settings.reply_end
         for lease in leases:
             sampling = lease.sampling
@@ -57,12 +57,12 @@ class Episodes:
         return self._environments.num_restarts
 
     def advance(self, engine_is_idle: bool) -> tuple[list[Request], list[Rollout]]:
-        """What the environments have answered since: requests for the engine, and what is finished."""
+        """Receive the environments' answers; return requests for the engine and finished rollouts."""
         self._seat_waiting()
         requests = []
         for seat, reply in self._received(LOOK_S if engine_is_idle else 0.0):
             episode = self._playing.get(seat)
-            if episode is None:  # given up meanwhile
+            if episode is None:  # its lease was given up meanwhile
                 self._environments.give_back(seat)
                 continue
             self.num_steps += 1
@@ -73,14 +73,14 @@ class Episodes:
         finished, self._finished = self._finished, []
         return requests, finished
 
-    def wrote(self, generations: Sequence[Generation]) -> None:
-        """The engine's answers go to the environments."""
+    def on_generations(self, generations: Sequence[Generation]) -> None:
+        """Pass the engine's answers to the environments."""
         for generation in generations:
             seat = self._seats.pop(generation.request_id)
-            self._send(seat, self._playing[seat].wrote(generation))
+            self._send(seat, self._playing[seat].on_generation(generation))
 
     def give_up(self) -> None:
-        """Forget every lease; environments that still owe an answer are free once it has come."""
+        """Forget every lease; an environment that still owes an answer is free once it has come."""
         self._waiting.clear()
         for seat in self._seats.values():
             self._environments.give_back(seat)
@@ -89,7 +89,7 @@ class Episodes:
         self._finished.clear()
 
     def close(self) -> None:
-        """Every environment with it."""
+        """Close every environment."""
         self._environments.close()
 
     def _seat_waiting(self) -> None:
@@ -103,23 +103,23 @@ class Episodes:
 
     def _received(self, wait_s: float) -> list[tuple[int, Reply]]:
         replies = self._environments.receive(wait_s)
-        while self._deterministic and self._environments.num_asked:  # who is fast must not decide anything
+        while self._deterministic and self._environments.num_asked:  # speed must not decide anything
             replies += self._environments.receive(LOOK_S)
         return sorted(replies, key=lambda reply: reply[0]) if self._deterministic else replies
 
     def _answer(self, seat: int, episode: Episode, reply: Reply) -> Request | None:
-        """Who is asked next; None: an environment is, or the episode is over."""
+        """Handle a reply; return the next request, None: an environment acts next or the episode is over."""
         if isinstance(reply, Failure):
             self._play_again(seat, episode, reply)
             return None
         try:
-            then = episode.hear(reply)
-        except Exception as error:  # what an environment says may be anything, and must not end the worker
+            then = episode.on_observation(reply)
+        except Exception as error:  # an environment may send anything, and must not end the worker
             self._finish(seat, episode.failed(episode_error(error)))
             return None
         if isinstance(then, Request):
             return then
-        if isinstance(then, Say):
+        if isinstance(then, Action):
             self._send(seat, then)
         else:
             self._finish(seat, episode.rollout())
@@ -132,9 +132,9 @@ class Episodes:
             return
         self._finish(seat, episode.failed(failure.error))
 
-    def _send(self, seat: int, say: Say) -> None:
-        ask = self._environments.overhear if say.overheard else self._environments.step
-        ask(seat, say.text)
+    def _send(self, seat: int, action: Action) -> None:
+        ask = self._environments.overhear if action.overheard else self._environments.step
+        ask(seat, action.text)
 
     def _finish(self, seat: int, rollout: Rollout) -> None:
         del self._playing[seat]
@@ -142,7 +142,7 @@ class Episodes:
         self._finished.append(rollout)
 
     def _room(self, lease: Lease) -> int:
-        """Tokens that a context may have, so that an answer fits behind it."""
+        """Return the most tokens of a context that leave room for an answer."""
         room = self._longest or 2**31
         if self._window is not None:
             answer = 0 if self._texts.ending else lease.sampling.max_tokens  # an encoder holds no answers

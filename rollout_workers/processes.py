@@ -1,4 +1,4 @@
-"""What Ray puts into processes of their own: a worker, an environment. What these say is guarded."""
+"""Worker and environment as Ray actors whose output is redacted."""
 
 from typing import Any
 

@@ -1,10 +1,9 @@
-"""What a worker was given of the weights, so that the next push may bring what has changed alone.
+"""Keep the weights that a worker received, so that the next push may bring only changes.
 
-    push 1   all arrays            kept as a copy in the host's memory, loaded
-    push 2   elements of some      laid into the copy; the blocks that they are of are loaded from it
+    push 1   all arrays            kept as a copy in the host's memory, and loaded
+    push 2   elements of some      written into the copy; their blocks are loaded from it
 
-Engines lay some of a block's layers into one matrix (queries, keys and values), which they can replace as a
-whole only.
+Engines join some layers of a block in one matrix (queries, keys and values), and replace it as a whole.
 """
 
 from collections.abc import Mapping
@@ -20,17 +19,17 @@ Pushed = Mapping[str, Array | ChangedElements]
 
 
 class ReceivedWeights:
-    """Of one worker. Where no push is based on another, nothing is kept."""
+    """Weights that one worker received; nothing is kept where no push is based on another."""
 
     def __init__(self) -> None:
         self._push: str | None = None
         self._arrays: dict[str, Array] = {}
 
     def take(self, manifest: WeightManifest, pushed: Pushed) -> Arrays:
-        """What the engine is to load.
+        """Take a push; return the arrays that the engine has to load.
 
         Raises:
-            WeightsError: the push is based on one that did not come here, or makes other bytes than the
+            WeightsError: the push is based on one that did not arrive here, or gives other bytes than the
                 learner's.
         """
         if manifest.base is None:
@@ -44,7 +43,7 @@ class ReceivedWeights:
                 f"version {manifest.version} came as changes to push {manifest.base}, and this worker has "
                 f"{self._push or 'none'}; expected that very one, or all of the weights"
             )
-        self._push = None  # until all of it is laid in
+        self._push = None  # until all changes are written
         self._lay(manifest, pushed)
         self._push = manifest.push
         blocks = {block_of(name) for name in pushed}
@@ -56,16 +55,16 @@ class ReceivedWeights:
                 self._arrays[name].reshape(-1)[sent.indices] = sent.values
             else:
                 self._arrays[name] = np.array(sent)
-        found = checksum_of({name: self._arrays[name] for name in pushed})
-        if manifest.checksum not in (None, found):
+        checksum = checksum_of({name: self._arrays[name] for name in pushed})
+        if manifest.checksum not in (None, checksum):
             raise WeightsError(
                 f"version {manifest.version} arrived wrong: the bytes of {len(pushed)} parameters have the "
-                f"checksum {found:08x}, and the learner's {manifest.checksum:08x}"
+                f"checksum {checksum:08x}, and the learner's {manifest.checksum:08x}"
             )
 
 
 def block_of(name: str) -> str:
-    """What a parameter has to be loaded with: all up to the first number, outside of such a list its layer.
+    """Return the block that a parameter is loaded with: its name up to the first number, or else its layer.
 
     >>> block_of("model.layers.3.self_attn.q_proj.weight"), block_of("model.layers.3.mlp.experts.1.up.weight")
     ('model.layers.3', 'model.layers.3')

@@ -1,4 +1,4 @@
-"""What can be set about generating rollouts."""
+"""Settings of the generation of rollouts."""
 
 from typing import Literal
 
@@ -8,32 +8,32 @@ from contracts.settings import Settings, Strings
 
 
 class RolloutSettings(Settings):
-    """How prompts become rollouts. The default samples from the model's own distribution, unwarped."""
+    """Settings of engines, sampling and workers. The defaults sample from the model's own distribution."""
 
     engine: Literal["auto", "vllm", "transformers"] = "auto"  # auto: vLLM where it is installed
-    num_workers: int = Field(default=1, ge=1)
+    num_workers: int = Field(default=1, ge=1)  # processes that generate, each with a model
     tensor_parallel_size: int = Field(default=1, ge=1)  # GPUs that a worker's model is split over (vLLM)
-    prompts_per_iteration: int = Field(default=64, ge=1)
+    prompts_per_iteration: int = Field(default=64, ge=1)  # each with group_size rollouts
     group_size: int | None = Field(default=None, ge=1)  # rollouts of each prompt; None: 1, grpo and rloo: 8
     priority_scale: float = Field(default=0.0, ge=0)  # 0: each prompt once an epoch
     max_tokens: int = Field(default=48, ge=1)  # generated, at most
-    min_tokens: int = Field(default=0, ge=0)
+    min_tokens: int = Field(default=0, ge=0)  # generated before a response may end
     max_staleness: int = Field(default=0, ge=0)  # versions a token may be older than what it trains; 0: sync
     sleep: bool = False  # workers leave their GPU's memory to the learner while it updates
-    temperature: float = Field(default=1.0, gt=0)
+    temperature: float = Field(default=1.0, gt=0)  # divides the logits before sampling
     top_k: int = Field(default=0, ge=0)  # 0: no limit
-    top_p: float = Field(default=1.0, gt=0, le=1)
+    top_p: float = Field(default=1.0, gt=0, le=1)  # probability mass to sample from; 1: no limit
     stop: Strings = ()  # strings that end a response
     max_prompt_tokens: int | None = Field(default=None, ge=1)  # longer prompts are cut: task.truncation_side
     max_concurrent: int = Field(default=256, ge=1)  # rollouts in progress in one worker
     kv_cache_gib: float = Field(default=1.0, gt=0)  # a worker's memory for keys and values, on a CPU
-    gpu_memory_utilization: float = Field(default=0.85, gt=0, le=1)
+    gpu_memory_utilization: float = Field(default=0.85, gt=0, le=1)  # share of a GPU that vLLM takes
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 on a GPU, float32 on a CPU
-    num_threads: int | None = Field(default=None, ge=1)  # a worker's; None: all cores
+    num_threads: int | None = Field(default=None, ge=1)  # of a worker; None: all cores
     start_timeout_s: float = Field(default=600.0, gt=0)  # until a worker's engine is up
-    stall_timeout_s: float = Field(default=120.0, gt=0)  # without a single new token
-    max_restarts: int = Field(default=10, ge=0)  # of lost workers, within an hour
-    deterministic: bool = False  # admit each batch at once and in order, so that a run repeats to the bit
+    stall_timeout_s: float = Field(default=120.0, gt=0)  # without a new token
+    max_restarts: int = Field(default=10, ge=0)  # replaced workers within an hour
+    deterministic: bool = False  # admit each batch at once and in order, so that a run repeats bit by bit
 
     @model_validator(mode="after")
     def _min_within_max(self) -> "RolloutSettings":

@@ -1,4 +1,4 @@
-"""Plain text generation: a lease is one request, its generation one rollout. No environment, no detour."""
+"""Generate plain texts: a lease is one request and its generation one rollout, without an environment."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from rollout_workers.engines.base import Generation, Request
 
 
 class SingleTurns:
-    """`rollout_workers.episodes.Episodes` for prompts that are answered once."""
+    """Stand-in for `rollout_workers.episodes.Episodes`, for prompts with one answer."""
 
     num_steps = 0
     num_restarts = 0
@@ -27,7 +27,7 @@ class SingleTurns:
         finished, self._finished = self._finished, []
         return requests, finished
 
-    def wrote(self, generations: Sequence[Generation]) -> None:
+    def on_generations(self, generations: Sequence[Generation]) -> None:
         self._finished += [_rollout(self._leases.pop(each.request_id), each) for each in generations]
 
     def give_up(self) -> None:
@@ -44,7 +44,7 @@ def _rollout(lease: Lease, generation: Generation) -> Rollout:
         observation=lease.tokens,
         tokens=generation.tokens,
         text=generation.text,
-        behavior_logprobs=generation.logprobs,
+        behavior_logprobs=generation.behavior_logprobs,
         weight_versions=generation.versions,
     )
     return Rollout(lease.id, lease.group, lease.prompt, (turn,), FinishReason(generation.finish_reason))

@@ -1,7 +1,7 @@
-"""What people and worlds say, as tokens: plain texts one after the other, or a tokenizer's chat template.
+"""Turn a conversation's texts into tokens, as plain texts in a row or by a tokenizer's chat template.
 
-Every piece is tokenized once, by itself, and pieces are joined as tokens. So what a model wrote stays the
-very tokens it drew, however its text would be tokenized beside others.
+Every piece is tokenized once, alone, and pieces are joined as tokens. So a model's answer keeps the tokens
+that the model drew.
 """
 
 from collections.abc import Sequence
@@ -11,32 +11,32 @@ from contracts.errors import InputError
 
 
 class TurnTexts(Protocol):
-    """How a conversation is laid out."""
+    """Layout of a conversation in tokens."""
 
     def beginning(self, header: str) -> tuple[int, ...]:
-        """What stands in front of every context."""
+        """Return the start of every context."""
         ...
 
     def observation(self, text: str) -> tuple[int, ...]:
-        """What the world says, up to where the model's answer begins."""
+        """Return an observation, up to where the model's answer begins."""
         ...
 
     def closing(self, answer: Sequence[int]) -> tuple[int, ...]:
-        """What follows an answer before the world goes on; () where the answer says it itself."""
+        """Return the tokens between an answer and the next observation; () where the answer has them."""
         ...
 
     def answer(self, text: str) -> tuple[int, ...]:
-        """An answer as the model would have written it, its end included."""
+        """Return an answer as the model would generate it, its end included."""
         ...
 
     @property
     def ending(self) -> tuple[int, ...]:
-        """What an encoder wants at a context's end; () for causal models."""
+        """Return the tokens that an encoder needs at a context's end; () for causal models."""
         ...
 
 
 class PlainTexts:
-    """Texts as they are. An answer begins with a blank, as a word in a sentence does.
+    """Layout of plain texts. An answer begins with a blank, as a word in a sentence does.
 
     Example: with `reply_end="\\n"` a game reads "… You choose to" + " go east\\n" + "You are in …".
     """
@@ -65,10 +65,10 @@ class PlainTexts:
 
 
 class ChatTexts:
-    """The tokenizer's chat template: the world is the user, the header the system.
+    """Layout by the tokenizer's chat template: observations are the user's messages, the header the system's.
 
-    The template is read once, on stand-ins; a template that lays a message out by what comes after it can't
-    be cut into pieces and is refused.
+    The template is read once, with placeholders. A template in which a message depends on later ones can't be
+    cut into pieces and is refused.
     """
 
     ending: tuple[int, ...] = ()
@@ -109,7 +109,7 @@ class ChatTexts:
         return self._encode(text.strip()) + end
 
     def _unit(self, text: str) -> str:
-        """One user's turn in the middle of a talk, up to where the assistant begins."""
+        """Return a user's turn within a talk, up to where the assistant begins."""
         whole = self._render([*self._turns, {"role": "user", "content": text}], True)
         if not whole.startswith(self._talk):
             raise self._refusal()
@@ -130,7 +130,7 @@ class ChatTexts:
 
 
 def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What a tokenizer puts in front of a text and behind it.
+    """Return the tokens that a tokenizer puts in front of a text and behind it.
 
     Example: Llama's puts (1,) in front and nothing behind; T5's nothing in front and (1,) behind.
     """

@@ -1,15 +1,15 @@
-"""A rollout worker: one thread steps an engine; calls from outside only leave word for it.
+"""Rollout worker: one thread steps an engine; calls from outside leave messages for it.
 
     submit ──▶ mailbox ──▶ [ admit · step · ship ]* ──▶ outbox ──▶ poll
     load_weights ──▶ mailbox ──▶ load between two steps · probe ──▶ answer
     sleep ──▶ mailbox ──▶ with nothing to do: the engine leaves its GPU's memory until it is called again
 
-What is admitted is played by `SingleTurns`, or with environments by `Episodes`: they say what the engine
-is to write, and what has become of it.
+`SingleTurns` plays the admitted leases or, with environments, `Episodes`: they make the engine's requests and
+turn its generations into rollouts.
 
-Only the thread touches the engine, so weights can never change in the middle of a step. Calls stay
-answerable while the engine computes: whoever watches can tell a slow worker from a hung one.
-A plain class: `rollout_workers/fleet.py` puts it into Ray actors.
+Only the thread touches the engine, so weights never change within a step. Calls are answered while the engine
+computes, so that a slow worker differs from a hung one. A plain class: `rollout_workers/fleet.py` runs it in
+Ray actors.
 """
 
 import math
@@ -44,7 +44,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
-    """What a poll brings back.
+    """Answer to a poll.
 
     Example: two rollouts are done, five go on, 412 tokens were generated since the worker's start:
     `WorkerReport(rollouts=(…, …), num_active=5, num_generated=412, weight_version=7)`
@@ -57,11 +57,11 @@ class WorkerReport:
     num_steps: int = 0  # of environments
     num_restarts: int = 0  # of environments that died, hung or raised
     idle_s: float = 0.0  # since its start
-    num_cancels: int = 0  # what was leased before the last of them is given up
+    num_cancels: int = 0  # leases from before the last one are given up
 
 
 class RolloutWorker:
-    """Turns leases into rollouts with an engine of its own."""
+    """Worker that turns leases into rollouts with an engine of its own."""
 
     def __init__(
         self,
@@ -77,9 +77,8 @@ class RolloutWorker:
         lora_rank: int | None = None,
     ) -> None:
         def make_engine() -> Engine:
-            kind = engine_for(model, engine, revision)
-            started: Engine = find("engine", kind, ENGINES)(
-                model, tokenizer, max_length, settings, mask_rule, revision, **_for_adapter(kind, lora_rank)
+            started: Engine = find("engine", engine, ENGINES)(
+                model, tokenizer, max_length, settings, mask_rule, revision, **_for_adapter(engine, lora_rank)
             )
             return started
 
@@ -99,7 +98,7 @@ class RolloutWorker:
         self._thread.start()
 
     def ready(self) -> int:
-        """Wait until the engine is up; returns the process id."""
+        """Wait until the engine is up; return the process id."""
         return self._ready.result()
 
     def submit(self, leases: Sequence[Lease]) -> None:
@@ -107,7 +106,7 @@ class RolloutWorker:
         self._post(lambda: self._admit(leases))
 
     def poll(self, wait_s: float) -> WorkerReport:
-        """Finished rollouts, as soon as there is one, else after `wait_s`."""
+        """Return finished rollouts as soon as there is one, at the latest after `wait_s`."""
         with self._shipped:
             self._shipped.wait_for(lambda: self._outbox or self._failure, timeout=wait_s)
             if self._failure:
@@ -128,24 +127,24 @@ class RolloutWorker:
     def load_weights(
         self, manifest: WeightManifest, arrays: Pushed, mask_arrays: Arrays | None = None
     ) -> float:
-        """Load between two steps and prove it; returns the seconds that loading took.
+        """Load weights between two steps and check the probe; return the seconds of loading.
 
-        The mask model's weights (NLPO) are loaded only where they are others than before.
+        The mask model's weights (NLPO) are loaded only where they have changed.
 
         Raises:
-            WeightsError: the probe's log-probabilities are not the learner's, or these are changes to weights
-                that this worker does not have.
+            WeightsError: the probe's log-probabilities are not the learner's, or the arrays are changes to
+                weights that this worker does not have.
         """
         return self._call(lambda: self._load(manifest, arrays, mask_arrays))
 
-    def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
-        """Log-probabilities of each text's tokens after the first; generation goes on meanwhile."""
-        return self._call(lambda: self._engine.score(texts))
+    def logprobs(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+        """Return the log-probabilities of each text's tokens after the first, while generation goes on."""
+        return self._call(lambda: self._engine.logprobs(texts))
 
     def sleep(self) -> bool:
         """Leave the GPU's memory to others until the next leases, weights or texts come.
 
-        False: there is something to do, so this was ignored.
+        False: the worker has something to do and ignores the call.
         """
         return self._call(self._sleep)
 
@@ -154,11 +153,11 @@ class RolloutWorker:
         self._call(self._cancel)
 
     def close(self) -> None:
-        """Before its process ends: environments may have started what only they can end."""
+        """Close the environments before the process ends: only they can end what they have started."""
         self._call(lambda: self._play.close())
 
     def apply(self, func: Callable[..., Result], **arguments: Any) -> Result:
-        """Ray's actor manager calls everything through here."""
+        """Call a function on this worker, as Ray's actor manager does for every call."""
         return func(self, **arguments)
 
     def ping(self) -> str:
@@ -176,7 +175,7 @@ class RolloutWorker:
                     self._wait_for_mail()
                 self._take_mail()
                 self._advance()
-        except Exception as error:  # a thread's exception would vanish: hand it to whoever polls
+        except Exception as error:  # a thread's exception would vanish: the next poll raises it
             said = redact(str(error))
             if not self._ready.done():
                 is_input = isinstance(error, InputError)
@@ -195,13 +194,13 @@ class RolloutWorker:
         return Episodes(environment, environments, self._engine, self._settings)
 
     def _advance(self) -> None:
-        """Environments' answers to the engine, the engine's to them; what is finished goes out."""
+        """Pass requests to the engine and generations to the environments, and ship finished rollouts."""
         requests, rollouts = self._play.advance(engine_is_idle=not self._engine.num_unfinished)
         for request in requests:
             self._engine.add(request)
         self._ship(rollouts)
         if self._engine.num_unfinished:
-            self._play.wrote(self._engine.step())
+            self._play.on_generations(self._engine.step())
 
     def _wait_for_mail(self) -> None:
         self._idle_since = time.monotonic()
@@ -237,7 +236,7 @@ class RolloutWorker:
         if mask_arrays is not None and manifest.mask_version != self._engine.mask_version:
             self._engine.load_mask(manifest, mask_arrays)
         seconds = time.perf_counter() - started
-        (got,) = self._engine.score([manifest.probe.tokens])
+        (got,) = self._engine.logprobs([manifest.probe.tokens])
         worst = max(abs(a - b) for a, b in zip(got, manifest.probe.logprobs, strict=True))
         if not worst <= manifest.probe.tolerance:  # NaN must fail too
             raise WeightsError(
@@ -266,28 +265,28 @@ class RolloutWorker:
         self._mailbox.put(act)
 
     def _call(self, act: Callable[[], Result]) -> Result:
-        """Have the engine's thread do it, and wait for the result."""
+        """Let the engine's thread do `act`, and wait for the result."""
         future: Future[Result] = Future()
 
         def answer() -> None:
             try:
                 with redacted_errors():
                     future.set_result(act())
-            except Exception as error:  # the caller's to handle, in the caller's thread
+            except Exception as error:  # raised again in the caller's thread
                 future.set_exception(error)
 
         self._post(answer)
         while not wait([future], timeout=1.0).done:
-            if self._failure:  # the thread ended before it came to this
+            if self._failure:  # the thread ended before `act`
                 raise WorkerError(f"the engine's thread ended:\n{self._failure}")
         return future.result()
 
 
 def _for_adapter(engine: str, lora_rank: int | None) -> dict[str, int]:
-    """The option of an engine that is to serve an adapter beside the model's weights.
+    """Return the options of an engine that serves an adapter beside the model's weights.
 
     Raises:
-        InputError: it can't.
+        InputError: the engine can't serve adapters.
     """
     if lora_rank is None:
         return {}
@@ -297,21 +296,3 @@ def _for_adapter(engine: str, lora_rank: int | None) -> dict[str, int]:
             "model.adapter.serve=merged"
         )
     return {"lora_rank": lora_rank}
-
-
-def engine_for(model: str, asked: str, revision: str | None = None) -> str:
-    """Which engine `auto` is for a model: vLLM where it is installed, and knows such models.
-
-    vLLM has no encoder-decoders for text.
-    """
-    import importlib.util
-
-    if asked != "auto":
-        return asked
-    from transformers import AutoConfig
-
-    knows = (
-        importlib.util.find_spec("vllm")
-        and not AutoConfig.from_pretrained(model, revision=revision).is_encoder_decoder
-    )
-    return "vllm" if knows else "transformers"

@@ -1,4 +1,4 @@
-"""The command `whetstone`: finds the subcommand; whatever goes wrong becomes a message and an exit code.
+"""Command `whetstone`: find the subcommand, and turn every failure into a message and an exit code.
 
 0 done · 1 an unexpected fault, traceback in a log · 2 the input is wrong · 130 interrupted
 """
@@ -20,42 +20,69 @@ from contracts.disk import is_full
 from contracts.errors import InputError, WhetstoneError
 from contracts.output import guarded_output
 from contracts.redaction import redact, remember_typed
-from services.doing import doing
-from services.interrupts import EXIT_INTERRUPTED, interruptible, leave_at_once, said_at_interruption
-from services.ray_variables import prepare_ray
+from services.cluster.ray_variables import prepare_ray
+from services.terminal.doing import doing
+from services.terminal.interrupts import EXIT_INTERRUPTED, interruptible, leave_at_once, said_at_interruption
 
-# Each is imported when it is asked for, so that no command waits for what another one needs.
+# A command is imported when it is called, so that none waits for another's imports.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "train": ("services.train:run", "train a model by reinforcement learning (-m for sweeps)"),
-    "plan": ("services.plan:run", "say what a run would do, need and read, with nothing started"),
-    "evaluate": ("services.evaluate:run", "score a model or a finished run on validation or test prompts"),
-    "generate": ("services.generate:run", "let a trained model write, for prompts of your own"),
-    "chat": ("services.chat:run", "talk to a trained model"),
-    "score": ("services.score:run", "compute a reward or a metric on files, without training"),
-    "benchmark": ("services.benchmark:run", "train on a benchmark's tasks with each algorithm, and tabulate"),
-    "judge": ("services.judge:run", "let a chat model say which of two texts is better, and test it"),
-    "crowd": ("services.crowd:run", "pages for people's judgements of texts, and what the answers say"),
-    "report": ("services.report:run", "write report.html of a run"),
-    "list": ("services.listing:run", "name tasks, rewards, metrics and algorithms, with their options"),
+    "train": ("services.commands.train:run", "train a model by reinforcement learning (-m for sweeps)"),
+    "plan": ("services.commands.plan:run", "say what a run would do, need and read, with nothing started"),
+    "evaluate": (
+        "services.commands.evaluate:run",
+        "score a model or a finished run on validation or test prompts",
+    ),
+    "generate": ("services.commands.generate:run", "let a trained model write, for prompts of your own"),
+    "chat": ("services.commands.chat:run", "talk to a trained model"),
+    "score": ("services.commands.score:run", "compute a reward or a metric on files, without training"),
+    "benchmark": (
+        "services.commands.benchmark:run",
+        "train on a benchmark's tasks with each algorithm, and tabulate",
+    ),
+    "judge": (
+        "services.commands.judge:run",
+        "let a chat model say which of two texts is better, and test it",
+    ),
+    "crowd": (
+        "services.commands.crowd:run",
+        "pages for people's judgements of texts, and what the answers say",
+    ),
+    "report": ("services.commands.report:run", "write report.html of a run"),
+    "list": (
+        "services.commands.listing:run",
+        "name tasks, rewards, metrics and algorithms, with their options",
+    ),
     "doctor": (
-        "services.doctor:run",
+        "services.commands.doctor:run",
         "say what this machine has and lacks, or what of a run is damaged",
     ),
-    "serve": ("services.serve:run", "serve rewards and metrics over HTTP"),
-    "scale": ("services.scale:run", "give a running train more rollout workers, or a reward more replicas"),
-    "annotate": ("services.annotate:run", "score a data set's responses, to learn from them alone"),
-    "submit": ("services.submit:run", "train as a job of a Ray cluster; status, logs, stop, resume"),
-    "train-reward": ("services.train_reward:run", "train a classifier or a preference model to be a reward"),
-    "import-rl4lms": ("services.import_rl4lms:run", "turn an RL4LMs configuration into an experiment"),
-    "demo": ("services.demo:run", "train a small model from nothing, in minutes, on this machine"),
+    "serve": ("services.commands.serve:run", "serve rewards and metrics over HTTP"),
+    "scale": (
+        "services.commands.scale:run",
+        "give a running train more rollout workers, or a reward more replicas",
+    ),
+    "annotate": (
+        "services.commands.annotate:run",
+        "score a data set's responses, to learn from them alone",
+    ),
+    "submit": ("services.commands.submit:run", "train as a job of a Ray cluster; status, logs, stop, resume"),
+    "train-reward": (
+        "services.commands.train_reward:run",
+        "train a classifier or a preference model to be a reward",
+    ),
+    "import-rl4lms": (
+        "services.commands.import_rl4lms:run",
+        "turn an RL4LMs configuration into an experiment",
+    ),
+    "demo": ("services.commands.demo:run", "train a small model from nothing, in minutes, on this machine"),
 }
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # Ray's errors have them
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # in Ray's errors
 LONGEST_LINE = 1000
 EXIT_FAULT, EXIT_INPUT, EXIT_BROKEN_PIPE = 1, 2, 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code, and never raises."""
+    """Run one command and return its exit code; never raise."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = " ".join(["whetstone", *arguments[:1]])
     remember_typed(arguments)
@@ -63,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with guarded_output(), interruptible(command):
         try:
             code = _code_of(command, arguments)
-        except KeyboardInterrupt:  # another one, while the last words of the first were said
+        except KeyboardInterrupt:  # a second one, while the first was reported
             code = EXIT_INTERRUPTED
         if code == EXIT_INTERRUPTED and argv is None:  # a process of its own
             leave_at_once()
@@ -75,17 +102,17 @@ def _code_of(command: str, arguments: list[str]) -> int:
         code = _dispatch(arguments)
         sys.stdout.flush()
         return code
-    except SystemExit as stop:  # argparse, after it said what was wrong (2) or --help (0)
+    except SystemExit as stop:  # argparse, after it printed an error (2) or --help (0)
         if isinstance(stop.code, str):
             print(f"{command}: {redact(stop.code)}", file=sys.stderr)
         return stop.code if isinstance(stop.code, int) else EXIT_FAULT
     except KeyboardInterrupt:
         print(said_at_interruption(command), file=sys.stderr)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # as in `whetstone list | head -1`: nobody reads on
+    except BrokenPipeError:  # as in `whetstone list | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
-    except Exception as error:  # the one place where every fault ends
+    except Exception as error:  # every fault ends here
         return _explain(command, error)
 
 
@@ -124,8 +151,8 @@ def _help() -> str:
 
 
 def _explain(command: str, error: Exception) -> int:
-    """Say what happened on stderr, and choose the exit code."""
-    # Ray hands an error of another process on as one that is of both kinds and holds the original.
+    """Report an error on standard error, and choose the exit code."""
+    # Ray wraps an error of another process in one that is of both kinds and holds the original.
     original = getattr(error, "cause", None) if isinstance(error, WhetstoneError) else None
     told = original if isinstance(original, WhetstoneError) else error
     if isinstance(told, InputError):
@@ -133,7 +160,7 @@ def _explain(command: str, error: Exception) -> int:
         if _run_log():
             logging.getLogger().error("stopped: %s", told)
         return EXIT_INPUT
-    if is_full(told):  # nor is there room for a traceback
+    if is_full(told):  # a traceback has no room either
         what_to_do = "" if "Make room" in str(told) else ". Make room, and type the same command again"
         print(f"{command}: {_one_line(told)}{what_to_do}", file=sys.stderr)
         logging.getLogger().error("stopped: %s", told)
@@ -153,7 +180,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _write_traceback(error: Exception) -> Path:
-    """Into the log of the run, where one has begun; into a file of its own otherwise."""
+    """Write the traceback to the log of a run that has begun, or else to a new file; return the file."""
     text = redact("".join(traceback.format_exception(error)))
     if log := _run_log():
         logging.getLogger().error("stopped by an error\n%s", text)
@@ -164,7 +191,7 @@ def _write_traceback(error: Exception) -> Path:
 
 
 def _run_log() -> Path | None:
-    """The file where a run that has begun writes its log; None: no run has."""
+    """Return the log file of a run that has begun, or None."""
     files = [
         Path(each.baseFilename)
         for each in logging.getLogger().handlers

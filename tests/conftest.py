@@ -16,7 +16,7 @@ collect_ignore = ["raising"]  # its sitecustomize.py is for other processes
 os.environ.update(
     HF_HUB_OFFLINE="1",
     HF_DATASETS_OFFLINE="1",
-    RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0",  # Ray's ports on loopback, as services/ray_variables.py has them
+    RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0",  # Ray's ports on loopback, as ray_variables.py has them
     RAY_USAGE_STATS_ENABLED="0",
     MLFLOW_DISABLE_TELEMETRY="true",
     TOKENIZERS_PARALLELISM="false",
@@ -68,4 +68,4 @@ def one_model_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def no_progress_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a slow machine has a command say of its start is in no test's way."""
-    monkeypatch.setattr("services.doing.FIRST_S", 3600.0)
+    monkeypatch.setattr("services.terminal.doing.FIRST_S", 3600.0)

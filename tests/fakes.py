@@ -56,7 +56,7 @@ class FakeWorkers:
         self.calls.append(("scale", num_workers))
         self.num_workers = self.num_up = num_workers
 
-    def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+    def logprobs(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
         return [tuple(-token / 4 for token in text[1:]) for text in texts]
 
     def load_weights(self, weights: PublishedWeights) -> None:

@@ -9,22 +9,22 @@ from rich.console import Console as Terminal
 from contracts.clients import PublishedWeights
 from contracts.rollout import Lease, Rollout
 from contracts.scores import MetricValue, Sample, Score
-from learner.algorithms.base import Masks
 from learner.learner import Learner
 from reward_servers.local import LocalRewardClient
 from reward_servers.server import MetricServer
-from rollout_workers.engines.dtypes import engine_dtype
+from rollout_workers.engines.choice import choose_dtype
 from rollout_workers.worker import RolloutWorker
-from services import preflight
-from services.annotated_data import with_iterations
-from services.console import Console
-from services.controller import Clients
-from services.interrupts import StopRequest
-from services.run_folder import RunFolder
-from services.settings import RunSettings
-from services.tracking import Tracker
-from services.train import controller, open_folder
-from services.uploads import Uploads
+from services.config.settings import RunSettings
+from services.loop.controller import Clients
+from services.preflight import preflight
+from services.runs.folder import RunFolder
+from services.runs.uploads import Uploads
+from services.sources.annotated_data import with_iterations
+from services.terminal.interrupts import StopRequest
+from services.tracking.console import Console
+from services.tracking.mlflow_run import Tracker
+from services.train.loop import controller
+from services.train.train import open_folder
 
 
 def train_here(settings: RunSettings) -> RunFolder:
@@ -49,7 +49,7 @@ class LocalWorkers:
     idle_s, num_workers, num_up, num_quarantined = 0.0, 1, 1, 0
 
     def __init__(self, settings: RunSettings) -> None:
-        mask = settings.algorithm.mask_rule() if isinstance(settings.algorithm, Masks) else None
+        mask = settings.algorithm.mask_rule() if settings.algorithm.traits.masks else None
         path = settings.model.path
         tokenizer = settings.model.tokenizer or path
         self._worker = RolloutWorker(
@@ -85,8 +85,8 @@ class LocalWorkers:
             asked -= {rollout.lease_id for rollout in own}
             yield own
 
-    def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
-        return self._worker.score(texts)
+    def logprobs(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+        return self._worker.logprobs(texts)
 
     def load_weights(self, weights: PublishedWeights) -> None:
         self._worker.load_weights(weights.manifest, weights.arrays, weights.mask_arrays)
@@ -113,7 +113,7 @@ class LocalLearner:
     """`contracts.clients.LearnerClient`: the learner itself."""
 
     def __init__(self, settings: RunSettings) -> None:
-        self._dtype = engine_dtype(settings.rollout)
+        self._dtype = choose_dtype(settings.rollout.dtype, on_gpu=False)
         self._learner = Learner(
             settings.model,
             settings.algorithm,

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from services.run_folder import RunFolder
+from services.runs.folder import RunFolder
 
 ROOT = Path(__file__).parents[1]
 PATIENCE_S = 300.0  # a start takes half a minute, and several times that on a busy machine

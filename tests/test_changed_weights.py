@@ -14,11 +14,12 @@ from contracts.errors import LearnerLost
 from contracts.rollout import Lease, Prompt, Rollout, Sampling
 from contracts.weights import ChangedElements
 from rollout_workers.fleet import Fleet
-from services import launch
-from services.compose import run_settings
-from services.memory import needed_bytes
-from services.ray_cluster import cluster
-from services.settings import RunSettings
+from services.cluster.ray_cluster import cluster
+from services.config.compose import run_settings
+from services.config.settings import RunSettings
+from services.preflight.deployment import Deployment
+from services.preflight.memory import MemoryNeeds
+from services.train import launch
 from tests.learner.tiny import random_rollouts
 from tests.local_run import train_here
 from tests.models import make_tiny_model
@@ -71,6 +72,10 @@ def test_a_run_is_the_same_and_less_travels(model: Path, tmp_path: Path, more: t
     assert all(0 < less < 0.7 * all_of_them for all_of_them, less in zip(*pushed, strict=True))
 
 
+def deployed_on_ray(run: RunSettings) -> Deployment:
+    return launch.deployed(run.model, run.rollout, run.cluster, run.learner.num_processes)
+
+
 @pytest.mark.parametrize(("num_gpus", "dtype"), [(2, "bfloat16"), (0, "float32")])
 def test_on_a_cluster_it_is_the_workers_node_that_says_what_they_compute_in(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_gpus: int, dtype: str
@@ -78,15 +83,16 @@ def test_on_a_cluster_it_is_the_workers_node_that_says_what_they_compute_in(
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"GPU": num_gpus})
     asked = settings(model, tmp_path, "rollout.dtype=auto")
-    assert launch.dtype_of_workers(asked) == dtype
+    assert deployed_on_ray(asked).engine_dtype == dtype
     told = settings(model, tmp_path, "rollout.dtype=float32")
-    assert launch.dtype_of_workers(told) == "float32"
+    assert deployed_on_ray(told).engine_dtype == "float32"
 
 
 def test_its_copies_are_counted(model: Path, tmp_path: Path) -> None:
     whole, changed = (
-        needed_bytes(settings(model, tmp_path, f"learner.push={push}", "rollout.num_workers=3"), 10**6)
+        MemoryNeeds(run.model, run.algorithm, run.learner, run.rollout, 10**6).least()
         for push in ("whole", "changed")
+        for run in [settings(model, tmp_path, f"learner.push={push}", "rollout.num_workers=3")]
     )
     assert sum(changed.values()) - sum(whole.values()) == (1 + 3) * 4e6
 
@@ -115,8 +121,11 @@ def test_a_late_joiner_and_who_replaces_a_lost_worker_get_the_whole(model: Path,
     """From the learner's own copy; where the learner is gone, that is said, and another begins anew."""
     chosen = settings(model, tmp_path, "learner.push=changed")
     notes: list[str] = []
-    learner = launch.start_learner(chosen, notes.append)
-    fleet = launch.start_fleet(chosen, chosen.model.path, notes.append)
+    deployed = deployed_on_ray(chosen)
+    learner = launch.start_learner(chosen, deployed, notes.append)
+    fleet = launch.start_fleet(
+        launch.model_of(chosen.model, chosen.algorithm, chosen.environment), deployed, notes.append
+    )
     try:
         learner.wait_until_ready()
         fleet.wait_until_ready()
@@ -132,19 +141,19 @@ def test_a_late_joiner_and_who_replaces_a_lost_worker_get_the_whole(model: Path,
         second, sent = push()
         assert first.base is None and second.base == first.push
         assert any(isinstance(each, ChangedElements) for each in sent.values())
-        expected = fleet.score(texts)
+        expected = fleet.logprobs(texts)
 
         os.kill(fleet.pids["worker 0"], signal.SIGKILL)
         fleet.scale(2)
-        assert fleet.score(texts) == expected and versions(fleet, 100) == {1}
+        assert fleet.logprobs(texts) == expected and versions(fleet, 100) == {1}
         fleet.wait_until_ready()
         assert set(fleet.pids) == {"worker 1", "worker 2"}
-        assert fleet.score(texts) == expected and versions(fleet, 200) == {1}
+        assert fleet.logprobs(texts) == expected and versions(fleet, 200) == {1}
 
         learner.update(random_rollouts(6, seed=1), lambda *_: None)
         third, _ = push()
         assert third.base == second.push and set(fleet.pids) == {"worker 1", "worker 2"}
-        changed = fleet.score(texts)
+        changed = fleet.logprobs(texts)
         assert changed != expected and versions(fleet, 300) == {2}
 
         folder, deadline = tmp_path / "checkpoint", time.monotonic() + PATIENCE_S
@@ -161,7 +170,7 @@ def test_a_late_joiner_and_who_replaces_a_lost_worker_get_the_whole(model: Path,
         fourth, _ = push()
         assert fourth.base is None and fourth.version == third.version
         fleet.wait_until_ready()
-        assert fleet.score(texts) == changed and versions(fleet, 500) == {2}
+        assert fleet.logprobs(texts) == changed and versions(fleet, 500) == {2}
     finally:
         fleet.stop()
         learner.stop()

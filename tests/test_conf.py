@@ -1,4 +1,4 @@
-"""The files in conf/ agree with the tables of components, and the command line is laid over them as told."""
+"""Every choice is a valid run, and the command line is laid over conf/ as told."""
 
 import sys
 from pathlib import Path
@@ -11,8 +11,8 @@ from contracts.errors import InputError
 from contracts.settings import Settings
 from learner.algorithms import ALGORITHMS
 from rollout_workers.environments import ENVIRONMENTS
-from services.compose import CONF, choices_of, compose, run_settings
-from services.settings import RunSettings
+from services.config.compose import COMPONENTS, choices_of, compose, run_settings
+from services.config.settings import RunSettings
 from services.tasks import TASKS
 
 MODEL = "model.path=some/model"
@@ -33,11 +33,11 @@ def refusal(*overrides: str) -> str:
     return str(caught.value)
 
 
-# Files
+# Choices
 
 
 @pytest.mark.parametrize(("group", "table"), [("algorithm", ALGORITHMS), ("task", TASKS)])
-def test_each_component_has_its_file_and_each_file_its_component(group: str, table: dict[str, str]) -> None:
+def test_each_component_is_a_choice_and_a_valid_run(group: str, table: dict[str, str]) -> None:
     assert set(choices_of(group)) == set(table)
     for name in choices_of(group):
         has_reward = getattr(find(group, name, table), "default_reward", "") is not None
@@ -47,7 +47,7 @@ def test_each_component_has_its_file_and_each_file_its_component(group: str, tab
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_each_environment_has_its_file_and_its_options_are_set_beside_it(name: str) -> None:
+def test_each_environment_is_a_choice_and_its_options_are_set_beside_it(name: str) -> None:
     assert set(choices_of("environment")) == set(ENVIRONMENTS)
     asked = [f"environment={name}", *NEEDED.get(name, [])]
     if name == "single_turn":
@@ -62,11 +62,16 @@ def test_every_cluster_is_a_valid_run(name: str) -> None:
     assert isinstance(run_settings([f"cluster={name}", MODEL]), RunSettings)
 
 
-def test_a_component_file_says_nothing_that_is_the_default_anyway() -> None:
-    for group in ("algorithm", "task", "environment"):
-        for name in choices_of(group):
-            lines = (CONF / group / f"{name}.yaml").read_text().splitlines()
-            assert [line for line in lines if not line.startswith("#")] == [f"name: {name}"]
+def test_an_experiment_of_ones_own_chooses_components_by_name(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(
+        "# @package _global_\ndefaults:\n  - override /task: dates\n"
+        "  - override /environment: dialogue\n  - override /algorithm: nlpo\n"
+    )
+    tree = compose([f"experiment={own}", MODEL])
+    assert [tree[group]["name"] for group in COMPONENTS] == ["nlpo", "dates", "dialogue"]
+    own.write_text("# @package _global_\ndefaults:\n  - override /task: datse\n")
+    assert "Could not find 'task/datse'" in refusal(f"experiment={own}", MODEL)
 
 
 def test_gpt2_on_imdb_is_as_published() -> None:
@@ -194,13 +199,13 @@ def test_interpolation_and_quotes_are_hydras() -> None:
         ([MODEL, "iterations=0"], "iterations: got 0; Input should be greater than or equal to 1"),
         ([MODEL, "iterations=many"], "iterations: got 'many'; Input should be a valid integer"),
         ([MODEL, "seed=1,2"], "several values make a sweep: whetstone train -m seed=1,2"),
-        ([MODEL, "reward=[length]", "reward.weight=2"], "reward is a list, so say whose option it is"),
+        ([MODEL, "reward=[length]", "reward.weight=2"], "reward is a list; expected reward.LABEL.OPTION="),
         ([MODEL, "reward=length", "reward.options=[a]"], "options: got ['a']; expected a mapping"),
         ([MODEL, "model.adapter.target_modules=[1]"], "target_modules: got [1]; Input should be"),
         ([MODEL, "cluster.worker_gpus=1"], "give both, or neither"),
         ([MODEL, "output_dir=a=b"], "expected KEY=VALUE"),
         ([MODEL, "iterations"], "expected KEY=VALUE"),
-        ([MODEL, "~seed"], "nothing can be taken away"),
+        ([MODEL, "~seed"], "a key can't be deleted"),
         ([MODEL, "seed=${sede}"], "Interpolation key 'sede' not found"),
         ([MODEL, "task=nowhere.at_all:Task"], "importing nowhere.at_all failed: ModuleNotFoundError"),
         ([MODEL, "task=json:JSONDecoder"], "JSONDecoder is no task: it lacks prompts(split)"),
@@ -233,6 +238,6 @@ def test_another_model_leaves_the_experiments_tokenizer_behind() -> None:
 
 def test_a_length_penalty_needs_beams() -> None:
     said = refusal(MODEL, "evaluation.length_penalty=0.6")
-    assert "evaluation.length_penalty=0.6 weighs beams, and there is one" in said
+    assert "evaluation.length_penalty=0.6 weighs beams, and there is only one" in said
     beams = ["evaluation.num_beams=4", "evaluation.temperature=0", "evaluation.length_penalty=0.6"]
     assert run_settings([MODEL, *beams]).sampling(evaluating=True).length_penalty == 0.6

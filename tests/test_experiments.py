@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 import yaml
+from omegaconf import OmegaConf
 
 from contracts.components import find
 from reward_servers.metrics import METRICS
 from reward_servers.rewards import REWARDS
 from reward_servers.settings import Part
-from services import compose
 from services.benchmarks.offline import OFFLINE
+from services.config import compose
+from services.config.settings import RunSettings
 from services.rl4lms.experiment import read_configuration, to_yaml
-from services.settings import RunSettings
 from services.tasks import TASKS
 from tests.services.rl4lms_compare import compare
 from tests.services.rl4lms_table import FOLDER, configurations, read
@@ -28,12 +29,13 @@ OF_ONES_OWN = ("prompts", "dummy", "increasing_numbers", "dates", "episodes", "t
 OF_LOLRL = ("helpful_harmless", "atomic", "reddit_comments", "wow", "faithdial", "faithdial_wow")
 OF_OTHERS = (*OF_ONES_OWN, *OF_LOLRL)
 FROM_DATA = {f"{task}_{algorithm}" for task in OF_LOLRL for algorithm in OFFLINE.algorithms}
-# What experiments of learning from data leave open, by the file that says it.
+# Options that experiments of learning from data leave open, by task.
+CORPUS = f"reward.tfidf_diversity.corpus='{__file__}'"
 OPEN = {
     "helpful_harmless": ("model.path=some/model", "reward.model=some/judge"),
     "atomic": ("model.path=some/model", "reward.model=some/judge"),
-    "reddit_comments": ("model.path=some/model", "reward.safe.model=some/judge", "CORPUS"),
-    "knowledge": ("model.path=some/model", "CORPUS"),
+    "reddit_comments": ("model.path=some/model", "reward.safe.model=some/judge", CORPUS),
+    **{task: ("model.path=some/model", CORPUS) for task in ("wow", "faithdial", "faithdial_wow")},
 }
 FOLDERS = {
     "imdb": "imdb_text_continuation/gpt2",
@@ -63,20 +65,17 @@ SHIPPED = compose.choices_of("experiment")
 def run_of(name: str, *overrides: str) -> RunSettings:
     if name in FROM_DATA:
         return compose.run_settings([f"experiment={name}", *left_open(name), *overrides])
-    said = (compose.CONF / "experiment" / f"{name}.yaml").read_text()
-    open_keys = {"model.path": "path: ???" in said or name in OURS, "reward.model": "model: ???" in said}
-    given = [f"{key}={GIVEN[key]}" for key, is_open in open_keys.items() if is_open]
+    is_open = OmegaConf.missing_keys(compose.experiment(name))
+    given = [f"{key}={value}" for key, value in GIVEN.items() if key in is_open]
     return compose.run_settings([f"experiment={name}", *given, *overrides])
 
 
 def left_open(name: str) -> list[str]:
     """What somebody has to say of an experiment that learns from data."""
-    text = (compose.CONF / "experiment" / f"{name}.yaml").read_text()
-    corpus = f"reward.tfidf_diversity.corpus='{__file__}'"
-    given = next(given for base, given in OPEN.items() if f"lolrl/{base}\n" in text)
-    return [
-        each.replace("CORPUS", corpus) for each in given if "path:" not in text or "model.path" not in each
-    ]
+    tree = compose.experiment(name)
+    given = OPEN[tree.task.name]
+    has_model = not OmegaConf.is_missing(tree.model, "path")
+    return [each for each in given if not (has_model and each.startswith("model.path"))]
 
 
 # Those that learn from data are in test_experiments_offline.py.

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from contracts.errors import InputError
-from services import annotate
-from services.annotation_settings import settings_from
+from services.annotation.settings import settings_from
 from services.benchmarks.offline import OFFLINE
-from services.compose import CONF, run_settings
+from services.commands import annotate
+from services.config.compose import choices_of, run_settings
 from tests.local_run import train_here
 from tests.models import make_tiny_model
 from tests.services.response_files import folder as rows_in
@@ -34,7 +34,7 @@ run_of = functools.cache(run_anew)
 
 
 def there() -> set[str]:
-    return {path.stem for path in (CONF / "experiment").glob("*.yaml")}
+    return set(choices_of("experiment"))
 
 
 def test_every_task_has_all_eight_and_pairs_have_the_rest() -> None:
@@ -61,7 +61,7 @@ def test_what_is_open_is_asked_for_by_its_place() -> None:
     ):
         run_settings(["experiment=reddit_comments_a_lol"])
     with pytest.raises(
-        InputError, match=r"is a list, so say whose option .* fluency, depth, updown, safe, tfidf"
+        InputError, match=r"is a list; expected reward\.LABEL\.OPTION=.* fluency, depth, updown, safe, tfidf"
     ):
         run_settings(["experiment=reddit_comments_a_lol", "reward.unsafe.model=x"])
 
@@ -120,7 +120,7 @@ SHORT = ("rollout.max_tokens=4", "rollout.max_prompt_tokens=32")
     [("helpful_harmless_dpo", talk), ("faithdial_r_lol", knowledge)],
 )
 def test_from_rows_to_a_model(name: str, row: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.interrupts.signal.signal", lambda number, handler: None)
+    monkeypatch.setattr("services.terminal.interrupts.signal.signal", lambda number, handler: None)
     model = make_tiny_model(tmp_path / "model")
     files = rows_in(tmp_path / "rows", [row(number) for number in range(6)], **others(row))
     reward = "reward=[{name: length, target: 4}]"

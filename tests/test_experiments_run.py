@@ -8,13 +8,14 @@ import json
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from contracts.components import find
 from contracts.errors import InputError
 from reward_servers.metrics import METRICS
 from reward_servers.requirements import check_requirements
 from reward_servers.rewards import REWARDS
-from services import compose
+from services.config import compose
 from tests.local_run import train_here
 from tests.models import make_tiny_model
 from tests.stand_ins import write_data
@@ -53,7 +54,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(autouse=True)
 def _stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.interrupts.signal.signal", lambda number, handler: None)
+    monkeypatch.setattr("services.terminal.interrupts.signal.signal", lambda number, handler: None)
     for kind, table in (("reward", REWARDS), ("metric", METRICS)):
         for name in table:
             if name in OF_MODELS or not is_complete(kind, name, table):
@@ -70,8 +71,7 @@ def is_complete(kind: str, name: str, table: dict[str, str]) -> bool:
 
 def family_of(name: str) -> str:
     """By the model's name; where the experiment leaves it open, by its task."""
-    text = (compose.CONF / "experiment" / f"{name}.yaml").read_text()
-    path = next(line.partition("path:")[2].strip() for line in text.splitlines() if " path:" in line)
+    path = OmegaConf.to_container(compose.experiment(name))["model"]["path"]  # type: ignore[call-overload,index]
     if path == "???":
         return "gpt2" if name.startswith("crd3") else "t5"
     return next(family for part, family in FAMILIES.items() if part in path)
@@ -82,7 +82,7 @@ def family_of(name: str) -> str:
 def test_an_experiment_does_an_iteration(name: str, models: dict[str, Path], tmp_path: Path) -> None:
     chosen = [f"experiment={name}", f"output_dir='{tmp_path}'", "run_name=run"]
     chosen.append(f"model.path='{models[family_of(name)]}'")
-    if "model: ???" in (compose.CONF / "experiment" / f"{name}.yaml").read_text():
+    if "reward.model" in OmegaConf.missing_keys(compose.experiment(name)):
         chosen.append("reward.model=given")
     task = compose.compose(chosen)["task"]["name"]
     data = write_data(tmp_path / "data", task)

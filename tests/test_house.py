@@ -13,14 +13,17 @@ import yaml
 from contracts.components import find
 from contracts.scores import Sample
 from learner.algorithms import ALGORITHMS
-from services import compose
 from services.cli import COMMANDS
-from services.listing import options_of
+from services.commands.listing import options_of
+from services.config import compose
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("contracts", "rollout_workers", "reward_servers", "learner", "services")
+PACKAGES = ("contracts", "rollout_workers", "reward_servers", "learner", "services", "whetstone")
 README = (ROOT / "README.md").read_text()
 LONGEST_FILE = 400  # lines
+LONGEST_README = 150  # lines
+MOST_WORDS = 28_000  # of all pages in docs/
+MOST_TERMS = 40  # of the glossary
 LOGS = ("DECISIONS.md", "CHANGELOG.md")  # grow with the project
 A_NAME = re.compile(r"\.?[\w.-]+(/|\.(py|md|toml|j2))|Makefile|LICENSE")
 # Written so that no pattern is found in this file.
@@ -89,15 +92,27 @@ def test_what_the_readmes_tree_names_is_there() -> None:
     assert [str(path) for path in the_tree() if not (ROOT / path).exists()] == []
 
 
-def test_the_readmes_tree_names_every_module() -> None:
-    """A folder that is named without any of its files speaks for all of them."""
-    named = set(the_tree())
-    whole = {path for path in named if not any(path in other.parents for other in named)}
-    modules = {path.relative_to(ROOT) for path in files() if path.relative_to(ROOT).parts[0] in PACKAGES}
-    missing = {
-        str(path) for path in modules - named if path.name != "__init__.py" and not whole & set(path.parents)
-    }
-    assert missing == set()
+def test_the_readmes_tree_names_every_package() -> None:
+    """Every package, and every folder beside them; of files it need not name any."""
+    modules = [path.relative_to(ROOT) for path in files() if path.suffix == ".py"]
+    packages = {path.parent for path in modules if path.parts[0] in PACKAGES}
+    beside = {Path(path.relative_to(ROOT).parts[0]) for path in files() if path.parent != ROOT}
+    assert sorted(map(str, (packages | beside) - set(the_tree()))) == []
+
+
+def test_the_readme_fits_a_few_screens() -> None:
+    assert len(README.splitlines()) <= LONGEST_README
+
+
+def test_the_documents_are_short() -> None:
+    """Leave out docs/results/, which holds measurements."""
+    words = {path.name: len(path.read_text().split()) for path in ROOT.glob("docs/*.md")}
+    assert sum(words.values()) <= MOST_WORDS, words
+
+
+def test_the_glossary_is_short() -> None:
+    page = (ROOT / "docs/glossary.md").read_text()
+    assert 20 < len(re.findall(r"^- \*\*", page, re.MULTILINE)) <= MOST_TERMS
 
 
 def test_the_readme_begins_with_the_two_commands_and_shows_a_run() -> None:
@@ -249,8 +264,8 @@ def test_decisions_are_complete() -> None:
         )
 
 
-def test_ci_runs_the_checks_and_then_the_tests() -> None:
+def test_ci_runs_the_checks_the_site_and_then_the_tests() -> None:
     script = ROOT / ".ci/run"
     assert script.stat().st_mode & 0o111, "not executable"
     assert "set -euo pipefail" in script.read_text()
-    assert re.search(r"for target in check test;", script.read_text())
+    assert re.search(r"for target in check docs test;", script.read_text())

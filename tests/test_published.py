@@ -12,10 +12,10 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from services import compose
-from services.run_claim import flatten
-from services.settings import RunSettings
-from services.value_stage import ValueStage
+from services.config import compose
+from services.config.settings import RunSettings
+from services.config.value_stage import ValueStage
+from services.runs.claim import flatten
 from tests.test_experiments import FROM_DATA, SHIPPED
 from tests.test_experiments import run_of as run_anew
 

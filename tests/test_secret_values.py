@@ -217,8 +217,8 @@ def test_no_option_of_ours_is_taken_for_a_secret() -> None:
     from contracts.components import find
     from reward_servers.metrics import METRICS
     from reward_servers.rewards import REWARDS
-    from services.component_settings import TABLES
-    from services.settings import RunSettings
+    from services.config.component_settings import TABLES
+    from services.config.settings import RunSettings
 
     def names_of(kind: Any) -> set[str]:
         if not (isinstance(kind, type) and issubclass(kind, Settings)):

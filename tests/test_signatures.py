@@ -18,7 +18,7 @@ from contracts.scores import Metric, Reward
 from contracts.settings import Settings, build
 from contracts.signatures import check_function, check_methods, methods_of
 from learner import actor_critic
-from learner.algorithms.base import Algorithm, Checks, Masks, Selects, SelectsExamples
+from learner.algorithms.base import Algorithm
 from learner.algorithms.ppo import PPO
 from learner.policy import CausalPolicy
 from learner.settings import ModelSettings
@@ -27,9 +27,9 @@ from reward_servers.settings import parts
 from rollout_workers.environments.base import EnvironmentSettings, MakesEnvironments
 from rollout_workers.environments.host import EnvironmentHost
 from rollout_workers.environments.partners import Partner, check_partner
-from services.measures import Measure, Measures
-from services.post_processing import find_post_processor
-from services.settings import RunSettings
+from services.config.measures import Measure, Measures
+from services.config.post_processing import find_post_processor
+from services.config.settings import RunSettings
 from services.tasks.base import CountsLeftOut, HasResponses, ReadsAhead, Task
 
 HERE = "tests.test_signatures"
@@ -58,11 +58,13 @@ def refused(found: Any, protocol: type, noun: str = "reward", *, optional: bool 
         (ReadsAhead, ("first_prompts",)),
         (HasResponses, ("responses",)),
         (CountsLeftOut, ("left_out",)),
-        (Algorithm, ("credit", "prepare_minibatch", "loss")),
-        (Checks, ("check",)),
-        (Masks, ("mask_rule", "syncs_mask", "renormalizes")),
-        (Selects, ("select",)),
-        (SelectsExamples, ("select_epoch",)),
+        (
+            Algorithm,
+            (
+                *("credit", "prepare_minibatch", "loss", "select", "check", "select_epoch"),
+                *("mask_rule", "syncs_mask", "renormalizes"),
+            ),
+        ),
         (Partner, ("reply",)),
         (MakesEnvironments, ("make",)),
         (Environment, ("reset", "step", "close")),
@@ -71,7 +73,7 @@ def refused(found: Any, protocol: type, noun: str = "reward", *, optional: bool 
 def test_what_each_protocol_asks_of_a_class(protocol: type, methods: tuple[str, ...]) -> None:
     assert methods_of(protocol) == methods
     others = {name: lambda self: None for name in methods}
-    if protocol not in (MakesEnvironments, Masks, Environment):  # these have one that takes nothing
+    if protocol not in (MakesEnvironments, Environment):  # these have one that takes nothing
         told = refused(type("Mine", (), {methods[0]: others[methods[0]]}), protocol, optional=True)
         assert f"got Mine.{methods[0]}(self); expected {methods[0]}(self, " in told
     assert "Mine is no reward: it lacks" in refused(type("Mine", (), {}), protocol)
@@ -143,7 +145,7 @@ def test_a_generator_may_stand_for_a_sequence_and_for_nothing_else() -> None:
 def test_keywords_are_given_by_name() -> None:
     def select_epoch(self: object, rewards: object, values: object, *, seed: int, epoch: int) -> None: ...
 
-    told = refused(made_with("select_epoch", select_epoch), SelectsExamples)
+    told = refused(made_with("select_epoch", select_epoch), Algorithm, optional=True)
     assert "expected select_epoch(self, rewards_M, values_M, seed, epoch, good_M)" in told
 
 
@@ -369,10 +371,10 @@ class NoHidden(nn.Module):
     ],
 )
 def test_policies_and_critics(model: Mapping[str, str], told: str, tmp_path: Path) -> None:
-    from services.preflight import _check_model_classes
+    from services.preflight.model_checks import check_model_classes
 
     with pytest.raises(InputError) as caught:
-        _check_model_classes(settings(model={"path": "some/model", **model}))
+        check_model_classes(settings(model={"path": "some/model", **model}).model)
     assert told in str(caught.value)
     actor_critic.critic_class(ModelSettings(path="some/model"))
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from services.collecting import FIRST_NOTE_S
-from services.prompt_order import PromptOrder
+from services.loop.collecting import FIRST_NOTE_S
+from services.sources.prompt_order import PromptOrder
 from services.tasks.increasing_numbers import IncreasingNumbers
 from tests.models import make_tiny_model
 from tests.runs import Run

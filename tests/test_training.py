@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from services import train
-from services.json_lines import read_rows
+from services.commands import train
+from services.runs.json_lines import read_rows
 from tests.models import make_tiny_model
 from tests.runs import Run, results
 

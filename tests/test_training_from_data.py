@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services import annotate
+from services.commands import annotate
 from tests.models import make_tiny_model
 from tests.runs import Run
 from tests.test_training import assert_same_results, evaluations, leave_alone

@@ -22,12 +22,12 @@ from reward_servers.sandbox import SandboxedServer
 from reward_servers.server import Answer, MetricServer, RewardServer
 from reward_servers.settings import Part, Sandbox
 from services import cli
-from services.console import Console, LiveConsole
-from services.mirror import Mirror
-from services.report import write_report
-from services.run_folder import RunFolder
-from services.run_log import close_log, log_to
-from services.tracking import Tracker, TrackingSettings
+from services.report.report import write_report
+from services.runs.folder import RunFolder
+from services.runs.mirror import Mirror
+from services.tracking.console import Console, LiveConsole
+from services.tracking.mlflow_run import Tracker, TrackingSettings
+from services.tracking.run_log import close_log, log_to
 
 OPTION, VARIABLE, PASSWORD = "q7-Zebra.crossing+11", "hf_Yellow0submarine", "w'ord/of*9"
 SECRETS = (OPTION, VARIABLE, PASSWORD)
@@ -187,7 +187,7 @@ def test_the_log(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         console.note(LEAK)
         console.warn(LEAK)
-        logging.getLogger("services.tracking").warning("of ours: %s", LEAK)
+        logging.getLogger("services.tracking.mlflow_run").warning("of ours: %s", LEAK)
         logging.getLogger("some_library").info("too little")
         try:
             raise OSError(LEAK)
@@ -207,7 +207,7 @@ def test_the_log(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
         ["WARNING", "notes:"],
         ["INFO", "notes:"],
         ["WARNING", "notes:"],
-        ["WARNING", "services.tracking:"],
+        ["WARNING", "services.tracking.mlflow_run:"],
         ["WARNING", "some_library:"],
         ["WARNING", "py.warnings:"],
         ["ERROR", "root:"],
@@ -309,7 +309,7 @@ def test_serves_answers() -> None:
 
 
 def test_metrics_for_prometheus(monkeypatch: pytest.MonkeyPatch) -> None:
-    from services import prometheus
+    from services.tracking import prometheus
 
     told: list[dict[str, str]] = []
 

@@ -15,14 +15,14 @@ from contracts.whole_texts import expect_whole, lines_of
 from reward_servers.rewards.tfidf_diversity import inverse_frequencies
 from reward_servers.text.reference_file import read_reference_sets
 from services import cli
+from services.annotated.responses import ResponseData, read_responses
+from services.commands.generate import _rows_of_file
+from services.config.settings import RunSettings
 from services.crowdsourcing.texts import read_texts as read_crowd
-from services.generate import _rows_of_file
+from services.grading.sample_files import read_samples
 from services.pairwise.texts import read_pairs
-from services.preflight import prompts_of
-from services.response_data import ResponseData, read_responses
-from services.reward_data import RewardData, read_split
-from services.score import read_samples
-from services.settings import RunSettings
+from services.reward_training.data import RewardData, read_split
+from services.sources.prompts import prompts_of
 from services.tasks.base import Split
 from services.tasks.files import from_files
 from services.tasks.knowledge_dialogue import read_conversations
@@ -125,7 +125,7 @@ def test_a_users_own_task(where: str) -> None:
     task = {"name": "tests.test_whole_texts:Halves", "where": where}
     given = {"algorithm": "ppo", "task": task, "model": {"path": "x"}, "reward": "length"}
     settings = build(RunSettings, given, where="")
-    refused(lambda: prompts_of(settings, "train"), "prompts('train'): prompt mine/1")
+    refused(lambda: prompts_of(settings.task, settings.task_name, "train"), "prompts('train'): prompt mine/1")
 
 
 def test_an_rl4lms_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

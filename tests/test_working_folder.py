@@ -18,7 +18,7 @@ from contracts.scores import Sample
 from contracts.working_folder import SearchedLast, clashes
 from reward_servers.sandbox import SandboxedServer
 from reward_servers.settings import Part, Sandbox
-from services.submit import entrypoint
+from services.cluster.job_actions import entrypoint
 from tests.hostile import NAMES, make_hostile
 from tests.models import make_tiny_model
 from tests.runs import Run
@@ -110,7 +110,7 @@ from contracts.scores import Sample
 from reward_servers.client import RewardClient
 from reward_servers.app import deploy
 from reward_servers.settings import Part, RewardServersSettings
-from services.ray_cluster import cluster
+from services.cluster.ray_cluster import cluster
 
 class Reporter:
     def report(self, own):

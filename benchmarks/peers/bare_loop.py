@@ -1,7 +1,7 @@
 """The work of one PPO iteration in bare transformers and PyTorch: no trainer, no bookkeeping, no reward.
 
-What is left must be done by anyone, so it says how far from that either side of the benchmark is. The value
-head sits on the policy's own trunk, as it does in Whetstone; trl trains a second trunk for it.
+This is the least work that any side must do. The value head sits on the policy's trunk, as in Whetstone; trl
+trains a second trunk for it.
 """
 
 import time
@@ -16,7 +16,7 @@ CLIP_RANGE, VALUE_COEFFICIENT = 0.2, 0.1
 
 
 class ActorCritic(nn.Module):
-    """Log-probabilities of the response's tokens and their values, both of shape (batch, new tokens)."""
+    """A model that returns log-probabilities and values of response tokens, both (batch, new tokens)."""
 
     def __init__(self, policy: PreTrainedModel) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ def bare_iterations(
     epochs: int,
     learning_rate: float,
 ) -> Iterator[dict[str, float]]:
-    """Iterate for ever, yielding the seconds of each iteration and of its three parts."""
+    """Yield the seconds of each iteration and of its three parts, for ever."""
     actor, frozen = ActorCritic(policy), ActorCritic(reference)
     optimizer = torch.optim.AdamW(actor.parameters(), lr=learning_rate, fused=True)
     while True:
@@ -55,7 +55,7 @@ def bare_iterations(
         with torch.no_grad():
             old_logprobs, old_values = actor(tokens, mask, new_tokens)
             reference_logprobs, _ = frozen(tokens, mask, new_tokens)
-        advantages = reference_logprobs - old_logprobs - old_values  # any numbers would do
+        advantages = reference_logprobs - old_logprobs - old_values  # their values don't matter here
         returns = advantages + old_values
         scored = time.perf_counter()
 

@@ -27,7 +27,7 @@ WORDS = [f"w{number:03d}" for number in range(VOCABULARY - len(SPECIAL))]
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a word, split at spaces; the special tokens take the ids 0, 1 and 2."""
+    """Make a tokenizer of words between spaces; the special tokens take the ids 0, 1 and 2."""
     vocabulary = {token: index for index, token in enumerate(SPECIAL + WORDS)}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
@@ -42,7 +42,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def make_model(seed: int) -> GPT2LMHeadModel:
-    """The tiny GPT-2, which never ends a text early: see `_never_sample`."""
+    """Make the tiny GPT-2, which never ends a text early: see `_never_sample`."""
     torch.manual_seed(seed)
     config = GPT2Config(
         vocab_size=VOCABULARY,
@@ -64,9 +64,9 @@ def make_model(seed: int) -> GPT2LMHeadModel:
 
 @torch.no_grad()
 def _never_sample(model: GPT2LMHeadModel, tokens: int) -> None:
-    """Give the first `tokens` ids logits of about -60: every response has its 32 tokens on both sides.
+    """Give the first `tokens` ids logits of about -60, so that every response has 32 tokens on both sides.
 
-    The head is the embedding, without a bias: one coordinate of the last state is made large and kept for it.
+    The head is the embedding, without a bias: one coordinate of the last state is made large and reserved.
     """
     embedding = model.transformer.wte.weight
     embedding[:, 0] = 0.0
@@ -76,7 +76,7 @@ def _never_sample(model: GPT2LMHeadModel, tokens: int) -> None:
 
 
 def make_prompts(seed: int) -> list[str]:
-    """Random words; the first prompt has all 16, so that the padded width is the same with every seed."""
+    """Make prompts of random words; the first has all 16, so that every seed has the same padded width."""
     generator = random.Random(seed)
     shortest, longest = PROMPT_TOKENS
     lengths = [longest] + [generator.randint(shortest, longest) for _ in range(PROMPTS - 1)]

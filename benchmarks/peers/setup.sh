@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes the environment of trl's side, benchmarks/out/.venv-trl, unless it is there with the same pins already,
-# and prints the path of its Python. Places named in PIP_FIND_LINKS are searched for wheels too, as pip does:
-# one that holds PyTorch's CPU build makes the environment several GB smaller.
+# Make the environment of trl's side, benchmarks/out/.venv-trl, unless it exists with the same pins. Print the
+# path of its Python. Wheels are also searched in the places of PIP_FIND_LINKS, as pip does: a place with
+# PyTorch's CPU build makes the environment several GB smaller.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -20,6 +20,6 @@ if ! cmp --silent "$pins" "$venv/installed.txt"; then
   for place in ${PIP_FIND_LINKS:-}; do links+=(--find-links "$place"); done
   "$uv" venv --quiet --clear --python 3.11 "$venv"
   "$uv" pip install --quiet --python "$venv/bin/python" "${links[@]}" --requirements "$pins"
-  cp "$pins" "$venv/installed.txt" # last, so that an interrupted installation is done again
+  cp "$pins" "$venv/installed.txt" # last, so that an interrupted installation is repeated
 fi
 echo "$venv/bin/python"

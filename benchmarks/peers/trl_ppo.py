@@ -3,10 +3,10 @@
     python trl_ppo.py FOLDER              two iterations to warm up, then ten: one line of JSON
     python trl_ppo.py FOLDER --parts      the same work in bare transformers and PyTorch: one line of JSON
     python trl_ppo.py FOLDER --turns 5    the line {"ready": true}; then, for each line on standard input, one
-                                          turn of ten iterations and its line of JSON: a driver that holds two
-                                          such sides lets them take turns
+                                          turn of ten iterations and its line of JSON: so a driver can let two
+                                          sides take turns
 
-Nothing but JSON goes to standard output. Run it with the Python whose path `setup.sh` prints.
+Only JSON goes to standard output. Run it with the Python whose path `setup.sh` prints.
 """
 
 import argparse
@@ -51,7 +51,7 @@ Laps = list[dict[str, float]]
 
 
 class FreeReward(torch.nn.Module):
-    """The cheapest reward model that trl accepts: 1 for a text whose last token has an odd id, else 0.
+    """The cheapest reward model that trl accepts: 1 if the text's last token has an odd id, else 0.
 
     trl calls `reward.<base_model_prefix>(input_ids=...)`, then `reward.score` on the last hidden states.
     """
@@ -60,12 +60,12 @@ class FreeReward(torch.nn.Module):
     score = torch.nn.Identity()
 
     def parity(self, input_ids: torch.Tensor, **_: Any) -> SimpleNamespace:
-        """A hidden state of width 1 for every token."""
+        """Return a hidden state of width 1 for every token."""
         return SimpleNamespace(hidden_states=((input_ids % 2).float().unsqueeze(-1),))
 
 
 class Stopwatch(TrainerCallback):
-    """Times iterations and their parts, and hands over the laps of the warm-up, then those of every turn."""
+    """A timer of iterations and their parts, which gives the laps of the warm-up, then of every turn."""
 
     def __init__(self, warmup: int, iterations: int, hand_over: Callable[[Laps], None]) -> None:
         self.lap_count, self.iterations, self.hand_over = warmup, iterations, hand_over
@@ -73,7 +73,7 @@ class Stopwatch(TrainerCallback):
         self.marks: dict[str, float] = {}
 
     def watch(self, trainer: PPOTrainer) -> None:
-        """The reference model is called once generation is over, the trained pair only in the epochs."""
+        """Mark the end of generation by the reference's first call, of scoring by the trained pair's."""
         trainer.ref_model.register_forward_pre_hook(lambda *_: self._mark("generated"))
         trainer.model.register_forward_pre_hook(lambda *_: self._mark("scored"))
 
@@ -103,13 +103,13 @@ class Stopwatch(TrainerCallback):
 
 
 def read_prompts(folder: Path) -> list[str]:
-    """The prompts, in order."""
+    """Read the prompts, in order."""
     lines = (folder / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line)["prompt"] for line in lines]
 
 
 def build_trainer(folder: Path, iterations: int, output: str, stopwatch: Stopwatch) -> PPOTrainer:
-    """trl's trainer as it is meant to be built, with everything off that takes time and trains nothing."""
+    """Build trl's trainer in the documented way, without all that takes time and trains nothing."""
     settings = PPOConfig(
         output_dir=output,
         per_device_train_batch_size=PROMPTS,
@@ -152,7 +152,7 @@ def build_trainer(folder: Path, iterations: int, output: str, stopwatch: Stopwat
 
 
 def summary(what: str, laps: Laps) -> dict[str, Any]:
-    """What one line of JSON says: seconds of every iteration, their median, and the medians of the parts."""
+    """Return one line of JSON: the seconds of every iteration, their median, and the parts' medians."""
     median = {part: round(statistics.median(lap[part] for lap in laps), 4) for part in laps[0]}
     return {
         "what": what,
@@ -169,10 +169,10 @@ def summary(what: str, laps: Laps) -> dict[str, Any]:
 def time_trl(
     folder: Path, iterations: int, warmup: int, turns: int, freeze_gc: bool, answers: TextIO
 ) -> None:
-    """Train with trl, answering with one line of JSON a turn; `turns` of 0 is one that waits for nobody.
+    """Train with trl and answer each turn with one line of JSON; `turns` of 0 is one turn without waiting.
 
-    trl collects garbage twice an iteration, and most of what it searches is what was imported: `freeze_gc`
-    spares it that. trl's documentation asks for nothing of the kind, but a script around trl could do it.
+    trl collects garbage twice an iteration, mostly searching imported modules; `freeze_gc` spares it that.
+    trl's documentation doesn't ask for this, but a script around trl could do it.
     """
     what = "trl PPO, gc.freeze" if freeze_gc else "trl PPO"
     handed_over = 0
@@ -184,7 +184,7 @@ def time_trl(
         elif turns:
             answer({"ready": True}, answers)
         if handed_over < turns and not sys.stdin.readline():
-            raise SystemExit  # the driver has gone
+            raise SystemExit  # the driver has ended
         handed_over += 1
 
     with tempfile.TemporaryDirectory() as output:
@@ -210,18 +210,18 @@ def time_parts(folder: Path, iterations: int, warmup: int, answers: TextIO) -> N
 
 
 def answer(line: dict[str, Any], answers: TextIO) -> None:
-    """One line, at once: a driver waits for it."""
+    """Write one line at once, as a driver waits for it."""
     print(json.dumps(line), file=answers, flush=True)
 
 
 def read_command_line() -> argparse.Namespace:
-    """The folder and the mode; refuses counts below 1 and a folder that make_model.py did not write."""
+    """Read the folder and the mode; refuse counts below 1 and a folder that make_model.py didn't write."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path, help="what make_model.py wrote")
-    parser.add_argument("--iterations", type=int, default=10, help="timed iterations, in every turn")
-    parser.add_argument("--warmup", type=int, default=2, help="iterations before those")
+    parser.add_argument("folder", type=Path, help="the folder that make_model.py wrote")
+    parser.add_argument("--iterations", type=int, default=10, help="timed iterations of every turn")
+    parser.add_argument("--warmup", type=int, default=2, help="iterations before the timed ones")
     parser.add_argument("--freeze-gc", action="store_true", help="spare trl most of its garbage collections")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--turns", type=int, default=0, help="turns, each started by a line on stdin")
@@ -242,7 +242,7 @@ def main() -> None:
     torch.set_num_threads(THREADS)
     torch.manual_seed(0)
     answers = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):  # libraries print what they like there
+    with contextlib.redirect_stdout(sys.stderr):  # for libraries' own output
         if arguments.parts:
             time_parts(folder, iterations, warmup, answers)
         else:

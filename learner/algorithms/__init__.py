@@ -1,4 +1,4 @@
-"""The algorithms, by name. One file each: its settings class is the algorithm."""
+"""Algorithms by name. Each has one file, whose settings class is the algorithm."""
 
 ALGORITHMS: dict[str, str] = {
     "a2c": "learner.algorithms.a2c:A2C",

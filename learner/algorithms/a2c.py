@@ -5,16 +5,18 @@ Mnih et al. 2016 (arXiv 1602.01783), synchronous, with Stable-Baselines3's defau
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from learner.algorithms.actor_critic import ActorCriticAlgorithm
-from learner.algorithms.base import LossInputs, LossOutput, OptimizerSettings
+from learner.algorithms.base import LossInputs, LossOutput, OptimizerSettings, Traits
 from learner.functional.kl import k3
 
 
 class A2C(ActorCriticAlgorithm):
+    traits: ClassVar[Traits] = Traits(learns_from="rollouts", online=True, critic=True, mixes_data="weighted")
+
     learning_rate: float = Field(default=7e-4, gt=0)
     num_epochs: Literal[1] = 1  # the gradient is that of the policy that sampled
     minibatch_size: None = None  # the whole batch
@@ -24,6 +26,6 @@ class A2C(ActorCriticAlgorithm):
     optimizer: OptimizerSettings = OptimizerSettings(name="rmsprop", eps=1e-5)
 
     def loss(self, inputs: LossInputs) -> LossOutput:
-        """(-Σ A log π + c_v Σ (R - V)² - c_e Σ H + β Σ KL) / num_tokens."""
+        """Return (-Σ A log π + c_v Σ (R - V)² - c_e Σ H + β Σ KL) / num_tokens."""
         drift = k3(inputs.old_logprobs_N, inputs.logprobs_N.detach()).sum() / inputs.num_tokens
         return self.with_critic(inputs, -inputs.advantages_N * inputs.logprobs_N, {"approx_kl": drift})

@@ -1,15 +1,15 @@
-"""A-LoL with a KL to the reference in place of weights: the published form, or one whose pull ends there.
+"""A-LoL with a KL to the reference in place of weights, as published or as a true regulariser.
 
 Baheti et al. 2024 (arXiv 2305.14718).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from learner.algorithms.base import LossInputs
+from learner.algorithms.base import LossInputs, Traits
 from learner.algorithms.from_data import reference_of
 from learner.algorithms.offline import Offline, Worth
 from learner.functional import offline
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 
 class ALoLKL(Offline):
+    traits: ClassVar[Traits] = Traits(learns_from="data", reference=True)
+
     kl_beta: float = Field(default=0.2, gt=0)
-    # log_ratio, as published: on given responses its gradient knows no reference, it lowers every advantage
-    # by kl_beta. unbiased: a true regulariser
+    # log_ratio, as published: on given responses its gradient ignores the reference and only lowers every
+    # advantage by kl_beta. unbiased: a true regulariser
     kl_form: offline.KLForm = "log_ratio"
 
     @property
@@ -30,10 +32,6 @@ class ALoLKL(Offline):
 
     @property
     def only_positive(self) -> bool:
-        return True
-
-    @property
-    def needs_reference(self) -> bool:
         return True
 
     def token_losses(self, inputs: LossInputs) -> Tensor:

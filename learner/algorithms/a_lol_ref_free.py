@@ -1,13 +1,13 @@
-"""A-LoL reference-free: the likelihood of responses that are better than the reference's own, times how much.
+"""A-LoL reference-free: raise the likelihood of responses with a positive advantage, in proportion to it.
 
-Baheti et al. 2024 (arXiv 2305.14718). The reference gave the values, and nothing else.
+Baheti et al. 2024 (arXiv 2305.14718). The reference policy serves only for the values.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from learner.algorithms.base import LossInputs
+from learner.algorithms.base import LossInputs, Traits
 from learner.algorithms.offline import Offline, Worth
 from learner.functional import offline
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 class ALoLReferenceFree(Offline):
-    # Worse responses are pushed down, without a bound, as LoL-RL's Helpful-Harmless code has it
+    traits: ClassVar[Traits] = Traits(learns_from="data")
+
+    # Responses with a negative advantage lose probability, unbounded, as in LoL-RL's Helpful-Harmless code
     negative_advantages: bool = False
 
     @property

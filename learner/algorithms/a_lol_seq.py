@@ -7,22 +7,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from learner.algorithms.a_lol import ALoL
-from learner.algorithms.base import LossInputs
+from pydantic import Field
+
+from learner.algorithms.base import LossInputs, Traits
 from learner.algorithms.from_data import reference_of
+from learner.algorithms.offline import Offline, Worth
+from learner.algorithms.offline_metrics import ratio_metrics
 from learner.functional import offline
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class ALoLSequence(ALoL):
-    whole_responses: ClassVar[bool] = False
+class ALoLSequence(Offline):
+    traits: ClassVar[Traits] = Traits(learns_from="data", reference=True)
 
-    def ratios(self, inputs: LossInputs) -> Tensor:
-        return offline.token_ratios(inputs.logprobs_N, reference_of(inputs))
+    # Weights stay within 1 ± this; null: no bounds. 0 is refused: in LoL-RL it means weights of 1,
+    # which are a_lol_ref_free's here
+    ppo_clip: float | None = Field(default=0.9, gt=0)
+
+    @property
+    def worth(self) -> Worth:
+        return "advantage"
+
+    @property
+    def only_positive(self) -> bool:
+        return True
 
     def token_losses(self, inputs: LossInputs) -> Tensor:
         return offline.a_lol_seq(
             inputs.logprobs_N, reference_of(inputs), inputs.advantages_N, ppo_clip=self.ppo_clip
         )
+
+    def metrics(self, inputs: LossInputs) -> dict[str, Tensor]:
+        ratios_N = offline.token_ratios(inputs.logprobs_N, reference_of(inputs))
+        told = ratio_metrics(inputs, ratios_N, self.ppo_clip, whole_responses=False)
+        return super().metrics(inputs) | told

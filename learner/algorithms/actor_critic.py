@@ -1,28 +1,25 @@
-"""What algorithms with a critic share: credit by GAE, the value loss, the entropy bonus."""
+"""Base of algorithms with a critic: credit by GAE, the value loss, the entropy bonus."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
-from contracts.settings import Settings
-from learner.algorithms.base import Credit, CreditInputs, LossInputs, LossOutput, MixesData, OptimizerSettings
+from learner.algorithms.base import Algorithm, KLSettings, OptimizerSettings, ValueLevel
+from learner.algorithms.inputs import Credit, CreditInputs, LossInputs, LossOutput
 from learner.functional.advantages import generalized_advantages, whiten
 from learner.functional.ratios import value_loss
 from learner.functional.rewards import spread_over_tokens, whitened
 from learner.functional.turns import turn_advantages, turn_ends
-from learner.kl_control import KLSettings
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class ActorCriticAlgorithm(Settings):
-    """Settings and formulas of PPO, NLPO, A2C and TRPO that do not depend on the policy's loss."""
-
-    mixes_data: ClassVar[MixesData | None] = "weighted"
+class ActorCriticAlgorithm(Algorithm):
+    """Common settings and formulas of PPO, NLPO, A2C and TRPO, all but the policy's loss."""
 
     learning_rate: float
     critic_learning_rate: float | None = Field(default=None, gt=0)  # None: as learning_rate
@@ -30,23 +27,23 @@ class ActorCriticAlgorithm(Settings):
     minibatch_size: int | None
     gamma: float = Field(default=0.99, ge=0, le=1)
     gae_lambda: float = Field(default=0.95, ge=0, le=1)
-    turn_gamma: float = Field(default=1.0, ge=0, le=1)  # besides gamma, from a turn to the next
+    turn_gamma: float = Field(default=1.0, ge=0, le=1)  # with gamma, from a turn to the next
     turn_lambda: float | None = Field(default=None, ge=0, le=1)  # from a turn to the next; None: gae_lambda
     # action_first, action_mean: one advantage a turn, by its first token's value or by their mean
-    value_level: Literal["token", "action_first", "action_mean"] = "token"
-    bootstrap_truncated: bool = True  # a rollout that was cut off ends in the critic's value; False: in 0
+    value_level: ValueLevel = "token"
+    bootstrap_truncated: bool = True  # end a truncated rollout in the critic's value; False: in 0
     advantage_whitening: Literal["none", "minibatch", "batch"] = "minibatch"
     entropy_coef: float = Field(default=0.0, ge=0)
     value_coef: float = Field(default=0.5, ge=0)
     value_clip_range: float | None = Field(default=None, gt=0)
     value_clip_pessimistic: bool = False  # True: the larger of clipped and unclipped (OpenRL, trl)
     huber_delta: float | None = Field(default=None, gt=0)  # larger value errors count linearly (OpenRL: 10)
-    normalize_values: bool = False  # the critic predicts returns in units of all returns so far
-    max_grad_norm: float | None = Field(default=0.5, gt=0)  # the actor's and the critic's, each for itself
+    normalize_values: bool = False  # let the critic predict returns in units of all returns so far
+    max_grad_norm: float | None = Field(default=0.5, gt=0)  # of the actor and the critic, each apart
     target_kl: float | None = None
     reward_scale: float = Field(default=1.0, gt=0)
     normalize_rewards: bool = False  # RL4LMs' norm_reward: whiten token rewards, zeros included
-    spread_rewards: bool = False  # in equal parts on a turn's tokens, instead of at its last one
+    spread_rewards: bool = False  # over a turn's tokens in equal parts, instead of at its last
     optimizer: OptimizerSettings = OptimizerSettings()
     kl: KLSettings = KLSettings()
 
@@ -60,19 +57,27 @@ class ActorCriticAlgorithm(Settings):
         return self
 
     @property
-    def online(self) -> bool:
-        return True
-
-    @property
-    def uses_critic(self) -> bool:
-        return True
-
-    @property
     def needs_entropy(self) -> bool:
         return self.entropy_coef > 0
 
+    @property
+    def credits(self) -> ValueLevel:
+        return self.value_level
+
+    @property
+    def turn_discount(self) -> float:
+        return self.turn_gamma
+
+    @property
+    def bootstraps(self) -> bool:
+        return self.bootstrap_truncated
+
+    @property
+    def normalizes_values(self) -> bool:
+        return self.normalize_values
+
     def credit(self, inputs: CreditInputs) -> Credit:
-        """Token rewards less β·KL, then GAE over tokens, or over turns."""
+        """Subtract β·KL from token rewards, then apply GAE over tokens or turns."""
         mask_BT = inputs.mask_BT.bool()
         rewards_BT = self.reward_scale * inputs.rewards_BT
         if self.spread_rewards:
@@ -83,7 +88,7 @@ class ActorCriticAlgorithm(Settings):
         advantages_BT, returns_BT = self._advantages(rewards_BT, inputs, mask_BT)
         if self.advantage_whitening == "batch":
             advantages_BT = advantages_BT.masked_scatter(mask_BT, whiten(advantages_BT[mask_BT]))
-        # A value that no advantage is made of has nothing to learn.
+        # The critic learns only the values that an advantage uses.
         first_only = self.value_level == "action_first"
         return Credit(advantages_BT, returns_BT, mask_BT & (inputs.positions_BT == 0) if first_only else None)
 
@@ -119,7 +124,7 @@ class ActorCriticAlgorithm(Settings):
     def with_critic(
         self, inputs: LossInputs, surrogate_N: Tensor, metrics: Mapping[str, Tensor]
     ) -> LossOutput:
-        """(Σ surrogate - c_e Σ H + β Σ KL) / num_tokens + c_v Σ value loss / num_values."""
+        """Return (Σ surrogate - c_e Σ H + β Σ KL) / num_tokens + c_v Σ value loss / num_values."""
         policy = self.without_critic(inputs, surrogate_N, metrics)
         errors_N = self.value_error(inputs.values_N, inputs.old_values_N, inputs.returns_N)
         if inputs.value_mask_N is not None:
@@ -132,7 +137,7 @@ class ActorCriticAlgorithm(Settings):
     def without_critic(
         self, inputs: LossInputs, surrogate_N: Tensor, metrics: Mapping[str, Tensor]
     ) -> LossOutput:
-        """(Σ surrogate - c_e Σ H + β Σ KL) / num_tokens."""
+        """Return (Σ surrogate - c_e Σ H + β Σ KL) / num_tokens."""
         n = inputs.num_tokens
         if inputs.importance_N is not None:
             surrogate_N = surrogate_N * inputs.importance_N
@@ -147,7 +152,7 @@ class ActorCriticAlgorithm(Settings):
         return LossOutput(loss, {**parts, **metrics})
 
     def value_error(self, values_N: Tensor, old_values_N: Tensor, returns_N: Tensor) -> Tensor:
-        """A token's, all three in the units that the critic predicts in."""
+        """Return each token's value loss, (N,); all arguments are in the critic's units."""
         return value_loss(
             values_N,
             old_values_N,

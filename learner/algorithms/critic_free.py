@@ -1,27 +1,25 @@
-"""What algorithms without a critic share: one advantage a response, the same for all of its tokens."""
+"""Base of algorithms without a critic: one advantage a response, the same for all of its tokens."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from abc import abstractmethod
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from contracts.settings import Settings
-from learner.algorithms.base import Credit, CreditInputs, LossInputs, LossOutput, MixesData, OptimizerSettings
-from learner.functional.aggregation import Aggregation, token_weights
+from learner.algorithms.base import Algorithm, KLSettings, OptimizerSettings
+from learner.algorithms.inputs import Credit, CreditInputs, LossInputs, LossOutput
+from learner.functional.aggregation import Aggregation, sum_by_response, token_weights
 from learner.functional.kl import k3
 from learner.functional.ratios import clipped_surrogate
 from learner.functional.turns import turn_numbers
-from learner.kl_control import KLSettings
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class CriticFree(Settings):
-    """Settings and the clipped loss of GRPO, RLOO and REINFORCE++."""
-
-    mixes_data: ClassVar[MixesData | None] = "weighted"
+class CriticFree(Algorithm):
+    """Common settings and clipped loss of GRPO, RLOO and REINFORCE++."""
 
     learning_rate: float = Field(default=1e-6, gt=0)
     critic_learning_rate: None = None  # there is no critic to train
@@ -30,30 +28,26 @@ class CriticFree(Settings):
     clip_range: float = Field(default=0.2, gt=0)
     clip_range_high: float | None = Field(default=None, gt=0)  # None: as clip_range; DAPO: 0.28
     aggregation: Aggregation = "token_mean"
-    turn_gamma: float = Field(default=1.0, ge=0, le=1)  # what a turn earns counts so much less a turn later
+    turn_gamma: float = Field(default=1.0, ge=0, le=1)  # discount of a reward from a turn to the one before
     max_grad_norm: float | None = Field(default=1.0, gt=0)
     target_kl: float | None = Field(default=None, gt=0)
     optimizer: OptimizerSettings = OptimizerSettings(weight_decay=0.0)
     kl: KLSettings = KLSettings()
 
     @property
-    def online(self) -> bool:
-        return True
+    def turn_discount(self) -> float:
+        return self.turn_gamma
 
-    @property
-    def uses_critic(self) -> bool:
-        return False
-
-    @property
-    def needs_entropy(self) -> bool:
-        return False
-
+    @abstractmethod
     def advantages(self, inputs: CreditInputs) -> Tensor:
-        """One a response (B,), or one a token (B, T)."""
-        raise NotImplementedError
+        """Return one advantage for each response (B,) or each token (B, T)."""
+
+    def response_ratios(self, inputs: LossInputs) -> Tensor | None:
+        """Return π/π_old of whole responses (B,), to be clipped; None: each token's own ratio is clipped."""
+        return None
 
     def scores(self, inputs: CreditInputs) -> Tensor:
-        """What each rollout earned, Σ γ_turn^(turns before) (r - β·KL) over its tokens, (B,)."""
+        """Return each rollout's score, Σ γ_turn^(turns before) (r - β·KL) over its tokens, (B,)."""
         rewards_BT = inputs.rewards_BT - inputs.kl_coefficient * inputs.kl_BT
         turns_BT = turn_numbers(inputs.positions_BT, inputs.mask_BT)
         return (rewards_BT * self.turn_gamma ** turns_BT.to(rewards_BT.dtype)).sum(-1)
@@ -65,11 +59,8 @@ class CriticFree(Settings):
         advantages_BT = advantages * inputs.mask_BT
         return Credit(advantages_BT, advantages_BT)
 
-    def prepare_minibatch(self, advantages_N: Tensor) -> Tensor:
-        return advantages_N
-
     def loss(self, inputs: LossInputs) -> LossOutput:
-        """Σ w (surrogate + β KL), w the weight of a token by `aggregation`."""
+        """Return Σ w (surrogate + β KL), with w the weight of a token by `aggregation`."""
         weights_N = token_weights(
             inputs.lengths_N,
             self.aggregation,
@@ -86,25 +77,23 @@ class CriticFree(Settings):
         return LossOutput(loss, metrics)
 
     def surrogate(self, inputs: LossInputs, weights_N: Tensor) -> Tensor:
-        """Σ w · -min(ρA, clip(ρ)A), a token."""
+        """Return Σ w · -min(ρA, clip(ρ)A) over tokens, or the mean over responses with one ρ each."""
+        if (ratio_B := self.response_ratios(inputs)) is not None:
+            advantages_B = sum_by_response(inputs.advantages_N / inputs.lengths_N, inputs.rows_N)
+            return self._clipped(ratio_B, advantages_B, inputs.importance_B).sum() / inputs.num_rollouts
         ratio_N = (inputs.logprobs_N - inputs.old_logprobs_N).exp()
-        surrogate_N = clipped_surrogate(
-            ratio_N, inputs.advantages_N, self.clip_range, clip_range_high=self.clip_range_high
-        )
-        if inputs.importance_N is not None:
-            surrogate_N = surrogate_N * inputs.importance_N
-        return (weights_N * surrogate_N).sum()
+        return (weights_N * self._clipped(ratio_N, inputs.advantages_N, inputs.importance_N)).sum()
+
+    def _clipped(self, ratio: Tensor, advantages: Tensor, importance: Tensor | None) -> Tensor:
+        loss = clipped_surrogate(ratio, advantages, self.clip_range, clip_range_high=self.clip_range_high)
+        return loss if importance is None else loss * importance
 
     def drift(self, inputs: LossInputs) -> dict[str, Tensor]:
-        """How far the policy has gone from the one that sampled, a token."""
+        """Measure by the clipped ratios how far the policy is from the one that sampled."""
         n, logprobs_N = inputs.num_tokens, inputs.logprobs_N.detach()
-        ratio_N = (logprobs_N - inputs.old_logprobs_N).exp()
-        return {
-            "approx_kl": k3(inputs.old_logprobs_N, logprobs_N).sum() / n,
-            "clip_fraction": self.outside(ratio_N).sum() / n,
-            "ratio/mean": ratio_N.sum() / n,
-        }
-
-    def outside(self, ratio: Tensor) -> Tensor:
-        """Which ratios are beyond the clip range."""
-        return (ratio < 1 - self.clip_range) | (ratio > 1 + (self.clip_range_high or self.clip_range))
+        approx_kl = k3(inputs.old_logprobs_N, logprobs_N).sum() / n
+        ratio = (logprobs_N - inputs.old_logprobs_N).exp()
+        if (ratio_B := self.response_ratios(inputs)) is not None:
+            ratio, n = ratio_B.detach(), inputs.num_rollouts
+        outside = (ratio < 1 - self.clip_range) | (ratio > 1 + (self.clip_range_high or self.clip_range))
+        return {"approx_kl": approx_kl, "clip_fraction": outside.sum() / n, "ratio/mean": ratio.sum() / n}

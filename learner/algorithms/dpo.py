@@ -1,4 +1,4 @@
-"""Direct preference optimisation: make the chosen response likelier beside the rejected one; also IPO.
+"""Direct preference optimisation: make the chosen response likelier than the rejected one; also IPO.
 
 Rafailov et al. 2023 (arXiv 2305.18290); `loss=ipo`: Azar et al. 2024 (arXiv 2310.12036).
 """
@@ -6,12 +6,12 @@ Rafailov et al. 2023 (arXiv 2305.18290); `loss=ipo`: Azar et al. 2024 (arXiv 231
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from contracts.errors import LearnerError
-from learner.algorithms.base import LossInputs, LossOutput
+from learner.algorithms.base import LossInputs, LossOutput, Traits
 from learner.algorithms.from_data import reference_of
 from learner.algorithms.preferences import Preferences, by_group
 from learner.functional import preferences
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
 
 class DPO(Preferences):
+    traits: ClassVar[Traits] = Traits(learns_from="data", reference=True, whole_groups=True)
+
     loss_type: Literal["sigmoid", "ipo"] = "sigmoid"
     beta: float = Field(default=0.1, gt=0)
     label_smoothing: float = Field(default=0.0, ge=0, lt=0.5)  # how often a preference is wrong
-    reference_free: bool = False  # as if the reference found both alike
+    reference_free: bool = False  # as if the reference policy gave both the same probability
 
     @model_validator(mode="after")
     def _only_the_sigmoid_is_smoothed(self) -> Self:
@@ -39,7 +41,7 @@ class DPO(Preferences):
 
     @property
     def needs_reference(self) -> bool:
-        return not self.reference_free
+        return self.traits.reference and not self.reference_free
 
     def check(self, rollouts: Sequence[Rollout]) -> None:
         super().check(rollouts)

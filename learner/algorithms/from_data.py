@@ -1,112 +1,56 @@
-"""What algorithms that learn from a data set share: no model but the policy, one reward a response."""
+"""Checks of a data set's responses before a loss learns from them, and LoL-RL's optimiser."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
-
-from pydantic import Field
+from typing import TYPE_CHECKING
 
 from contracts.errors import LearnerError
-from contracts.settings import Settings
-from learner.algorithms.base import Credit, CreditInputs, LearnsFrom, LossInputs, OptimizerSettings
-from learner.kl_control import KLSettings
+from learner.algorithms.base import Algorithm, KLSettings, LossInputs, OptimizerSettings
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from contracts.rollout import Rollout
 
+LOL_RL_ADAMW = OptimizerSettings(weight_decay=0.01, decays="all", eps=1e-6)  # arXiv 2305.14718
+# An estimate of the KL needs a reference policy in memory. `a_lol_kl` has a KL of its own instead.
+NO_KL = KLSettings(placement="loss", coefficient=0.0)
 
-class FromData(Settings):
-    """The optimiser of LoL-RL (arXiv 2305.14718), and credit: what a response earned, at each of its tokens.
 
-    A response comes as a rollout whose `behavior_logprobs` are the reference's.
+def require_needs(algorithm: Algorithm, rollouts: Sequence[Rollout]) -> None:
+    """Refuse responses that lack what the algorithm needs of each.
+
+    Raises:
+        LearnerError: some lack it; the message says what is missing, and for how many.
     """
-
-    learns_from: ClassVar[LearnsFrom] = "data"
-
-    learning_rate: float = Field(default=2e-4, gt=0)
-    num_epochs: int = Field(default=1, ge=1)  # passes over a batch; those over the data set are the run's
-    minibatch_size: int | None = Field(default=16, ge=1)  # responses; None: the whole batch
-    max_grad_norm: float | None = Field(default=0.3, gt=0)
-    optimizer: OptimizerSettings = OptimizerSettings(weight_decay=0.01, decays="all", eps=1e-6)
-
-    @property
-    def critic_learning_rate(self) -> None:
-        """There is no critic to train."""
-
-    @property
-    def target_kl(self) -> None:
-        """There is no old policy to drift from."""
-
-    @property
-    def kl(self) -> KLSettings:
-        """None: its estimates need a reference in memory. What `a_lol_kl` has is its own."""
-        return KLSettings(placement="loss", coefficient=0.0)
-
-    @property
-    def online(self) -> bool:
-        return False
-
-    @property
-    def uses_critic(self) -> bool:
-        return False
-
-    @property
-    def needs_entropy(self) -> bool:
-        return False
-
-    @property
-    def needs_rewards(self) -> bool:
-        return False
-
-    @property
-    def needs_values(self) -> bool:
-        """What the reference is expected to earn on a prompt."""
-        return False
-
-    @property
-    def needs_reference(self) -> bool:
-        """The reference's log-probabilities of a response."""
-        return False
-
-    def credit(self, inputs: CreditInputs) -> Credit:
-        worth_BT = self.worth_of(inputs)[:, None] * inputs.mask_BT
-        return Credit(worth_BT, worth_BT)
-
-    def worth_of(self, inputs: CreditInputs) -> Tensor:
-        """What each response counts, (B,): its reward."""
-        return inputs.rewards_BT.sum(-1)
-
-    def prepare_minibatch(self, advantages_N: Tensor) -> Tensor:
-        return advantages_N
-
-    def check(self, rollouts: Sequence[Rollout]) -> None:
-        """Refuse responses that the loss can't work with.
-
-        Raises:
-            LearnerError: what is missing, of how many.
-        """
-        if self.needs_rewards:
-            require_rewards(rollouts)
-        if self.needs_values:
-            require_values(rollouts)
-        if self.needs_reference:
-            require_reference(rollouts)
+    if algorithm.needs_rewards:
+        require_rewards(rollouts)
+    if algorithm.needs_values:
+        require_values(rollouts)
+    if algorithm.needs_reference:
+        require_reference(rollouts)
 
 
 def require_rewards(rollouts: Sequence[Rollout]) -> None:
-    """Raises LearnerError where a response has no reward, or one that is no number."""
+    """Check that each response has a reward.
+
+    Raises:
+        LearnerError: a reward is missing, infinite or NaN.
+    """
     unscored = [all(turn.reward is None for turn in each.turns) for each in rollouts]
     known = [None if lacks else each.total_reward for each, lacks in zip(rollouts, unscored, strict=True)]
     require_known(rollouts, known, "reward")
 
 
 def require_values(rollouts: Sequence[Rollout]) -> None:
-    """Raises LearnerError where a prompt has no value: what the reference is expected to earn on it."""
-    require_known(rollouts, [each.value for each in rollouts], "value of its prompt")
+    """Check that each prompt has a baseline, the reference policy's expected reward on it.
+
+    Raises:
+        LearnerError: a baseline is missing, infinite or NaN.
+    """
+    require_known(rollouts, [each.baseline for each in rollouts], "value of its prompt")
 
 
 def require_known(rollouts: Sequence[Rollout], numbers: Sequence[float | None], what: str) -> None:
@@ -122,7 +66,11 @@ def require_known(rollouts: Sequence[Rollout], numbers: Sequence[float | None], 
 
 
 def require_reference(rollouts: Sequence[Rollout]) -> None:
-    """Raises LearnerError where nobody asked the reference; log-probabilities are all 0 then."""
+    """Check that the responses have the reference policy's log-probabilities.
+
+    Raises:
+        LearnerError: all log-probabilities are 0.
+    """
     if not any(any(turn.behavior_logprobs) for each in rollouts for turn in each.turns):
         raise LearnerError(
             f"none of {len(rollouts)} responses has log-probabilities of the reference; expected them as "
@@ -131,6 +79,6 @@ def require_reference(rollouts: Sequence[Rollout]) -> None:
 
 
 def reference_of(inputs: LossInputs) -> Tensor:
-    """log π_ref of the micro-batch's tokens."""
+    """Return log π_ref of the micro-batch's tokens, (N,)."""
     assert inputs.ref_logprobs_N is not None, "what learns from data brings the reference's log-probabilities"
     return inputs.ref_logprobs_N

@@ -1,4 +1,4 @@
-"""Group relative policy optimisation: a response against the others of its prompt, no critic.
+"""Group relative policy optimisation: compare a response with the others of its prompt, without a critic.
 
 Shao et al. 2024 (arXiv 2402.03300). Two switches make Dr. GRPO of it (Liu et al. 2025, arXiv 2503.20783):
 `scale_by_deviation=false aggregation=constant`; these make DAPO (Yu et al. 2025, arXiv 2503.14476):
@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from learner.algorithms.base import CreditInputs
+from learner.algorithms.base import CreditInputs, KLSettings, Traits
 from learner.algorithms.critic_free import CriticFree
 from learner.functional.aggregation import Aggregation
 from learner.functional.groups import group_advantages
-from learner.kl_control import KLSettings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,12 +23,18 @@ if TYPE_CHECKING:
 
 
 class GRPO(CriticFree):
-    default_group_size: ClassVar[int] = 8  # responses of each prompt
+    traits: ClassVar[Traits] = Traits(
+        learns_from="rollouts", online=True, mixes_data="weighted", default_group_size=8
+    )
 
     aggregation: Aggregation = "sequence_mean"
     scale_by_deviation: bool = True
     drop_constant_groups: bool = False  # groups of equal rewards teach nothing: leave them out of the mean
     kl: KLSettings = KLSettings(placement="loss", estimator="k3", coefficient=0.04)
+
+    @property
+    def selects(self) -> bool:
+        return self.drop_constant_groups
 
     def advantages(self, inputs: CreditInputs) -> Tensor:
         return group_advantages(self.scores(inputs), inputs.groups_B, scale=self.scale_by_deviation)
@@ -37,7 +42,7 @@ class GRPO(CriticFree):
     def select(
         self, rollouts: Sequence[Rollout], elite: Sequence[Rollout]
     ) -> tuple[list[Rollout], list[Rollout]]:
-        """Without the groups whose rewards are all the same, if asked; never without all of them."""
+        """Leave out groups of equal rewards if asked, but never all groups."""
         if not self.drop_constant_groups:
             return list(rollouts), []
         rewards: dict[int, set[float]] = {}

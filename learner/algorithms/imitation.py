@@ -1,23 +1,17 @@
-"""What algorithms that imitate texts share: cross-entropy on the response and its end, and a KL if wanted."""
+"""Base of algorithms that imitate texts: cross-entropy of response and end token, and a KL if asked for."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from contracts.settings import Settings
-from learner.algorithms.base import Credit, CreditInputs, LossInputs, LossOutput, MixesData, OptimizerSettings
-from learner.kl_control import KLSettings
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from learner.algorithms.base import Algorithm, KLSettings, OptimizerSettings
+from learner.algorithms.inputs import Credit, CreditInputs, LossInputs, LossOutput
 
 
-class Imitation(Settings):
-    """Settings and loss of supervised fine-tuning and rejection sampling."""
-
-    mixes_data: ClassVar[MixesData | None] = "plainly"
+class Imitation(Algorithm):
+    """Settings and loss of supervised fine-tuning, return-conditioned imitation and rejection sampling."""
 
     learning_rate: float = Field(default=1e-5, gt=0)
     critic_learning_rate: None = None  # there is no critic to train
@@ -29,13 +23,14 @@ class Imitation(Settings):
     optimizer: OptimizerSettings = OptimizerSettings(weight_decay=0.0)
     kl: KLSettings = KLSettings(placement="loss", coefficient=0.0)
 
-    @property
-    def online(self) -> bool:
-        raise NotImplementedError
-
-    @property
-    def uses_critic(self) -> bool:
-        return False
+    @model_validator(mode="after")
+    def _no_reference(self) -> Self:
+        if not self.traits.online and (self.kl.coefficient or self.kl.target):
+            raise ValueError(
+                f"got kl.coefficient={self.kl.coefficient} and kl.target={self.kl.target}; supervised "
+                "fine-tuning has no reference to stay near: expected kl.coefficient=0 and no target"
+            )
+        return self
 
     @property
     def needs_entropy(self) -> bool:
@@ -44,11 +39,8 @@ class Imitation(Settings):
     def credit(self, inputs: CreditInputs) -> Credit:
         return Credit(inputs.rewards_BT, inputs.rewards_BT)
 
-    def prepare_minibatch(self, advantages_N: Tensor) -> Tensor:
-        return advantages_N
-
     def loss(self, inputs: LossInputs) -> LossOutput:
-        """(-Σ log π(token) + β Σ KL - c_e Σ H) / num_tokens."""
+        """Return (-Σ log π(token) + β Σ KL - c_e Σ H) / num_tokens."""
         n = inputs.num_tokens
         policy = -inputs.logprobs_N.sum() / n
         loss, metrics = policy, {"loss/policy": policy.detach()}

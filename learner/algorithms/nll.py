@@ -1,13 +1,13 @@
-"""Negative log-likelihood: imitate every response of a data set alike.
+"""Negative log-likelihood: imitate all responses of a data set with the same weight.
 
 `sampling_strategy=good_random` imitates only those with an advantage above 0 (filtered behaviour cloning).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from learner.algorithms.base import LossInputs
+from learner.algorithms.base import LossInputs, Traits
 from learner.algorithms.offline import Offline, Worth
 from learner.functional import offline
 
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 
 class NLL(Offline):
+    traits: ClassVar[Traits] = Traits(learns_from="data")
+
     @property
     def worth(self) -> Worth:
-        """An advantage where epochs are drawn by it; the loss has no use for one."""
+        """Return "advantage" if it draws the examples of an epoch; the loss does not use it."""
         return "advantage" if self.sampling_strategy else "nothing"
 
     def token_losses(self, inputs: LossInputs) -> Tensor:

@@ -6,20 +6,18 @@ token-level KL penalty to the reference follows Ziegler et al. 2019 (arXiv 1909.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 from pydantic import Field
 
 from learner.algorithms.actor_critic import ActorCriticAlgorithm
-from learner.algorithms.base import LossInputs, LossOutput
-from learner.functional.kl import k3
-from learner.functional.ratios import clipped_surrogate
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from learner.algorithms.base import LossInputs, LossOutput, Traits
+from learner.functional.ratios import clipped_policy
 
 
 class PPO(ActorCriticAlgorithm):
+    traits: ClassVar[Traits] = Traits(learns_from="rollouts", online=True, critic=True, mixes_data="weighted")
+
     learning_rate: float = Field(default=3e-4, gt=0)
     num_epochs: int = Field(default=10, ge=1)
     minibatch_size: int | None = Field(default=64, ge=1)  # rollouts; None: the whole batch
@@ -28,18 +26,13 @@ class PPO(ActorCriticAlgorithm):
     target_kl: float | None = Field(default=None, gt=0)  # stop the epochs when the drift exceeds 1.5 × this
 
     def loss(self, inputs: LossInputs) -> LossOutput:
-        """(Σ surrogate + c_v Σ (R - V)² - c_e Σ H + β Σ KL) / num_tokens."""
-        n = inputs.num_tokens
-        ratio_N = (inputs.logprobs_N - inputs.old_logprobs_N).exp()
-        surrogate_N = clipped_surrogate(
-            ratio_N, inputs.advantages_N, self.clip_range, dual_clip=self.dual_clip
+        """Return (Σ surrogate + c_v Σ (R - V)² - c_e Σ H + β Σ KL) / num_tokens."""
+        surrogate_N, drift = clipped_policy(
+            inputs.logprobs_N,
+            inputs.old_logprobs_N,
+            inputs.advantages_N,
+            num_tokens=inputs.num_tokens,
+            clip_range=self.clip_range,
+            dual_clip=self.dual_clip,
         )
-        return self.with_critic(inputs, surrogate_N, self.drift(inputs, ratio_N.detach(), n))
-
-    def drift(self, inputs: LossInputs, ratio_N: Tensor, num_tokens: int) -> dict[str, Tensor]:
-        """How far the policy has gone from the one that sampled."""
-        return {
-            "approx_kl": k3(inputs.old_logprobs_N, inputs.logprobs_N.detach()).sum() / num_tokens,
-            "clip_fraction": ((ratio_N - 1).abs() > self.clip_range).sum() / num_tokens,
-            "ratio/mean": ratio_N.sum() / num_tokens,
-        }
+        return self.with_critic(inputs, surrogate_N, drift)

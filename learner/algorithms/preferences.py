@@ -1,4 +1,4 @@
-"""What DPO and PRO share: the responses of a prompt, ranked, are compared with each other."""
+"""Base of DPO and PRO, which compare the ranked responses of a prompt."""
 
 from __future__ import annotations
 
@@ -8,39 +8,56 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from contracts.errors import LearnerError
-from learner.algorithms.from_data import FromData
+from learner.algorithms.base import Algorithm, KLSettings, OptimizerSettings
+from learner.algorithms.from_data import LOL_RL_ADAMW, NO_KL, require_needs
+from learner.algorithms.inputs import Credit, CreditInputs
 
 if TYPE_CHECKING:
     from contracts.rollout import Rollout
 
 
-class Preferences(FromData):
-    """The responses of a prompt are the rollouts of a group; the best has the lowest lease id."""
+class Preferences(Algorithm):
+    """Base of preference algorithms; a group has a prompt's responses, the best with the lowest lease id."""
 
-    whole_groups: ClassVar[bool] = True  # a loss sees all responses of a prompt at once
+    critic_learning_rate: ClassVar[None] = None  # there is no critic to train
+    target_kl: ClassVar[None] = None  # there is no old policy to drift from
+    kl: ClassVar[KLSettings] = NO_KL
 
+    learning_rate: float = Field(default=2e-4, gt=0)
+    num_epochs: int = Field(default=1, ge=1)  # passes over a batch; those over the data set are the run's
     minibatch_size: int | None = Field(default=32, ge=1)  # responses; None: the whole batch
+    max_grad_norm: float | None = Field(default=0.3, gt=0)
+    optimizer: OptimizerSettings = LOL_RL_ADAMW
+
+    def credit(self, inputs: CreditInputs) -> Credit:
+        """Return each response's reward, at each of its tokens."""
+        worth_BT = inputs.rewards_BT.sum(-1)[:, None] * inputs.mask_BT
+        return Credit(worth_BT, worth_BT)
 
     def check(self, rollouts: Sequence[Rollout]) -> None:
-        """Raises LearnerError where a prompt has one response alone, or two that are the same."""
-        super().check(rollouts)
+        """Check that each prompt has several responses, all different.
+
+        Raises:
+            LearnerError: a prompt has one response alone, or two equal ones.
+        """
+        require_needs(self, rollouts)
         groups = by_group(rollouts)
         alone = [group for group in groups if len(group) < 2]
         equal = [group for group in groups if len({each.tokens for each in group}) < len(group)]
-        for found, what, expected in (
+        for faulty, what, expected in (
             (alone, "one response alone", "at least two, which can be compared"),
             (equal, "equal responses", "different ones: of the same there is no better"),
         ):
-            if found:
-                first = found[0][0]
+            if faulty:
+                first = faulty[0][0]
                 raise LearnerError(
-                    f"{len(found)} of {len(groups)} prompts have {what}, the first is {first.prompt.id} "
+                    f"{len(faulty)} of {len(groups)} prompts have {what}, the first is {first.prompt.id} "
                     f"(group {first.group}); expected {expected}. Leave those prompts out"
                 )
 
 
 def by_group(rollouts: Sequence[Rollout]) -> list[list[Rollout]]:
-    """The rollouts of each group, in their order."""
+    """Return the rollouts of each group, in their order."""
     groups: dict[int, list[Rollout]] = {}
     for rollout in rollouts:
         groups.setdefault(rollout.group, []).append(rollout)

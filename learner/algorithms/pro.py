@@ -1,4 +1,4 @@
-"""Preference ranking optimisation: each response likelier than all worse ones, by how much it earned more.
+"""Preference ranking optimisation: make each response likelier than all worse ones, by the gap in reward.
 
 Song et al. 2024 (arXiv 2306.17492), with supervised learning of the best response.
 """
@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from contracts.rollout import FinishReason, Rollout
-from learner.algorithms.base import LossInputs, LossOutput
+from learner.algorithms.base import LossInputs, LossOutput, Traits
 from learner.algorithms.preferences import Preferences, by_group
 from learner.functional import preferences
 
 
 class PRO(Preferences):
+    traits: ClassVar[Traits] = Traits(learns_from="data", whole_groups=True)
+
     sft_weight: float = Field(default=0.05, ge=0)
     eps: float = Field(default=0.0, ge=0)  # within the logarithm; LoL-RL's code: 1e-10
     # shifted: a response's first token is not scored, and an end behind its last one is, as PRO's code and
@@ -28,10 +30,14 @@ class PRO(Preferences):
     def needs_rewards(self) -> bool:
         return True
 
+    @property
+    def scores_first_token(self) -> bool:
+        return self.suffix_mask == "aligned"
+
     def select(
         self, rollouts: Sequence[Rollout], elite: Sequence[Rollout]
     ) -> tuple[list[Rollout], list[Rollout]]:
-        """All of them, with the mask that is asked for."""
+        """Return all rollouts, with the loss mask that the options ask for."""
         if self.suffix_mask == "aligned":
             return list(rollouts), []
         whole = (each for each in rollouts if each.finish_reason is FinishReason.STOP)
@@ -39,7 +45,7 @@ class PRO(Preferences):
         return [shifted(each, end) for each in rollouts], []
 
     def check(self, rollouts: Sequence[Rollout]) -> None:
-        """Rewards of a prompt fall from response to response."""
+        """Check that a prompt's rewards fall from response to response."""
         from torch import tensor
 
         super().check(rollouts)
@@ -48,7 +54,7 @@ class PRO(Preferences):
             preferences.require_ranked(tensor([[each.total_reward for each in g] for g in groups]))
 
     def loss(self, inputs: LossInputs) -> LossOutput:
-        """The mean over prompts."""
+        """Return the mean over prompts."""
         rows_N, size = inputs.rows_N, inputs.group_size
         num_prompts = inputs.num_rollouts / size
         logprobs_BK = preferences.by_prompt(inputs.logprobs_N, rows_N, size)
@@ -67,8 +73,7 @@ class PRO(Preferences):
 
 
 def shifted(rollout: Rollout, end: tuple[int, ...]) -> Rollout:
-    """The first token is one that the world gave, and padding, which is the end token, one of the model's.
-
+    """Move each response's first token to the observation, and add the token `end` behind the response.
     Example: to (12, 14) the answer is (15, 17, 2), and 2 is the end: (17, 2, 2) behind (12, 14, 15).
     """
     turns = [

@@ -1,15 +1,15 @@
-"""Reward-GOLD: weighted behaviour cloning in which a token counts as much as the policy finds it likely.
+"""Reward-GOLD: weighted behaviour cloning in which a token's weight is the policy's probability of it.
 
 Pang & He 2021 (arXiv 2009.07839), with a response's reward in place of returns, as LoL-RL has it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from learner.algorithms.base import LossInputs
+from learner.algorithms.base import LossInputs, Traits
 from learner.algorithms.offline import Offline
 from learner.functional import offline
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 class RGold(Offline):
+    traits: ClassVar[Traits] = Traits(learns_from="data")
+
     floor: float = Field(default=0.1, ge=0, le=1)  # the least that a token counts
 
     def token_losses(self, inputs: LossInputs) -> Tensor:

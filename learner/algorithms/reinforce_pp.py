@@ -5,29 +5,30 @@ Hu 2025 (arXiv 2501.03262).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from learner.algorithms.base import CreditInputs
+from learner.algorithms.base import CreditInputs, KLSettings, Traits
 from learner.algorithms.critic_free import CriticFree
 from learner.functional.advantages import generalized_advantages, whiten
 from learner.functional.turns import turn_ends
-from learner.kl_control import KLSettings
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 class ReinforcePP(CriticFree):
+    traits: ClassVar[Traits] = Traits(learns_from="rollouts", online=True, mixes_data="weighted")
+
     gamma: float = Field(default=1.0, ge=0, le=1)
     kl: KLSettings = KLSettings(coefficient=0.01)
 
     def advantages(self, inputs: CreditInputs) -> Tensor:
-        """Discounted return-to-go of r - β·KL, whitened over all tokens of the batch; a cut is an end."""
+        """Whiten the discounted return-to-go of r - β·KL over the batch's tokens; a cut is an end."""
         mask_BT = inputs.mask_BT.bool()
         rewards_BT = inputs.rewards_BT - inputs.kl_coefficient * inputs.kl_BT
-        # without values and with λ = 1 the advantage of GAE is the return
+        # without values and with λ = 1, GAE's advantage is the return
         returns_BT, _ = generalized_advantages(
             rewards_BT,
             rewards_BT * 0,

@@ -1,4 +1,4 @@
-"""Rejection sampling: imitate the best of what was written, and nothing else.
+"""Rejection sampling: imitate only the best of what the policy wrote.
 
 As trl-textworld does it: rollouts, or single (state, action) pairs by their return-to-go, are ranked; the top
 share or the top n are kept; the loss is their cross-entropy, with a KL to the reference.
@@ -9,17 +9,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from contracts.errors import LearnerError
 from contracts.rollout import Rollout
+from learner.algorithms.base import KLSettings, Traits
 from learner.algorithms.imitation import Imitation
-from learner.kl_control import KLSettings
 
 
 class RejectionSampling(Imitation):
+    traits: ClassVar[Traits] = Traits(
+        learns_from="rollouts", online=True, mixes_data="plainly", imitates=True
+    )
+
     unit: Literal["rollout", "turn"] = "rollout"  # turn: (state, action) pairs, by return-to-go
     top_share: float | None = Field(default=0.5, gt=0, le=1)
     top_n: int | None = Field(default=None, ge=1)  # instead of top_share
@@ -38,42 +42,40 @@ class RejectionSampling(Imitation):
             raise ValueError("kl.placement=reward changes no cross-entropy; expected kl.placement=loss")
         return self
 
-    @property
-    def online(self) -> bool:
-        return True
-
     def select(
         self, rollouts: Sequence[Rollout], elite: Sequence[Rollout]
     ) -> tuple[list[Rollout], list[Rollout]]:
-        """The best of this iteration and of the elite, which lasts from iteration to iteration.
+        """Select the best of this iteration and of the elite, the best rollouts of earlier iterations.
 
         Raises:
-            LearnerError: a reward is infinite or NaN, which has no rank.
+            LearnerError: a reward is infinite or NaN, so that it has no rank.
         """
         units = list(rollouts) if self.unit == "rollout" else list(self._turns(rollouts))
         num_kept = self.top_n or max(1, round(len(units) * (self.top_share or 0)))
         best = _best(units, num_kept)
         if not self.elite_size:
             return best, []
-        # Of equal ones the newer lasts: where rewards are 0 or 1, the first ones would stay for ever.
+        # The newer of equal ones lasts: with rewards of 0 or 1, the first ones would stay for ever.
         lasting = _best([*best, *elite], self.elite_size)
         return lasting, lasting
 
     def _turns(self, rollouts: Iterable[Rollout]) -> Iterable[Rollout]:
-        """Each turn as a rollout: what the model saw is its prompt, its return-to-go its reward."""
+        """Yield each turn as a rollout: its context is the prompt, its return-to-go the reward."""
         for rollout in rollouts:
-            to_go, found = 0.0, []
+            to_go, turns = 0.0, []
             for index in reversed(range(len(rollout.turns))):
                 turn = rollout.turns[index]
                 to_go = (turn.reward or 0.0) + self.gamma * to_go
-                found.append(replace(turn, observation=rollout.context(index), reward=to_go, fresh=True))
+                turns.append(replace(turn, observation=rollout.context(index), reward=to_go, fresh=True))
             yield from (
-                replace(rollout, turns=(turn,), pending=()) for turn in reversed(found) if turn.tokens
+                replace(rollout, turns=(turn,), truncated_context=())
+                for turn in reversed(turns)
+                if turn.tokens
             )
 
 
 def _best(rollouts: Sequence[Rollout], count: int) -> list[Rollout]:
-    """The highest total rewards; of equal ones the first."""
+    """Return the `count` rollouts with the highest total rewards, the first of equal ones."""
     for rollout in rollouts:
         if not math.isfinite(rollout.total_reward):
             raise LearnerError(

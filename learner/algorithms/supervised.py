@@ -1,30 +1,19 @@
-"""Supervised fine-tuning on references: the log-likelihood of the response and its end-of-sequence token."""
+"""Supervised fine-tuning on reference texts: the log-likelihood of the response and its end token."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from pydantic import model_validator
-
-from learner.algorithms.base import LearnsFrom
+from learner.algorithms.base import LossOver, Traits
 from learner.algorithms.imitation import Imitation
 
 
 class Supervised(Imitation):
-    learns_from: ClassVar[LearnsFrom] = "references"
+    traits: ClassVar[Traits] = Traits(learns_from="references", mixes_data="plainly", imitates=True)
 
     # text: prompt tokens count, too, and no end is taught, as RL4LMs has it for causal models
-    loss_on: Literal["response", "text"] = "response"
-
-    @model_validator(mode="after")
-    def _no_reference(self) -> Supervised:
-        if self.kl.coefficient or self.kl.target:
-            raise ValueError(
-                f"got kl.coefficient={self.kl.coefficient} and kl.target={self.kl.target}; supervised "
-                "fine-tuning has no reference to stay near: expected kl.coefficient=0 and no target"
-            )
-        return self
+    loss_on: LossOver = "response"
 
     @property
-    def online(self) -> bool:
-        return False
+    def loss_over(self) -> LossOver:
+        return self.loss_on

@@ -1,4 +1,4 @@
-"""Trust region policy optimisation: the natural gradient's step, as far as the KL to the old policy allows.
+"""Trust region policy optimisation: a natural-gradient step, as far as the KL to the old policy allows.
 
 Schulman et al. 2015 (arXiv 1502.05477), with sb3-contrib's defaults as RL4LMs uses them. The step itself is
 in `learner/updates/trust_region.py`.
@@ -6,13 +6,19 @@ in `learner/updates/trust_region.py`.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from learner.algorithms.actor_critic import ActorCriticAlgorithm
-from learner.algorithms.base import LossInputs, LossOutput
+from learner.algorithms.base import LossInputs, LossOutput, Traits
 
 
 class TRPO(ActorCriticAlgorithm):
+    traits: ClassVar[Traits] = Traits(
+        learns_from="rollouts", online=True, critic=True, mixes_data="weighted", update="trust_region"
+    )
+
     learning_rate: float = Field(default=1e-3, gt=0)  # the critic's; the policy's step has no rate
     num_epochs: int = Field(default=10, ge=1)  # the critic's
     minibatch_size: int | None = Field(default=128, ge=1)  # the critic's, in rollouts
@@ -25,6 +31,6 @@ class TRPO(ActorCriticAlgorithm):
     line_search_max_iter: int = Field(default=10, ge=1)
 
     def loss(self, inputs: LossInputs) -> LossOutput:
-        """(-Σ ρA - c_e Σ H + β Σ KL) / num_tokens: what the step is to lessen; ρ = π/π_old."""
+        """Return (-Σ ρA - c_e Σ H + β Σ KL) / num_tokens, which the step decreases; ρ = π/π_old."""
         ratio_N = (inputs.logprobs_N - inputs.old_logprobs_N).exp()
         return self.without_critic(inputs, -ratio_N * inputs.advantages_N, {})

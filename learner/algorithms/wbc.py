@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from learner.algorithms.base import LossInputs
+from learner.algorithms.base import LossInputs, Traits
 from learner.algorithms.offline import Offline
 from learner.functional import offline
 
@@ -13,5 +13,7 @@ if TYPE_CHECKING:
 
 
 class WBC(Offline):
+    traits: ClassVar[Traits] = Traits(learns_from="data")
+
     def token_losses(self, inputs: LossInputs) -> Tensor:
         return offline.wbc(inputs.logprobs_N, inputs.advantages_N)

@@ -23,16 +23,16 @@ def generalized_advantages(
     bootstrap_B: Tensor | None = None,
     traces_BT: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Advantages and returns of GAE(γ, λ), Schulman et al. 2016 (arXiv 1506.02438), eq. 16.
+    """Return advantages and returns of GAE(γ, λ), Schulman et al. 2016 (arXiv 1506.02438), eq. 16.
 
         δ_t = r_t + γ V_{t+1} - V_t        A_t = δ_t + γ λ A_{t+1}        R_t = A_t + V_t
 
-    From a turn's last token to the next turn's first it is γ·γ_turn in place of γ, and λ_turn in place of
-    λ. What follows a rollout's last token has the value `bootstrap_B`, and no advantage. trl-textworld's
-    two discounts are γ, γ_turn with λ_turn = 0.
+    From a turn's last token to the next turn's first, γ·γ_turn replaces γ and λ_turn replaces λ. The state
+    after a rollout's last token has the value `bootstrap_B` and no advantage. trl-textworld's two discounts
+    are γ, γ_turn with λ_turn = 0.
 
-    Of tokens that another policy drew, with traces c, what came after them counts as far as the policy would
-    have gone there, too, and returns are V-trace's:
+    Where another policy drew the tokens, traces c cut off later rewards that this policy would hardly have
+    reached, and returns are V-trace's:
 
         A_t = δ_t + γ λ c_{t+1} A_{t+1}        R_t = c_t A_t + V_t
 
@@ -44,8 +44,7 @@ def generalized_advantages(
         mask_BT: 1 where there is a token; tokens are left-aligned.
         ends_BT: the last tokens of turns, see `turns.turn_ends`; None: γ and λ everywhere.
         turn_lambda: λ_turn; None: λ.
-        bootstrap_B: the value of what a rollout that was cut off would have come to; 0 after a true end.
-            None: all ends are true ones.
+        bootstrap_B: the value of a truncated rollout's next state; 0 after a true end. None: all are true.
         traces_BT: min(1, π_old/μ) of tokens drawn from μ, and 1 of the policy's own; None: 1 everywhere.
 
     Returns:
@@ -61,7 +60,7 @@ def generalized_advantages(
         bootstrap_B = values_BT.new_zeros(values_BT.shape[0])
     if traces_BT is None:
         return discounted_advantages(rewards_BT, values_BT, mask_BT, discounts_BT, decays_BT, bootstrap_B)
-    decays_BT = decays_BT * traces_BT.roll(-1, dims=-1)  # behind the last token there is no advantage
+    decays_BT = decays_BT * traces_BT.roll(-1, dims=-1)  # no advantage follows the last token
     advantages_BT, _ = discounted_advantages(
         rewards_BT, values_BT, mask_BT, discounts_BT, decays_BT, bootstrap_B
     )
@@ -76,12 +75,12 @@ def discounted_advantages(
     decays_BT: Tensor,
     bootstrap_B: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """GAE in which every step has a discount d and a decay c of its own, both counted from it to the next.
+    """Compute GAE in which each step has its own discount d and decay c to the next step.
 
         δ_t = r_t + d_t V_{t+1} - V_t        A_t = δ_t + c_t A_{t+1}        R_t = A_t + V_t
 
     Args:
-        bootstrap_B: V behind the last step.
+        bootstrap_B: V after the last step.
 
     Returns:
         (advantages_BT, returns_BT), zero outside the mask.
@@ -100,10 +99,10 @@ def discounted_advantages(
 
 
 def whiten(values_N: Tensor, eps: float = 1e-8) -> Tensor:
-    """Mean 0 and (unbiased) standard deviation 1; a single value only loses its mean.
+    """Shift and scale to mean 0 and (unbiased) standard deviation 1; a single value only loses its mean.
 
-    In float64, where the mean of equal float32 values is exact: in float32 its rounding error,
-    divided by its own standard deviation, would make credit of order one out of equal rewards.
+    Equal float32 values have an exact mean in float64, so they become 0. A float32 mean has a rounding error;
+    divided by the equally tiny deviation, it would give equal rewards a credit of order one.
     """
     centred = values_N.double() - values_N.double().mean()
     scale = centred.std() + eps if values_N.numel() > 1 else 1.0
@@ -111,8 +110,7 @@ def whiten(values_N: Tensor, eps: float = 1e-8) -> Tensor:
 
 
 def require_finite(values_BT: Tensor, mask_BT: Tensor, what: str) -> None:
-    """A single NaN would turn every weight into NaN at the next step.
-
+    """Check that all entries are finite: a single NaN would make every weight NaN at the next step.
     Raises:
         LearnerError: an entry within the mask is infinite or NaN.
     """

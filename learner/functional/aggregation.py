@@ -1,4 +1,4 @@
-"""What each token weighs in a loss. Denominators are the whole minibatch's: splitting it changes nothing."""
+"""Weights of tokens in a loss. Denominators are the whole minibatch's, so its split changes no loss."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Aggregation = Literal["token_mean", "sequence_mean", "constant"]
 def token_weights(
     lengths_N: Tensor, how: Aggregation, *, num_tokens: int, num_rollouts: int, max_tokens: int
 ) -> Tensor:
-    """One weight a token; a minibatch's weights add up to 1 (`constant`: to less, where responses are short).
+    """Return each token's weight, (N,); a minibatch's weights sum to 1 (`constant`: to less).
 
     - token_mean     every token counts the same: 1 / tokens (DAPO, arXiv 2503.14476)
     - sequence_mean  every response counts the same: 1 / (its length · responses) (GRPO, arXiv 2402.03300)
@@ -31,6 +31,6 @@ def token_weights(
 
 
 def sum_by_response(values_N: Tensor, rows_N: Tensor) -> Tensor:
-    """Sums over the tokens of each response, (B,); `rows_N` says which response a token belongs to."""
+    """Sum over the tokens of each response, (B,); `rows_N` is the response of each token."""
     count = int(rows_N.max()) + 1
     return values_N.new_zeros(count).index_add(0, rows_N, values_N)

@@ -1,4 +1,4 @@
-"""How far a policy is from another one, summed over the whole vocabulary: exact, no sampling."""
+"""KL between two policies, summed over the whole vocabulary: exact, without sampling."""
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ def distribution_kl(
     forward: bool = False,
     restriction: Restriction = WHOLE,
 ) -> Tensor:
-    """Σ_v π(v) (log π(v) - log ρ(v)) a token, in chunks that are recomputed in the backward pass.
+    """Return Σ_v π(v) (log π(v) - log ρ(v)) of each token, in chunks that the backward pass recomputes.
 
     Args:
         forward: KL(ρ‖π) instead of KL(π‖ρ); π = softmax(head(hidden)), ρ = softmax(other_head(other_hidden)).
@@ -45,7 +45,7 @@ def _chunk_kl(
 
 
 def categorical_kl(logprobs_NV: Tensor, other_logprobs_NV: Tensor) -> Tensor:
-    """KL(π‖ρ) of two categorical distributions with the same support; outside of it both are -inf."""
+    """Return KL(π‖ρ) of two categorical distributions that exclude the same tokens (logarithm -inf)."""
     outside_NV = logprobs_NV.isneginf()
     difference_NV = (logprobs_NV - other_logprobs_NV).masked_fill(outside_NV, 0.0)
     return (logprobs_NV.exp() * difference_NV).sum(-1)

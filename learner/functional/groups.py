@@ -1,4 +1,4 @@
-"""Credit without a critic: a response is measured against the others of its prompt."""
+"""Credit without a critic: compare a response with the others of its prompt."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def group_advantages(scores_B: Tensor, groups_B: Tensor, *, scale: bool, eps: float = 1e-4) -> Tensor:
-    """Score less its group's mean, over the group's (unbiased) standard deviation if `scale`.
+    """Return each score less its group's mean; with `scale`, divided by the group's (unbiased) deviation.
 
     GRPO, Shao et al. 2024 (arXiv 2402.03300), eq. 3; without scaling Dr. GRPO (arXiv 2503.20783).
 
@@ -28,7 +28,7 @@ def group_advantages(scores_B: Tensor, groups_B: Tensor, *, scale: bool, eps: fl
 
 
 def leave_one_out(scores_B: Tensor, groups_B: Tensor) -> Tensor:
-    """Score less the mean of the *others* of its group: unbiased; a response alone in its group gets 0.
+    """Return each score less the mean of its group's *others*, unbiased; one alone in its group gets 0.
 
     RLOO, Ahmadian et al. 2024 (arXiv 2402.14740), eq. 7.
 
@@ -43,12 +43,12 @@ def leave_one_out(scores_B: Tensor, groups_B: Tensor) -> Tensor:
 
 
 def _indexed(groups_B: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row's group as an index 0 … G - 1, and the groups' sizes."""
+    """Return each row's group as an index 0 … G - 1, and the groups' sizes."""
     _, index_B, sizes_G = groups_B.unique(return_inverse=True, return_counts=True)
     return index_B, sizes_G
 
 
 def _sums(values_B: Tensor, index_B: Tensor, sizes_G: Tensor) -> Tensor:
-    """In float64, where the mean of equal float32 scores is exactly each of them: see `whiten`."""
+    """Sum by group in float64, where the mean of equal float32 scores is exact: see `whiten`."""
     values_B = values_B.double()
     return values_B.new_zeros(len(sizes_G)).index_add(0, index_B, values_B)

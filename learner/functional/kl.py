@@ -1,4 +1,4 @@
-"""How far a policy is from another one, estimated from sampled tokens."""
+"""Estimates of the KL between two policies from sampled tokens."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 
 def k1(logprobs_N: Tensor, other_logprobs_N: Tensor) -> Tensor:
-    """log π(a) - log ρ(a): unbiased for KL(π‖ρ) where a ~ π; single tokens may be negative."""
+    """Return log π(a) - log ρ(a): unbiased for KL(π‖ρ) where a ~ π; single tokens may be negative."""
     return logprobs_N - other_logprobs_N
 
 
 def k2(logprobs_N: Tensor, other_logprobs_N: Tensor) -> Tensor:
-    """½ (log π(a) - log ρ(a))²: a little biased, never negative, and with the right gradient in a loss.
+    """Return ½ (log π(a) - log ρ(a))²: a little biased, never negative, with the right gradient in a loss.
 
     Schulman 2020, "Approximating KL divergence".
     """
@@ -22,7 +22,7 @@ def k2(logprobs_N: Tensor, other_logprobs_N: Tensor) -> Tensor:
 
 
 def k3(logprobs_N: Tensor, other_logprobs_N: Tensor) -> Tensor:
-    """r - 1 - log r with r = ρ/π: unbiased for KL(π‖ρ) where a ~ π, never negative.
+    """Return r - 1 - log r with r = ρ/π: unbiased for KL(π‖ρ) where a ~ π, never negative.
 
     Schulman 2020, "Approximating KL divergence". For the drift of an update, π is the old policy
     that sampled and ρ the current one.
@@ -32,16 +32,16 @@ def k3(logprobs_N: Tensor, other_logprobs_N: Tensor) -> Tensor:
 
 
 def exact_gradient_kl(logprobs_N: Tensor, old_logprobs_N: Tensor, ref_logprobs_N: Tensor) -> Tensor:
-    """ρ (log π - log π_ref) with ρ = π/π_old inside the graph: unbiased for KL(π‖π_ref) under tokens of
-    π_old, and so is its gradient, E_old[ρ ∇log π (log π - log π_ref + 1)].
+    """Return ρ (log π - log π_ref) with ρ = π/π_old inside the graph, as trl-textworld does.
 
-    Without ρ the expected gradient at π = π_old is E[∇log π] = 0: no force at all. From trl-textworld.
+    It is unbiased for KL(π‖π_ref) under tokens of π_old, and so is its gradient,
+    E_old[ρ ∇log π (log π - log π_ref + 1)]. Without ρ the expected gradient at π = π_old is E[∇log π] = 0.
     """
     return (logprobs_N - old_logprobs_N).exp() * (logprobs_N - ref_logprobs_N)
 
 
 def forward_kl(logprobs_N: Tensor, old_logprobs_N: Tensor, ref_logprobs_N: Tensor) -> Tensor:
-    """(π_ref/π_old) (log π_ref - log π): unbiased for KL(π_ref‖π) under tokens of π_old.
+    """Return (π_ref/π_old) (log π_ref - log π): unbiased for KL(π_ref‖π) under tokens of π_old.
 
     It covers the reference's modes instead of seeking one, a remedy for collapse.
     """

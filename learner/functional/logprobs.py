@@ -17,9 +17,9 @@ Head = Callable[[Tensor], Tensor]  # hidden (N, H) -> logits (N, V)
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """What separates the distribution that was sampled from from the whole softmax.
+    """Difference between the sampled distribution and the whole softmax.
 
-    Both sides of a ratio or a KL take the same one, so that they speak of the same set of actions.
+    Both sides of a ratio or a KL use the same restriction, so that they have the same set of actions.
     """
 
     temperature: float = 1.0
@@ -30,7 +30,7 @@ class Restriction:
         return Restriction(self.temperature, bits)
 
     def __call__(self, logits_NV: Tensor) -> Tensor:
-        """Logits of the restricted distribution; a token outside gets -inf, and no gradient."""
+        """Return logits of the restricted distribution; excluded tokens get -inf and no gradient."""
         logits_NV = logits_NV.float()
         if self.temperature != 1.0:
             logits_NV = logits_NV / self.temperature
@@ -52,10 +52,10 @@ def token_logprobs(
     with_entropy: bool,
     restriction: Restriction = WHOLE,
 ) -> tuple[Tensor, Tensor | None]:
-    """log π(target), and the entropy of π, a token; π = softmax(head(h)), restricted and renormalised.
+    """Return each token's log π(target), and π's entropies or None; π = softmax(head(h)), restricted.
 
-    When the N × V logits exceed `logits_budget` numbers they are made in chunks of rows, and made
-    again in the backward pass, so that memory is set by the budget and not by the vocabulary.
+    Where the N × V logits exceed `logits_budget` numbers, they are computed in chunks of rows, and again in
+    the backward pass. So the budget limits memory, whatever the vocabulary.
 
     Returns:
         (logprobs_N, entropies_N or None), in float32.
@@ -72,7 +72,7 @@ def token_logprobs(
 
 
 def row_chunks(num_rows: int, vocab_size: int, logits_budget: int) -> Iterator[tuple[int, int]]:
-    """(start, stop) of parts whose logits fit the budget.
+    """Yield (start, stop) of row chunks whose logits fit the budget.
 
     >>> list(row_chunks(5, vocab_size=10, logits_budget=20))
     [(0, 2), (2, 4), (4, 5)]
@@ -83,10 +83,10 @@ def row_chunks(num_rows: int, vocab_size: int, logits_budget: int) -> Iterator[t
 
 
 def recomputed(function: Callable[..., Result], *arguments: object) -> Result:
-    """Call it, and in the backward pass call it again instead of having kept what it made."""
+    """Call a function now, and again in the backward pass, so that its intermediate results are not kept."""
     if not torch.is_grad_enabled():
         return function(*arguments)
-    # There is no dropout in a head, so the random state needs no keeping.
+    # A head has no dropout, so the random state need not be kept.
     result: Result = checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
     return result
 
@@ -95,9 +95,9 @@ def _chunk_logprobs(
     hidden_NH: Tensor, targets_N: Tensor, head: Head, with_entropy: bool, restriction: Restriction
 ) -> tuple[Tensor, Tensor | None]:
     logits_NV = restriction(head(hidden_NH))
-    # gather - logsumexp keeps one N × V array for the backward pass; log_softmax would keep two. And it is
-    # one formula, with entropy or without: equal weights have a KL of exactly 0, not of rounding errors,
-    # which whitening would blow up into advantages where all rewards are equal.
+    # gather - logsumexp keeps one N × V array for the backward pass; log_softmax would keep two. With entropy
+    # or without, the formula is one: equal weights have a KL of exactly 0. Whitening would turn rounding
+    # errors into advantages where all rewards are equal.
     norms_N = logits_NV.logsumexp(-1)
     logprobs_N = logits_NV.gather(-1, targets_N[:, None]).squeeze(-1) - norms_N
     if not with_entropy:

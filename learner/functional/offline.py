@@ -1,11 +1,11 @@
-"""Losses that learn from responses somebody else wrote: behaviour cloning, GOLD, R-LoL and A-LoL.
+"""Losses that learn from a data set's responses: behaviour cloning, GOLD, R-LoL and A-LoL.
 
 Baheti et al. 2024, "Leftover Lunch: Advantage-based Offline RL for Language Models" (arXiv 2305.14718). The
-whole response is one action: it has one reward R, one advantage A = R - V(prompt), and, but for `a_lol_seq`,
-one importance weight π/π_ref. Each loss is one a token; `over_responses` makes a minibatch's of them.
+whole response is one action: it has one reward R, one advantage A = R - V(prompt) and, except in `a_lol_seq`,
+one importance weight π/π_ref. Each loss is per token, (N,); `over_responses` reduces it over a minibatch.
 
-Rewards and advantages are given a token, the same for all tokens of a response. Weights are constants: only
-the log-probability that they multiply is differentiated.
+Rewards and advantages are per token, the same for all tokens of a response. Weights are constants: only the
+log-probability that they multiply is differentiated.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ KLForm = Literal["log_ratio", "unbiased"]
 
 
 def nll(logprobs_N: Tensor) -> Tensor:
-    """-log π: every response counts the same."""
+    """Return -log π: every response counts the same."""
     return -logprobs_N
 
 
 def wbc(logprobs_N: Tensor, rewards_N: Tensor) -> Tensor:
-    """-R log π: weighted behaviour cloning."""
+    """Return -R log π: weighted behaviour cloning."""
     return _weighted_nll(logprobs_N, rewards_N)
 
 
 def r_gold(logprobs_N: Tensor, rewards_N: Tensor, *, floor: float = 0.1) -> Tensor:
-    """-R max(π, u) log π: a token weighs as much as the policy's own probability of it, at least u.
+    """Return -R max(π, u) log π: a token's weight is the policy's own probability of it, at least u.
 
     GOLD, Pang & He 2021 (arXiv 2009.07839), with the reward in place of a return.
     """
@@ -47,7 +47,7 @@ def r_lol(
     *,
     ppo_clip: float | None = 0.9,
 ) -> Tensor:
-    """-R w log π with w = π(y)/π_ref(y) of the whole response, within 1 ± ppo_clip (None: no bounds)."""
+    """Return -R w log π with w = π(y)/π_ref(y) of the whole response, in 1 ± ppo_clip (None: no bounds)."""
     weights_N = clipped(sequence_ratios(logprobs_N, ref_logprobs_N, rows_N), ppo_clip)
     return _weighted_nll(logprobs_N, rewards_N, weights_N)
 
@@ -60,7 +60,7 @@ def a_lol(
     *,
     ppo_clip: float | None = 0.9,
 ) -> Tensor:
-    """-max(A, 0) w log π with w = π(y)/π_ref(y) of the whole response, within 1 ± ppo_clip.
+    """Return -max(A, 0) w log π with w = π(y)/π_ref(y) of the whole response, within 1 ± ppo_clip.
 
     Example: a response of one token, π = 0.4, π_ref = 0.1, A = 2: w = 4 is held at 1.9, the loss is 3.48.
     A response beyond the bounds keeps its gradient, unlike with PPO's minimum.
@@ -69,11 +69,11 @@ def a_lol(
 
 
 def a_lol_ref_free(logprobs_N: Tensor, advantages_N: Tensor, *, negative_advantages: bool = False) -> Tensor:
-    """-max(A, 0) log π: A-LoL with all weights 1; the reference gave V, and nothing else.
+    """Return -max(A, 0) log π: A-LoL with all weights 1; the reference gives only V.
 
     Args:
-        negative_advantages: -A log π for A < 0, too, as the source has it for Helpful-Harmless: nothing
-            bounds how far such a response is pushed down.
+        negative_advantages: use -A log π for A < 0, too, as the source does for Helpful-Harmless; such a
+            response's probability falls without a bound.
     """
     return _weighted_nll(logprobs_N, advantages_N if negative_advantages else advantages_N.clamp(min=0))
 
@@ -81,7 +81,7 @@ def a_lol_ref_free(logprobs_N: Tensor, advantages_N: Tensor, *, negative_advanta
 def a_lol_seq(
     logprobs_N: Tensor, ref_logprobs_N: Tensor, advantages_N: Tensor, *, ppo_clip: float | None = 0.9
 ) -> Tensor:
-    """-max(A, 0) w_t log π with a weight w_t = π/π_ref for each token, within 1 ± ppo_clip."""
+    """Return -max(A, 0) w_t log π with a weight w_t = π/π_ref for each token, within 1 ± ppo_clip."""
     weights_N = clipped(token_ratios(logprobs_N, ref_logprobs_N), ppo_clip)
     return _weighted_nll(logprobs_N, advantages_N.clamp(min=0), weights_N)
 
@@ -94,9 +94,10 @@ def a_lol_kl(
     kl_beta: float,
     form: KLForm = "log_ratio",
 ) -> Tensor:
-    """-max(A, 0) log π + β K, without weights.
+    """Return -max(A, 0) log π + β K, without weights.
 
-    With log_ratio the gradient is -(A - β) ∇log π: a response with A < β is pushed down, without end.
+    With log_ratio the gradient is -(A - β) ∇log π. So where A < β, the response's probability falls without
+    a bound.
     """
     return a_lol_ref_free(logprobs_N, advantages_N) + kl_beta * kl_term(logprobs_N, ref_logprobs_N, form)
 
@@ -111,7 +112,7 @@ def r_lol_kl(
     form: KLForm = "unbiased",
     ppo_clip: float | None = 0.9,
 ) -> Tensor:
-    """R-LoL and β K. With log_ratio as the source has it: -R log π + β K, the KL in the place of weights.
+    """Return R-LoL + β K. With log_ratio it is -R log π + β K, as in the source: the KL replaces weights.
 
     Example: of one token, π = 0.4, π_ref = 0.1, R = 2, β = 0.5: log_ratio gives 2 · 0.916 + 0.5 · 1.386 =
     2.526; unbiased, with the weight held at 1.9, 3.8 · 0.916 + 0.5 · (4 · 1.386 - 3) = 4.754.
@@ -123,39 +124,40 @@ def r_lol_kl(
 
 
 def kl_term(logprobs_N: Tensor, ref_logprobs_N: Tensor, form: KLForm) -> Tensor:
-    """K a token.
+    """Return K of each token, (N,).
 
-    - log_ratio: log π - log π_ref, the source's. On given responses its gradient knows no reference.
-    - unbiased: `reference_kl`, a regulariser: its pull ends where π = π_ref.
+    - log_ratio: log π - log π_ref, the source's. On given responses its gradient ignores the reference.
+    - unbiased: `reference_kl`, a regulariser whose gradient vanishes where π = π_ref.
     """
     return reference_kl(logprobs_N, ref_logprobs_N) if form == "unbiased" else logprobs_N - ref_logprobs_N
 
 
 def reference_kl(logprobs_N: Tensor, ref_logprobs_N: Tensor) -> Tensor:
-    """ρ log ρ - ρ + 1 with ρ = π/π_ref in the graph: never negative, and under tokens of π_ref unbiased for
-    the KL(π‖π_ref) of a state; so is its gradient, E_ref[ρ log ρ ∇log π].
+    """Return ρ log ρ - ρ + 1 with ρ = π/π_ref in the graph, which is never negative.
 
-    The states are the data's. A-LoL takes its data to be drawn from π_ref, and so does this.
+    Under tokens of π_ref it is unbiased for the KL(π‖π_ref) of a state, and so is its gradient,
+    E_ref[ρ log ρ ∇log π]. The states are the data's, which count as drawn from π_ref, as in A-LoL.
     """
     log_ratio_N = logprobs_N - ref_logprobs_N
     return log_ratio_N.exp() * log_ratio_N - log_ratio_N.expm1()  # exp() - 1 would drown small ones
 
 
 def sequence_ratios(logprobs_N: Tensor, ref_logprobs_N: Tensor, rows_N: Tensor) -> Tensor:
-    """π(y)/π_ref(y) of the response that each token belongs to, a constant; exactly 1 where they agree."""
+    """Return π(y)/π_ref(y) of each token's response, without gradient; exactly 1 where both are equal."""
     log_ratio_B = sum_by_response(logprobs_N.detach() - ref_logprobs_N, rows_N)
     return log_ratio_B.exp()[rows_N]
 
 
 def token_ratios(logprobs_N: Tensor, ref_logprobs_N: Tensor) -> Tensor:
-    """π/π_ref of each token, a constant."""
+    """Return π/π_ref of each token, without gradient."""
     return (logprobs_N.detach() - ref_logprobs_N).exp()
 
 
 def clipped(ratios_N: Tensor, ppo_clip: float | None) -> Tensor:
-    """Within 1 ± ppo_clip; None: as they are.
+    """Clip ratios to 1 ± ppo_clip; None: leave them unclipped.
 
-    0 makes all of them 1. In the source it meant that for `a_lol_seq`, and no bounds for `a_lol` and `r_lol`.
+    A `ppo_clip` of 0 makes all ratios 1. So it does in the source for `a_lol_seq`; for `a_lol` and `r_lol` 0
+    means no bounds there.
     """
     return ratios_N if ppo_clip is None else ratios_N.clamp(1.0 - ppo_clip, 1.0 + ppo_clip)
 
@@ -163,17 +165,17 @@ def clipped(ratios_N: Tensor, ppo_clip: float | None) -> Tensor:
 def over_responses(
     losses_N: Tensor, lengths_N: Tensor, *, num_rollouts: int, reduction: Reduction = "sum"
 ) -> Tensor:
-    """The mean over a minibatch's responses of the sum over a response's tokens, or of their mean.
+    """Sum or average the losses over each response's tokens; return the mean over a minibatch's responses.
 
     Args:
-        lengths_N: tokens of the response that each token belongs to.
-        num_rollouts: of the whole minibatch: the micro-batches' shares add up to its loss.
+        lengths_N: number of tokens in each token's response.
+        num_rollouts: of the whole minibatch, so that the micro-batches' shares sum to its loss.
     """
     return (losses_N if reduction == "sum" else losses_N / lengths_N).sum() / num_rollouts
 
 
 def _weighted_nll(logprobs_N: Tensor, worth_N: Tensor, weights_N: Tensor | None = None) -> Tensor:
-    """A response that is worth nothing counts nothing, be its weight infinite: 0 · inf is NaN."""
+    """Return -worth · weight · log π (`worth`: reward or advantage); 0 for a worth of 0: 0 · inf is NaN."""
     if weights_N is not None:
         worth_N = (worth_N * weights_N).masked_fill(worth_N == 0, 0.0)
     return -worth_N * logprobs_N

@@ -1,8 +1,8 @@
-"""Losses that learn from responses which were ranked: DPO, IPO and PRO.
+"""Losses that learn from ranked responses: DPO, IPO and PRO.
 
-Shapes: _B prompts, _K responses of a prompt, the best first; of a pair (chosen, rejected). Log-probabilities
-are a response's: sums over its tokens, or means where it is said. Losses are one a prompt; who sums them
-divides by the number of prompts of the whole minibatch, so that splitting it changes nothing.
+Shapes: _B prompts, _K responses of a prompt, the best first; a pair is (chosen, rejected). Log-probabilities
+are a response's: sums over its tokens, or means where the name says so. Losses are per prompt. The caller
+divides their sum by the number of prompts of the whole minibatch, so that splitting it changes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def by_prompt(logprobs_N: Tensor, rows_N: Tensor, num_responses: int, *, mean: bool = False) -> Tensor:
-    """Sums, or means, over the tokens of each response, (B, K); the K of a prompt are neighbouring rows.
+    """Return sums or means over each response's tokens, (B, K); a prompt's K responses are neighbouring rows.
 
     >>> import torch
     >>> by_prompt(torch.tensor([-1.0, -2.0, -4.0]), torch.tensor([0, 0, 1]), 2).tolist()
@@ -36,13 +36,13 @@ def dpo(
     beta: float = 0.1,
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """-(1 - ε) log σ(z) - ε log σ(-z), z = β ((log π/π_ref)(chosen) - (log π/π_ref)(rejected)).
+    """Return -(1 - ε) log σ(z) - ε log σ(-z), z = β ((log π/π_ref)(chosen) - (log π/π_ref)(rejected)).
 
     Rafailov et al. 2023 (arXiv 2305.18290), eq. 7; smoothing, for preferences that are wrong with
     probability ε: Mitchell 2023, "A note on DPO with noisy preferences".
 
     Args:
-        ref_logprobs_B2: None: reference-free, as if the reference gave both the same.
+        ref_logprobs_B2: None: reference-free, as if the reference policy gave both the same probability.
     """
     margins_B = beta * _margins(logprobs_B2, ref_logprobs_B2)
     from torch.nn.functional import softplus
@@ -52,16 +52,16 @@ def dpo(
 
 
 def ipo(mean_logprobs_B2: Tensor, mean_ref_logprobs_B2: Tensor | None, *, beta: float = 0.1) -> Tensor:
-    """(h - 1 / (2β))², h the difference of log π/π_ref of chosen and rejected: a margin that is enough.
+    """Return (h - 1 / (2β))², with h the difference of log π/π_ref between chosen and rejected.
 
-    Azar et al. 2024 (arXiv 2310.12036), eq. 17, where β is τ. With means over tokens, as its authors and trl
-    have it, and β is a margin a token; sums give the paper's letter.
+    Azar et al. 2024 (arXiv 2310.12036), eq. 17, where β is τ. The arguments are means over tokens, as in the
+    authors' code and trl, so that the margin is per token; sums would follow the paper to the letter.
     """
     return (_margins(mean_logprobs_B2, mean_ref_logprobs_B2) - 1 / (2 * beta)).square()
 
 
 def implicit_rewards(logprobs_BK: Tensor, ref_logprobs_BK: Tensor | None, *, beta: float = 0.1) -> Tensor:
-    """β log π/π_ref: the reward that the policy is the best one for; accuracy and margin are told by it."""
+    """Return β log π/π_ref, the reward for which this policy would be optimal."""
     return beta * _log_ratios(logprobs_BK, ref_logprobs_BK).detach()
 
 
@@ -73,16 +73,16 @@ def pro(
     sft_weight: float = 0.05,
     eps: float = 0.0,
 ) -> Tensor:
-    """Preference ranking optimisation and supervised learning of the best response.
+    """Return the loss of preference ranking optimisation, plus supervised learning of the best response.
 
         Σ_{k < K} -log softmax_{j ≥ k}(s_j τ_j)[k]  +  sft_weight (K - 1)² · -log π(y_1)
 
-    with s the mean log-probability of a token, τ_j = r_k - r_j for j > k, and τ_k the largest of them. Of a
-    pair: -log σ((r_1 - r_2)(s_1 - s_2)). Song et al. 2024 (arXiv 2306.17492).
+    with s the mean log-probability of a token, τ_j = r_k - r_j for j > k, and τ_k the largest of them. For a
+    pair it is -log σ((r_1 - r_2)(s_1 - s_2)). Song et al. 2024 (arXiv 2306.17492).
 
     Args:
         logprobs_BK: sums; the supervised part is not divided by the length.
-        rewards_BK: of the best first, see `require_ranked`.
+        rewards_BK: the best first, see `require_ranked`.
         eps: added within the logarithm. 1e-10 is the source's; it matters where all s τ are below -20.
     """
     from torch import cat
@@ -102,10 +102,10 @@ def pro(
 
 
 def require_ranked(rewards_BK: Tensor) -> None:
-    """The rewards of each prompt are finite and fall from response to response.
+    """Check that each prompt's rewards are finite and fall strictly from the best response to the worst.
 
     Raises:
-        LearnerError: how many prompts have others, and the first of them.
+        LearnerError: some do not; the message counts these prompts and shows the first.
     """
     falls_B = rewards_BK.isfinite().all(-1) & (rewards_BK.diff(dim=-1) < 0).all(-1)
     if not bool(falls_B.all()):
@@ -118,7 +118,7 @@ def require_ranked(rewards_BK: Tensor) -> None:
 
 
 def _margins(logprobs_B2: Tensor, ref_logprobs_B2: Tensor | None) -> Tensor:
-    """Of the chosen over the rejected response."""
+    """Return the margin of the chosen over the rejected response, (B,)."""
     ratios_B2 = _log_ratios(logprobs_B2, ref_logprobs_B2)
     return ratios_B2[:, 0] - ratios_B2[:, 1]
 

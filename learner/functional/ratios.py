@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from learner.functional.kl import k3
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -16,13 +18,13 @@ def clipped_surrogate(
     clip_range_high: float | None = None,
     dual_clip: float | None = None,
 ) -> Tensor:
-    """-min(ρA, clip(ρ, 1-ε, 1+ε)A) a token; Schulman et al. 2017 (arXiv 1707.06347), eq. 7, as a loss.
+    """Return -min(ρA, clip(ρ, 1-ε, 1+ε)A) per token; Schulman et al. 2017 (arXiv 1707.06347), eq. 7.
 
     Example: ρ = 2, A = 1, ε = 0.2 gives -1.2: the gain stops at 1.2, and so does the gradient.
 
     Args:
         clip_range_high: the upper range where it is wider (DAPO's clip-higher, arXiv 2503.14476).
-        dual_clip: for A < 0 the loss stops at c·|A|, however large the ratio (Ye et al. 2020,
+        dual_clip: c; for A < 0 the loss stops at c·|A|, however large the ratio (Ye et al. 2020,
             arXiv 1912.09729, eq. 5).
     """
     clipped_N = ratio_N.clamp(1.0 - clip_range, 1.0 + (clip_range_high or clip_range))
@@ -30,6 +32,30 @@ def clipped_surrogate(
     if dual_clip is not None:
         gain_N = gain_N.where(advantages_N >= 0, gain_N.maximum(dual_clip * advantages_N))
     return -gain_N
+
+
+def clipped_policy(
+    logprobs_N: Tensor,
+    old_logprobs_N: Tensor,
+    advantages_N: Tensor,
+    *,
+    num_tokens: int,
+    clip_range: float,
+    dual_clip: float | None = None,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return PPO's surrogate of each token, and metrics of the drift from the policy that sampled.
+
+    Args:
+        num_tokens: the whole minibatch's number of tokens, so that shares of micro-batches sum to its drift.
+    """
+    ratio_N = (logprobs_N - old_logprobs_N).exp()
+    surrogate_N = clipped_surrogate(ratio_N, advantages_N, clip_range, dual_clip=dual_clip)
+    ratio_N = ratio_N.detach()
+    return surrogate_N, {
+        "approx_kl": k3(old_logprobs_N, logprobs_N.detach()).sum() / num_tokens,
+        "clip_fraction": ((ratio_N - 1).abs() > clip_range).sum() / num_tokens,
+        "ratio/mean": ratio_N.sum() / num_tokens,
+    }
 
 
 def value_loss(
@@ -41,13 +67,13 @@ def value_loss(
     pessimistic: bool = False,
     huber_delta: float | None = None,
 ) -> Tensor:
-    """(R - V)² a token, without ½.
+    """Return (R - V)² of each token, without ½.
 
-    With a clip range, V is held within that distance of the value at sampling time (RL4LMs' and
+    With a clip range, V stays within that distance of the value at sampling time (RL4LMs' and
     Stable-Baselines3's form).
 
     Args:
-        pessimistic: the larger of the clipped and the unclipped loss (OpenRL's and trl's form).
+        pessimistic: take the larger of the clipped and the unclipped loss (OpenRL's and trl's form).
         huber_delta: quadratic up to this error, linear beyond: e² or δ(2|e| - δ).
     """
 
@@ -65,6 +91,6 @@ def value_loss(
 
 
 def explained_variance(values_N: Tensor, returns_N: Tensor) -> float:
-    """1 - Var(R - V) / Var(R): 1 for a perfect critic, 0 for a constant one, NaN for constant returns."""
+    """Return 1 - Var(R - V) / Var(R): 1 for a perfect critic, 0 for a constant one, NaN for constant R."""
     variance = float(returns_N.var(correction=0))
     return float("nan") if variance == 0 else 1.0 - float((returns_N - values_N).var(correction=0)) / variance

@@ -1,4 +1,4 @@
-"""From a task's rewards to what each token earns."""
+"""Turn a task's rewards into rewards of tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def spread_over_tokens(rewards_BT: Tensor, mask_BT: Tensor, positions_BT: Tensor) -> Tensor:
-    """A turn's reward in equal parts on its tokens, instead of all of it at the last.
+    """Spread a turn's reward over its tokens in equal parts, instead of paying it all at the last token.
 
     >>> import torch
     >>> mask, positions = torch.tensor([[1, 1, 1, 0]]), torch.tensor([[0, 1, 0, 0]])
@@ -26,6 +26,6 @@ def spread_over_tokens(rewards_BT: Tensor, mask_BT: Tensor, positions_BT: Tensor
 
 
 def whitened(rewards_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Token rewards with mean 0 and deviation 1 over the batch, zeros included (RL4LMs' norm_reward)."""
+    """Return token rewards of mean 0 and deviation 1 over the batch, zeros included (RL4LMs' norm_reward)."""
     mask_BT = mask_BT.bool()
     return rewards_BT.masked_scatter(mask_BT, whiten(rewards_BT[mask_BT]))

@@ -1,7 +1,7 @@
-"""Which examples of a data set an epoch trains on, by their advantages or rewards; from a seed alone.
+"""Choose the examples on which an epoch trains, by their advantages or rewards and a seed.
 
-The sampling strategies of Baheti et al. 2024 (arXiv 2305.14718), seeded, and each response with its own
-advantage. NumPy, as the order of minibatches is.
+These are the sampling strategies of Baheti et al. 2024 (arXiv 2305.14718), with a seed and with each
+response's own advantage. They use NumPy, as the order of minibatches does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SamplingStrategy = Literal["good_priority", "good_random", "all_priority"]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """One epoch. _E draws of the epoch, places in the data set.
+    """Selection of one epoch: _E draws, as indices into the data set.
 
     Example: of four examples with advantages (.5, -.1, .3, 0), `good_priority` keeps two, and may draw
 
@@ -27,8 +27,8 @@ class Selection:
     """
 
     order_E: NDArray[np.int64]
-    num_examples: int  # that the strategy looks at
-    num_kept: int  # that it can draw; an epoch has as many draws
+    num_examples: int  # examples that the strategy considers
+    num_kept: int  # examples that it can draw; an epoch has as many draws
 
     @property
     def share_dropped(self) -> float:
@@ -43,22 +43,22 @@ def select_epoch(
     epoch: int,
     good_M: NDArray[np.bool_] | None = None,
 ) -> Selection:
-    """The examples of one epoch, in order; the same for the same seed and epoch.
+    """Choose one epoch's examples, in order; the same seed and epoch give the same choice.
 
     - None            every good example once
     - good_random     every good example with a priority above 0 once
     - good_priority   good examples, drawn with replacement in proportion to max(priority, 0)
-    - all_priority    the same among all, the rejected ones too
+    - all_priority    drawn in the same way from all examples, rejected responses included
 
-    The loss multiplies by the advantage as well: with a priority strategy an example's say in the gradient is
-    as its square, as published.
+    The loss multiplies by the advantage as well. So with a priority strategy an example's share of the
+    gradient grows with its square, as published.
 
     Args:
-        priorities_M: advantages (the A-LoL family) or rewards (wbc, R-GOLD, R-LoL), one an example.
-        good_M: which examples are no rejected responses; None: all.
+        priorities_M: each example's advantage (the A-LoL family) or reward (wbc, R-GOLD, R-LoL).
+        good_M: True for examples that are not rejected responses; None: all are good.
 
-    Raises:
-        LearnerError: a priority is NaN or infinite, or a strategy asks for positive ones and there is none.
+        Raises:
+            LearnerError: a priority is NaN or infinite, or the strategy needs one above 0 and there is none.
     """
     require_finite(priorities_M, "advantages or rewards")
     is_seen_M = np.ones(len(priorities_M), bool) if good_M is None or strategy == "all_priority" else good_M
@@ -72,12 +72,16 @@ def select_epoch(
         return Selection(generator.permutation(kept), len(seen), len(kept))
     cumulative = np.cumsum(priorities_M[kept], dtype=np.float64)
     drawn = np.searchsorted(cumulative, cumulative[-1] * generator.random(len(kept)), side="right")
-    # of the smallest numbers the product may round up to the very sum, beyond which there is nobody
+    # the product of the smallest numbers may round up to the sum, beyond which no example lies
     return Selection(kept[drawn.clip(max=len(kept) - 1)], len(seen), len(kept))
 
 
 def require_finite(values_M: NDArray[np.floating], what: str) -> None:
-    """Raises LearnerError with the number of NaN and infinite values, and where the first one is."""
+    """Check that all values are finite.
+
+    Raises:
+        LearnerError: some are not; the message counts them and shows the first.
+    """
     wrong = np.flatnonzero(~np.isfinite(values_M))
     if len(wrong):
         raise LearnerError(
@@ -87,7 +91,11 @@ def require_finite(values_M: NDArray[np.floating], what: str) -> None:
 
 
 def require_positive(values_M: NDArray[np.floating], what: str) -> None:
-    """Raises LearnerError where none is above 0: there would be nothing to learn from."""
+    """Check that at least one value is above 0.
+
+    Raises:
+        LearnerError: none is, so that there is nothing to learn from.
+    """
     if not (values_M > 0).any():
         highest = f", the highest is {values_M.max():.4g}" if len(values_M) else ""
         raise LearnerError(

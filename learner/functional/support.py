@@ -1,9 +1,8 @@
-"""Which tokens could have been drawn at all: the support of a warped or masked policy, as bits.
+"""Compute the support of a warped or masked policy, the tokens that it could draw, as bits.
 
-A rollout worker that cuts its distribution (top-k, top-p, a minimum length, NLPO's mask) samples from
-another policy than the whole softmax. Ratio, KL and entropy belong to the distribution that was sampled
-from, so its support is computed once a batch, by the policy that sampled, and kept: one bit a token
-of the vocabulary.
+A rollout worker that restricts its distribution (top-k, top-p, a minimum length, NLPO's mask) doesn't sample
+from the whole softmax. Ratio, KL and entropy must be those of the distribution that it samples from. So the
+policy that sampled computes the support once a batch and keeps it, one bit for each token of the vocabulary.
 """
 
 from __future__ import annotations
@@ -21,46 +20,49 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Behavior:
-    """How a worker draws tokens, as far as their probabilities depend on it.
+class SamplingDistribution:
+    """Distribution from which a worker draws tokens, as far as their probabilities depend on it.
 
-    Example: `Behavior(Sampling(max_tokens=20, top_k=50), end_tokens=(2,))`
+    Example: `SamplingDistribution(Sampling(max_tokens=20, top_k=50), end_tokens=(2,))`
     """
 
     sampling: Sampling
     end_tokens: tuple[int, ...] = ()
     mask: MaskRule | None = None
-    ignored_mask: MaskRule | None = None  # one that workers apply and ratios do not count (RL4LMs' form)
+    ignored_mask: MaskRule | None = None  # a mask that workers apply and ratios ignore (RL4LMs' form)
 
     @property
     def restricts(self) -> bool:
-        """Whether some tokens can never be drawn somewhere."""
+        """Return whether the distribution excludes tokens."""
         sampling = self.sampling
         return bool(sampling.min_tokens or sampling.top_k or sampling.top_p < 1.0 or self.mask)
 
 
 def allowed_tokens(
-    logits_NV: Tensor, positions_N: Tensor, behavior: Behavior, mask_logits_NV: Tensor | None
+    logits_NV: Tensor, positions_N: Tensor, distribution: SamplingDistribution, mask_logits_NV: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """What the worker could draw: end tokens out before the minimum length, then the mask model's set,
-    then temperature, top-k and top-p of what is left.
+    """Return the tokens that the worker could draw.
+
+    End tokens are excluded before the minimum length, then tokens outside the mask model's set. Temperature,
+    top-k and top-p restrict the rest.
 
     Args:
-        logits_NV: the policy's, as it was when it sampled; mask_logits_NV: the mask model's (NLPO).
+        logits_NV: of the policy that sampled.
         positions_N: index of each token in its own turn.
+        mask_logits_NV: of the mask model (NLPO).
 
     Returns:
-        (allowed_NV, what the mask alone allows or None), boolean.
+        Two boolean tensors: `allowed_NV`, and what the mask alone allows or None.
     """
-    sampling = behavior.sampling
+    sampling = distribution.sampling
     early_N1 = (positions_N < sampling.min_tokens)[:, None]
     possible_NV = torch.ones_like(logits_NV, dtype=torch.bool)
-    if sampling.min_tokens and behavior.end_tokens:
-        possible_NV[:, list(behavior.end_tokens)] = ~early_N1
+    if sampling.min_tokens and distribution.end_tokens:
+        possible_NV[:, list(distribution.end_tokens)] = ~early_N1
     masked_NV = None
-    if behavior.mask and mask_logits_NV is not None:
-        # What is impossible leaves the mask model's choice too, else it could allow nothing else.
-        masked_NV = mask_set(mask_logits_NV.masked_fill(~possible_NV, -torch.inf), behavior.mask)
+    if distribution.mask and mask_logits_NV is not None:
+        # Impossible tokens leave the mask model's distribution too, or it could allow nothing else.
+        masked_NV = mask_set(mask_logits_NV.masked_fill(~possible_NV, -torch.inf), distribution.mask)
         possible_NV, masked_NV = possible_NV & masked_NV, masked_NV | ~possible_NV
     warped_NV = (logits_NV / sampling.temperature).masked_fill(~possible_NV, -torch.inf)
     if 0 < sampling.top_k < logits_NV.shape[-1]:
@@ -71,7 +73,7 @@ def allowed_tokens(
 
 
 def mask_set(mask_logits_NV: Tensor, rule: MaskRule) -> Tensor:
-    """NLPO's set: the mask model's top p, or top k; Ramamurthy et al. 2023 (arXiv 2210.01241), §4."""
+    """Return NLPO's set, the mask model's top p or top k; Ramamurthy et al. 2023 (arXiv 2210.01241), §4."""
     if rule.top_k is not None:
         inside_NV = top_k_set(mask_logits_NV, max(rule.top_k, rule.min_tokens_to_keep))
     else:
@@ -83,14 +85,15 @@ def mask_set(mask_logits_NV: Tensor, rule: MaskRule) -> Tensor:
 
 
 def top_k_set(logits_NV: Tensor, k: int) -> Tensor:
-    """The k most likely tokens, and those that tie with the last of them; -inf is never among them."""
+    """Return the k likeliest tokens and those that tie with the last of them; a logit of -inf is never in."""
     smallest_N1 = logits_NV.topk(min(k, logits_NV.shape[-1])).values[:, -1:]
     return (logits_NV >= smallest_N1) & logits_NV.isfinite()
 
 
 def top_p_set(logits_NV: Tensor, p: float, at_least: int = 1) -> Tensor:
-    """The smallest set of likeliest tokens whose probability reaches p (Holtzman et al. 2020), never fewer
-    than `at_least`, and those that tie with the last of them; a token without probability is never in it.
+    """Return the smallest set of likeliest tokens whose probability reaches p (Holtzman et al. 2020).
+
+    It has at least `at_least` tokens, and all that tie with its last one. A probability of 0 is never in it.
 
     >>> top_p_set(torch.tensor([[0.5, 0.3, 0.2]]).log(), 0.7).tolist()
     [[True, True, False]]
@@ -108,14 +111,14 @@ def top_p_set(logits_NV: Tensor, p: float, at_least: int = 1) -> Tensor:
 
 
 def _sorted(values_NV: Tensor) -> Tensor:
-    """Each row in ascending order; NumPy, which sorts no indices along, takes a 25th of the time."""
+    """Sort each row in ascending order; NumPy sorts no indices along, and takes a 25th of torch's time."""
     if values_NV.device.type == "cpu":
         return torch.from_numpy(np.sort(values_NV.detach().numpy(), axis=-1))
     return values_NV.sort(-1).values
 
 
 def pack_bits(allowed_NV: Tensor) -> Tensor:
-    """(N, V) booleans as (N, ⌈V/8⌉) bytes.
+    """Pack (N, V) booleans into (N, ⌈V/8⌉) bytes.
 
     >>> pack_bits(torch.tensor([[True, False, True, False, False, False, False, False, True]])).tolist()
     [[5, 1]]
@@ -125,7 +128,7 @@ def pack_bits(allowed_NV: Tensor) -> Tensor:
 
 
 def unpack_bits(bits_NW: Tensor, vocab_size: int) -> Tensor:
-    """The inverse of `pack_bits`."""
+    """Unpack the bytes of `pack_bits` into (N, V) booleans."""
     own_bit = torch.ones((), dtype=torch.uint8, device=bits_NW.device) << _shifts(bits_NW)
     return ((bits_NW[:, :, None] & own_bit) != 0).flatten(1)[:, :vocab_size]
 

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 def conjugate_gradients(
     product: Callable[[Tensor], Tensor], target_P: Tensor, max_steps: int, tolerance: float = 1e-10
 ) -> tuple[Tensor, Tensor]:
-    """x with Ax ≈ b, from products with the positive definite A alone (Hestenes and Stiefel 1952).
+    """Solve Ax ≈ b by products with the positive definite A alone (Hestenes and Stiefel 1952).
 
-    It begins at x = 0, so that no product is spent on a beginning and the same batch always gives the same
-    x; sb3-contrib begins at noise of 1e-4, lest it divide by 0 when b is tiny: here that ends at x = 0.
+    It begins at x = 0, which needs no product and makes x depend on the batch alone; a tiny b ends there.
+    sb3-contrib begins at noise of 1e-4, to avoid a division by 0 where b is tiny.
 
     Args:
         product: v ↦ Av.
@@ -46,10 +46,10 @@ def conjugate_gradients(
 
 
 def softmax_fisher_product(logits_NV: Tensor, tangent_NV: Tensor) -> Tensor:
-    """Fu = p·(u - Σ pu), row by row: F = diag(p) - ppᵀ is the second derivative of the KL in the logits.
+    """Return Fu = p·(u - Σ pu) for each row; F = diag(p) - ppᵀ is the KL's second derivative in the logits.
 
-    Whichever way round the KL is taken, at equal distributions F is the same. A token outside the
-    support has logit -inf, so probability 0, and takes no part.
+    At equal distributions both directions of the KL have the same F. A token outside the support has logit
+    -inf and probability 0, and adds nothing.
 
     Example: p = (½, ½) and u = (1, 0) give (¼, -¼).
     """

@@ -1,7 +1,7 @@
-"""Tokens seen as turns: where one ends, what one earns, and credit for whole turns.
+"""Group tokens into turns: where a turn ends, what it earns, and credit for whole turns.
 
-A turn is an action of its own, of a variable number of steps. All of this is read from `positions_BT`, the
-place of each token in its own turn: 0 begins a turn.
+A turn is an action of a variable number of steps. `positions_BT` is the index of each token in its own turn:
+0 begins a turn.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TurnValue = Literal["first", "mean"]
 
 
 def turn_numbers(positions_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Which of its rollout's turns a token belongs to, 0 outside the mask.
+    """Return the index of each token's turn in its rollout, (B, T), 0 outside the mask.
 
     >>> import torch
     >>> turn_numbers(torch.tensor([[0, 1, 0, 0]]), torch.tensor([[1, 1, 1, 0]])).tolist()
@@ -28,7 +28,7 @@ def turn_numbers(positions_BT: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def turn_ends(positions_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Whether a token is the last of its turn.
+    """Return a boolean (B, T) that is True at the last token of each turn.
 
     >>> import torch
     >>> turn_ends(torch.tensor([[0, 1, 0, 0]]), torch.tensor([[1, 1, 1, 0]])).tolist()
@@ -40,7 +40,7 @@ def turn_ends(positions_BT: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def turn_sums(values_BT: Tensor, turns_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Sums over the tokens of each turn, (B, K) for the K turns of the longest rollout.
+    """Sum over the tokens of each turn, (B, K) for the K turns of the longest rollout.
 
     >>> import torch
     >>> numbers, mask = torch.tensor([[0, 0, 1]]), torch.ones(1, 3)
@@ -63,19 +63,19 @@ def turn_advantages(
     turn_lambda: float,
     bootstrap_B: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """GAE over turns as actions: one value a turn, one advantage and return for all of its tokens.
+    """Compute GAE with whole turns as actions; all tokens of a turn get its value, advantage and return.
 
         R_k = Σ_i γ^i r_i    d_k = γ^(tokens of k)·γ_turn    δ_k = R_k + d_k V_{k+1} - V_k
         A_k = δ_k + d_k λ_turn A_{k+1}
 
     A turn of n tokens takes n steps (Sutton, Precup and Singh 1999, options in a semi-Markov process), so
-    that returns are those of `generalized_advantages`. trl-textworld discounts by γ·γ_turn however long a
-    turn was; at γ = 1, its default, the two are one.
+    returns are those of `generalized_advantages`. trl-textworld discounts by γ·γ_turn whatever a turn's
+    length; at γ = 1, its default, both are equal.
 
     Args:
-        value: `first`, V_k is the value before the turn's first token; `mean`, of all its tokens, which
-            knows a part of the action and so is a biased baseline.
-        bootstrap_B: the value behind the last turn of a rollout that was cut off; 0 after a true end.
+        value: `first`: V_k is the value before the turn's first token; `mean`: the mean over its tokens, a
+            biased baseline, since it knows a part of the action.
+        bootstrap_B: the value after the last turn of a truncated rollout; 0 after a true end.
 
     Returns:
         (advantages_BT, returns_BT), zero outside the mask.

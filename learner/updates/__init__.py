@@ -1,11 +1,10 @@
-"""How credit becomes new weights: epochs of minibatches, or one step within a trust region."""
+"""Updates, which turn credit into new weights: epochs of minibatches, or one step in a trust region."""
 
 from typing import Protocol
 
 import torch
 
 from learner.algorithms.base import Algorithm, Credit
-from learner.algorithms.trpo import TRPO
 from learner.policy import Policy
 from learner.updates.context import UpdateContext
 from learner.updates.fisher import check_forward_mode
@@ -14,10 +13,10 @@ from learner.updates.trust_region import TrustRegionUpdate
 
 
 class Update(Protocol):
-    """One iteration's, made anew each time."""
+    """Update of one iteration, made anew each time."""
 
     def run(self, credit: Credit) -> dict[str, float]:
-        """Change the weights; returns metrics, `update/steps` and `update/epochs` among them."""
+        """Change the weights; return metrics, `update/steps` and `update/epochs` among them."""
         ...
 
 
@@ -25,17 +24,20 @@ def check_model(algorithm: Algorithm, policy: Policy, device: torch.device) -> N
     """Refuse a model that the algorithm's update can't work with.
 
     Raises:
-        InputError: TRPO asked of a model without forward-mode derivatives.
+        InputError: the algorithm is TRPO and the model has no forward-mode derivatives.
     """
-    if isinstance(algorithm, TRPO):
+    if algorithm.traits.update == "trust_region":
         check_forward_mode(policy, device)
 
 
 def takes_sharded(algorithm: Algorithm) -> bool:
-    """Whether ranks may share out the models; a trust region's step needs all of the policy on each."""
-    return not isinstance(algorithm, TRPO)
+    """Return whether this update works with models sharded over ranks.
+
+    A trust-region step needs the whole policy on each rank.
+    """
+    return algorithm.traits.update != "trust_region"
 
 
 def update_for(algorithm: Algorithm, context: UpdateContext) -> Update:
-    kind = TrustRegionUpdate if isinstance(algorithm, TRPO) else MinibatchUpdate
+    kind = TrustRegionUpdate if algorithm.traits.update == "trust_region" else MinibatchUpdate
     return kind(context)

@@ -1,4 +1,4 @@
-"""What an update works on: one scored batch, the models, and how the learner computes."""
+"""Context of an update: one scored batch, the models, and the learner's settings."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from torch import Tensor
 from learner.actor_critic import PolicyOutput
 from learner.algorithms.base import Algorithm, Credit, LossInputs
 from learner.batching import Batch, MicroBatch
-from learner.dealing import dealt
 from learner.functional.kl import exact_gradient_kl, forward_kl, k2, k3
 from learner.functional.logprobs import Restriction
-from learner.off_policy import Weighted, importance
+from learner.off_policy import ImportanceLevel, importance
+from learner.rank_batches import rank_micro_batches
 from learner.ranks import ALONE, Ranks
 from learner.scoring import Models, ScoredBatch
 from learner.settings import LearnerSettings
@@ -27,27 +27,29 @@ class UpdateContext:
     batch: Batch
     scored: ScoredBatch
     kl_coefficient: float
-    max_tokens: int  # that a response may have
+    max_tokens: int  # most tokens of a response
     autocast: Callable[[], torch.autocast]
     advance: Callable[[int, int], None]  # (sequences done, sequences in all)
     order: Callable[[int, int], Tensor]  # (rollouts, epoch) -> a permutation
-    own_weights: Weighted | None = None  # how the policy's own rollouts are weighed
+    importance_level: ImportanceLevel | None = None  # of the own rollouts' weights; None: all are 1
     ranks: Ranks = ALONE
 
     def micro_batches(self, rows_B: Tensor) -> Iterator[MicroBatch]:
-        """This rank's share of the sequences of these rollouts, within the budget of tokens."""
-        # A product over a whole response needs all of it at once.
-        whole = getattr(self.algorithm, "whole_responses", False) or self.own_weights is not None
+        """Yield this rank's share of these rollouts' sequences, within the budget of tokens."""
+        # A product over a whole response needs all of its tokens at once.
+        whole = self.algorithm.traits.whole_responses or self.importance_level is not None
         budget, groups = self.settings.token_budget, self.whole_groups
-        return dealt(self.batch, rows_B, budget, self.ranks, whole_rollouts=whole, whole_groups=groups)
+        return rank_micro_batches(
+            self.batch, rows_B, budget, self.ranks, whole_rollouts=whole, whole_groups=groups
+        )
 
     @property
     def whole_groups(self) -> bool:
-        """Whether the loss compares the responses of a prompt, so that it needs all of them at once."""
-        return bool(getattr(self.algorithm, "whole_groups", False))
+        """Return whether the loss compares the responses of a prompt, so that it needs all at once."""
+        return self.algorithm.traits.whole_groups
 
     def minibatches(self, epoch: int) -> Iterator[Tensor]:
-        """The rows of one epoch's minibatches; groups that belong together stay so, in their own order."""
+        """Yield the rows of one epoch's minibatches; `whole_groups` keeps groups together and in order."""
         batch, size = self.batch, self.algorithm.minibatch_size or self.batch.num_rollouts
         if not self.whole_groups:
             yield from self.order(batch.num_rollouts, epoch).split(size)
@@ -67,11 +69,11 @@ class UpdateContext:
         num_values: int | None = None,
         with_values: bool = True,
     ) -> LossInputs:
-        """One forward of a micro-batch, with everything that a loss may ask for.
+        """Run a micro-batch forward; return everything that a loss may ask for.
 
         Args:
-            num_values: of the whole minibatch, how many tokens train the critic; None: num_tokens.
-            with_values: False where the loss is the policy's alone: the critic is spared its pass.
+            num_values: number of the minibatch's tokens that train the critic; None: num_tokens.
+            with_values: False where the loss is the policy's alone and needs no pass of the critic.
         """
         algorithm, scored = self.algorithm, self.scored
         with self.autocast():
@@ -80,16 +82,16 @@ class UpdateContext:
                 micro,
                 restriction,
                 with_entropy=algorithm.needs_entropy,
-                with_values=with_values and algorithm.uses_critic,
+                with_values=with_values and algorithm.traits.critic,
             )
             kl_N = self._kl(micro, out, restriction)
         importance_N, importance_B = self._importance(micro)
         if kl_N is not None and importance_N is not None and not algorithm.kl.sums_vocabulary:
-            kl_N = kl_N * importance_N  # an estimate is one under tokens of π_old
+            kl_N = kl_N * importance_N  # estimates assume tokens of π_old
         old_values_N, returns_N = self.value_targets(micro, credit)
         return LossInputs(
             logprobs_N=out.logprobs_N,
-            old_logprobs_N=micro.pick(scored.logprobs_BT),
+            old_logprobs_N=micro.pick(scored.old_logprobs_BT),
             advantages_N=micro.pick(credit.advantages_BT),
             returns_N=returns_N,
             values_N=old_values_N if out.values_N is None else out.values_N,
@@ -111,7 +113,7 @@ class UpdateContext:
         )
 
     def value_targets(self, micro: MicroBatch, credit: Credit) -> tuple[Tensor, Tensor]:
-        """(values as predicted at sampling time, returns) in the units that the critic predicts in."""
+        """Return two tensors in the critic's units: values predicted at sampling time, and returns."""
         old_values_N, returns_N = micro.pick(self.scored.values_BT), micro.pick(credit.returns_BT)
         norm = self.models.pair.value_norm
         if norm is None:
@@ -119,11 +121,11 @@ class UpdateContext:
         return norm.as_predicted(old_values_N), norm.normalize(returns_N)
 
     def value_mask(self, micro: MicroBatch, credit: Credit) -> Tensor | None:
-        """Which tokens train the critic; None: all."""
+        """Return the mask (N,) of the tokens that train the critic; None: all tokens do."""
         return None if credit.value_mask_BT is None else micro.pick(credit.value_mask_BT)
 
     def _kl(self, micro: MicroBatch, out: PolicyOutput, restriction: Restriction) -> Tensor | None:
-        """The loss's KL term a token, with its gradient; None where KL acts in the reward or not at all."""
+        """Return each token's KL term of the loss, with gradient; None: the loss has no KL term."""
         kl, reference = self.algorithm.kl, self.models.reference
         if kl.placement == "reward" or reference is None or self.kl_coefficient == 0:
             return None
@@ -133,7 +135,7 @@ class UpdateContext:
             forward = kl.estimator == "forward_full"
             policy = self.models.pair.policy
             return policy.kl_to(reference, out.hidden_NH, ref_hidden_NH, restriction, forward)
-        ref_N, old_N = micro.pick(self.scored.ref_logprobs_BT), micro.pick(self.scored.logprobs_BT)
+        ref_N, old_N = micro.pick(self.scored.ref_logprobs_BT), micro.pick(self.scored.old_logprobs_BT)
         if kl.estimator == "k1":
             return exact_gradient_kl(out.logprobs_N, old_N, ref_N)
         if kl.estimator == "forward":
@@ -141,12 +143,12 @@ class UpdateContext:
         return (k2 if kl.estimator == "k2" else k3)(out.logprobs_N, ref_N)
 
     def _importance(self, micro: MicroBatch) -> tuple[Tensor | None, Tensor | None]:
-        """Truncated weights π_old/μ of tokens, and of responses, drawn from another distribution μ."""
+        """Return truncated weights π_old/μ of tokens, and those of responses; μ drew them."""
         return importance(
             self.batch,
             self.scored,
             micro,
             cap=self.settings.importance_cap,
-            own=self.own_weights,
-            by_token=self.algorithm.uses_critic,
+            own_level=self.importance_level,
+            by_token=self.algorithm.traits.critic,
         )

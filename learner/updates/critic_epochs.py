@@ -1,4 +1,4 @@
-"""The critic's own epochs, where the policy's step is made without it (TRPO)."""
+"""Train the critic in epochs of its own, for an update whose policy step leaves it unchanged (TRPO)."""
 
 from collections.abc import Callable, Iterable
 
@@ -18,13 +18,13 @@ def fit_critic(
     credit: Credit,
     micro_batches: Callable[[Tensor], Iterable[MicroBatch]],
 ) -> dict[str, float]:
-    """Epochs of minibatches of the value loss alone; the policy stays as it is, a shared trunk included."""
+    """Minimise the value loss alone in epochs of minibatches; the policy and a shared trunk do not change."""
     batch = context.batch
     size = algorithm.minibatch_size or batch.num_rollouts
     loss, norms, steps = 0.0, 0.0, 0
     for epoch in range(algorithm.num_epochs):
         for rows_B in context.order(batch.num_rollouts, epoch).split(size):
-            context.optimizer.zero_grad(set_to_none=True)  # what has no gradient is not stepped
+            context.optimizer.zero_grad(set_to_none=True)  # parameters without a gradient are not stepped
             trains_BT = credit.trains_critic(batch.mask_BT)
             num_values = int(trains_BT[rows_B.to(trains_BT.device)].sum())
             for micro in micro_batches(rows_B):
@@ -55,7 +55,7 @@ def _value_errors(
     policy = context.models.pair.policy
     old_values_N, returns_N = context.value_targets(micro, credit)
     with context.autocast():
-        with torch.no_grad():  # so that not even a shared trunk gets a gradient
+        with torch.no_grad():  # not even a shared trunk gets a gradient
             hidden_NH = policy.states(micro)
         values_N = context.models.pair.critic(policy, micro, hidden_NH)
     errors_N = algorithm.value_error(values_N, old_values_N, returns_N)

@@ -1,17 +1,16 @@
-"""Products of the Fisher matrix with a vector, in micro-batches and chunks of the vocabulary.
+"""Multiply the Fisher matrix by a vector, in micro-batches and chunks of the vocabulary.
 
-With z(θ) the logits of a token and J their derivative, the KL to the old policy has at the old policy the
-second derivative Jᵀ(diag(p) - ppᵀ)J, and nothing else: what would come with z's own second derivative is
-multiplied by the KL's gradient there, 0. So its product with v takes
+With z(θ) the logits of a token and J their derivative, the KL's second derivative at the old policy is
+Jᵀ(diag(p) - ppᵀ)J. The term with z's own second derivative has a factor 0, the KL's gradient there. So the
+product with v takes
 
     forward mode    u = Jv, the change of the logits when the parameters move along v
     by hand         c = p·(u - Σ pu)
     backward mode   Jᵀc
 
-and no graph of a graph. The trunk is passed in forward mode without a graph (in the plain attention, since
-the fused kernels know no forward mode), and once more forward and backward as in any update. In between
-comes the head, its own share of J and Jᵀ included, with the logits of a chunk of rows at a time; the
-trunk's activations are not held meanwhile.
+and no graph of a graph. The trunk runs in forward mode without a graph (with plain attention, since fused
+kernels have no forward mode), and then forward and backward as in any update. In between the head runs, with
+its own share of J and Jᵀ, and the logits of one chunk of rows at a time; the trunk's activations are freed.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -30,11 +29,11 @@ from learner.policy import Policy
 from learner.updates.context import UpdateContext
 from learner.updates.parameter_vector import ParameterVector
 
-CHUNK_ARRAYS = 8  # logits, tangents, probabilities, gradients: what one chunk holds at once
+CHUNK_ARRAYS = 8  # held at once by a chunk: logits, tangents, probabilities, gradients
 
 
 class FisherProduct:
-    """v ↦ (F + damping)v at the policy's present parameters; F is the mean over the batch's tokens."""
+    """Product v ↦ (F + damping)v at the policy's current parameters; F is the mean over all tokens."""
 
     def __init__(
         self,
@@ -66,12 +65,12 @@ class FisherProduct:
             self._head(hidden_NH[a:b], tangent_NH[a:b], restriction.rows(a, b), tangents)
         with context.autocast():
             states_NH = policy.states(micro)
-        if states_NH.requires_grad:  # else the head alone is trained
+        if states_NH.requires_grad:  # otherwise only the head trains
             states_NH.backward(hidden_NH.grad)
 
     @torch.no_grad()
     def _moving_states(self, micro: MicroBatch, tangents: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """The hidden states (N, H), and how they change when the parameters move along v."""
+        """Return the hidden states (N, H), and their change when the parameters move along v."""
         with (
             self._context.autocast(),
             forward_ad.dual_level(),
@@ -85,7 +84,7 @@ class FisherProduct:
     def _head(
         self, hidden_NH: Tensor, tangent_NH: Tensor, restriction: Restriction, tangents: dict[str, Tensor]
     ) -> None:
-        """A chunk's share, as gradients of the head and of `hidden_NH`."""
+        """Add a chunk's share to the gradients of the head and of `hidden_NH`."""
         with self._context.autocast(), forward_ad.dual_level():
             dual_NH = forward_ad.make_dual(hidden_NH, tangent_NH)
             logits_NV = restriction(
@@ -93,7 +92,7 @@ class FisherProduct:
             )
             primal_NV, change_NV = forward_ad.unpack_dual(logits_NV)
             cotangent_NV = softmax_fisher_product(primal_NV.detach(), change_NV.detach())
-        # Outside of the level, where what the graph has saved carries no tangents of its own any more
+        # Outside of the level, where the graph's saved tensors have no tangents any more
         primal_NV.backward(cotangent_NV)
 
     def _duals(self, tangents: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -106,10 +105,10 @@ def check_forward_mode(policy: Policy, device: torch.device) -> None:
     """Refuse a model that has an operation without a forward-mode derivative.
 
     Raises:
-        InputError: naming the model's type, or its 4-bit weights.
+        InputError: the model's type has such an operation, or its weights have 4 bits.
     """
     if any(hasattr(parameter, "quant_state") for parameter in policy.parameters()):
-        # Their product says nothing of it: it passes on a derivative of 0.
+        # A product with 4-bit weights raises no error: its derivative is 0.
         raise InputError(
             "algorithm=trpo needs forward-mode derivatives, and products with 4-bit weights have none: "
             "expected model.adapter.kind=lora, or algorithm=ppo"
@@ -133,11 +132,13 @@ def check_forward_mode(policy: Policy, device: torch.device) -> None:
 
 @contextmanager
 def _padding_held(module: nn.Module) -> Iterator[None]:
-    """The padding's embedding gets no gradient where it is looked up, so it must not move there either:
-    J and Jᵀ have to be of one function, or the product is not symmetric.
+    """Keep the padding's embedding from moving, since it gets no gradient where it is looked up.
+
+    J and Jᵀ must be of the same function, or the product is not symmetric.
     """
 
     def hold(embedding: nn.Embedding, arguments: tuple[Tensor], dual: Tensor) -> Tensor:
+        assert embedding.padding_idx is not None  # only such embeddings are hooked
         is_padding = (arguments[0] == embedding.padding_idx)[..., None]
         return forward_ad.unpack_dual(dual).primal.where(is_padding, dual)
 

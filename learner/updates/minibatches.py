@@ -1,4 +1,4 @@
-"""Epochs of minibatches, each a gradient step: what most algorithms do with a batch."""
+"""Update by epochs of minibatches, each a gradient step, as most algorithms do."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,7 +13,7 @@ from learner.updates.context import UpdateContext
 
 
 class MinibatchUpdate:
-    """Gradients are accumulated over micro-batches; no loss depends on how a minibatch is split."""
+    """Update by minibatches; gradients add up over micro-batches, and their split changes no loss."""
 
     def __init__(self, context: UpdateContext) -> None:
         self._context = context
@@ -28,7 +28,7 @@ class MinibatchUpdate:
                 shares = self._accumulate(credit, rows_B)
                 if algorithm.target_kl and shares["approx_kl"] > 1.5 * algorithm.target_kl:
                     context.optimizer.zero_grad(set_to_none=True)
-                    # what was measured is shown even if the very first minibatch stopped
+                    # metrics are shown even if the first minibatch stopped
                     return _metrics(sums if steps else shares, max(steps, 1), epochs, stopped=True) | {
                         "update/steps": float(steps)
                     }
@@ -41,7 +41,7 @@ class MinibatchUpdate:
         return _metrics(sums, steps, epochs, stopped=False)
 
     def _accumulate(self, credit: Credit, rows_B: Tensor) -> dict[str, float]:
-        """Gradients of one minibatch; returns its metrics."""
+        """Accumulate the gradients of one minibatch; return its metrics."""
         context, batch = self._context, self._context.batch
         on_device = rows_B.to(batch.mask_BT.device)
         credit = self._prepared(credit, on_device)
@@ -62,7 +62,7 @@ class MinibatchUpdate:
         return context.ranks.total({name: float(total) for name, total in sums.items()})
 
     def _prepared(self, credit: Credit, rows_B: Tensor) -> Credit:
-        """Advantages as the algorithm wants them over the whole minibatch (whitened, mostly)."""
+        """Prepare the advantages over the whole minibatch, mostly by whitening."""
         mask_BT = self._context.batch.mask_BT[rows_B]
         advantages_BT = credit.advantages_BT[rows_B]
         prepared_N = self._context.algorithm.prepare_minibatch(advantages_BT[mask_BT])
@@ -72,7 +72,7 @@ class MinibatchUpdate:
 
 
 def _add(sums: dict[str, Any], shares: Mapping[str, Any]) -> None:
-    """Shares are summed; of what ends in /max the largest stays."""
+    """Add shares to sums; a name that ends in /max keeps its largest value."""
     for name, share in shares.items():
         if name in sums:
             share = max(sums[name], share) if name.endswith("/max") else sums[name] + share

@@ -1,4 +1,4 @@
-"""One step of the natural gradient within a trust region, then the critic's own epochs (TRPO).
+"""Update by one step of the natural gradient within a trust region, then by the critic's epochs (TRPO).
 
     g = ∇ mean(ρA)        x ≈ (F + λ)⁻¹g by conjugate gradients        s = x √(2δ / xᵀ(F + λ)x)
 
@@ -8,10 +8,9 @@
 Schulman et al. 2015 (arXiv 1502.05477), appendix C, over every parameter that trains and every token of the
 batch at once. F, the curvature of the KL, is never written out: see `fisher.py`.
 
-Of several ranks each takes its share of the samples; gradients, products and measures are summed. But the
-models and the vectors of the conjugate gradients are whole on every rank: forward-mode derivatives exchange
-parameters for others, which FSDP2's hooks don't follow. So more ranks make a step faster; what one of them
-needs in memory they do not lessen.
+Each rank takes its share of the samples; gradients, products and measures are summed. But models and the
+vectors of the conjugate gradients are whole on every rank: forward-mode derivatives replace parameters, which
+FSDP2's hooks don't follow. So more ranks make a step faster, but do not lessen the memory of each.
 """
 
 import math
@@ -38,19 +37,18 @@ from learner.updates.parameter_vector import ParameterVector
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A policy on the whole batch.
-
+    """Measures of a policy on the whole batch.
     Example: `Measured(objective=0.031, kl=0.0064, metrics={"loss/policy": -0.031})`
     """
 
     objective: float
-    kl: float  # to the old policy, nats a token
+    kl: float  # to the old policy, nats per token
     metrics: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What a line search came to: how many steps it tried, and the last of them, taken or not."""
+    """Result of a line search: whether a step was taken, the number of tries, and the last one's measures."""
 
     accepted: bool
     tries: int
@@ -58,13 +56,13 @@ class Search:
 
 
 class TrustRegionUpdate:
-    """The policy's step needs no optimiser, and the critic's epochs leave the policy alone."""
+    """Update of the policy without an optimiser, then of the critic in epochs of its own."""
 
     def __init__(self, context: UpdateContext) -> None:
         self._context, self._algorithm = context, cast(TRPO, context.algorithm)
         self._policy = context.models.pair.policy
         self._parameters = ParameterVector(self._policy)
-        # Sequences, for the progress; conjugate gradients and line search may need fewer passes.
+        # Sequences for the progress; conjugate gradients and line search may need fewer passes.
         passes = 1 + self._algorithm.cg_max_steps + self._algorithm.line_search_max_iter
         self._policys_share = passes * context.batch.num_sequences
         self._total = self._policys_share + self._algorithm.num_epochs * context.batch.num_sequences
@@ -72,15 +70,15 @@ class TrustRegionUpdate:
 
     def run(self, credit: Credit) -> dict[str, float]:
         if dropout.is_on(self._policy, self._policy.lm.config.to_dict()):
-            # With dropout each pass would be another policy. Without, training mode is kept: gradients
-            # are checkpointed in no other.
+            # With dropout each pass would be another policy. Without, training mode stays, since only in
+            # it gradients are checkpointed.
             self._policy.eval()
         metrics = self._improve_policy(self._prepared(credit))
         self._done = self._policys_share
         return metrics | fit_critic(self._context, self._algorithm, credit, self._micro_batches)
 
     def _prepared(self, credit: Credit) -> Credit:
-        """Advantages as the algorithm wants them (whitened, mostly), over the whole batch."""
+        """Prepare the advantages over the whole batch, mostly by whitening."""
         mask_BT = self._context.batch.mask_BT
         prepared_N = self._algorithm.prepare_minibatch(credit.advantages_BT[mask_BT])
         return replace(credit, advantages_BT=credit.advantages_BT.masked_scatter(mask_BT, prepared_N))
@@ -105,7 +103,7 @@ class TrustRegionUpdate:
                 "bfloat16 overflows"
             )
         search = Search(accepted=False, tries=0, last=before)
-        if curvature > 0:  # it is 0 where the gradient is: all rewards were equal
+        if curvature > 0:  # 0 where the gradient is 0, as with equal rewards
             step_P = math.sqrt(2 * algorithm.target_kl / curvature) * direction_P
             search = self._line_search(credit, before, step_P)
         now = search.last if search.accepted else before
@@ -121,7 +119,7 @@ class TrustRegionUpdate:
         }
 
     def _gradient(self, credit: Credit) -> tuple[Measured, Tensor]:
-        """The old policy's objective, and its gradient."""
+        """Return the old policy's measures and the objective's gradient."""
         self._context.optimizer.zero_grad(set_to_none=True)
         objective, sums = 0.0, defaultdict[str, float](float)
         for micro in self._micro_batches():
@@ -140,22 +138,22 @@ class TrustRegionUpdate:
         try:
             for tries in range(algorithm.line_search_max_iter):
                 self._parameters.set(old_P + algorithm.line_search_shrinking_factor**tries * step_P)
-                found = self._measure(credit, old_P)
-                accepted = found.kl < algorithm.target_kl and found.objective > before.objective
+                measured = self._measure(credit, old_P)
+                accepted = measured.kl < algorithm.target_kl and measured.objective > before.objective
                 if accepted:
                     break
         finally:
             if not accepted:
                 self._parameters.set(old_P)
-            elif self._context.ranks.size > 1:  # one rank's last digits, lest copies drift apart
+            elif self._context.ranks.size > 1:  # copy one rank's digits, so that ranks do not drift apart
                 new_P = self._parameters.copy()
                 self._context.ranks.copy_first(new_P)
                 self._parameters.set(new_P)
-        return Search(accepted, tries + 1, found)
+        return Search(accepted, tries + 1, measured)
 
     @torch.no_grad()
     def _measure(self, credit: Credit, old_P: Tensor) -> Measured:
-        """The policy as it is now."""
+        """Measure the current policy."""
         objective, kl, sums = 0.0, 0.0, defaultdict[str, float](float)
         for micro in self._micro_batches():
             output = self._algorithm.loss(self._loss_inputs(micro, credit))
@@ -166,9 +164,9 @@ class TrustRegionUpdate:
         return self._of_all(objective, kl, sums)
 
     def _of_all(self, objective: float, kl: float, metrics: dict[str, float]) -> Measured:
-        """What this rank has measured, and the others."""
-        found = self._context.ranks.total({"objective": objective, "kl": kl})
-        return Measured(found["objective"], found["kl"], self._context.ranks.total(metrics))
+        """Return the measures summed over this rank and all others."""
+        total = self._context.ranks.total({"objective": objective, "kl": kl})
+        return Measured(total["objective"], total["kl"], self._context.ranks.total(metrics))
 
     def _loss_inputs(self, micro: MicroBatch, credit: Credit) -> LossInputs:
         batch = self._context.batch
@@ -177,7 +175,7 @@ class TrustRegionUpdate:
         )
 
     def _kl(self, micro: MicroBatch, old_P: Tensor) -> Tensor:
-        """KL(π‖π_old) a token over the vocabulary; the old policy is the same model with its old numbers."""
+        """Return each token's KL(π‖π_old) over the vocabulary; π_old is the model with its old numbers."""
         context, policy, old = self._context, self._policy, self._parameters.parts(old_P)
         with context.autocast():
             return distribution_kl(
@@ -191,7 +189,7 @@ class TrustRegionUpdate:
             )
 
     def _micro_batches(self, rows_B: Tensor | None = None) -> Iterator[MicroBatch]:
-        """Of these rollouts, or of all of them; each is counted when it is done with."""
+        """Yield the micro-batches of these rollouts, or of all, and count each when it is done."""
         context = self._context
         rows_B = torch.arange(context.batch.num_rollouts) if rows_B is None else rows_B
         for micro in context.micro_batches(rows_B):

@@ -1,4 +1,4 @@
-"""The built-in metrics: name to class. One file each; a user's own is `package.module:Class`."""
+"""The table of built-in metrics: name to class. A user's own metric is `package.module:Class`."""
 
 METRICS: dict[str, str] = {
     "bert_score": "reward_servers.metrics.bert_score:BertScore",

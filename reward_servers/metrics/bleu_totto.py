@@ -1,4 +1,4 @@
-"""BLEU as ToTTo's official evaluation computes it (0 to 1): overall, and on each subset that is marked."""
+"""BLEU as ToTTo's official evaluation computes it (0 to 1): overall, and on each marked subset."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ class BleuTotto(Settings):
     needs_references: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("sacrebleu",)
 
-    null_references: bool = True  # as the official figures: three references, filled up with "<null>"
+    null_references: bool = True  # fill up to three references with "<null>", as the official figures do
 
     def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
         return {
@@ -29,7 +29,7 @@ class BleuTotto(Settings):
         references = [
             [lowered(text) for text in padded_references(sample, self.null_references)] for sample in samples
         ]
-        # sacrebleu takes None where a text has fewer references than others; its types don't say so.
+        # sacrebleu accepts None for a missing reference; its types don't say so.
         most = max(map(len, references))
         streams: Any = [[own[n] if n < len(own) else None for own in references] for n in range(most)]
         return float(corpus_bleu(texts, streams).score) / 100.0

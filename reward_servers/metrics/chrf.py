@@ -8,8 +8,9 @@ from reward_servers.text.references import reference_streams
 
 
 class Chrf(Reward):
-    """n-grams are counted over the whole corpus, each text's against its best reference; the rows are each
-    text's own chrF.
+    """chrF with n-grams counted over the whole corpus, each text's against its best reference.
+
+    The rows are each text's own chrF.
     """
 
     def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:

@@ -1,4 +1,4 @@
-"""CIDEr-D of the texts against their references (0 to 10), rare n-grams counting most."""
+"""CIDEr-D of the texts against their references (0 to 10); rare n-grams count most."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -11,7 +11,7 @@ from reward_servers.text.cider import cider, document_frequencies
 
 
 class Cider(Settings):
-    """Each sample is a document of its own, so prompts that occur twice stay two.
+    """CIDEr-D with each sample as one document, even if its prompt occurs twice.
 
     Rarity is measured over the samples of the call; a single sample has no rarity and gets 0.
     """

@@ -1,4 +1,4 @@
-"""Mean CIDEr over the different prompts as RL4LMs computes it (0 to 10): spaCy's words, case and all."""
+"""Mean CIDEr over the different prompts as RL4LMs computes it (0 to 10), on spaCy's case-sensitive words."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -9,7 +9,7 @@ from reward_servers.rewards.cider_rl4lms_compat import by_prompt
 
 
 class CiderRl4lmsCompat(Reward):
-    """The reward of the same name, as a metric: of samples with equal prompts only the last one counts."""
+    """The reward of the same name, as a metric: only the last sample of each prompt counts."""
 
     def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
         values = by_prompt(samples)

@@ -1,4 +1,4 @@
-"""Mean share of the wanted concepts that occur in the text, in any form (0 to 1)."""
+"""Mean share of the required concepts that occur in the text, in any form (0 to 1)."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Different n-grams over all n-grams of the texts together, for n of 1, 2 and 3 (0 to 1)."""
+"""Number of different n-grams over all n-grams of the texts together, for n of 1, 2 and 3 (0 to 1)."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -12,10 +12,12 @@ ORDERS = (1, 2, 3)
 
 
 class DistinctN(Settings):
-    """Words are what blanks separate, in lower case. Larger corpora repeat more: compare equal sizes only.
+    """The share of different n-grams of lower-cased words between blanks.
+
+    Larger corpora repeat more, so compare equal sizes only.
 
     `variant=distinctness` is the measure of LoL-RL's experiments on helpful and harmless assistants: letter
-    case counts, single blanks separate, and different n-grams are divided by the number of words.
+    case counts, single blanks separate words, and the number of words is the divisor.
     """
 
     variant: Literal["distinct", "distinctness"] = "distinct"

@@ -1,4 +1,4 @@
-"""How varied the texts are together: types per token, different n-grams, entropies, lengths."""
+"""Diversity of all texts together: types per token, different n-grams, entropies, lengths."""
 
 import logging
 import math
@@ -24,8 +24,8 @@ class Diversity(Settings):
     """GEM's diversity measures, on lower-cased words with and without punctuation (`nopunct`).
 
     Gehrmann et al., "The GEM Benchmark" (2021), after van Miltenburg et al., "Measuring the Diversity of
-    Automatic Image Descriptions" (COLING 2018). MSTTR is left out, with a warning, where all texts together
-    are shorter than one window.
+    Automatic Image Descriptions" (COLING 2018). If all texts together are shorter than one window, a warning
+    replaces MSTTR.
     """
 
     window_size: int = Field(default=100, ge=1)
@@ -49,9 +49,9 @@ def _key(name: str, suffix: str, joint: str) -> str:
 
 
 def msttr(texts: Texts, window: int) -> float | None:
-    """Mean of different words over all words in windows of equal size, laid side by side over all texts.
+    """Return the mean share of different words in adjacent windows of equal size over all texts.
 
-    The last window is dropped unless it is full. Johnson, "Studies in Language Behavior" (1944).
+    A last window that is not full is dropped. Johnson, "Studies in Language Behavior" (1944).
 
     >>> msttr([["a", "b", "a"], ["a", "a"]], window=2)  # a b, a a; the last a is dropped
     0.75
@@ -62,7 +62,7 @@ def msttr(texts: Texts, window: int) -> float | None:
 
 
 def lengths(texts: Texts) -> dict[str, float]:
-    """Numbers of words."""
+    """Return statistics of the numbers of words."""
     counts = [len(text) for text in texts]
     return {
         "total_length": sum(counts),
@@ -75,7 +75,7 @@ def lengths(texts: Texts) -> dict[str, float]:
 
 
 def ngram_stats(texts: Texts) -> dict[str, float]:
-    """For n of 1, 2 and 3: share of different n-grams, their number, how many occur once, entropies."""
+    """Return for n of 1, 2 and 3: share and number of different n-grams, of unique ones, and entropies."""
     found: dict[str, float] = {}
     shorter: Counter[Ngram] = Counter()
     for n in (1, 2, 3):
@@ -91,7 +91,7 @@ def ngram_stats(texts: Texts) -> dict[str, float]:
 
 
 def entropy(counts: Counter[Ngram]) -> float:
-    """Shannon's, in bits; 0 of nothing.
+    """Return Shannon's entropy in bits; 0 without counts.
 
     >>> entropy(Counter({("a",): 2, ("b",): 1, ("c",): 1}))  # 1/2 · 1 + 1/4 · 2 + 1/4 · 2
     1.5
@@ -101,9 +101,9 @@ def entropy(counts: Counter[Ngram]) -> float:
 
 
 def conditional_entropy(counts: Counter[Ngram], contexts: Counter[Ngram]) -> float:
-    """-Σ p(ngram) · log2(p(ngram) / p(context)): bits of a last word where those before it are known.
+    """Return -Σ p(ngram) · log2(p(ngram) / p(context)): the bits of a last word, given those before it.
 
-    Contexts are counted at the ends of texts too, where nothing follows, so that the value can be below 0.
+    Contexts at the ends of texts count, too, although nothing follows, so that the value can be below 0.
     """
     total, total_contexts = counts.total(), contexts.total()
     return -math.fsum(

@@ -1,4 +1,4 @@
-"""Mean of what a sequence classifier says of prompts and texts."""
+"""Mean value that a sequence classifier gives to prompts and texts."""
 
 from collections.abc import Sequence
 

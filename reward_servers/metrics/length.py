@@ -9,7 +9,7 @@ from reward_servers.rewards.length import num_words
 
 
 class Length(Settings):
-    """Words are what blanks separate."""
+    """The number of words between blanks."""
 
     def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
         return {"length/mean_words": mean_of([float(num_words(sample.text)) for sample in samples])}

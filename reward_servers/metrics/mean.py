@@ -1,4 +1,4 @@
-"""The corpus value of most metrics: the mean over the samples."""
+"""The mean over the samples, which is the corpus value of most metrics."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -7,7 +7,7 @@ from contracts.scores import MetricValue
 
 
 def mean_of(rows: Sequence[float]) -> MetricValue:
-    """The mean, with the rows it comes from; at least one row.
+    """Return the mean with its rows, of which there must be at least one.
 
     >>> mean_of([0.0, 1.0])
     MetricValue(corpus=0.5, rows=(0.0, 1.0))

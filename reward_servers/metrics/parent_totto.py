@@ -1,4 +1,4 @@
-"""PARENT as ToTTo's official evaluation computes it (0 to 1): overall, and on each subset that is marked."""
+"""PARENT as ToTTo's official evaluation computes it (0 to 1): overall, and on each marked subset."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -10,13 +10,13 @@ from reward_servers.text.totto import subsets, totto_parent
 
 
 class ParentTotto(Settings):
-    """Rows are given overall; a subset, told by `overlap_subset` in the meta data, has its mean alone."""
+    """PARENT with rows overall, and with the mean alone for subsets by the meta data's `overlap_subset`."""
 
     needs_references: ClassVar[bool] = True
     needs_meta: ClassVar[tuple[str, ...]] = ("table", "highlighted_cells")
     requires: ClassVar[tuple[str, ...]] = ("sacrebleu",)
 
-    null_references: bool = True  # as the official figures; False compares with real references alone
+    null_references: bool = True  # as for the official figures; False: compare with real references alone
 
     def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
         found = [totto_parent(sample, self.null_references) for sample in samples]

@@ -14,15 +14,15 @@ from reward_servers.text.whole_text import whole_text
 
 
 class Perplexity(Settings):
-    """exp of the mean negative log-likelihood of a token, over all tokens of all texts.
+    """Perplexity: exp of the mean negative log-likelihood of a token, over all tokens of all texts.
 
-    With `joined` the texts are one long text, paragraphs apart, as RL4LMs and GPT-2's published figures
-    have it: then a window reaches over several texts, and there are no rows.
+    With `joined` the texts form one long text, separated by blank lines, as for RL4LMs and GPT-2's published
+    figures: then a window spans several texts, and there are no rows.
     """
 
     model: str = Field(min_length=1)
     of: Literal["generations", "references", "prompt+generation"] = "generations"
-    stride: int = Field(default=512, ge=1)  # tokens between two windows, less than the model's own window
+    stride: int = Field(default=512, ge=1)  # tokens between two windows, less than the model's window
     joined: bool = False
     tokens_per_batch: int = Field(default=4096, ge=1)
 
@@ -50,7 +50,7 @@ class Perplexity(Settings):
         if self.of != "references":
             return [whole_text(sample, self.of == "prompt+generation")]
         if not sample.references:
-            raise InputError("perplexity of references was asked for, and this sample has none")
+            raise InputError("of=references needs references, and this sample has none")
         return sample.references
 
     def _language_model(self) -> Any:

@@ -10,7 +10,7 @@ from reward_servers.rewards.rouge import References, RougeType, rouge_f1
 
 
 class Rouge(Settings):
-    """All four kinds at once; with several references the best one counts, or only the first."""
+    """All four kinds of ROUGE; of several references the best one counts, or only the first."""
 
     needs_references: ClassVar[bool] = True
 

@@ -11,7 +11,7 @@ from reward_servers.text.references import printed_references
 
 
 class RougeRl4lmsCompat(Settings):
-    """All references run together count as one long one. For comparison with published numbers only."""
+    """ROUGE against all references joined into one, for comparison with published numbers only."""
 
     needs_references: ClassVar[bool] = True
 

@@ -8,9 +8,9 @@ from reward_servers.text.references import reference_streams
 
 
 class SacreBleu(Reward):
-    """n-grams are counted over the whole corpus; the rows are each text's own BLEU.
+    """BLEU with n-grams counted over the whole corpus; the rows are each text's own BLEU.
 
-    `effective_order` is for the rows alone: a corpus is long enough.
+    `effective_order` affects the rows alone: a corpus is long enough.
     """
 
     def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:

@@ -12,7 +12,7 @@ from reward_servers.text import spice
 
 
 class Spice(Settings):
-    """The reward of the same name, as a metric: one Java process for all samples."""
+    """The reward of the same name, as a metric, with one Java process for all samples."""
 
     needs_references: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = spice.REQUIRES

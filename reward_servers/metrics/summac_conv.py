@@ -1,4 +1,4 @@
-"""Mean SummaC consistency of summaries with their documents (0 to 1), by a head whose weights are given."""
+"""Mean SummaC consistency of summaries with their documents (0 to 1), by a trained head."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -14,7 +14,7 @@ from reward_servers.rewards.summac_zs import document_of
 
 
 class SummacConv(Settings):
-    """Defaults are those of the published weights. A head that nobody trained says nothing: none is made up.
+    """SummaC's trained head; the defaults fit the published weights, and without weights there is no head.
 
     RL4LMs' settings, models [mnli, anli, vitc] and bins even50, need weights that were trained for them.
     """

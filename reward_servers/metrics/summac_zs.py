@@ -1,4 +1,4 @@
-"""Mean SummaC zero-shot consistency of summaries with their documents (-1 to 1), by a model of inference."""
+"""Mean SummaC zero-shot consistency of summaries with their documents (-1 to 1), by an inference model."""
 
 from collections.abc import Sequence
 

@@ -8,7 +8,7 @@ from reward_servers.rewards.ter import rate
 
 
 class Ter(Reward):
-    """All edits over all words of the references; the rows are each text's own. The reward is 1 - TER."""
+    """All edits over all words of the references; the rows are each text's TER. The reward is 1 - TER."""
 
     def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
         edits = [self.of_sample(sample) for sample in samples]

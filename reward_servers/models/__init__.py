@@ -1,1 +1,1 @@
-"""Graders that are models: loaded once a replica, batched by length, on a GPU where there is one."""
+"""Models that grade: loaded once for each replica, batched by length, on a GPU if there is one."""

@@ -1,4 +1,4 @@
-"""BERTScore by the library of its authors: how well the words of two texts match in a model's own space.
+"""BERTScore by its authors' library: the match of two texts' words in a model's embeddings.
 
 Zhang et al., "BERTScore: Evaluating Text Generation with BERT" (ICLR 2020).
 """
@@ -14,8 +14,8 @@ from reward_servers.models.checkpoint import read_config
 from reward_servers.models.token_batches import batches_by_length
 from reward_servers.text.references import references_of
 
-CHARACTERS_PER_TOKEN = 3  # a guess on the safe side, for the size of batches alone
-# The library's own choice by language, from the figures that its authors publish.
+CHARACTERS_PER_TOKEN = 3  # a safe guess, for the size of batches alone
+# The library's choice by language, from its authors' published figures.
 MODELS = {
     "en": "roberta-large",
     "en-sci": "allenai/scibert_scivocab_uncased",
@@ -26,7 +26,8 @@ MULTILINGUAL = "bert-base-multilingual-cased"
 
 
 def model_for(language: str) -> str:
-    """
+    """Return the name of the model for a language.
+
     >>> model_for("en"), model_for("de")
     ('roberta-large', 'bert-base-multilingual-cased')
     """
@@ -34,17 +35,17 @@ def model_for(language: str) -> str:
 
 
 def check_model(model: str, num_layers: int | None) -> None:
-    """Refuse a model that the library could not use, or would take for another kind.
+    """Refuse a model that the library could not use, or would mistake for another kind.
 
     Raises:
-        InputError: no such model, no such layer, or a folder without a number of layers.
+        InputError: there is no such model or layer, or a folder comes without `num_layers`.
     """
     config = read_config(model)
     depth = config.get("num_hidden_layers") or config.get("n_layer") or config.get("num_layers")
     is_folder = Path(model).expanduser().is_dir()
     if is_folder and num_layers is None:
         raise InputError(
-            f"model={model} is a folder, and for those the library does not know which layer correlates best "
+            f"model={model} is a folder, for which the library does not know the layer that correlates best "
             f"with people; expected num_layers=, 1 to {depth}"
         )
     if num_layers is not None and isinstance(depth, int) and num_layers > depth:
@@ -57,7 +58,7 @@ def check_model(model: str, num_layers: int | None) -> None:
 
 
 class BertScore:
-    """F1 of each sample against its best reference, 0 to 1; where either is blank it is 0.
+    """A scorer of each sample's F1 against its best reference, 0 to 1; 0 if either is blank.
 
     Example: `BertScore("folder", 9, 16384).score([Sample("a cat", references=("a cat",))])` is [1.0] or so.
     """
@@ -69,7 +70,7 @@ class BertScore:
 
         try:
             self._scorer: Any = BERTScorer(model_type=model, num_layers=num_layers)
-        except Exception as error:  # the library checks little
+        except Exception as error:  # the library checks little and raises anything
             raise InputError(f"model={model} does not load: {type(error).__name__}: {error}") from error
         tokenizer = self._scorer._tokenizer
         self._window = tokenizer.model_max_length = window_of(tokenizer, self._scorer._model.config)
@@ -105,5 +106,5 @@ class BertScore:
 
 @cache
 def scorer(model: str, num_layers: int | None, tokens_per_batch: int) -> BertScore:
-    """Loaded once a process."""
+    """Return the scorer, loaded once for each process."""
     return BertScore(model, num_layers, tokens_per_batch)

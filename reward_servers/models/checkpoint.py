@@ -1,4 +1,4 @@
-"""A grader's model, looked at before the run without loading it: is it there, and is it of the right kind?"""
+"""Checks before a run that a grader's model exists and is of the right kind, without loading it."""
 
 import json
 import re
@@ -22,7 +22,7 @@ PreferenceKind = Literal["seq2seq", "causal", "classifier"]
 
 
 def read_config(model: str) -> dict[str, Any]:
-    """What `config.json` says, of a folder or of a model on the hub or in its cache here.
+    """Return the `config.json` of a model in a folder, on the hub, or in the hub's cache.
 
     Raises:
         InputError: there is no such model, or the folder holds none.
@@ -36,7 +36,7 @@ def read_config(model: str) -> dict[str, Any]:
 
 
 def labels_of(config: dict[str, Any]) -> list[str]:
-    """The names of a classifier's labels, in the order of its outputs.
+    """Return the names of a classifier's labels, in the order of its outputs.
 
     >>> labels_of({"id2label": {"1": "positive", "0": "negative"}}), labels_of({})
     (['negative', 'positive'], ['LABEL_0', 'LABEL_1'])
@@ -48,10 +48,10 @@ def labels_of(config: dict[str, Any]) -> list[str]:
 
 
 def check_label(model: str, label_ix: int | None) -> None:
-    """Refuse an index that the classifier has no label for; none is needed where there is but one.
+    """Refuse an index without a label; a classifier with a single label needs no index.
 
     Raises:
-        InputError: naming the labels that there are.
+        InputError: names the classifier's labels.
     """
     labels = labels_of(read_config(model))
     shown = ", ".join(f"{number} {label}" for number, label in enumerate(labels))
@@ -63,10 +63,10 @@ def check_label(model: str, label_ix: int | None) -> None:
 
 
 def preference_kind(model: str) -> PreferenceKind:
-    """How a model says what it prefers, by its config.json.
+    """Return the kind of a preference model, by its config.json.
 
     Raises:
-        InputError: it is not there, or none of the three.
+        InputError: the model is missing, or of no known kind.
     """
     config = read_config(model)
     named = " ".join(config.get("architectures") or ())
@@ -74,8 +74,8 @@ def preference_kind(model: str) -> PreferenceKind:
         labels = labels_of(config)
         if len(labels) != 1:
             raise InputError(
-                f"model={model} has {len(labels)} labels: {', '.join(labels)}; a preference is one number: "
-                f"expected one label. For the probability of a label there is learned_reward"
+                f"model={model} has {len(labels)} labels: {', '.join(labels)}; expected one label, as a "
+                f"preference is one number. For the probability of a label use learned_reward"
             )
         return "classifier"
     if config.get("is_encoder_decoder"):
@@ -122,6 +122,6 @@ def _from_hub(model: str) -> Path:
         )
     try:
         return Path(hf_hub_download(model, "config.json"))
-    except Exception as error:  # the hub's client raises some twenty kinds, each of them the same to a user
+    except Exception as error:  # the hub's client raises some twenty kinds, all the same to a user
         told = str(error).strip().split("\n")[0]
         raise InputError(f"model={model}: the hub does not give it: {type(error).__name__}: {told}") from None

@@ -1,4 +1,4 @@
-"""A sequence classifier over texts or pairs of texts: logits, whatever they are batched and padded with."""
+"""A sequence classifier over texts or pairs of texts, whose logits don't depend on batches and padding."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -11,7 +11,10 @@ TOKENS_PER_BATCH = 16_384  # some 32 texts of 512 tokens
 
 
 class Classifier:
-    """Example: `Classifier("folder").probabilities(["a good film"])`, of shape (1, number of labels)."""
+    """A sequence classifier, loaded from a folder or the hub.
+
+    Example: `Classifier("folder").probabilities(["a good film"])`, of shape (1, number of labels).
+    """
 
     def __init__(
         self,
@@ -34,7 +37,7 @@ class Classifier:
         return int(self._transformer.lm.config.num_labels)
 
     def logits(self, texts: Sequence[str], seconds: Sequence[str] | None = None) -> torch.Tensor:
-        """Shape (texts, labels), float32, on the CPU, in order."""
+        """Return logits of shape (texts, labels), float32, on the CPU, in order."""
         rows = [self._with_one_end(row) for row in self._transformer.encode(texts, seconds)]
         logits_NL = torch.zeros(len(rows), self.num_labels)
         with torch.inference_mode():
@@ -43,12 +46,12 @@ class Classifier:
         return logits_NL
 
     def probabilities(self, texts: Sequence[str], seconds: Sequence[str] | None = None) -> torch.Tensor:
-        """Softmax over the labels; of a single label, which has nothing to compare with, the sigmoid."""
+        """Return the softmax over the labels, or the sigmoid of a single label."""
         logits_NL = self.logits(texts, seconds)
         return logits_NL.sigmoid() if self.num_labels == 1 else logits_NL.softmax(dim=-1)
 
     def _with_one_end(self, row: dict[str, list[int]]) -> dict[str, list[int]]:
-        """Encoder-decoders judge at the end token, and fail over a text that spells one out."""
+        """Leave one end token: encoder-decoders judge at it, and fail over a text that holds more."""
         config, end = self._transformer.lm.config, self._transformer.tokenizer.eos_token_id
         if not getattr(config, "is_encoder_decoder", False) or end is None:
             return row
@@ -59,5 +62,5 @@ class Classifier:
 def classifier(
     model: str, max_length: int | None = None, keep: str = "end", tokens_per_batch: int = TOKENS_PER_BATCH
 ) -> Classifier:
-    """Loaded once a process, however many rewards and metrics use it."""
+    """Return the classifier, loaded once for each process and shared by rewards and metrics."""
     return Classifier(model, max_length=max_length, keep=keep, tokens_per_batch=tokens_per_batch)

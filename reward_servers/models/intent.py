@@ -1,4 +1,4 @@
-"""Does an answer carry the intent that the dialogue's own next utterance has? By DailyDialog's classes."""
+"""Comparison of an answer's intent with that of the dialogue's real next utterance, in DailyDialog."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -10,13 +10,13 @@ from reward_servers.models.checkpoint import labels_of, read_config
 END_OF_UTTERANCE = "<EOU>"
 # inform, question, directive, commissive
 NUM_INTENTS = 4
-# How the last utterance and the answer become one text: with the mark between them, as RL4LMs trained its
-# classifier, or without, as RL4LMs and OpenRL feed it.
+# Join the last utterance and the answer with the mark between them, as RL4LMs trained its classifier, or
+# without it, as RL4LMs and OpenRL use the classifier.
 Join = Literal["last_utterance", "last_utterance_unmarked"]
 
 
 def utterance_pair(prompt: str, text: str, join: Join = "last_utterance") -> str:
-    """The last utterance, with the blanks around it, and the answer.
+    """Return the last utterance, with the blanks around it, joined with the answer.
 
     >>> utterance_pair("Hi . <EOU> How are you ? <EOU>", " Fine .")
     ' How are you ? <EOU> Fine .'
@@ -29,10 +29,10 @@ def utterance_pair(prompt: str, text: str, join: Join = "last_utterance") -> str
 
 
 def hits(samples: Sequence[Sample], classifier: Any, join: Join) -> list[float]:
-    """1.0 where the likeliest label is the sample's intent (which counts from 1), else 0.0.
+    """Return 1.0 for each sample whose likeliest label is its intent (counted from 1), else 0.0.
 
     Raises:
-        InputError: a sample's intent is none of 1 to 4.
+        InputError: a sample's intent is not 1 to 4.
     """
     wanted = [_intent(sample) for sample in samples]
     logits_NL = classifier.logits([utterance_pair(sample.prompt, sample.text, join) for sample in samples])
@@ -40,10 +40,10 @@ def hits(samples: Sequence[Sample], classifier: Any, join: Join) -> list[float]:
 
 
 def check_intent_model(model: str) -> None:
-    """Refuse a classifier of something else.
+    """Refuse a classifier of anything but the four intents.
 
     Raises:
-        InputError: the model is not there, or has not one label for each intent.
+        InputError: the model is missing, or doesn't have one label for each intent.
     """
     labels = labels_of(read_config(model))
     if len(labels) != NUM_INTENTS:

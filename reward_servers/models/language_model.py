@@ -1,4 +1,4 @@
-"""How likely a causal language model finds texts, token by token."""
+"""Negative log-likelihoods of texts under a causal language model, token by token."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -9,11 +9,14 @@ import torch
 from reward_servers.models.perplexity import Window, windows
 from reward_servers.models.transformer import Transformer, encodable
 
-TOKENS_PER_BATCH = 4096  # each with a logit for every word of the vocabulary
+TOKENS_PER_BATCH = 4096  # each token has a logit for every entry of the vocabulary
 
 
 class LanguageModel:
-    """Example: `LanguageModel("gpt2").token_nlls(["It rains."], stride=512)` gives one list of floats."""
+    """A causal language model, loaded from a folder or the hub.
+
+    Example: `LanguageModel("gpt2").token_nlls(["It rains."], stride=512)` gives one list of floats.
+    """
 
     def __init__(self, model: str, tokens_per_batch: int) -> None:
         self._transformer = Transformer(
@@ -21,11 +24,11 @@ class LanguageModel:
         )
 
     def token_nlls(self, texts: Sequence[str], stride: int, *, starts: bool = True) -> list[list[float]]:
-        """Negative log-likelihoods, in nats, of each text's tokens; texts longer than the window slide.
+        """Return the negative log-likelihoods, in nats, of each text's tokens, over sliding windows.
 
         Args:
-            starts: put the start token, where the tokenizer has one, before texts that lack it, so that the
-                first word is scored as well.
+            starts: put the tokenizer's start token, if any, before texts without it, so that the first word
+                is scored, too.
         """
         rows = [self._tokens(text, starts) for text in texts]
         places = [
@@ -43,7 +46,7 @@ class LanguageModel:
         tokenizer: Any = self._transformer.tokenizer
         tokens = list(
             tokenizer(encodable(text), verbose=False)["input_ids"]
-        )  # longer than the window is no mistake here
+        )  # `verbose=False`: texts longer than the window are expected
         start = tokenizer.bos_token_id
         return [start, *tokens] if starts and start is not None and tokens[:1] != [start] else tokens
 
@@ -55,7 +58,7 @@ class LanguageModel:
                 for line, place in enumerate(batch):
                     window = places[place][1]
                     skip, length = window.first - window.begin, window.end - window.begin
-                    # the logits at one place are those of the next token
+                    # the logits at a position predict the next token
                     found[place] = torch.nn.functional.cross_entropy(
                         logits_BTV[line, skip - 1 : length - 1].float(),
                         inputs["input_ids"][line, skip:length],
@@ -66,5 +69,5 @@ class LanguageModel:
 
 @cache
 def language_model(model: str, tokens_per_batch: int = TOKENS_PER_BATCH) -> LanguageModel:
-    """Loaded once a process."""
+    """Return the language model, loaded once for each process."""
     return LanguageModel(model, tokens_per_batch)

@@ -1,4 +1,4 @@
-"""Natural-language inference: does a premise entail a hypothesis, contradict it, or neither?"""
+"""Natural-language inference: the probabilities that a premise entails or contradicts a hypothesis."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from functools import cache
 from contracts.errors import InputError
 from reward_servers.models.checkpoint import labels_of, read_config
 
-MAX_TOKENS = 500  # of premise and hypothesis together, as SummaC takes them
+MAX_TOKENS = 500  # of premise and hypothesis together, as in SummaC
 TOKENS_PER_BATCH = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class NliModel:
-    """A classifier by folder or name on the hub, and which of its labels mean what."""
+    """A classifier by folder or name on the hub, with the indices of its labels."""
 
     name: str
     entailment_ix: int
@@ -21,12 +21,12 @@ class NliModel:
 
     @property
     def order(self) -> list[int]:
-        """Places of entailment, contradiction and neutral among the three labels."""
+        """The indices of entailment, contradiction and neutral among the three labels."""
         neutral = 3 - self.entailment_ix - self.contradiction_ix
         return [self.entailment_ix, self.contradiction_ix, neutral]
 
 
-# SummaC's short names. Some of these models name their labels LABEL_0 and so on: the places are SummaC's.
+# SummaC's short names and indices: some of these models name their labels LABEL_0 and so on.
 SHORT_NAMES = {
     "snli-base": NliModel("boychaboy/SNLI_roberta-base", 0, 2),
     "snli-large": NliModel("boychaboy/SNLI_roberta-large", 0, 2),
@@ -40,10 +40,10 @@ SHORT_NAMES = {
 
 
 def nli_model(name: str) -> NliModel:
-    """One of SummaC's short names, or any model of three labels whose names say what they mean.
+    """Return the model of one of SummaC's short names, or any model with three labels of clear names.
 
     Raises:
-        InputError: the model is not there, has not three labels, or does not say which is which.
+        InputError: the model is missing, has not three labels, or their names don't say what they mean.
     """
     if name in SHORT_NAMES:
         return SHORT_NAMES[name]
@@ -59,18 +59,25 @@ def nli_model(name: str) -> NliModel:
 
 
 def check_nli_model(name: str) -> None:
-    """Refuse a model that is not there or is of another kind."""
+    """Refuse a model that is missing or of another kind.
+
+    Raises:
+        InputError: as `nli_model`.
+    """
     read_config(nli_model(name).name)
 
 
 @cache
 def judge(name: str, tokens_per_batch: int = TOKENS_PER_BATCH) -> "Judge":
-    """Loaded once a process."""
+    """Return the judge, loaded once for each process."""
     return Judge(nli_model(name), tokens_per_batch)
 
 
 class Judge:
-    """Example: `judge("mnli").judge([("It rains.", "It is wet.")])` gives `[(0.9, 0.01, 0.09)]` or so."""
+    """A classifier of pairs of premise and hypothesis.
+
+    Example: `judge("mnli").judge([("It rains.", "It is wet.")])` gives `[(0.9, 0.01, 0.09)]` or so.
+    """
 
     def __init__(self, model: NliModel, tokens_per_batch: int) -> None:
         from reward_servers.models.classifier import classifier  # imports torch and transformers: seconds
@@ -79,7 +86,7 @@ class Judge:
         self._classifier = classifier(model.name, MAX_TOKENS, "begin", tokens_per_batch)
 
     def judge(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, ...]]:
-        """Probabilities of entailment, contradiction and neutral of each (premise, hypothesis)."""
+        """Return probabilities of entailment, contradiction and neutral for each (premise, hypothesis)."""
         # equal pairs are judged once
         places = {pair: place for place, pair in enumerate(dict.fromkeys(pairs))}
         if not places:

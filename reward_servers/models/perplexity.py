@@ -1,4 +1,4 @@
-"""Perplexity: exp of the mean negative log-likelihood of a token, over windows that slide along a text."""
+"""Perplexity: exp of the mean negative log-likelihood of a token, over sliding windows."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ JOINT = "\n\n"  # between the texts of a corpus that is read as one
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Tokens `begin` to `end` (not included) are read, and those from `first` on are scored.
+    """A window that reads tokens `begin` to `end` (not included), and scores those from `first` on.
 
     Example: `Window(begin=2, end=6, first=4)` reads tokens 2 to 5, and scores 4 and 5.
     """
@@ -23,21 +23,21 @@ class Window:
 
 
 def windows(num_tokens: int, size: int, stride: int) -> Iterator[Window]:
-    """Windows of at most `size` tokens, `stride` apart, that score each token once.
+    """Yield windows of at most `size` tokens, `stride` apart, that score each token once.
 
-    The first token of all has nothing before it, and is not scored. A later one sees at least
-    `size - stride` tokens before it.
+    The text's first token has no context and is not scored. The first window aside, each scored token sees
+    at least `size - stride` tokens before it.
 
     >>> [(each.begin, each.end, each.first) for each in windows(7, size=4, stride=2)]
     [(0, 4, 1), (2, 6, 4), (4, 7, 6)]
 
     Raises:
-        InputError: a stride that would leave tokens without context.
+        InputError: the stride would leave tokens without context.
     """
     if not 1 <= stride < size:
         raise InputError(
             f"stride={stride}, and the model reads windows of {size} tokens; expected 1 to {size - 1}, so "
-            f"that every token has something before it"
+            f"that every token has context"
         )
     begin, first = 0, 1
     while first < num_tokens:
@@ -47,9 +47,9 @@ def windows(num_tokens: int, size: int, stride: int) -> Iterator[Window]:
 
 
 def perplexity(nlls_of_texts: Sequence[Sequence[float]]) -> MetricValue:
-    """From the negative log-likelihood of each scored token of each text.
+    """Return the perplexity, from the negative log-likelihoods of each text's scored tokens.
 
-    The corpus value is over all tokens of all texts, not the mean of the texts' own. There are rows where
+    The corpus value is over all tokens of all texts, not the mean of the texts' values. There are rows if
     every text has a scored token.
 
     >>> value = perplexity([[math.log(2), math.log(8)], [math.log(4)]])

@@ -1,4 +1,4 @@
-"""P(good): what a model that was trained to answer "good" or "bad", or with one number, thinks of a text."""
+"""P(good) of a text, by a model that was trained to answer "good" or "bad", or with one number."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -13,9 +13,9 @@ from reward_servers.models.transformer import Transformer
 
 
 class AnswersGoodOrBad:
-    """sigmoid(logit of "good" - logit of "bad") of the first token of the answer.
+    """A model whose answer's first token gives P(good) = sigmoid(logit of "good" - logit of "bad").
 
-    Which is the softmax over the two, without its overflow. Of a word of several tokens the first counts.
+    This is the softmax over the two, without overflow. A word of several tokens counts by its first.
     """
 
     def __init__(self, model: str, is_seq2seq: bool, good: str, bad: str, tokens_per_batch: int) -> None:
@@ -63,7 +63,7 @@ class AnswersGoodOrBad:
 
 
 class AnswersWithANumber:
-    """The sigmoid of a reward model's single value."""
+    """A reward model, whose single value's sigmoid is P(good)."""
 
     def __init__(self, model: str, tokens_per_batch: int) -> None:
         self._classifier = classifier(model, None, "end", tokens_per_batch)
@@ -74,7 +74,7 @@ class AnswersWithANumber:
 
 @cache
 def preference_model(model: str, good: str, bad: str, tokens_per_batch: int) -> Any:
-    """Loaded once a process."""
+    """Return the preference model, loaded once for each process."""
     kind = preference_kind(model)
     if kind == "classifier":
         return AnswersWithANumber(model, tokens_per_batch)

@@ -1,9 +1,8 @@
-"""SummaC: is a summary consistent with its document, by inference between their pieces?
+"""SummaC: the consistency of a summary with its document, by inference between their pieces.
 
 Laban et al., "SummaC: Re-Visiting NLI-based Models for Inconsistency Detection in Summarization" (TACL 2022).
-Both variants look at a table of (piece of the document) × (piece of the summary) × (entailment,
-contradiction, neutral); `zero_shot` is section 3.2.1, `ConvolutionHead` section 3.2.2, with the details of
-the code that the authors published.
+Both variants read a table of (piece of the document) × (piece of the summary) × (entailment, contradiction,
+neutral). `zero_shot` is section 3.2.1, `ConvolutionHead` section 3.2.2; details follow the authors' code.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,12 +22,12 @@ Judged = Callable[[Sequence[tuple[str, str]]], list[tuple[float, ...]]]
 
 MIN_CHARACTERS = 10  # of a piece; shorter ones are dropped
 MAX_DOCUMENT_PIECES = 100
-MAX_SUMMARY_PIECES = 10  # that the trained head looks at
+MAX_SUMMARY_PIECES = 10  # that the trained head reads
 LABELS = "ecn"
 OPERATIONS: dict[str, Callable[..., Any]] = {"min": np.min, "mean": np.mean, "max": np.max}
 EDGES: dict[str, list[float]] = {
     "even50": [*np.arange(0, 1, 1 / 50).tolist(), 1.0],
-    # where the entailment of many pairs lies, from the published code
+    # percentiles of many pairs' entailment, from the published code
     "percentile": [
         *(0.0, 0.01, 0.02, 0.03, 0.04, 0.07, 0.13, 0.37, 0.90, 0.91, 0.92, 0.93),
         *(0.94, 0.95, 0.955, 0.96, 0.965, 0.97, 0.975, 0.98, 0.985, 0.99, 0.995, 1.0),
@@ -38,7 +37,7 @@ WEIGHTS = ("mlp.weight", "mlp.bias", "layer_final.weight", "layer_final.bias")
 
 
 def pieces(text: str, granularity: Granularity) -> list[str]:
-    """The pieces of more than ten characters; a text of shorter ones alone is one piece, as it is.
+    """Return the pieces of more than ten characters; if all are shorter, the whole text is one piece.
 
     >>> pieces("The first sentence. The second one is here. No.", "sentence")
     ['The first sentence.', 'The second one is here.']
@@ -61,9 +60,9 @@ def pieces(text: str, granularity: Granularity) -> list[str]:
 def images(
     pairs: Sequence[tuple[str, str]], granularity: Granularity, judged: Judged
 ) -> list[np.ndarray[Any, Any]]:
-    """For each (document, summary) an array of shape (3, pieces of the document, pieces of the summary).
+    """Return for each (document, summary) an array of shape (3, document pieces, summary pieces).
 
-    Where one of them is empty there is nothing to judge: a single zero for each label.
+    If one of them is empty, the array has a single zero for each label.
     """
     cut = [(pieces(doc, granularity)[:MAX_DOCUMENT_PIECES], pieces(own, granularity)) for doc, own in pairs]
     rows = iter(judged([(premise, claim) for doc, own in cut for premise in doc for claim in own]))
@@ -80,10 +79,10 @@ def images(
 def zero_shot(
     image: np.ndarray[Any, Any], op1: Operation, op2: Operation, use_ent: bool, use_con: bool
 ) -> float:
-    """`op1` over the document for each piece of the summary, then `op2` over those.
+    """Apply `op1` over the document for each piece of the summary, then `op2` over the results.
 
-    Entailment minus contradiction (-1 to 1), entailment alone, or 1 minus contradiction alone. An empty
-    summary or document has 0, which in the last case SummaC gives as 1.
+    The value is entailment minus contradiction (-1 to 1), entailment alone, or 1 minus contradiction alone.
+    An empty summary or document gets 0; in the last case SummaC itself gives 1.
 
     >>> entailment, contradiction = [[0.75, 0.25], [0.5, 0.0]], [[0.0, 0.25], [0.25, 0.75]]
     >>> image = np.array([entailment, contradiction, [[0.25, 0.5], [0.25, 0.25]]])
@@ -98,7 +97,7 @@ def zero_shot(
 
 
 class ConvolutionHead:
-    """A linear map of each summary piece's histogram, aggregated, then the softmax of a second one.
+    """A linear map of each summary piece's histogram, aggregated, then a second map with a softmax.
 
     Example: `ConvolutionHead("head.safetensors", "percentile", "e", 1, "mean").score([image])`, 0 to 1. The
     file holds `mlp.weight` (1, bins · labels · models), `mlp.bias`, `layer_final.weight` (2, 3) and
@@ -121,7 +120,7 @@ class ConvolutionHead:
                 )
 
     def score(self, stack: Sequence[np.ndarray[Any, Any]]) -> float:
-        """Of one pair, from the image of each model."""
+        """Return the score of one pair, 0 to 1, from each model's array of `images`."""
         values = np.zeros(3)
         if stack[0].any():
             count = min(stack[0].shape[2], MAX_SUMMARY_PIECES)
@@ -143,15 +142,15 @@ class ConvolutionHead:
 
 @cache
 def head(weights: str, bins: Bins, nli_labels: str, num_models: int, agg: Operation) -> ConvolutionHead:
-    """Read once a process."""
+    """Return the head, read once for each process."""
     return ConvolutionHead(weights, bins, nli_labels, num_models, agg)
 
 
 def read_weights(file: str) -> dict[str, np.ndarray[Any, Any]]:
-    """The head's arrays from a .safetensors or .npz file; pickles are not read.
+    """Read the head's arrays from a .safetensors or .npz file; pickles are refused.
 
     Raises:
-        InputError: the file is not there, of another kind, or lacks an array.
+        InputError: the file is missing, of another kind, or lacks an array.
     """
     kind = Path(file).suffix
     try:
@@ -170,7 +169,7 @@ def read_weights(file: str) -> dict[str, np.ndarray[Any, Any]]:
             )
     except InputError:
         raise
-    except Exception as error:  # a missing file, or one that is not what its name says
+    except Exception as error:  # a missing file, or one whose content doesn't match its name
         raise InputError(f"weights={file} can't be read: {type(error).__name__}: {error}") from None
     lacking = [name for name in WEIGHTS if name not in found]
     if lacking:

@@ -1,12 +1,12 @@
-"""Texts of like length together, so that little of a batch is padding and none outgrows the memory."""
+"""Batches of texts of similar length, so that padding is small and memory suffices."""
 
 from collections.abc import Sequence
 
 
 def batches_by_length(lengths: Sequence[int], tokens_per_batch: int) -> list[list[int]]:
-    """Places of texts, longest first; number of texts · longest text is at most `tokens_per_batch`.
+    """Return batches of indices, longest text first: texts · longest length is at most `tokens_per_batch`.
 
-    A text longer than that is a batch of its own.
+    A text longer than that makes a batch alone.
 
     >>> batches_by_length([2, 9, 3, 3], tokens_per_batch=6)
     [[1], [2, 3], [0]]

@@ -1,4 +1,4 @@
-"""A model and its tokenizer as a grader keeps them: loaded once, on the GPU if there is one, only read."""
+"""A grader's model and tokenizer: loaded once, on the GPU if there is one, never trained."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,12 +13,12 @@ from reward_servers.models.token_batches import batches_by_length
 
 
 class Transformer:
-    """Loads `model` with one of transformers' Auto classes, and runs it over texts.
+    """A model of one of transformers' Auto classes that runs over texts.
 
     Args:
         kind: "AutoModelForSequenceClassification", "AutoModelForCausalLM", "AutoModelForSeq2SeqLM".
-        max_length: tokens of a text that are kept; None: as many as the model takes.
-        keep: "end" or "begin", what is kept of a longer text.
+        max_length: the number of a text's tokens to keep; None: as many as the model takes.
+        keep: "end" or "begin", the part of a longer text to keep.
         tokens_per_batch: padded tokens that go through the model at once.
 
     Raises:
@@ -38,11 +38,11 @@ class Transformer:
                 loaded, report = getattr(transformers, kind).from_pretrained(
                     model, dtype=dtype, output_loading_info=True
                 )
-        except Exception as error:  # transformers raises whatever it meets
+        except Exception as error:  # transformers may raise anything
             raise InputError(f"model={model} does not load: {type(error).__name__}: {error}") from error
         if absent := sorted(report["missing_keys"]):
             raise InputError(
-                f"model={model}: its weights lack {', '.join(absent[:5])}, which would be random numbers; "
+                f"model={model}: its weights lack {', '.join(absent[:5])}, which would be random; "
                 f"expected a model that was trained as {kind.removeprefix('AutoModelFor')}"
             )
         self.lm = loaded.to(self.device).eval().requires_grad_(False)
@@ -54,9 +54,9 @@ class Transformer:
     def encode(
         self, texts: Sequence[str], seconds: Sequence[str] | None = None
     ) -> list[dict[str, list[int]]]:
-        """Token ids (and token types) of each text, or of each pair of texts; never empty, never too long.
+        """Return token ids (and types) of each text or pair of texts, never empty and never too long.
 
-        Of a pair it is the first that is cut, unless the second alone is too long.
+        In a pair the first text is cut, unless the second alone is too long.
         """
         if not texts:
             return []
@@ -67,14 +67,14 @@ class Transformer:
         keys = [key for key in ("input_ids", "token_type_ids") if key in found]
         rows = [{key: list(found[key][place]) for key in keys} for place in range(len(texts))]
         for row in rows:
-            if not row["input_ids"]:  # an empty text, by a tokenizer that adds nothing of its own
+            if not row["input_ids"]:  # an empty text, and a tokenizer that adds no tokens
                 row.update({key: [self._filler() if key == "input_ids" else 0] for key in keys})
         return rows
 
     def batches(
         self, rows: Sequence[dict[str, list[int]]]
     ) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
-        """Padded batches on the device, with the places of their rows; padding is on the right."""
+        """Yield batches padded on the right, on the device, with the indices of their rows."""
         lengths = [len(row["input_ids"]) for row in rows]
         for places in batches_by_length(lengths, self._tokens_per_batch):
             fillers = {"input_ids": self._filler(), "token_type_ids": 0}
@@ -87,7 +87,7 @@ class Transformer:
             yield places, {key: value.to(self.device) for key, value in inputs.items()}
 
     def _give_padding(self) -> None:
-        """Models that were trained without padding get one that is masked and never read."""
+        """Give a model without padding a padding token, which is masked and never read."""
         if self.tokenizer.pad_token_id is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token or self.tokenizer.unk_token
         if self.lm.config.pad_token_id is None:
@@ -98,7 +98,7 @@ class Transformer:
         return 0 if found is None else int(found)
 
     def _fitting(self, seconds: Sequence[str]) -> list[str]:
-        """Second texts short enough to leave the first some room."""
+        """Return the second texts, cut so that they leave room for the first."""
         most = max(1, (self.max_length - self.tokenizer.num_special_tokens_to_add(pair=True)) // 2)
         found = self.tokenizer(list(seconds), add_special_tokens=False, verbose=False)["input_ids"]
         return [
@@ -108,7 +108,7 @@ class Transformer:
 
 
 def encodable(text: str) -> str:
-    """The text with what is no Unicode, as broken files bring it, made a question mark: tokenizers refuse it.
+    """Replace invalid Unicode, as from broken files, by question marks: tokenizers refuse it.
 
     >>> encodable("a\\ud800b")
     'a?b'

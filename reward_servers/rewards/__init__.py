@@ -1,4 +1,4 @@
-"""The built-in rewards: name to class. One file each; a user's own is `package.module:Class`."""
+"""The table of built-in rewards: name to class. A user's own reward is `package.module:Class`."""
 
 REWARDS: dict[str, str] = {
     "bert_score": "reward_servers.rewards.bert_score:BertScore",
@@ -12,6 +12,7 @@ REWARDS: dict[str, str] = {
     "dates": "reward_servers.rewards.dates:Dates",
     "distinct_n": "reward_servers.rewards.distinct_n:DistinctN",
     "exact_match": "reward_servers.rewards.exact_match:ExactMatch",
+    "function": "reward_servers.rewards.function:Function",
     "increasing_numbers": "reward_servers.rewards.increasing_numbers:IncreasingNumbers",
     "intent_accuracy": "reward_servers.rewards.intent_accuracy:IntentAccuracy",
     "learned_reward": "reward_servers.rewards.learned_reward:LearnedReward",

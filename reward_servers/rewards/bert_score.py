@@ -11,7 +11,7 @@ from reward_servers.models import bert_score
 
 
 class BertScore(Settings):
-    """Not rescaled. Model and layer are those that the library advises for the language, unless given."""
+    """BERTScore without rescaling; the language decides model and layer unless they are given."""
 
     needs_references: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("bert-score",)

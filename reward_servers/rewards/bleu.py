@@ -1,4 +1,4 @@
-"""BLEU of the text against all its references, on words that blanks separate, without smoothing (0 to 1)."""
+"""BLEU of the text against all its references, on words between blanks, without smoothing (0 to 1)."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self
@@ -16,16 +16,16 @@ class Bleu(Settings):
     """BLEU of one text at a time; a text that shares no four words in a row with a reference gets 0.
 
     Papineni et al., "BLEU: a Method for Automatic Evaluation of Machine Translation" (ACL 2002). The variant
-    says whose arithmetic it is, see `reward_servers/text/bleu.py`: sacrebleu's, NLTK's or RL4LMs'.
+    names the arithmetic: sacrebleu's, NLTK's or RL4LMs', see `reward_servers/text/bleu.py`.
     """
 
     needs_references: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("sacrebleu",)
 
-    max_order: int = Field(default=4, ge=1)  # BLEU-3 and BLEU-4 are two of RL4LMs' papers' columns
+    max_order: int = Field(default=4, ge=1)  # RL4LMs' paper reports BLEU-3 and BLEU-4
     variant: Literal["sacrebleu", "nltk", "rl4lms"] = "sacrebleu"
     smooth_method: Smoothing = "none"
-    # Only n-grams that the text is long enough for. NLTK and RL4LMs give 0 to texts of up to three words.
+    # Count only n-grams that fit into the text. NLTK and RL4LMs give 0 to texts of up to three words.
     effective_order: bool = True
 
     @model_validator(mode="after")
@@ -33,8 +33,8 @@ class Bleu(Settings):
         given = self.model_fields_set & {"smooth_method", "effective_order"}
         if self.variant != "sacrebleu" and given:
             raise ValueError(
-                f"variant={self.variant} knows no {' and no '.join(sorted(given))}: it neither smooths nor "
-                f"leaves orders out; expected variant=sacrebleu beside it"
+                f"variant={self.variant} has no {' and no '.join(sorted(given))}: it neither smooths nor "
+                f"leaves orders out; expected variant=sacrebleu with these options"
             )
         return self
 
@@ -56,7 +56,7 @@ class Bleu(Settings):
         return plain_bleu(pairs, self.max_order, self.variant)
 
     def counter(self, effective_order: bool) -> Any:
-        """sacrebleu's own."""
+        """Return sacrebleu's counter with these options."""
         return bleu(
             tokenize="none",
             max_ngram_order=self.max_order,

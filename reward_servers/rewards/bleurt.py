@@ -13,11 +13,11 @@ from reward_servers.text.references import printed_references, references_of
 
 
 class Bleurt(Settings):
-    """Sellam et al., "BLEURT: Learning Robust Metrics for Text Generation" (ACL 2020).
+    """BLEURT by a checkpoint that reads (reference, text).
 
-    Google's own package is not on PyPI, and its checkpoints are TensorFlow's. Needed is one that loads as
-    `AutoModelForSequenceClassification` with a single label, read as (reference, text). RL4LMs compares with
-    the printed list of all references: `references=printed`.
+    Sellam et al., "BLEURT: Learning Robust Metrics for Text Generation" (ACL 2020). Google's checkpoints are
+    TensorFlow's; this needs one that loads as `AutoModelForSequenceClassification` with a single label.
+    RL4LMs compares with the printed list of all references: `references=printed`.
     """
 
     needs_references: ClassVar[bool] = True
@@ -31,7 +31,7 @@ class Bleurt(Settings):
         if len(labels) != 1:
             raise InputError(
                 f"model={self.model} has {len(labels)} labels: {', '.join(labels)}; BLEURT is one number, so "
-                f"expected a model with one: a BLEURT checkpoint that was converted to transformers"
+                f"expected one label: a BLEURT checkpoint that was converted to transformers"
             )
 
     def load(self) -> None:

@@ -12,10 +12,10 @@ from reward_servers.text.references import references_of
 
 
 class Chrf(Settings):
-    """chrF2 unless told otherwise; `word_order: 2` is chrF++.
+    """chrF2 by default, computed by sacrebleu; `word_order: 2` is chrF++.
 
     Popović, "chrF: character n-gram F-score for automatic MT evaluation" (WMT 2015), and "chrF++: words
-    helping character n-grams" (WMT 2017). sacrebleu counts.
+    helping character n-grams" (WMT 2017).
     """
 
     needs_references: ClassVar[bool] = True
@@ -33,7 +33,7 @@ class Chrf(Settings):
         return float(self.counter().sentence_score(sample.text, references_of(sample, "chrf")).score) / 100
 
     def counter(self) -> Any:
-        """sacrebleu's own."""
+        """Return sacrebleu's counter with these options."""
         return _chrf(**self.model_dump())
 
 

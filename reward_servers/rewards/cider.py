@@ -1,4 +1,4 @@
-"""CIDEr-D of the text against its references (0 to 10), rare n-grams counting most."""
+"""CIDEr-D of the text against its references (0 to 10); rare n-grams count most."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -15,11 +15,11 @@ from reward_servers.text.reference_file import read_reference_sets
 
 
 class Cider(Settings):
-    """Rarity comes from a file of references, usually the training split's.
+    """CIDEr-D with the rarity of n-grams from a file of references, usually the training split's.
 
-    A reward sees small batches, in any order, on any replica: rarity measured over those would make the
-    score of a text depend on what happened to be beside it. The file has a line `{"references": ["…"]}`
-    for each set of references; the samples' own references need not be among them.
+    A reward sees small batches in any order: rarity measured over these would make a text's score depend on
+    the rest of its batch. The file has a line `{"references": ["…"]}` for each set of references; the
+    samples' own references need not be among them.
     """
 
     needs_references: ClassVar[bool] = True
@@ -28,12 +28,12 @@ class Cider(Settings):
     tokenizer: Tokenizer = "ptb"
 
     def check(self) -> None:
-        """Refuse a file that can't be read, or that holds no two sets: all weights would be 0."""
+        """Refuse a file that can't be read, or has fewer than two sets: all weights would be 0."""
         check_tokenizer(self.tokenizer, "CIDEr")
         if len(read_reference_sets(self.df_file)) < 2:
             raise InputError(
-                f"df_file={self.df_file} has one set of references; expected two or more lines, as CIDEr "
-                f"weighs n-grams by how rare they are among them"
+                f"df_file={self.df_file} has one set of references; expected two or more lines, among which "
+                f"CIDEr counts how rare an n-gram is"
             )
 
     def load(self) -> None:
@@ -49,7 +49,7 @@ class Cider(Settings):
 
 @cache
 def frequencies_of(file: str, tokenizer: Tokenizer) -> DocumentFrequencies:
-    """Counted once a process."""
+    """Return the file's document frequencies, counted once for each process."""
     sets = read_reference_sets(file)
     words = iter(caption_words([text for texts in sets for text in texts], tokenizer))
     return document_frequencies([next(words) for _ in texts] for texts in sets)

@@ -1,4 +1,4 @@
-"""CIDEr as RL4LMs computes it, to compare with its runs: rarity from the batch, equal prompts overwritten."""
+"""CIDEr as RL4LMs computes it, for comparison: rarity from the batch, only the last sample of each prompt."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -10,10 +10,10 @@ from reward_servers.text.cider import cider, document_frequencies
 
 
 class CiderRl4lmsCompat(Settings):
-    """Words are spaCy's English tokens: letter case counts, and so does punctuation.
+    """CIDEr on spaCy's English tokens, with letter case and punctuation.
 
-    Of samples with equal prompts the last one stands for all; a batch of one prompt scores 0. The score of a
-    text depends on its batch. `cider` is the reward to train with.
+    The last of several samples with equal prompts stands for all; a batch of one prompt scores 0. As a text's
+    score depends on its batch, train with `cider` instead.
     """
 
     needs_references: ClassVar[bool] = True
@@ -26,7 +26,7 @@ class CiderRl4lmsCompat(Settings):
 
 
 def by_prompt(samples: Sequence[Sample]) -> dict[str, float]:
-    """The value of each prompt's last sample; a prompt's references are one document.
+    """Return the value of each prompt's last sample; a prompt's references are one document.
 
     Raises:
         InputError: a sample has no reference.

@@ -1,4 +1,4 @@
-"""-1 when the text repeats its task (the list of concepts, or words of the instruction), else 0."""
+"""Penalty of -1 if the text repeats its task (the list of concepts, or the instruction's words), else 0."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -13,8 +13,8 @@ INSTRUCTION_WORDS = ("generate", "sentence")
 class CommonGenRepeatPenalty(Settings):
     """RL4LMs' penalty for CommonGen, to be added to another reward.
 
-    Four things must not occur, in any letter case and with blanks of any kind: the concepts in a row, as the
-    prompt lists them or with blanks between; what the prompt says before its list; "generate"; "sentence".
+    Four things must not occur, in any letter case and with any blanks: the concepts in a row, as the prompt
+    lists them or separated by blanks; the prompt's words before its list; "generate"; "sentence".
     """
 
     needs_meta: ClassVar[tuple[str, ...]] = ("concepts",)
@@ -28,17 +28,17 @@ class CommonGenRepeatPenalty(Settings):
         phrases = list(INSTRUCTION_WORDS)
         if not instruction.strip().isalpha():  # "with" alone says nothing
             phrases.append(instruction)
-        if len(concepts) > 1:  # one concept alone has to occur
+        if len(concepts) > 1:  # the text should hold a single concept
             phrases += [listed, " ".join(concepts)]
         text = _plain(sample.text)
         return any(phrase in text for phrase in map(_plain, phrases) if phrase)
 
 
 def task_of(prompt: str, concepts: Sequence[str]) -> tuple[str, str]:
-    """Return a prompt's words before its list of concepts, and that list without its end, in small letters.
+    """Return a prompt's words before its list of concepts, and that list without its end, in lower case.
 
-    The list is found by the concepts, so that no prefix, separator or end token need be known. A prompt that
-    does not name them all in their order gives nothing.
+    The concepts locate the list, so that prefix, separator and end token need not be known. A prompt that
+    does not name them all in order gives two empty texts.
 
     >>> task_of("Generate a sentence with: field look stand.", ["field", "look", "stand"])
     ('generate a sentence with: ', 'field look stand')

@@ -1,4 +1,4 @@
-"""Share of the wanted concepts that occur in the text, in any form (0 to 1)."""
+"""Share of the required concepts that occur in the text, in any form (0 to 1)."""
 
 import re
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ WORD = re.compile(r"[^\W_]+")
 
 
 class Coverage(Settings):
-    """The concepts are the words of the sample's meta data `concepts`, as CommonGen has them.
+    """Coverage of the words in the sample's meta data `concepts`, as in CommonGen.
 
     A concept occurs if a word has its stem, or is an irregular form of it ("ran" for "run"). Lin et al.,
     "CommonGen: A Constrained Text Generation Challenge for Generative Commonsense Reasoning" (2020).
@@ -28,21 +28,21 @@ class Coverage(Settings):
 
 
 def concepts_of(sample: Sample, name: str) -> tuple[str, ...]:
-    """The sample's concepts.
+    """Return the sample's concepts.
 
     Raises:
-        InputError: it has none, or something else than a list of words.
+        InputError: there are none, or they are no list of words.
     """
     found = sample.meta.get("concepts")
     if isinstance(found, list | tuple) and all(isinstance(concept, str) for concept in found):
         return tuple(found)
     raise InputError(
-        f"{name} wants meta data 'concepts', a list of words such as ['dog', 'run']; got {found!r}"
+        f"{name} needs meta data 'concepts', a list of words such as ['dog', 'run']; got {found!r}"
     )
 
 
 def share_covered(text: str, concepts: Sequence[str]) -> float:
-    """1 when nothing is wanted. A concept of several words occurs if all of them do.
+    """Return the share of concepts in the text; 1 without concepts. All words of a concept must occur.
 
     >>> share_covered("Two dogs ran.", ["dog", "run", "frisbee", "park"])
     0.5

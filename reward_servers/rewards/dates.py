@@ -1,4 +1,4 @@
-"""1 when the text holds a date such as 2024-01-31 (four digits, two, two), else 0."""
+"""Score of 1 if the text holds a date such as 2024-01-31 (four digits, two, two), else 0."""
 
 import re
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 class Dates(Settings):
-    """RL4LMs' `sentences_with_dates`: the pattern alone counts, not whether the calendar has the day."""
+    """RL4LMs' `sentences_with_dates`: the pattern alone counts, even for a day that no calendar has."""
 
     def score(self, samples: Sequence[Sample]) -> list[float]:
         return [has_date(sample.text) for sample in samples]
 
 
 def has_date(text: str) -> float:
-    """1.0 or 0.0.
+    """Return 1.0 if the text holds a date, else 0.0.
 
     >>> has_date("due on 2024-01-31."), has_date("due on 31/01/2024")
     (1.0, 0.0)

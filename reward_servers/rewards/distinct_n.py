@@ -1,4 +1,4 @@
-"""Share of the text's n-grams that are different ones: 1 without repetition, near 0 in a loop."""
+"""Number of different n-grams over all n-grams of the text: 1 without repetition, near 0 in a loop."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from reward_servers.text.ngrams import Ngram, ngram_counts
 
 
 class DistinctN(Settings):
-    """Words are what blanks separate, in lower case. A text without a single n-gram gets 0.
+    """Distinct-n on lower-cased words between blanks; a text without n-grams gets 0.
 
     Li et al., "A Diversity-Promoting Objective Function for Neural Conversation Models" (NAACL 2016).
     """
@@ -23,7 +23,7 @@ class DistinctN(Settings):
 
 
 def distinct(texts: Sequence[Counter[Ngram]]) -> float:
-    """Different n-grams over all n-grams of all texts together; 0 if there is none.
+    """Return the number of different n-grams over all n-grams of all texts; 0 without n-grams.
 
     >>> distinct([ngram_counts("a b a".split(), 1), ngram_counts("b".split(), 1)])
     0.5

@@ -1,4 +1,4 @@
-"""1 when the text equals one of its references, else 0."""
+"""Score of 1 if the text equals one of its references, else 0."""
 
 import re
 import string
@@ -14,10 +14,10 @@ PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 class ExactMatch(Settings):
-    """Blanks around the texts don't count.
+    """Equality of texts without the blanks around them.
 
-    With `normalize` neither do case, punctuation, articles and how many blanks there are, as in Rajpurkar et
-    al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text" (EMNLP 2016).
+    With `normalize`, letter case, punctuation, articles and the number of blanks don't count either, as in
+    Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text" (EMNLP 2016).
     """
 
     needs_references: ClassVar[bool] = True
@@ -33,7 +33,7 @@ class ExactMatch(Settings):
 
 
 def normalized(text: str) -> str:
-    """Words in lower case, without punctuation and articles.
+    """Return the words in lower case, without punctuation and articles.
 
     >>> normalized("The  U.S. Army!")
     'us army'

@@ -1,4 +1,4 @@
-"""How much of the text is one strictly increasing run of numbers, from its first number on (0 to 1)."""
+"""Share of the text that is one strictly increasing run of numbers, from its first number on (0 to 1)."""
 
 import math
 from collections.abc import Sequence
@@ -11,10 +11,9 @@ from contracts.settings import Settings
 
 
 class IncreasingNumbers(Settings):
-    """Length of the first increasing run over the number of words.
+    """The length of the first increasing run over the number of words.
 
-    Texts shorter than half of `min_tokens` words are divided by that half, so that a single number
-    is no perfect answer.
+    The divisor is at least half of `min_tokens`, so that a single number is no perfect answer.
     """
 
     min_tokens: int = Field(default=20, ge=0)
@@ -24,10 +23,10 @@ class IncreasingNumbers(Settings):
 
 
 def increasing_fraction(text: str, min_tokens: int) -> float:
-    """RL4LMs' synthetic reward: run length / max(number of words, min_tokens / 2).
+    """Return RL4LMs' synthetic reward: run length / max(number of words, min_tokens / 2).
 
-    The run begins at the first number and ends before the first one that is not larger than the one
-    before it; words that are no numbers are skipped, but count in the denominator.
+    The run begins at the first number and ends before the first number that is not larger than its
+    predecessor. Other words are skipped, but count in the denominator.
 
     >>> increasing_fraction("1 2 then 3 2 9", min_tokens=0)  # the run 1 2 3, of 6 words
     0.5

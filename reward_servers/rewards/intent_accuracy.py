@@ -1,4 +1,4 @@
-"""1 where a classifier finds in the answer the intent that the sample's meta data asks for, else 0."""
+"""Score of 1 if a classifier finds the intent of the sample's meta data in the answer, else 0."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -11,10 +11,10 @@ from reward_servers.models.intent import Join, check_intent_model, hits
 
 
 class IntentAccuracy(Settings):
-    """The classifier reads the last utterance and the answer, joined as in its training.
+    """Intent accuracy by a classifier of the last utterance and the answer, joined as in its training.
 
     `join=last_utterance` puts `<EOU>` between them; `last_utterance_unmarked` puts nothing there, as RL4LMs
-    and OpenRL do. RL4LMs' shaping by METEOR is a part of its own in a weighted sum.
+    and OpenRL do. For RL4LMs' shaping, add METEOR as another part of the weighted sum.
 
     Example: `reward=[{name: intent_accuracy, weight: 0.5}, {name: meteor, weight: 0.5}]`
     """
@@ -22,7 +22,7 @@ class IntentAccuracy(Settings):
     needs_meta: ClassVar[tuple[str, ...]] = ("intent",)
 
     model: str = Field(default="rajkumarrrk/roberta-daily-dialog-intent-classifier", min_length=1)
-    join: Join = "last_utterance"  # the same as `data.join` where the classifier was trained
+    join: Join = "last_utterance"  # as `data.join` in the classifier's training
     tokens_per_batch: int = Field(default=16_384, ge=1)
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""What a sequence classifier says of prompt and text: a label's probability, or a reward model's value."""
+"""Value of a sequence classifier for prompt and text: a label's probability, or a reward model's output."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, Self
@@ -13,10 +13,10 @@ from reward_servers.text.whole_text import whole_text
 
 
 class LearnedReward(Settings):
-    """Any model that loads as `AutoModelForSequenceClassification`, by its folder or its name on the hub.
+    """A model that loads as `AutoModelForSequenceClassification`, by its folder or its name on the hub.
 
-    Of a text that is too long the end is kept. With a single label, as reward models have it, the
-    probability is the sigmoid of its value; `output=logit` gives the value itself.
+    A text that is too long keeps its end. For a single label, as in reward models, the probability is the
+    sigmoid of its value; `output=logit` gives the value itself.
 
     Example: a critic of pairs, and a reward model that marks each turn of a conversation.
 
@@ -25,11 +25,12 @@ class LearnedReward(Settings):
     """
 
     model: str = Field(min_length=1)
-    label_ix: int | None = Field(default=None, ge=0)  # not needed where the model has one label alone
+    label_ix: int | None = Field(default=None, ge=0)  # not needed for a model with a single label
     include_prompt: bool = True
-    template: str | None = None  # what the model reads, see `reward_servers/text/templates.py`, not the above
+    # The model's input, see `reward_servers/text/templates.py`; overrides include_prompt.
+    template: str | None = None
     second: str | None = None  # template of a second text, for classifiers of pairs
-    turn_templates: Strings = ()  # what {turns} is made of, with {turn} in each
+    turn_templates: Strings = ()  # templates of the {turns}, with {turn} in each
     output: Literal["probability", "logit"] = "probability"
     max_length: int | None = Field(default=None, ge=1)  # tokens; None: as many as the model takes
     tokens_per_batch: int = Field(default=16_384, ge=1)  # lower it where the GPU's memory runs out
@@ -38,7 +39,7 @@ class LearnedReward(Settings):
     def _templates_fit(self) -> Self:
         used = set().union(*(places_of(each) for each in (self.template, self.second) if each))
         if self.template is None and (self.second is not None or self.turn_templates):
-            raise ValueError("second and turn_templates are beside a template; got no template")
+            raise ValueError("second and turn_templates need a template; got none")
         if self.template is not None and not used & TEXT_PLACES:
             raise ValueError("expected {text} in template or in second, such as '{prompt} {text}'")
         if ("turns" in used) != bool(self.turn_templates):

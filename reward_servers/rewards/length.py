@@ -1,4 +1,4 @@
-"""The number of words in the text or, with a target, how close to that target it comes (0 to 1)."""
+"""Number of words in the text or, with a target, its closeness to that target (0 to 1)."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from contracts.settings import Settings
 
 
 class Length(Settings):
-    """Words are what blanks separate."""
+    """The number of words between blanks."""
 
     target: int | None = Field(default=None, ge=1)
 
@@ -25,7 +25,7 @@ def num_words(text: str) -> int:
 
 
 def closeness(count: int, target: int) -> float:
-    """1 at the target, falling linearly to 0 at no words and at twice the target.
+    """Return 1 at the target, falling linearly to 0 at no words and at twice the target.
 
     >>> [closeness(count, target=10) for count in (0, 5, 10, 15, 40)]
     [0.0, 0.5, 1.0, 0.5, 0.0]

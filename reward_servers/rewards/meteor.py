@@ -24,8 +24,8 @@ class Meteor(Settings):
     requires: ClassVar[tuple[str, ...]] = ("wordnet",)
 
     alpha: float = Field(default=0.9, gt=0, lt=1)  # weight of recall against precision
-    beta: float = Field(default=3.0, ge=0)  # how steeply scattered matches cost
-    gamma: float = Field(default=0.5, ge=0, le=1)  # what they cost at most
+    beta: float = Field(default=3.0, ge=0)  # exponent of the penalty for scattered matches
+    gamma: float = Field(default=0.5, ge=0, le=1)  # the largest such penalty
 
     def score(self, samples: Sequence[Sample]) -> list[float]:
         return [self.of_sample(sample) for sample in samples]
@@ -51,27 +51,27 @@ class Meteor(Settings):
 
 
 class _Stems:
-    """What NLTK takes for a stemmer, with a memory."""
+    """A cached stemmer with NLTK's interface."""
 
     stem = staticmethod(stem)
 
 
 class _Name(str):
-    """What NLTK takes for a lemma."""
+    """A lemma with NLTK's interface."""
 
     def name(self) -> str:
         return self
 
 
 class _Synset(tuple[_Name, ...]):
-    """What NLTK takes for a synset: here all synonyms of a word at once."""
+    """A synset with NLTK's interface that holds all synonyms of a word."""
 
     def lemmas(self) -> Sequence[Any]:
         return self
 
 
 class _WordNet:
-    """What NLTK takes for WordNet, with a memory: looking words up is most of METEOR's time."""
+    """A cached WordNet with NLTK's interface: look-ups take most of METEOR's time."""
 
     @staticmethod
     @lru_cache(maxsize=65536)

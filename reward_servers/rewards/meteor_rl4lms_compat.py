@@ -10,10 +10,10 @@ from reward_servers.text.words import words
 
 
 class MeteorRl4lmsCompat(Meteor):
-    """Brackets and quotes count as words, and several references as one long one.
+    """METEOR with brackets and quotes as words, and several references as one long one.
 
-    For comparison with published numbers only: a text of eight words that equals its one reference scores
-    0.69 here and 1.00 under `meteor`.
+    Use it for comparison with published numbers only: a text of eight words that equals its one reference
+    scores 0.69 here and 1.00 under `meteor`.
     """
 
     needs_references: ClassVar[bool] = True

@@ -15,7 +15,7 @@ class Parent(Settings):
     needs_meta: ClassVar[tuple[str, ...]] = ("table", "highlighted_cells")
     requires: ClassVar[tuple[str, ...]] = ("sacrebleu",)
 
-    # The official evaluation fills references up to three with "<null>"; that pays for copying the table.
+    # The official evaluation fills references up to three with "<null>", which rewards copying the table.
     null_references: bool = False
 
     def score(self, samples: Sequence[Sample]) -> list[float]:

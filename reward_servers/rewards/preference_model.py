@@ -1,4 +1,4 @@
-"""P(good) of the text by a preference model that answers "good" or "bad", less for concepts it leaves out."""
+"""P(good) of the text by a preference model that answers "good" or "bad", less for missing concepts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,12 +14,12 @@ from reward_servers.models.checkpoint import preference_kind
 class PreferenceModel(Settings):
     """P(good) / (1 + concept_penalty_coeff · missing concepts): RL4LMs' `common_gen_preference_model`.
 
-    The model is an encoder-decoder or a causal one whose first token of the answer is looked at, or a
-    classifier with a single label. METEOR is a part of its own in a weighted sum.
+    The model is a classifier with a single label, or an encoder-decoder or causal model whose answer counts
+    by its first token. For RL4LMs' METEOR, add another part to the weighted sum.
     """
 
     model: str = Field(min_length=1)
-    template: str = "{text}"  # what the model reads; {prompt} stands for the prompt
+    template: str = "{text}"  # the model's input; {prompt} stands for the prompt
     good: str = Field(default="good", min_length=1)
     bad: str = Field(default="bad", min_length=1)
     concept_penalty_coeff: float = Field(default=0.0, ge=0.0)
@@ -44,7 +44,7 @@ class PreferenceModel(Settings):
         return [value / penalty for value, penalty in zip(self._model().score(texts), penalties, strict=True)]
 
     def _read(self, sample: Sample) -> str:
-        # not str.format: texts may hold braces, and so may the template
+        # no str.format: texts and the template may hold braces
         before, _, after = self.template.partition("{text}")
         ends = [end.replace("{prompt}", sample.prompt) for end in (before, after)]
         return sample.text.join(ends)
@@ -56,7 +56,7 @@ class PreferenceModel(Settings):
         if not isinstance(concepts, Sequence) or isinstance(concepts, str):
             raise InputError(
                 f"concept_penalty_coeff={self.concept_penalty_coeff:g} needs the meta data's concepts, a "
-                f"list of words; got {concepts!r}. Set it to 0 for tasks without"
+                f"list of words; got {concepts!r}. Set it to 0 for tasks without concepts"
             )
         return num_missing(sample.text, concepts)
 
@@ -69,7 +69,7 @@ class PreferenceModel(Settings):
 
 
 def num_missing(text: str, concepts: Sequence[str]) -> int:
-    """The concepts that occur nowhere in the text, be it within a word.
+    """Return the number of concepts that occur nowhere in the text, not even within a word.
 
     >>> num_missing("The dogs ran.", ["dog", "run", "ball"])
     2

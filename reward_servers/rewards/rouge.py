@@ -17,7 +17,7 @@ Words = Sequence[str]
 
 
 class Rouge(Settings):
-    """One kind of ROUGE; with several references the best one counts, or only the first.
+    """One kind of ROUGE; of several references the best one counts, or only the first.
 
     Lin, "ROUGE: A Package for Automatic Evaluation of Summaries" (ACL 2004).
     """
@@ -32,7 +32,7 @@ class Rouge(Settings):
 
 
 def rouge_f1(sample: Sample, rouge_types: tuple[RougeType, ...], references: References) -> dict[str, float]:
-    """F1 by kind of ROUGE. The best reference is chosen for each kind on its own.
+    """Return F1 by kind of ROUGE; each kind chooses its best reference.
 
     Raises:
         InputError: the sample has no reference.
@@ -44,10 +44,10 @@ def rouge_f1(sample: Sample, rouge_types: tuple[RougeType, ...], references: Ref
 
 
 def rouge_of_pair(target: str, text: str, rouge_types: tuple[RougeType, ...]) -> dict[str, float]:
-    """F1 by kind of ROUGE, the same as rouge-score's.
+    """Return F1 by kind of ROUGE, equal to rouge-score's.
 
-    n-grams are counted by that package; its subsequences take minutes and gigabytes for long texts, so
-    they are found here.
+    That package counts the n-grams. Its subsequences take minutes and gigabytes for long texts, so this
+    module finds them.
     """
     ngrams = tuple(kind for kind in rouge_types if kind in ("rouge1", "rouge2"))
     found = {kind: score.fmeasure for kind, score in _scorer(ngrams).score(target, text).items()}
@@ -64,12 +64,12 @@ def rouge_of_pair(target: str, text: str, rouge_types: tuple[RougeType, ...]) ->
 
 
 def num_summary_hits(target: Sequence[Words], text: Sequence[Words]) -> int:
-    """Words of the target's sentences that lie in a common subsequence with any sentence of the text.
+    """Count the target's words that lie in a common subsequence with any sentence of the text.
 
     A word counts at most as often as the text has it. Section 3.2 of Lin (2004), as ROUGE-1.5.5 counts it.
     """
     left = Counter(word for sentence in text for word in sentence)
-    holders: dict[str, list[tuple[str, ...]]] = {}  # the different sentences of the text by word
+    holders: dict[str, list[tuple[str, ...]]] = {}  # word to the text's different sentences with it
     for other in dict.fromkeys(map(tuple, text)):
         for word in set(other):
             holders.setdefault(word, []).append(other)
@@ -83,9 +83,9 @@ def num_summary_hits(target: Sequence[Words], text: Sequence[Words]) -> int:
 
 
 def _union(sentence: Words, holders: Mapping[str, Sequence[tuple[str, ...]]]) -> set[int]:
-    """Where the sentence has words in common with any other one, in order.
+    """Return the positions that lie in a common subsequence with any other sentence.
 
-    A place needs to be looked for only in sentences that hold its word, and only until it is found.
+    A position is looked for only in sentences that hold its word, and only until it is found.
     """
     union: set[int] = set()
     tried: set[tuple[str, ...]] = set()
@@ -100,7 +100,7 @@ def _union(sentence: Words, holders: Mapping[str, Sequence[tuple[str, ...]]]) ->
 
 
 def f1(hits: float, num_text: float, num_target: float) -> float:
-    """Harmonic mean of precision and recall.
+    """Return the harmonic mean of precision and recall.
 
     >>> f1(2, num_text=4, num_target=3)  # 2 · (1/2 · 2/3) / (1/2 + 2/3)
     0.5714285714285715
@@ -113,20 +113,20 @@ def f1(hits: float, num_text: float, num_target: float) -> float:
 
 @lru_cache(maxsize=1024)
 def rouge_words(text: str) -> tuple[str, ...]:
-    """rouge-score's words: letters a to z and digits, those of more than three stemmed."""
+    """Return rouge-score's words of letters a to z and digits; those longer than three are stemmed."""
     from rouge_score.tokenize import tokenize  # brings NLTK along: 1 s
 
     return tuple(tokenize(text, _Stems))
 
 
 class _Stems:
-    """What rouge-score takes for a stemmer, with a memory."""
+    """A cached stemmer with rouge-score's interface."""
 
     stem = staticmethod(stem)
 
 
 class _Words:
-    """What rouge-score takes for a tokenizer, with a memory."""
+    """A cached tokenizer with rouge-score's interface."""
 
     tokenize = staticmethod(rouge_words)
 

@@ -12,7 +12,7 @@ KINDS: tuple[RougeType, ...] = ("rouge1", "rouge2", "rougeL")
 
 
 class RougeCombined(Settings):
-    """RL4LMs' `rouge_combined`; with several references each kind takes its best one, or all the first."""
+    """RL4LMs' `rouge_combined`; of several references each kind takes its best one, or all the first."""
 
     needs_references: ClassVar[bool] = True
 

@@ -19,7 +19,7 @@ Unit = Literal["words", "bytes"]
 
 
 class RougeLMax(Settings):
-    """The arithmetic of py-rouge 1.1, which RL4LMs calls, over lines as sentences.
+    """ROUGE-L with the arithmetic of py-rouge 1.1, which RL4LMs calls, over lines as sentences.
 
     `alpha` weighs recall against precision. RL4LMs' experiments set `length_limit: 100` and
     `weight_factor: 1.2`, which raises precision and recall to the power 1/1.2.
@@ -28,7 +28,7 @@ class RougeLMax(Settings):
     needs_references: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("wordnet",)
 
-    length_limit: int | None = Field(default=None, ge=1)  # what lies beyond is not read, on both sides
+    length_limit: int | None = Field(default=None, ge=1)  # cuts both the text and the references
     length_limit_type: Unit = "words"
     alpha: float = Field(default=0.5, gt=0, lt=1)
     weight_factor: float = Field(default=1.0, gt=0)
@@ -55,7 +55,7 @@ class RougeLMax(Settings):
 
 @lru_cache(maxsize=1024)
 def summary_lines(text: str, limit: int | None, unit: Unit, stemming: bool) -> tuple[tuple[str, ...], ...]:
-    """The words of each line: letters and digits in lower case, up to the limit, then stemmed."""
+    """Return the words of each line: letters and digits in lower case, up to the limit, then stemmed."""
     lines = [line.strip() for line in text.split("\n")]
     if limit is not None:
         lines = _shortened(lines, limit, unit)

@@ -10,7 +10,7 @@ from reward_servers.text.references import printed_references
 
 
 class RougeRl4lmsCompat(Settings):
-    """All references run together count as one long one. For comparison with published numbers only.
+    """ROUGE against all references joined into one, for comparison with published numbers only.
 
     With one reference it is plain ROUGE, unless the reference holds line breaks or other control characters.
     """

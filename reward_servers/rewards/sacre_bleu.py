@@ -10,7 +10,7 @@ from contracts.scores import Sample
 from contracts.settings import Settings
 from reward_servers.text.references import references_of
 
-Tokenizer = Literal["13a", "intl", "char", "zh", "none"]  # those that download nothing
+Tokenizer = Literal["13a", "intl", "char", "zh", "none"]  # those that need no download
 Smoothing = Literal["none", "floor", "add-k", "exp"]
 
 
@@ -28,7 +28,7 @@ class SacreBleu(Settings):
     lowercase: bool = False
     smooth_method: Smoothing = "exp"
     smooth_value: float | None = Field(default=None, ge=0)
-    # Only n-grams that the text is long enough for. RL4LMs leaves it off: texts of up to three words get 0.
+    # Count only n-grams that fit into the text. RL4LMs leaves it off: texts of up to three words get 0.
     effective_order: bool = True
 
     def score(self, samples: Sequence[Sample]) -> list[float]:
@@ -38,7 +38,7 @@ class SacreBleu(Settings):
         return bleu_of_text(self.counter(self.effective_order), sample, "sacre_bleu")
 
     def counter(self, effective_order: bool) -> Any:
-        """sacrebleu's own."""
+        """Return sacrebleu's counter with these options."""
         return bleu(
             tokenize=self.tokenize,
             lowercase=self.lowercase,
@@ -49,7 +49,7 @@ class SacreBleu(Settings):
 
 
 def bleu_of_text(counter: Any, sample: Sample, name: str) -> float:
-    """Return BLEU of a corpus of one text, 0 to 1; sacrebleu warns of each text that it is given alone.
+    """Return BLEU of a corpus of one text, 0 to 1; sacrebleu's sentence score would warn of each text.
 
     Raises:
         InputError: the sample has no reference.

@@ -1,4 +1,4 @@
-"""How positive the text sounds by VADER's lexicon, from 0 (negative) over 0.5 (neutral) to 1 (positive)."""
+"""Positivity of the text by VADER's lexicon, from 0 (negative) over 0.5 (neutral) to 1 (positive)."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -22,7 +22,7 @@ class Sentiment(Settings):
 
 
 def positivity(sample: Sample, include_prompt: bool) -> float:
-    """Of the text alone, or of prompt and text as one; a text without sentiment words gives 0.5."""
+    """Score the text alone, or prompt and text joined; a text without sentiment words gives 0.5."""
     return (_analyzer().polarity_scores(whole_text(sample, include_prompt))["compound"] + 1.0) / 2.0
 
 

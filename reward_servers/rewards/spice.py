@@ -11,13 +11,13 @@ from reward_servers.text import spice
 
 
 class Spice(Settings):
-    """Objects, attributes and relations that both name; a Java process for each batch."""
+    """SPICE on shared objects, attributes and relations, with a Java process for each batch."""
 
     needs_references: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = spice.REQUIRES
 
     memory_gb: int = Field(default=8, ge=1)  # of the Java process
-    timeout_s: float = Field(default=600.0, gt=0)  # for one batch; the server's own timeout_s holds, too
+    timeout_s: float = Field(default=600.0, gt=0)  # for one batch; the server's timeout_s holds, too
     tokenizer: spice.Tokenizer = "none"
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""SPIDEr: a weighted sum of SPICE and CIDEr-D against the references."""
+"""SPIDEr of the text against its references: a weighted sum of SPICE and CIDEr-D."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -11,10 +11,10 @@ from reward_servers.text import spice
 
 
 class Spider(Cider):
-    """Liu et al., "Improved Image Captioning via Policy Gradient Optimization of SPIDEr" (ICCV 2017).
+    """SPIDEr, with half of SPICE and half of CIDEr-D by default, as in the paper.
 
-    The paper takes half of each; a shaping term is one more part of the reward's sum. SPICE reads the texts
-    as they are, unless the tokenizer is `coco` or `spacy`, which holds for both.
+    Liu et al., "Improved Image Captioning via Policy Gradient Optimization of SPIDEr" (ICCV 2017). SPICE
+    reads plain texts, unless the tokenizer is `coco` or `spacy`, which holds for both.
     """
 
     requires: ClassVar[tuple[str, ...]] = spice.REQUIRES

@@ -1,4 +1,4 @@
-"""SummaC zero-shot: how much the prompt's document entails the text, by an inference model (-1 to 1)."""
+"""SummaC zero-shot consistency of the text with the prompt's document, by an inference model (-1 to 1)."""
 
 from collections.abc import Sequence
 from typing import Self
@@ -12,10 +12,10 @@ from reward_servers.models.summac import Granularity, Operation, images, zero_sh
 
 
 class SummacZs(Settings):
-    """The document is the prompt, without what the task puts around it (`prompt_prefix`, `prompt_suffix`).
+    """SummaC against the prompt without the task's `prompt_prefix` and `prompt_suffix` as the document.
 
-    Laban et al., "SummaC" (TACL 2022). The model is one of SummaC's short names (mnli, anli, vitc …), or a
-    folder or hub name of any model of three labels that says which of them is entailment and contradiction.
+    Laban et al., "SummaC" (TACL 2022). The model is one of SummaC's short names (mnli, anli, vitc …), or the
+    folder or hub name of a model whose three labels name entailment and contradiction.
     """
 
     model: str = Field(default="mnli", min_length=1)
@@ -49,7 +49,8 @@ class SummacZs(Settings):
 
 
 def document_of(sample: Sample, prefix: str, suffix: str) -> str:
-    """
+    """Return the prompt without its prefix and suffix.
+
     >>> document_of(Sample("s", prompt="Summarize: It rains. TL;DR:"), "Summarize: ", " TL;DR:")
     'It rains.'
     """

@@ -1,4 +1,4 @@
-"""1 - TER: how few edits turn the text into a reference, phrases moved as a whole (1 down to below 0)."""
+"""1 - TER of the text, from its edits and phrase moves to the nearest reference (1 down to below 0)."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -11,15 +11,16 @@ from contracts.settings import Settings
 from reward_servers.text.alignment import edit_distance
 from reward_servers.text.references import references_of
 
-# The fewest edits to any reference, and the references' mean length.
+# The smallest number of edits to any reference, and the references' mean length.
 Edits = tuple[float, float]
 
 
 class Ter(Settings):
-    """Snover et al., "A Study of Translation Edit Rate with Targeted Human Annotation" (AMTA 2006).
+    """1 - TER with sacrebleu's search for moved phrases.
 
-    sacrebleu looks for the moves, which takes seconds for texts of a hundred words and minutes for longer
-    ones. Beyond `max_words` none are looked for: only words inserted, deleted and replaced count then.
+    Snover et al., "A Study of Translation Edit Rate with Targeted Human Annotation" (AMTA 2006). The search
+    takes seconds for texts of a hundred words and minutes for longer ones. Beyond `max_words` there is none:
+    only inserted, deleted and replaced words count then.
     """
 
     needs_references: ClassVar[bool] = True
@@ -51,7 +52,7 @@ class Ter(Settings):
 
 
 def rate(edits: Sequence[Edits]) -> float:
-    """TER of a corpus: all edits over all words of the references.
+    """Return TER of a corpus: all edits over all words of the references.
 
     >>> rate([(1, 4), (2, 2)])
     0.5
@@ -64,7 +65,7 @@ def rate(edits: Sequence[Edits]) -> float:
 
 @cache
 def _ter(**options: Any) -> tuple[Any, Any]:
-    """sacrebleu's tokenizer, and its search for the fewest edits."""
+    """Return sacrebleu's tokenizer and its search for the fewest edits."""
     from sacrebleu.metrics.lib_ter import translation_edit_rate
     from sacrebleu.metrics.ter import TercomTokenizer
 

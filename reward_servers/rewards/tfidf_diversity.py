@@ -1,4 +1,4 @@
-"""How far the text is from a few common words: its mean tf-idf weight, less for very short ones (0 to 1)."""
+"""Mean tf-idf weight of the text's words, low for a few common ones and for very short texts (0 to 1)."""
 
 import json
 import math
@@ -22,11 +22,11 @@ WORD = re.compile(r"\b\w\w+\b")
 class TfidfDiversity(Settings):
     """LoL-RL's reward: the mean of the non-zero entries of the text's tf-idf vector of length 1.
 
-    Documents are counted in `corpus`, usually the responses of the training data: a file with one on each
-    line or, if its name ends in .jsonl, one in the `field` of each line; words that it lacks don't count.
-    Without a corpus all words weigh the same. Texts of fewer than `full_from` different known words get
-    their share of `ramp` words of it. Baheti et al., "Leftover Lunch: Advantage-based Offline Reinforcement
-    Learning for Language Models" (ICLR 2024), and its code for the defaults.
+    `corpus` gives the documents, usually the training data's responses: a file with one on each line or, if
+    its name ends in .jsonl, in the `field` of each line. Words outside of it don't count. Without a corpus
+    all words weigh the same. A text of fewer than `full_from` different known words gets the value times
+    their share of `ramp` words. Baheti et al., "Leftover Lunch: Advantage-based Offline Reinforcement
+    Learning for Language Models" (ICLR 2024); the defaults are those of its code.
     """
 
     corpus: str | None = None
@@ -38,13 +38,13 @@ class TfidfDiversity(Settings):
     def _check(self) -> Self:
         if self.corpus is not None and not Path(self.corpus).is_file():
             raise InputError(
-                f"tfidf_diversity.corpus={self.corpus}: there is no such file; expected one text a line, "
-                f"or a .jsonl file with the texts in '{self.field}'"
+                f"tfidf_diversity.corpus={self.corpus}: there is no such file; expected one text on each "
+                f"line, or a .jsonl file with the texts in '{self.field}'"
             )
         return self
 
     def check(self) -> None:
-        """Read the corpus, to refuse one that can't be."""
+        """Read the corpus, and refuse one that can't be read."""
         if self.corpus is not None:
             inverse_frequencies(self.corpus, self.field)
 
@@ -67,7 +67,7 @@ class TfidfDiversity(Settings):
 
 @cache
 def inverse_frequencies(corpus: str, field: str) -> dict[str, float]:
-    """ln((1 + documents) / (1 + documents with the word)) + 1 for each word, as scikit-learn smooths it."""
+    """Return ln((1 + documents) / (1 + documents with the word)) + 1 by word, as scikit-learn smooths it."""
     texts = _texts(corpus, field)
     frequencies = Counter(word for text in texts for word in set(WORD.findall(text.lower())))
     return {word: math.log((1 + len(texts)) / (1 + count)) + 1 for word, count in frequencies.items()}

@@ -1,1 +1,1 @@
-"""Words, sentences, references; and what is counted in them: no models."""
+"""Words, sentences and references, and counts in them, without models."""

@@ -1,14 +1,14 @@
-"""Longest common subsequences and edit distances of word lists, a row of the table in one big integer.
+"""Longest common subsequences and edit distances of word lists, with each table row in one big integer.
 
-The tables are those of the textbooks; a row's differences are kept as bits, so that a row costs a few
-operations on long integers: two texts of 20,000 words take a second instead of minutes.
+The tables are the textbook ones. An integer's bits hold the differences within a row, so a row costs a few
+operations. Two texts of 20,000 words take a second instead of minutes.
 """
 
 from collections.abc import Hashable, Sequence
 
 
 def common_length(left: Sequence[Hashable], right: Sequence[Hashable]) -> int:
-    """How long the longest common subsequence is.
+    """Return the length of the longest common subsequence.
 
     Hyyrö, "Bit-parallel LCS-length computation revisited" (AWOCA 2004).
 
@@ -19,10 +19,10 @@ def common_length(left: Sequence[Hashable], right: Sequence[Hashable]) -> int:
 
 
 def common_positions(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[int]:
-    """Where in `left` one longest common subsequence lies, last position first.
+    """Return the positions in `left` of one longest common subsequence, last position first.
 
-    Of several, the one found by walking back through the table, along `left` where both ways are as good:
-    the walk of rouge-score and of ROUGE-1.5.5.
+    If there are several, choose as rouge-score and ROUGE-1.5.5 do, which walk back through the table: where
+    both ways are equally good, go along `left`.
 
     >>> common_positions("a b a c".split(), "a c a".split())
     [2, 0]
@@ -43,7 +43,7 @@ def common_positions(left: Sequence[Hashable], right: Sequence[Hashable]) -> lis
 
 
 def edit_distance(left: Sequence[Hashable], right: Sequence[Hashable]) -> int:
-    """How many insertions, deletions and replacements turn one into the other.
+    """Return the number of insertions, deletions and replacements that turn one into the other.
 
     Hyyrö, "A bit-vector algorithm for computing Levenshtein and Damerau edit distances" (2003), after Myers.
 
@@ -53,7 +53,7 @@ def edit_distance(left: Sequence[Hashable], right: Sequence[Hashable]) -> int:
     if not left:
         return len(right)
     places, ones, last = _places(left), (1 << len(left)) - 1, 1 << (len(left) - 1)
-    plus, minus, distance = ones, 0, len(left)  # where a column grows, and where it falls
+    plus, minus, distance = ones, 0, len(left)  # bits where a column grows, and where it falls
     for item in right:
         here = places.get(item, 0)
         diagonal = (((here & plus) + plus) ^ plus) | here | minus
@@ -65,7 +65,7 @@ def edit_distance(left: Sequence[Hashable], right: Sequence[Hashable]) -> int:
 
 
 def _table_rows(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[int]:
-    """A row for each number of words of `left`: bit j is 0 where the word j of `right` makes it longer."""
+    """Return a row for each length of `left`: bit j is 0 if word j of `right` lengthens the match."""
     places, ones = _places(right), (1 << len(right)) - 1
     rows = [ones]
     for item in left:

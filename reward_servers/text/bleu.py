@@ -1,16 +1,16 @@
-"""BLEU without smoothing on words between blanks, counted over texts as NLTK or as RL4LMs counts it.
+"""BLEU over all texts together, on words between blanks and without smoothing, as NLTK or RL4LMs counts it.
 
     BLEU = exp(min(0, 1 - r / c)) · (Π matches_n / ngrams_n)^(1 / orders)
 
-c is the length of all texts. What the two hold different, and sacrebleu again:
+c is the length of all texts, r that of their references. The variants and sacrebleu differ in two points:
 
-              r, a text's part of the references' length      n-grams of a text of fewer than n words
-    nltk      of the reference nearest in length              1, which nothing matches
-    rl4lms    of the shortest reference                       0
-    sacrebleu of the reference nearest in length              0
+              a text's part of r                      n-grams of a text of fewer than n words
+    nltk      the reference nearest in length         1, which nothing matches
+    rl4lms    the shortest reference                  0
+    sacrebleu the reference nearest in length         0
 
-`nltk` is NLTK's `corpus_bleu` without a smoothing function; where an order matches nothing NLTK's value is
-below 1e-70 and here 0. `rl4lms` is the script of TensorFlow's translation tutorial, which RL4LMs calls as
+`nltk` is NLTK's `corpus_bleu` without a smoothing function; if an order has no match, NLTK's value is below
+1e-70 and ours 0. `rl4lms` is the script of TensorFlow's translation tutorial, which RL4LMs calls as
 `datasets`' metric. Papineni et al., "BLEU: a Method for Automatic Evaluation of Machine Translation" (2002).
 """
 
@@ -49,14 +49,14 @@ def bleu(pairs: Iterable[tuple[Words, Sequence[Words]]], max_order: int, variant
 
 
 def _target_length(length: int, lengths: Sequence[int], variant: Variant) -> int:
-    """Of two that are as near the shorter one counts."""
+    """Return a text's summand of r; of two references equally near in length, take the shorter one."""
     if variant == "rl4lms":
         return min(lengths)
     return min(lengths, key=lambda each: (abs(each - length), each))
 
 
 def _most(references: Sequence[Words], order: int) -> Counter[Ngram]:
-    """How often each n-gram occurs in the reference that has it most often."""
+    """Return each n-gram's count in the reference that has it most often."""
     most: Counter[Ngram] = Counter()
     for words in references:
         most |= ngram_counts(words, order)

@@ -1,9 +1,9 @@
-"""The words of captions, as those who publish CIDEr and SPICE cut them.
+"""Tokenizers of captions, the same as for published values of CIDEr and SPICE.
 
 ptb         the COCO evaluation's words, by NLTK: lower-cased Penn Treebank tokens without punctuation
-coco        the same by that evaluation's own Java program, to the letter
-spacy       RL4LMs' and CommonGen's words: spaCy's English tokens, letter case and punctuation kept
-whitespace  what blanks separate, for texts that are tokenized already
+coco        exactly the COCO evaluation's words, by its Java program
+spacy       RL4LMs' and CommonGen's words: spaCy's English tokens with letter case and punctuation
+whitespace  words between blanks, for texts that are tokenized already
 """
 
 import re
@@ -22,13 +22,13 @@ from reward_servers.text.sentences import sentences
 
 Tokenizer = Literal["ptb", "coco", "spacy", "whitespace"]
 Words = list[str]
-Captions = tuple[Words, list[Words]]  # a text's, and each of its references'
+Captions = tuple[Words, list[Words]]  # the words of a text, and of each of its references
 
 REQUIRES: dict[Tokenizer, tuple[str, ...]] = {"coco": ("java", CAPTIONS), "spacy": ("spacy",)}
-# What the COCO evaluation drops after its tokenizer; brackets stay, as they do there.
+# The COCO evaluation drops these after its tokenizer; brackets stay, as they do there.
 PUNCTUATION = frozenset(("''", "'", "``", "`", ".", "?", "!", ",", ":", ";", "-", "--", "..."))
-# The Java program takes each of these signs for its plain form, and NLTK's rules do not.
-BLANKS = re.compile(r"[^\S\n]|[\u180e\u200b\u200d\u2060\ufeff]")  # the latter are invisible
+# The Java program reads each of these signs as its plain form; NLTK's rules do not.
+BLANKS = re.compile(r"[^\S\n]|[\u180e\u200b\u200d\u2060\ufeff]")  # the second group is invisible
 PLAIN = str.maketrans(
     {"‘": "'", "’": "'", "“": '"', "”": '"', "«": '"', "»": '"', "…": "...", "–": "--", "—": "--", "―": "--"}
     | {"\xad": None}
@@ -38,16 +38,16 @@ JAVA_SECONDS = 600.0
 
 
 def check_tokenizer(tokenizer: Tokenizer, where: str) -> None:
-    """Refuse a tokenizer that needs what is not on this machine.
+    """Refuse a tokenizer whose requirements this machine lacks.
 
     Raises:
-        InputError: what is missing, and the commands that mend it.
+        InputError: a requirement is missing; the message has the commands that install it.
     """
     check_named(REQUIRES.get(tokenizer, ()), f"{where} with tokenizer={tokenizer}")
 
 
 def caption_words(texts: Sequence[str], tokenizer: Tokenizer = "ptb") -> list[Words]:
-    """The words of each text; `coco` starts one Java process for all of them.
+    """Return the words of each text; `coco` starts one Java process for all of them.
 
     >>> caption_words(["The cat's asleep, isn't it?"])
     [['the', 'cat', "'s", 'asleep', 'is', "n't", 'it']]
@@ -61,7 +61,7 @@ def caption_words(texts: Sequence[str], tokenizer: Tokenizer = "ptb") -> list[Wo
 
 
 def captions_of(samples: Sequence[Sample], name: str, tokenizer: Tokenizer) -> list[Captions]:
-    """The words of each sample's text and of its references.
+    """Return a pair for each sample: the words of its text, and of each of its references.
 
     Raises:
         InputError: a sample has no reference.
@@ -79,12 +79,12 @@ def _ptb_words(text: str) -> Words:
 
 
 def _spacy_words(text: str) -> Words:
-    # A token can hold blanks, and RL4LMs splits its tokens at blanks once more.
+    # A token can hold blanks, at which RL4LMs splits it once more.
     return [word for token in _english()(text) for word in token.text.split()]
 
 
 def _java_words(texts: Sequence[str]) -> list[Words]:
-    """pycocoevalcap's `PTBTokenizer`, a line a text. A line separator within a text would shift its lines."""
+    """Run pycocoevalcap's `PTBTokenizer` with one line for each text, without line breaks inside texts."""
     check_tokenizer("coco", "CIDEr")
     folder = package_folder(CAPTIONS)
     assert folder is not None  # a requirement
@@ -119,7 +119,7 @@ def _treebank() -> Any:
 
 @cache
 def _english() -> Any:
-    """The tokenizer of en_core_web_sm, which needs no model: that one has spaCy's rules for English."""
+    """Return the tokenizer of en_core_web_sm: spaCy's rules for English, which need no model."""
     from spacy.lang.en import English
 
     return English().tokenizer

@@ -1,9 +1,9 @@
-"""CIDEr-D: how much of the consensus of several references a text shares, rare n-grams counting most.
+"""CIDEr-D: the agreement of a text with several references, in which rare n-grams count most.
 
 Vedantam, Zitnick & Parikh, "CIDEr: Consensus-based Image Description Evaluation" (CVPR 2015), section 4, as
 its authors' COCO evaluation code computes it:
 
-    g(ngram)  = count · (log N - log max(1, df))          N sets of references, df of them hold the n-gram
+    g(ngram)  = count · (log N - log max(1, df))          df of N sets of references hold the n-gram
     CIDEr-D_n = mean over references of exp(-(l - l')² / 2σ²) · Σ min(g, g') · g' / (|g| · |g'|)
     CIDEr-D   = 10 · mean over n = 1 … 4
 
@@ -25,7 +25,7 @@ Words = Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class DocumentFrequencies:
-    """In how many sets of references each n-gram occurs, and how many sets there are."""
+    """The number of sets of references that hold each n-gram, and the number of sets."""
 
     counts: Mapping[Ngram, int]
     num_documents: int
@@ -35,7 +35,7 @@ class DocumentFrequencies:
 
 
 def document_frequencies(reference_sets: Iterable[Sequence[Words]]) -> DocumentFrequencies:
-    """A set of references is one document: an n-gram counts once, however many of them hold it.
+    """Count in how many sets of references each n-gram occurs; a set is one document.
 
     >>> found = document_frequencies([[["a", "b"], ["a"]], [["a"]]])
     >>> found.counts[("a",)], found.counts[("a", "b")], found.num_documents
@@ -52,7 +52,7 @@ def document_frequencies(reference_sets: Iterable[Sequence[Words]]) -> DocumentF
 
 
 def cider(text: Words, references: Sequence[Words], frequencies: DocumentFrequencies) -> float:
-    """0 to 10, by the formula above; with one single document every weight, and so the value, is 0."""
+    """Return CIDEr-D, 0 to 10. With a single set of references every weight is 0, and so is the value."""
     own = _vectors(text, frequencies)
     total = 0.0
     for reference in references:
@@ -71,7 +71,7 @@ def _vectors(words: Words, frequencies: DocumentFrequencies) -> list[dict[Ngram,
 
 
 def _similarity(own: Mapping[Ngram, float], other: Mapping[Ngram, float]) -> float:
-    """The cosine, except that no n-gram counts for more than it does in the reference."""
+    """Return the cosine; an n-gram counts at most as much as in the reference."""
     norms = _norm(own) * _norm(other)
     if norms == 0.0:
         return 0.0

@@ -1,4 +1,4 @@
-"""Moses' detokenizer for English: which blanks between tokens it takes away.
+"""Moses' detokenizer for English, which removes blanks between tokens.
 
 ToTTo's evaluation script runs it over texts and tables before it counts words. Koehn et al., "Moses: Open
 Source Toolkit for Statistical Machine Translation" (ACL 2007), `scripts/tokenizer/detokenizer.perl -l en`.
@@ -8,7 +8,7 @@ import re
 import unicodedata
 
 MARKUP = re.compile(r"<.+>")
-# Its own escapes, in the order in which they are undone.
+# Moses' escapes, in the order in which they are undone.
 ESCAPES = (
     (" @-@ ", "-"), ("&bar;", "|"), ("&#124;", "|"), ("&lt;", "<"), ("&gt;", ">"), ("&bra;", "["),
     ("&ket;", "]"), ("&quot;", '"'), ("&apos;", "'"), ("&#91;", "["), ("&#93;", "]"), ("&amp;", "&"),
@@ -20,7 +20,7 @@ CJK = ((0x2E80, 0xA4CF), (0xA840, 0xA87F), (0xAC00, 0xD7AF), (0xF900, 0xFAFF), (
 
 
 def detokenized(line: str) -> str:
-    """One line with its tokens joined; a line that is a single tag stays as it is.
+    """Return a line with its tokens joined; leave a line that is a single tag unchanged.
 
     >>> detokenized("the man 's film ( 1990 ) , ' the jones ' house '")
     "the man's film (1990), 'the jones' house '"
@@ -42,7 +42,10 @@ def detokenized(line: str) -> str:
 
 
 def _joins(before: str, token: str, opened: dict[str, bool]) -> tuple[bool, bool]:
-    """Whether the token joins what is before it, and what comes after it; `opened` are the quotes so far."""
+    """Return two bools: whether no space goes before `token`, and whether none goes after it.
+
+    `opened` holds the quotes so far.
+    """
     if not token:
         return False, False
     letters = frozenset(token)

@@ -1,4 +1,4 @@
-"""Counting n-grams."""
+"""Counts of n-grams."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ Ngram = tuple[str, ...]
 
 
 def ngram_counts(words: Sequence[str], order: int) -> Counter[Ngram]:
-    """How often each run of `order` words occurs.
+    """Return the number of times that each sequence of `order` neighbouring words occurs.
 
     >>> ngram_counts(["a", "b", "a", "b"], 2)
     Counter({('a', 'b'): 2, ('b', 'a'): 1})

@@ -1,4 +1,4 @@
-"""PARENT: precision and recall of a text about a table, against its references and against the table.
+"""PARENT: precision and recall of a text that describes a table, against its references and the table.
 
 Dhingra et al., "Handling Divergent Reference Texts when Evaluating Table-to-Text Generation" (ACL 2019).
 For n-grams g of order 1 to 4, with w(g) the share of the words of g that occur in the table (equation 2):
@@ -7,10 +7,10 @@ For n-grams g of order 1 to 4, with w(g) the share of the words of g that occur 
     recall_n    = Σ_ref count · w(g) · min(1, count_text / count) / Σ_ref count · w(g)                     (6)
     recall      = recall_ref^(1-λ) · recall_table^λ                                                        (5)
 
-Orders are joined by their geometric mean. recall_table is the mean over the cells of the share of a cell's
-words that the text holds in order (equation 7), and λ, where none is given, is what the reference itself
-leaves out of the table: 1 - its own mean mention (section 3.4). Smoothing and the corner cases are those of
-the evaluation code that the authors published, so that numbers compare.
+The geometric mean joins the orders. recall_table is the mean over the cells of the share of a cell's words
+that the text holds in order (equation 7). λ is by default the share of the table that the reference leaves
+out: 1 - its own mean mention (section 3.4). Smoothing and corner cases follow the authors' published
+evaluation code, so that numbers compare.
 """
 
 import math
@@ -29,7 +29,7 @@ Cells = Sequence[Words]
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """All three in 0 to 1."""
+    """The values of PARENT, all in 0 to 1."""
 
     precision: float
     recall: float
@@ -43,12 +43,12 @@ def parent(
     mentionable: Cells,
     lambda_weight: float | None = None,
 ) -> Parent:
-    """The values against the reference with the best F1.
+    """Return the values against that reference for which F1 is best.
 
     Args:
-        table: the words of each cell that precision may draw from.
-        mentionable: the cells whose mention recall asks for; ToTTo's are the highlighted ones.
-        lambda_weight: the share of recall that the table has; None: from each reference.
+        table: the words of each cell that count as correct for precision.
+        mentionable: the cells that the text should mention, for recall; ToTTo's are the highlighted ones.
+        lambda_weight: λ, the table's share of recall; None: computed from each reference.
     """
     in_table = frozenset(word for cell in table for word in cell)
     asked = [cell for cell in mentionable if cell]
@@ -70,7 +70,7 @@ def _against(
 
 
 def mean_mention(cells: Cells, text: Words) -> float:
-    """The mean share of a cell's words that the text holds in their order.
+    """Return the mean over the cells of the share of a cell's words that the text has in the same order.
 
     >>> mean_mention([["michael", "dahlquist"], ["1965"]], ["michael", "dahlquist", "drummer"])
     0.5
@@ -79,7 +79,7 @@ def mean_mention(cells: Cells, text: Words) -> float:
 
 
 def _order(text: Words, reference: Words, order: int, in_table: Collection[str]) -> tuple[float, float]:
-    """Precision and recall of one order."""
+    """Return precision and recall of one order."""
     own, other = ngram_counts(text, order), ngram_counts(reference, order)
     covered = 0.0
     for ngram, count in own.items():
@@ -99,7 +99,7 @@ def _entailment(ngram: Ngram, in_table: Collection[str]) -> float:
 
 
 def _geometric_mean(values: Sequence[float], instead: float) -> float:
-    """Zeros of the higher orders are smoothed; without a single right word the value is `instead`."""
+    """Return the geometric mean with zeros of higher orders smoothed, or `instead` if the first is 0."""
     if values[0] == 0.0:
         return instead
     return math.exp(math.fsum(math.log(value or SMOOTHING) for value in values) / len(values))

@@ -1,4 +1,4 @@
-"""First names for PersonX, PersonY and PersonZ, always the same ones for the same event."""
+"""First names for PersonX, PersonY and PersonZ, the same ones for the same event."""
 
 import hashlib
 import random
@@ -14,9 +14,9 @@ FIRST_NAMES = (
 )  # fmt: skip
 
 
-@lru_cache(maxsize=4096)  # an event comes with many relations and tails, one behind the other
+@lru_cache(maxsize=4096)  # many samples in a row have the same event
 def names_for(event: str, seed: int) -> dict[str, str]:
-    """Three different names, drawn by the event's text and the seed; the order of events changes nothing.
+    """Draw three different names; they depend only on the event's text and the seed.
 
     >>> sorted(names_for("PersonX pays PersonY", 0))
     ['PersonX', 'PersonY', 'PersonZ']
@@ -27,7 +27,8 @@ def names_for(event: str, seed: int) -> dict[str, str]:
 
 
 def with_names(text: str, names: Mapping[str, str]) -> str:
-    """
+    """Replace PersonX, PersonY and PersonZ by their names.
+
     >>> with_names("PersonX pays person y's rent", {"PersonX": "Mei", "PersonY": "Tom"})
     "Mei pays Tom's rent"
     """

@@ -1,4 +1,4 @@
-"""Reading sets of references from JSON Lines: what a reward knows beyond the samples of its batch."""
+"""Read sets of reference texts from JSON Lines, for rewards that need more than a batch's own references."""
 
 import json
 from pathlib import Path
@@ -10,10 +10,10 @@ EXPECTED = 'expected lines such as {"references": ["…", "…"]}'
 
 
 def read_reference_sets(file: str) -> list[list[str]]:
-    """The references of each line, in order; whatever else the lines hold is left out.
+    """Return the references of each line, in order; ignore other keys.
 
     Raises:
-        InputError: the file can't be read, or a line is no object with a list of texts `references`.
+        InputError: the file can't be read, or a line is not an object with a list of texts `references`.
     """
     try:
         lines = Path(file).read_text(encoding="utf-8").split("\n")

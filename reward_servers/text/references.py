@@ -1,4 +1,4 @@
-"""The references of samples, as the counting libraries want them."""
+"""The references of samples, in the shapes that libraries expect."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,10 @@ from contracts.scores import Sample
 
 
 def references_of(sample: Sample, name: str) -> tuple[str, ...]:
-    """The sample's references.
+    """Return the sample's references.
 
     Raises:
-        InputError: it has none.
+        InputError: the sample has none.
     """
     if not sample.references:
         raise InputError(f"{name} compares with references, and this sample has none")
@@ -18,7 +18,7 @@ def references_of(sample: Sample, name: str) -> tuple[str, ...]:
 
 
 def reference_streams(samples: Sequence[Sample], name: str) -> list[list[str | None]]:
-    """sacrebleu's shape: first references, second ones, …; None where a sample has fewer.
+    """Return references in sacrebleu's shape: all first ones, all second ones, …; None for missing ones.
 
     >>> reference_streams([Sample("", references=("a", "b")), Sample("", references=("c",))], "bleu")
     [['a', 'c'], ['b', None]]
@@ -34,10 +34,10 @@ def reference_streams(samples: Sequence[Sample], name: str) -> list[list[str | N
 
 
 def printed_references(sample: Sample, name: str) -> str:
-    """All references as Python prints a list of them.
+    """Return all references as Python prints a list of them.
 
-    That is what RL4LMs compares with: the metric scripts of `datasets` 2.5.1 declare one string for the
-    references, and turn the list that they are given into it, brackets and quotes included.
+    RL4LMs compares with this text: the metric scripts of `datasets` 2.5.1 declare one string for the
+    references, and convert the given list to it, with brackets and quotes.
 
     >>> printed_references(Sample("", references=("a cat", "dogs")), "meteor_rl4lms_compat")
     "['a cat', 'dogs']"

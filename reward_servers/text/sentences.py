@@ -1,4 +1,4 @@
-"""Splitting English text into sentences by rules alone: no model to download."""
+"""Splitting of English text into sentences by rules alone, without a model."""
 
 import re
 
@@ -18,12 +18,12 @@ ABBREVIATIONS = frozenset((
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences in order, without blanks around them.
+    """Return the sentences in order, without blanks around them.
 
-    A blank line ends one, and so does an end mark before a blank; not behind a known abbreviation or
-    initials, nor at an ellipsis before a small letter. NLTK's Punkt, which RL4LMs uses, has learned its
-    abbreviations from newspapers: it knows rarer ones, and lets a sentence end at "Inc." where the next
-    word usually begins one.
+    A blank line ends a sentence, and so does an end mark before a blank. Exceptions are known abbreviations,
+    initials, and an ellipsis before a lower-case letter. RL4LMs uses NLTK's Punkt, which has learned
+    abbreviations from newspapers: it knows rarer ones, and ends a sentence at "Inc." if the next word often
+    begins one.
 
     >>> sentences('Dr. J. Smith came. "Did he?" well... he left at 5.30.')
     ['Dr. J. Smith came.', '"Did he?"', 'well... he left at 5.30.']
@@ -41,7 +41,7 @@ def sentences(text: str) -> list[str]:
 
 
 def _goes_on(sentence: str, next_letter: str) -> bool:
-    """Whether what looks like an end is none."""
+    """Return whether the sentence goes on after this end mark."""
     if sentence.endswith(("...", "…")):
         return next_letter.islower()
     words = sentence[:-1].split()

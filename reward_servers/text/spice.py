@@ -1,7 +1,7 @@
-"""SPICE by its authors' Java program: how well the objects, attributes and relations of two captions agree.
+"""SPICE by its authors' Java program: the agreement of two captions' objects, attributes and relations.
 
 Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation" (ECCV 2016). The jar comes with
-pycocoevalcap, the parser's models from Stanford; see `requirements.py`.
+pycocoevalcap, the parser's models come from Stanford; see `requirements.py`.
 """
 
 import json
@@ -17,11 +17,11 @@ from reward_servers.requirements import check_requirements, spice_folder
 from reward_servers.text import captions
 from reward_servers.text.references import references_of
 
-# What the program reads: the text as it is, the COCO evaluation's words, or RL4LMs'. It parses each anew.
+# The program's input: plain texts, the COCO evaluation's words, or RL4LMs' words. It parses each again.
 Tokenizer = Literal["none", "coco", "spacy"]
 REQUIRES = ("java", "pycocoevalcap", "spice-models")
 JAR = "spice-1.0.jar"
-# Newer Java closes its own classes to the libraries in the jar; Java 8 knows no such option and skips it.
+# Newer Java closes its classes to the libraries in the jar; Java 8 ignores these options.
 OPEN = (
     "-XX:+IgnoreUnrecognizedVMOptions",
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
@@ -32,7 +32,10 @@ MAX_CHARACTERS = 2000  # of a caption; the parser takes minutes over a text of p
 
 
 class Spice:
-    """Example: `Spice(memory_gb=8, timeout_s=600).score([Sample("a cat", references=("a cat",))])`"""
+    """A runner of SPICE's program.
+
+    Example: `Spice(memory_gb=8, timeout_s=600).score([Sample("a cat", references=("a cat",))])`
+    """
 
     requires = REQUIRES
 
@@ -42,7 +45,7 @@ class Spice:
         self._tokenizer = tokenizer
 
     def score(self, samples: Sequence[Sample]) -> list[float]:
-        """F1 of the scene graphs' tuples, one a sample; one run of the program for all.
+        """Return the F1 of the scene graphs' tuples for each sample, by one run of the program.
 
         Raises:
             InputError: a sample has no reference, or a requirement is missing.
@@ -73,7 +76,7 @@ class Spice:
 
 
 def f_scores(answer: Any, count: int) -> list[float]:
-    """F1 by entry. What holds no tuple at all has no F1, and counts as 0.
+    """Return the F1 of each entry; an entry without any tuple has no F1 and counts as 0.
 
     >>> nothing = {"image_id": 0, "scores": {"All": {"f": "NaN"}}}
     >>> half = {"image_id": 1, "scores": {"All": {"f": 0.5}}}
@@ -89,7 +92,7 @@ def f_scores(answer: Any, count: int) -> list[float]:
 
 
 def entries(samples: Sequence[Sample], tokenizer: Tokenizer) -> list[dict[str, Any]]:
-    """Return the captions for the program, numbered, so that equal prompts stay apart.
+    """Return the captions for the program, numbered so that equal prompts stay apart.
 
     >>> entries([Sample("A cat.", references=("It's a cat.",))], "none")
     [{'image_id': 0, 'test': 'A cat.', 'refs': ["It's a cat."]}]
@@ -110,10 +113,10 @@ def entries(samples: Sequence[Sample], tokenizer: Tokenizer) -> list[dict[str, A
 
 
 def check_tokenizer(tokenizer: Tokenizer) -> None:
-    """Refuse a tokenizer that needs what is not on this machine.
+    """Refuse a tokenizer whose requirements this machine lacks.
 
     Raises:
-        InputError: what is missing, and the commands that mend it.
+        InputError: a requirement is missing; the message has the commands that install it.
     """
     if tokenizer != "none":
         captions.check_tokenizer(tokenizer, "SPICE")

@@ -1,4 +1,4 @@
-"""What a grader's model reads of a sample, put together by a template: text, prompt, turns, meta data."""
+"""Templates that build a grader model's input from a sample's text, prompt, turns and meta data."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,8 @@ TEXT_PLACES = {"text", "named_text"}
 
 
 def places_of(template: str) -> set[str]:
-    """
+    """Return the names of a template's placeholders.
+
     >>> sorted(places_of("{prompt} => {text}"))
     ['prompt', 'text']
     """
@@ -20,10 +21,10 @@ def places_of(template: str) -> set[str]:
 
 
 def filled(template: str, sample: Sample, turn_templates: Sequence[str] = ()) -> str:
-    """The template with `{text}`, `{prompt}` and any key of the meta data in their places; other braces stay.
+    """Fill a template with `{text}`, `{prompt}` and any key of the meta data; other braces stay.
 
-    `{turns}` are the meta data's `turns` on end, each in its template, which they take in turn.
-    `{named_text}` is the text with the meta data's `names` in the place of PersonX and PersonY.
+    `{turns}` joins the meta data's `turns`, each in the next of the turn templates, in rotation.
+    `{named_text}` is the text with the meta data's `names` instead of PersonX and PersonY.
 
     >>> sample = Sample("Fine.", meta={"turns": ["Hi!", "Yes?", "Well?"]})
     >>> filled("{turns}A: {text}", sample, ("Q: {turn} ", "A: {turn} "))
@@ -50,5 +51,8 @@ def _value(place: str, sample: Sample, turn_templates: Sequence[str]) -> str:
             for number, turn in enumerate(found)
         )
     if not isinstance(found, str | int | float):
-        raise InputError(f"the template's {{{place}}} is meta data '{key}', and can't be {found!r:.100}")
+        raise InputError(
+            f"the template's {{{place}}} reads meta data '{key}'; got {found!r:.100}; expected a text or a "
+            "number"
+        )
     return str(found)

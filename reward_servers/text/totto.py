@@ -1,8 +1,8 @@
-"""ToTTo's evaluation: its tables as PARENT's cells, its texts as words, its subsets.
+"""ToTTo's evaluation: tables as PARENT's cells, texts as words, and the subsets.
 
 Parikh et al., "ToTTo: A Controlled Table-To-Text Generation Dataset" (EMNLP 2020), and the evaluation script
-published with it. Precision may draw from the whole table, its titles and the text of its section. Recall
-asks for the highlighted cells and the titles. Each sample has three references, filled up with "<null>".
+published with it. For precision the whole table, its titles and its section's text count; for recall the
+highlighted cells and the titles. Each sample has three references, filled up with "<null>".
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,10 +21,10 @@ Cells = list[list[str]]
 
 
 def totto_parent(sample: Sample, null_references: bool) -> Parent:
-    """PARENT of one sample.
+    """Return PARENT of one sample.
 
     Raises:
-        InputError: no reference, or no table where one is expected.
+        InputError: the sample has no reference or no valid table.
     """
     table, highlighted = cells_of(sample.meta)
     references = [words(reference) for reference in padded_references(sample, null_references)]
@@ -32,15 +32,15 @@ def totto_parent(sample: Sample, null_references: bool) -> Parent:
 
 
 def text_of(sample: Sample) -> str:
-    """The text, or what stands for none."""
+    """Return the text, or "<null>" if it is blank."""
     return sample.text.strip() or NULL
 
 
 def padded_references(sample: Sample, null_references: bool) -> list[str]:
-    """The references, with `null_references` filled up to three.
+    """Return the references, with `null_references` filled up to three by "<null>".
 
-    A "<null>" holds no word of the table, so that recall against it is recall against the table alone: a
-    text that no reference resembles can gain by it. The published figures contain this.
+    A "<null>" has no word of the table, so recall against it is recall against the table alone. A text
+    unlike all references can gain by this; the published figures include that gain.
     """
     references = references_of(sample, "ToTTo's evaluation")
     fill = NUM_REFERENCES - len(references) if null_references else 0
@@ -48,7 +48,7 @@ def padded_references(sample: Sample, null_references: bool) -> list[str]:
 
 
 def cells_of(meta: Mapping[str, Any]) -> tuple[Cells, Cells]:
-    """The words of what precision may draw from, and of what recall asks for.
+    """Return two lists of cells as words: those that count for precision, and those that count for recall.
 
     Example: `{"table": [[{"value": "Ann", "is_header": False, …}]], "highlighted_cells": [[0, 0]],
     "table_page_title": "A list"}` gives `([["ann"], ["a", "list"]], [["ann"], ["a", "list"]])`.
@@ -57,7 +57,7 @@ def cells_of(meta: Mapping[str, Any]) -> tuple[Cells, Cells]:
     if not isinstance(table, Sequence) or not isinstance(places, Sequence):
         raise InputError(
             f"PARENT needs the meta data 'table' (rows of cells with a value) and 'highlighted_cells' "
-            f"([[row, column], …]); there is: {', '.join(meta) or 'none'}. The task totto brings them"
+            f"([[row, column], …]); there is: {', '.join(meta) or 'none'}. The task totto has them"
         )
     try:
         everything = [str(cell["value"]) for row in table for cell in row]
@@ -73,7 +73,7 @@ def cells_of(meta: Mapping[str, Any]) -> tuple[Cells, Cells]:
 
 
 def words(text: str) -> list[str]:
-    """Lower-cased words, detokenized and split again as sacrebleu's tokenizer 13a splits.
+    """Return lower-cased words, detokenized and split again by sacrebleu's tokenizer 13a.
 
     >>> words("The man 's U.S. debut, in 1990 .")
     ['the', "man's", 'u', '.', 's', '.', 'debut', ',', 'in', '1990', '.']
@@ -82,12 +82,12 @@ def words(text: str) -> list[str]:
 
 
 def lowered(text: str) -> str:
-    """One line in lower case, as Moses' detokenizer leaves it."""
+    """Return the text as one detokenized line in lower case."""
     return detokenized(_one_line(text).lower()).strip()
 
 
 def subsets(samples: Sequence[Sample]) -> dict[str, list[int]]:
-    """The places of each subset's samples, where it has any; the headers of `overlap` occur in training."""
+    """Return the sample indices of each non-empty subset; headers of `overlap` also occur in training."""
     found = {"overall": list(range(len(samples)))}
     for name, value in (("overlap", True), ("non_overlap", False)):
         found[name] = [
@@ -97,10 +97,10 @@ def subsets(samples: Sequence[Sample]) -> dict[str, list[int]]:
 
 
 def _cells(values: Sequence[str]) -> Cells:
-    """The words of each value that has any.
+    """Return the words of each value that has any.
 
-    The script writes a table into one line, "cell|||value" between tabs, and detokenizes that line: a quote
-    in one cell can end in another. Inside a value "|" becomes "-".
+    The official script writes a table as one line, "cell|||value" between tabs, and detokenizes that line: a
+    quote that opens in one cell can close in another. Inside a value "|" becomes "-".
     """
     kept = [_one_line(value.replace("|", "-")).strip() for value in values if value.strip()]
     line = detokenized("\t".join(f"cell|||{value}" for value in kept).lower())

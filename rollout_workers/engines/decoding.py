@@ -1,8 +1,8 @@
-"""What a model remembers of a batch of sequences, so that each step computes one token of each.
+"""Keep the keys and values of a batch of sequences, so that each step computes one token of each.
 
-Keys and values of a layer lie in one block of memory: a row a sequence, a column a token. A new token is
-written into its column, and a sequence that ends is overwritten by the last one: neither copies the rest,
-as transformers' own cache does at every step.
+Keys and values of a layer lie in one block of memory, with a row for each sequence and a column for each
+token. A new token is written into its column, and the last sequence overwrites one that ends. Neither copies
+the rest, as transformers' own cache does at every step.
 """
 
 from collections.abc import Sequence
@@ -16,35 +16,35 @@ from transformers.cache_utils import EncoderDecoderCache as TwoCaches
 from contracts.errors import InputError
 from contracts.vocabulary import decoder_start
 
-SPARE_COLUMNS = 64  # a full block grows by so many tokens
+SPARE_COLUMNS = 64  # tokens by which a full block grows
 
 
 class Decoding(Protocol):
-    """A batch of sequences as one model has read them so far."""
+    """Batch of sequences as one model has read them so far."""
 
     def read(self, tokens_B: Tensor | None) -> Tensor:
-        """Read a token of each row, None before the first; returns the logits of the next, (B, V) float32."""
+        """Read a token of each row, None before the first; return the next one's logits, (B, V) float32."""
         ...
 
     def select(self, rows: Sequence[int]) -> None:
-        """Row i goes on as what was row `rows[i]`; rows may be left out, and may be doubled."""
+        """Make row i of what was row `rows[i]`; rows may be left out or doubled."""
         ...
 
 
 def begin(lm: Any, prompts: Sequence[Sequence[int]]) -> Decoding:
-    """A batch that has read nothing yet; on an encoder-decoder model the prompts are the encoder's input."""
+    """Begin a batch that has read nothing; an encoder-decoder's prompts are the encoder's input."""
     return EncoderDecoder(lm, prompts) if lm.config.is_encoder_decoder else Causal(lm, prompts)
 
 
 def start_token(lm: Any) -> int:
-    """What an encoder-decoder model reads before it writes its first token."""
+    """Return the token that an encoder-decoder model reads before its first own one."""
     return decoder_start(
         getattr(lm.config, "decoder_start_token_id", None), lm.generation_config.decoder_start_token_id
     )
 
 
 def check_cache(config: Any) -> None:
-    """Refuse models that remember anything but keys and values (state-space layers, say)."""
+    """Refuse models that keep other states than keys and values, such as state-space layers."""
     known = (DynamicLayer, DynamicSlidingWindowLayer)
     others = {
         type(layer).__name__ for layer in DynamicCache(config=config).layers if type(layer) not in known
@@ -58,24 +58,24 @@ def check_cache(config: Any) -> None:
 
 @torch.inference_mode()
 def try_out(lm: Any) -> None:
-    """Generate a token, to learn now whether this engine can work with the model.
+    """Generate a token, to check that this engine can work with the model.
 
     Raises:
-        InputError: it can't.
+        InputError: the engine can't.
     """
     try:
         decoding = begin(lm, [[0, 0]])
         decoding.read(decoding.read(None).argmax(-1))
     except InputError as error:
         raise InputError(f"engine=transformers can't generate with {lm.config.model_type}: {error}") from None
-    except Exception as error:  # models that are called in another way raise anything
+    except Exception as error:  # a model with another interface may raise anything
         raise InputError(
             f"engine=transformers can't generate with {lm.config.model_type}: {type(error).__name__}: {error}"
         ) from error
 
 
 class KeyValues(DynamicLayer):
-    """One layer's block; `keys` and `values` are views of its used part, (B, heads, tokens, head size)."""
+    """Block of one layer; `keys` and `values` are views of its used part, (B, heads, tokens, head size)."""
 
     _blocks: tuple[Tensor, Tensor] | None = None
 
@@ -85,7 +85,7 @@ class KeyValues(DynamicLayer):
             self.keys, self.values = self._blocks
             self.is_initialized = True
             return self._blocks
-        num_rows, _, begin, _ = self.keys.shape
+        num_rows, begin = self.keys.shape[0], self.keys.shape[2]
         end = begin + key_states.shape[-2]
         if end > self._blocks[0].shape[-2]:
             self._allocate(num_rows, end + SPARE_COLUMNS)
@@ -120,7 +120,7 @@ class KeyValues(DynamicLayer):
 
 
 class Causal:
-    """Prompts are padded on the left, so that every row's newest token stands in the last column."""
+    """Batch of a causal model; prompts are padded on the left, so that all newest tokens share a column."""
 
     def __init__(self, lm: Any, prompts: Sequence[Sequence[int]]) -> None:
         self._lm, device = lm, lm.device
@@ -161,8 +161,10 @@ class Causal:
 
 
 class EncoderDecoder:
-    """Prompts go through the encoder once, padded on the right: absolute positions count from their first
-    token. The responses' first column is the decoder's start token, so they are never padded.
+    """Batch of an encoder-decoder model.
+
+    The encoder reads the prompts once, padded on the right: absolute positions count from their first token.
+    The responses begin with the decoder's start token in one column, so they are never padded.
     """
 
     def __init__(self, lm: Any, prompts: Sequence[Sequence[int]]) -> None:
@@ -197,7 +199,7 @@ class EncoderDecoder:
         index = torch.tensor(rows, device=states.device)
         before, after = self._prompt_of_row, [self._prompt_of_row[row] for row in rows]
         _select(self._written, rows, [i for i, row in enumerate(rows) if i != row], index)
-        # Beams of one prompt change places at every step; what they attend to in it is the same.
+        # Beams of one prompt change places at every step; all attend to the same prompt.
         moved = [i for i, prompt in enumerate(after) if i >= len(before) or before[i] != prompt]
         _select(self._prompts, rows, moved, index)
         self._prompt_of_row = after

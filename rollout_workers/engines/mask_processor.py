@@ -1,6 +1,6 @@
-"""NLPO's mask as one of vLLM's logits processors: only requests that ask for it are masked."""
+"""Apply NLPO's mask as a logits processor of vLLM, to the requests that ask for it."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -8,21 +8,26 @@ from torch import Tensor
 from contracts.rollout import MaskRule
 from rollout_workers.engines.sampling import allowed
 
-if TYPE_CHECKING:
-    from rollout_workers.engines.masked_twin import MaskedTwin
-
 MASKED = {"masked": True}  # the `extra_args` of a masked request's parameters
 
 
-class MaskProcessor:
-    """vLLM's `LogitsProcessor` in all but name: to inherit from it, vLLM would have to be imported here.
+class MaskModel(Protocol):
+    """Model beside the policy whose logits decide what stays."""
 
-    Row i of the logits belongs to the request at index i of the batch; vLLM says which requests came,
-    went and moved. Behind it follow temperature, top-k and top-p, over the tokens that are left, and the
-    log-probabilities that vLLM returns are those of what it sampled from: renormalised.
+    def mask_logits(self, rows_M: Tensor) -> Tensor:
+        """Return the logits (M, V) of the batch's rows `rows_M`."""
+        ...
+
+
+class MaskProcessor:
+    """Logits processor with the interface of vLLM's `LogitsProcessor`, whose import it avoids.
+
+    Row i of the logits belongs to the request at index i of the batch; vLLM tells which requests came, went
+    and moved. Temperature, top-k and top-p follow, on the remaining tokens. vLLM returns the
+    log-probabilities of the distribution that it sampled from, renormalised.
     """
 
-    def __init__(self, twin: "MaskedTwin", rule: MaskRule) -> None:
+    def __init__(self, twin: MaskModel, rule: MaskRule) -> None:
         self._twin = twin
         self._rule = rule
         self._masked: dict[int, Literal[True]] = {}  # by index in the batch
@@ -36,10 +41,10 @@ class MaskProcessor:
         process_dict_updates(self._masked, batch_update, _asks_for_mask)
 
     def apply(self, logits_BV: Tensor) -> Tensor:
-        """Masked rows keep the tokens that the mask model allows.
+        """Keep in masked rows the tokens that the mask model allows.
 
-        A token that the policy can't draw any more (an end token before the minimum length) is taken out
-        of the mask model's distribution first: the set then always holds a token that can be drawn.
+        A token that the policy can't draw (an end token before the minimum length) first leaves the mask
+        model's distribution, so that the set always holds a token that can be drawn.
         """
         if not self._masked:
             return logits_BV

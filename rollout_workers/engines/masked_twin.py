@@ -1,15 +1,15 @@
-"""NLPO at vLLM's speed: one model that is two, the policy and the mask model, in one engine.
+"""Run NLPO's policy and mask model in one vLLM engine, as the two halves of one model.
 
     tokens ──▶ policy ──▶ hidden (N, H) ─┐                  ┌─▶ policy's logits ──▶ sampler ──▶ tokens
     tokens ──▶ mask   ──▶ hidden (N, H) ─┴─▶ hidden (N, 2H) ┤                          ▲
                                                             └─▶ mask's logits ──▶ MaskProcessor
 
-Both halves are the architecture's own class, made twice under prefixes of their own, so each has its
-own keys and values: a token costs two passes, where RL4LMs reads the whole text again for each token
-(Ramamurthy et al. 2023, arXiv 2210.01241).
+Both halves are the architecture's own class, made twice under prefixes of their own, so each has its own keys
+and values. A token costs two passes, where RL4LMs reads the whole text again for each token (Ramamurthy et
+al. 2023, arXiv 2210.01241).
 
-vLLM believes that it loads the plain model: only the loader differs. What it decides by the
-architecture's name (cache layout, attention, defaults) therefore holds for the halves too.
+vLLM loads the plain model as far as it knows: only the loader differs. So its choices by the architecture's
+name (cache layout, attention, defaults) hold for the halves too.
 """
 
 import os
@@ -28,7 +28,7 @@ HALVES = ("policy", "mask")
 
 
 class MaskedTwin(nn.Module):
-    """Two copies of a causal architecture of vLLM's, made and called as vLLM makes and calls any model."""
+    """Two copies of one of vLLM's causal architectures, made and called like any model of vLLM."""
 
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         from vllm.model_executor.model_loader.utils import initialize_model
@@ -39,65 +39,70 @@ class MaskedTwin(nn.Module):
         self.mask = initialize_model(vllm_config, prefix=maybe_prefix(prefix, "mask"))
         self._mask_hidden_NH = torch.empty(0)
 
+    @property
+    def _halves(self) -> dict[str, Any]:
+        """Return the halves by name, as Any: vLLM's models have methods beyond a module's."""
+        return dict(self.named_children())
+
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
-        """vLLM asks every model for it, and calls it for multi-modal input only."""
+        """Refuse the call, which vLLM makes for multi-modal input only; every model needs the method."""
         raise NotImplementedError("the halves have embeddings of their own")
 
     def forward(
         self, input_ids: Tensor, positions: Tensor, intermediate_tensors: Any = None, **inputs: Any
     ) -> Tensor:
-        """Hidden states of both halves side by side, (N, 2H): vLLM picks the rows that are sampled from."""
+        """Return both halves' hidden states side by side, (N, 2H); vLLM picks the rows to sample from."""
         hidden = [half(input_ids, positions, intermediate_tensors, **inputs) for half in self.children()]
         return torch.cat(hidden, dim=-1)
 
     def compute_logits(self, hidden_N2H: Tensor) -> Tensor:
-        """The policy's logits (N, V); the mask's wait until a row asks for them."""
+        """Return the policy's logits (N, V); the mask's are computed when a row asks for them."""
         policy_NH, self._mask_hidden_NH = hidden_N2H.chunk(2, dim=-1)
         return self.policy.compute_logits(policy_NH.contiguous())
 
     def mask_logits(self, rows_M: Tensor) -> Tensor:
-        """The mask model's logits (M, V) of the same positions as the given rows of the newest logits."""
+        """Return the mask model's logits (M, V) at the positions of the given rows of the newest logits."""
         return self.mask.compute_logits(self._mask_hidden_NH[rows_M])
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
-        """Each half loads what bears its name, `policy.…` or `mask.…`; one half may be missing."""
+        """Load into each half the weights under its name, `policy.…` or `mask.…`; one half may be missing."""
         loaded: set[str] = set()
         for half, named in groupby(weights, key=lambda weight: weight[0].partition(".")[0]):
             own = ((name.partition(".")[2], tensor) for name, tensor in named)
-            loaded |= {f"{half}.{name}" for name in self.get_submodule(half).load_weights(own)}
+            loaded |= {f"{half}.{name}" for name in self._halves[half].load_weights(own)}
         return loaded
 
     def process_weights_after_loading(self) -> None:
-        """What some architectures do after their layers are ready."""
-        for half in self.children():
+        """Run what some architectures do after their layers are ready."""
+        for half in self._halves.values():
             if hasattr(half, "process_weights_after_loading"):
                 half.process_weights_after_loading()
 
     def get_mamba_state_copy_funcs(self, *kinds: Any) -> Any:
-        """How vLLM copies the states of state-space layers; the halves' are alike."""
+        """Return how vLLM copies the states of state-space layers; the halves' are alike."""
         return self.policy.get_mamba_state_copy_funcs(*kinds)
 
 
 def twin_arguments() -> dict[str, Any]:
-    """Arguments of vLLM's engine that make its model a twin."""
-    # Its newer runner (Triton only) has another interface for what changes logits.
+    """Return arguments of vLLM's engine that make its model a twin."""
+    # vLLM's newer runner (Triton only) has another interface for logits processors.
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
     arguments: dict[str, Any] = {"load_format": _twin_format()}
     if torch.cuda.is_available():
-        # Compiled code is cached by the class and the configuration, and contains the names of its
-        # layers: the second half would run the first one's. Graphs of whole passes need no compiler.
+        # Compiled code is cached by class and configuration, and contains layer names: the second half would
+        # run the first one's. Graphs of whole passes need no compiler.
         arguments["compilation_config"] = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
     return arguments
 
 
 def install_mask(runner: Any, rule: MaskRule) -> None:
-    """Put the mask behind vLLM's own processors, so that tokens they forbid are gone when it is applied."""
+    """Put the mask behind vLLM's own processors, so that it applies after they have forbidden tokens."""
     runner.input_batch.logitsprocs.non_argmax_invariant.append(MaskProcessor(runner.get_model(), rule))
 
 
 @cache
 def _twin_format() -> str:
-    """The name of a load format: the plain checkpoint, read once for each half."""
+    """Register and name a load format that reads the plain checkpoint once for each half."""
     from dataclasses import replace
 
     from vllm.model_executor.model_loader import DefaultModelLoader, register_model_loader

@@ -1,4 +1,4 @@
-"""New weights into vLLM's models, in place: in this process, or in the ranks of a tensor-parallel engine."""
+"""Replace weights of vLLM's models in place, in this process or in the ranks of a tensor-parallel engine."""
 
 import contextlib
 import os
@@ -18,11 +18,11 @@ from rollout_workers.engines.base import Arrays
 from rollout_workers.engines.tensors import as_tensor
 
 PREFIX, FILE = "whetstone-weights-", "weights.safetensors"
-OLD_S = 600.0  # no push takes so long; and not all who share the folder see each other's processes
+OLD_S = 600.0  # longer than any push; sharers of the folder may not see each other's processes
 
 
 def reload_model(config: Any, model: nn.Module, manifest: WeightManifest, arrays: Arrays) -> None:
-    """Replace the weights of a model of this process, or of one half of a twin.
+    """Replace the weights of a model in this process, or of one half of a twin.
 
     Args:
         config: vLLM's own.
@@ -33,7 +33,7 @@ def reload_model(config: Any, model: nn.Module, manifest: WeightManifest, arrays
 
 
 def reload_in_ranks(executor: Any, manifest: WeightManifest, arrays: Arrays) -> None:
-    """Replace them in the processes of vLLM's executor, which read a file and keep their own shares of it."""
+    """Replace the weights in vLLM's executor processes, which read a file and keep their shares of it."""
     from safetensors.numpy import save_file
 
     _remove_dead_ones()
@@ -43,7 +43,7 @@ def reload_in_ranks(executor: Any, manifest: WeightManifest, arrays: Arrays) -> 
 
 
 def _remove_dead_ones() -> None:
-    """Files as large as a model, of workers that were killed while they wrote or read them."""
+    """Remove files as large as a model, left by workers that were killed as they wrote or read them."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # another worker may be faster
             is_old = time.time() - folder.stat().st_mtime > OLD_S
@@ -52,7 +52,7 @@ def _remove_dead_ones() -> None:
 
 
 def _reload_rank(worker: Any, file: str, dtypes: Mapping[str, str]) -> None:
-    """Called by vLLM in each of its processes."""
+    """Reload this rank's share from a file; vLLM calls this in each of its processes."""
     from safetensors import safe_open
 
     runner = worker.model_runner
@@ -70,8 +70,9 @@ def _reload(config: Any, model: nn.Module, weights: Iterable[tuple[str, Tensor]]
 
 
 def _repack_tied_head(model: nn.Module) -> None:
-    """On a CPU a head tied to the embedding multiplies with a packed copy of it, which a reload leaves
-    stale (no checkpoint names the head, so nothing makes vLLM pack it again).
+    """Pack a tied head again, which on a CPU multiplies with a packed copy of the embedding.
+
+    A reload leaves the copy stale: no checkpoint names the head, so vLLM does not pack it again.
     """
     from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 

@@ -1,7 +1,7 @@
-"""A batch of requests that draw their tokens side by side, a token of each at every step.
+"""Draw the tokens of a batch of requests side by side, one token of each at every step.
 
-A row's draws depend on its own logits and its own random numbers alone, so a request's answer is the same
-whoever is in the batch with it.
+A row's draws depend on its own logits and its own random numbers alone, so a request gets the same answer in
+any batch.
 """
 
 import random
@@ -18,28 +18,28 @@ from rollout_workers.engines.sampling import allowed, forbid_, penalize_, sample
 
 @dataclass(slots=True)
 class Row:
-    """One request in progress."""
+    """Request in progress."""
 
     request: Request
-    max_tokens: int  # as asked for, or as many as the model's window leaves room for
-    read: Sequence[int]  # tokens that a repetition penalty counts beside those that are written
+    max_tokens: int  # the request's limit, or the room in the model's window
+    read: Sequence[int]  # tokens that a repetition penalty counts besides generated ones
     random: random.Random
     tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
+    behavior_logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
-    num_letters: int = 0  # of the text before the newest token; counted for stop strings only
+    num_letters: int = 0  # length of the text before the newest token; for stop strings only
 
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """NLPO's: the mask model's own reading of the same prompts and tokens, and which tokens it allows."""
+    """NLPO's mask: the mask model's reading of the same prompts and tokens, and its rule."""
 
     decoding: Decoding
     rule: MaskRule
 
 
 class SampledBatch:
-    """Rows that started together; each leaves when its answer ends."""
+    """Batch of rows that started together; each leaves when its answer ends."""
 
     def __init__(
         self,
@@ -64,18 +64,18 @@ class SampledBatch:
         return len(self._rows)
 
     def step(self, version: int) -> list[Generation]:
-        """Draw a token of each row with weights of `version`; returns the rows that ended."""
+        """Draw a token of each row with weights of `version`; return the rows that ended."""
         samplings = [row.request.sampling for row in self._rows]
         tokens_B, logprobs_B = sample(self._logits(), samplings, [row.random.random() for row in self._rows])
         for row, token, logprob in zip(self._rows, tokens_B.tolist(), logprobs_B.tolist(), strict=True):
             row.tokens.append(token)
-            row.logprobs.append(logprob)
+            row.behavior_logprobs.append(logprob)
             row.versions.append(version)
         self._newest_B = tokens_B
         return self._retire()
 
     def _logits(self) -> Tensor:
-        """(B, V); -inf for end tokens where the row is too short to end, and for what the mask forbids."""
+        """Return logits (B, V), -inf for end tokens of rows that are too short, and for masked tokens."""
         too_short = [len(row.tokens) < row.request.sampling.min_tokens for row in self._rows]
         logits_BV = self._decoding.read(self._newest_B)
         penalties = [row.request.sampling.repetition_penalty for row in self._rows]
@@ -84,7 +84,7 @@ class SampledBatch:
         forbid_(logits_BV, too_short, self._end_tokens)
         if self._mask is None:
             return logits_BV
-        # The end tokens leave the mask model's choice too, else it could allow nothing but them.
+        # The end tokens leave the mask model's distribution too, or it could allow nothing else.
         mask_logits_BV = forbid_(self._mask.decoding.read(self._newest_B), too_short, self._end_tokens)
         return logits_BV.masked_fill(~allowed(mask_logits_BV, self._mask.rule), float("-inf"))
 
@@ -115,14 +115,14 @@ class SampledBatch:
             request_id=row.request.id,
             tokens=tuple(row.tokens),
             text=self._to_text(row.tokens) if cut is None else text[:cut],
-            logprobs=tuple(row.logprobs),
+            behavior_logprobs=tuple(row.behavior_logprobs),
             versions=tuple(row.versions),
             finish_reason=reason,
         )
 
 
 def without(ended: Sequence[int], num_rows: int) -> list[int]:
-    """Which rows go on, in which places: the last ones fill the gaps, the others stay where they are.
+    """Return the rows that go on, in their new order: the last ones fill the gaps, the others stay.
 
     >>> without([1, 2], 6)
     [0, 4, 5, 3]
@@ -136,13 +136,14 @@ def without(ended: Sequence[int], num_rows: int) -> list[int]:
 
 
 def _stop_string(row: Row, text: str) -> int | None:
-    """Where a stop string begins that the newest token completed; as in vLLM, those that were complete
-    within the first `min_tokens` tokens don't count.
+    """Return where a stop string begins that the newest token completed; None: there is none.
+
+    As in vLLM, stop strings that were complete within the first `min_tokens` tokens don't count.
     """
     before, row.num_letters = row.num_letters, len(text)
     if len(row.tokens) <= row.request.sampling.min_tokens:
         return None
     stops = row.request.sampling.stop
     begins = [(text.find(stop, max(0, before + 1 - len(stop))), len(stop)) for stop in stops]
-    found = [(begin + length, begin) for begin, length in begins if begin >= 0]
-    return min(found)[1] if found else None
+    matches = [(begin + length, begin) for begin, length in begins if begin >= 0]
+    return min(matches)[1] if matches else None

@@ -1,4 +1,4 @@
-"""From logits to tokens: the warpers, in transformers' and vLLM's order, NLPO's mask, and a seeded draw."""
+"""Turn logits into tokens: warpers in transformers' and vLLM's order, NLPO's mask, and a seeded draw."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -12,16 +12,16 @@ from torch import Tensor
 from contracts.errors import WorkerError
 from contracts.rollout import MaskRule, Sampling
 
-BLOCK = 256  # tokens whose probabilities are added up together in a draw
+BLOCK = 256  # tokens whose probabilities a draw sums together
 
 
 def sample(
     logits_BV: Tensor, samplings: Sequence[Sampling], uniforms_B: Sequence[float]
 ) -> tuple[Tensor, Tensor]:
-    """A token of each row, and its log-probability under the distribution that it was drawn from.
+    """Draw a token of each row; return it and its log-probability under the distribution that drew it.
 
     Args:
-        uniforms_B: one random number in [0, 1) a row: all that a draw depends on besides its own logits.
+        uniforms_B: one random number in [0, 1) for each row; a draw depends on it and its own logits alone.
     """
     if bool((~(logits_BV.amax(-1).isfinite())).any()):  # NaN, too, is a row's maximum
         raise WorkerError(
@@ -45,10 +45,10 @@ def sample(
 
 
 def warp(logits_BV: Tensor, sampling: Sampling) -> Tensor:
-    """Probabilities of the distribution that is sampled from: temperature, then top-k, then top-p
-    (Holtzman et al. 2020, the token that crosses p is kept), renormalised.
+    """Return the sampled distribution's probabilities: temperature, top-k, then top-p, renormalised.
 
-    A temperature of 0 asks for the most likely token; the probabilities are then unwarped.
+    Top-p keeps the token that crosses p (Holtzman et al. 2020). A temperature of 0 asks for the most likely
+    token; the probabilities are then unwarped.
     """
     if sampling.temperature == 0:
         return logits_BV.softmax(-1)
@@ -64,8 +64,9 @@ def warp(logits_BV: Tensor, sampling: Sampling) -> Tensor:
 
 
 def draw(probabilities_BV: Tensor, sampling: Sampling, uniform_B: Tensor) -> Tensor:
-    """A token of each row, (B,), by the inverse of its cumulative distribution: the first token at which
-    the probabilities add up to more than the row's random number in [0, 1).
+    """Draw a token of each row, (B,), by the inverse of its cumulative distribution.
+
+    It is the first token at which the probabilities sum to more than the row's random number in [0, 1).
     """
     if sampling.temperature == 0:
         return probabilities_BV.argmax(-1)
@@ -84,18 +85,18 @@ def draw(probabilities_BV: Tensor, sampling: Sampling, uniform_B: Tensor) -> Ten
 
 
 def _first_beyond(parts_BK: Tensor, target_B1: Tensor) -> tuple[Tensor, Tensor]:
-    """Of each row the first part at which the sum exceeds the target, and how far into it the target is."""
+    """Return each row's first part at which the sum exceeds the target, and the target's rest within it."""
     cumulative_BK = parts_BK.cumsum(-1)
-    # Sums are rounded; no draw may fall behind the last part that has a probability.
+    # Sums are rounded: no draw may fall behind the last part with a probability.
     last_B1 = cumulative_BK[:, -1:]
     target_B1 = torch.minimum(target_B1, last_B1.nextafter(torch.zeros_like(last_B1)))
-    found_B1 = torch.searchsorted(cumulative_BK, target_B1, right=True)
-    before_B1 = cumulative_BK.gather(-1, found_B1) - parts_BK.gather(-1, found_B1)
-    return found_B1, (target_B1 - before_B1).clamp(min=0)
+    part_B1 = torch.searchsorted(cumulative_BK, target_B1, right=True)
+    before_B1 = cumulative_BK.gather(-1, part_B1) - parts_BK.gather(-1, part_B1)
+    return part_B1, (target_B1 - before_B1).clamp(min=0)
 
 
 def forbid_(logits_BV: Tensor, rows: Sequence[bool], tokens: Sequence[int]) -> Tensor:
-    """Take `tokens` out of the marked rows, in place; returns the same tensor."""
+    """Exclude `tokens` from the marked rows, in place; return the same tensor."""
     if any(rows) and tokens:
         columns = torch.tensor(tokens, device=logits_BV.device)
         marked_B1 = torch.tensor(rows, device=logits_BV.device)[:, None]
@@ -104,9 +105,9 @@ def forbid_(logits_BV: Tensor, rows: Sequence[bool], tokens: Sequence[int]) -> T
 
 
 def penalize_(scores_BV: Tensor, seen: Sequence[Sequence[int]], penalties: Sequence[float]) -> Tensor:
-    """Lower the scores of the tokens that each row has seen, in place; returns the same tensor.
+    """Lower the scores of the tokens that each row has seen, in place; return the same tensor.
 
-    A score below 0 is multiplied with the row's penalty, one above 0 divided by it, as in transformers.
+    A score below 0 is multiplied by the row's penalty, one above 0 divided by it, as in transformers.
 
     >>> penalize_(torch.tensor([[2.0, -1.0, 3.0]]), [(0, 1, 1)], [2.0])
     tensor([[ 1., -2.,  3.]])
@@ -114,13 +115,13 @@ def penalize_(scores_BV: Tensor, seen: Sequence[Sequence[int]], penalties: Seque
     for row, (tokens, penalty) in enumerate(zip(seen, penalties, strict=True)):
         if penalty != 1:
             columns = torch.tensor(sorted(set(tokens)), device=scores_BV.device)
-            found = scores_BV[row, columns]
-            scores_BV[row, columns] = torch.where(found < 0, found * penalty, found / penalty)
+            scores = scores_BV[row, columns]
+            scores_BV[row, columns] = torch.where(scores < 0, scores * penalty, scores / penalty)
     return scores_BV
 
 
 def allowed(mask_logits_BV: Tensor, rule: MaskRule) -> Tensor:
-    """NLPO's mask: the tokens that the mask model finds likely, (B, V) bool (Ramamurthy et al. 2023, § 4)."""
+    """Return NLPO's mask, the mask model's likely tokens, (B, V) bool (Ramamurthy et al. 2023, § 4)."""
     if rule.top_k is not None:
         inside_BV = _likeliest(mask_logits_BV, max(rule.top_k, rule.min_tokens_to_keep))
     else:
@@ -132,25 +133,26 @@ def allowed(mask_logits_BV: Tensor, rule: MaskRule) -> Tensor:
 
 
 def with_special_tokens(rule: MaskRule, tokenizer: Any) -> MaskRule:
-    """The rule with the tokenizer's special tokens let through, if it asks for that."""
+    """Return the rule, with the tokenizer's special tokens allowed if it asks for that."""
     return replace(rule, always=tuple(tokenizer.all_special_ids)) if rule.keep_special else rule
 
 
 def _likeliest(scores_BV: Tensor, count: int) -> Tensor:
-    """The `count` tokens with the highest scores, and those that equal the last of them."""
+    """Return the `count` tokens with the highest scores, and those that equal the last of them."""
     smallest_kept_B1 = scores_BV.topk(min(count, scores_BV.shape[-1])).values[:, -1:]
     return scores_BV >= smallest_kept_B1
 
 
 def _nucleus(probabilities_BV: Tensor, top_p: float, at_least: int = 1) -> Tensor:
-    """The smallest set of tokens whose probability reaches `top_p`, never fewer than `at_least`, and those
-    that equal the last of them. A token that has no probability is never among them.
+    """Return the smallest set of likeliest tokens whose probability reaches `top_p`, at least `at_least`.
+
+    Tokens that equal the last of them are in the set, tokens without probability never.
     """
     if top_p >= 1:
         return probabilities_BV > 0
     ascending_BV = _sorted(probabilities_BV)
     cumulative_BV = ascending_BV.cumsum(-1)
-    # A token is in while the likelier ones hold less than p, so the one that crosses p is kept.
+    # A token is in while the likelier ones sum to less than p, so the one that crosses p is kept.
     num_outside_B1 = torch.searchsorted(cumulative_BV, cumulative_BV[:, -1:] - top_p, right=True)
     most_outside = max(probabilities_BV.shape[-1] - at_least, 0)
     smallest_kept_B1 = ascending_BV.gather(-1, num_outside_B1.clamp(max=most_outside))
@@ -158,7 +160,7 @@ def _nucleus(probabilities_BV: Tensor, top_p: float, at_least: int = 1) -> Tenso
 
 
 def _sorted(values_BV: Tensor) -> Tensor:
-    """Each row in ascending order; NumPy, which sorts no indices along, takes a 25th of the time."""
+    """Sort each row in ascending order; NumPy sorts no indices along, and takes a 25th of torch's time."""
     if values_BV.device.type == "cpu":
         return torch.from_numpy(np.sort(values_BV.numpy(), axis=-1))
     return values_BV.sort(-1).values

@@ -1,4 +1,4 @@
-"""A LoRA adapter as vLLM serves it: matrices beside the weights of the base, replaced between two steps."""
+"""Serve a LoRA adapter by vLLM: matrices beside the base's weights, replaced between two steps."""
 
 import json
 import tempfile
@@ -10,17 +10,17 @@ from contracts.weights import WeightManifest
 from rollout_workers.engines.base import Arrays
 
 NAME, ID = "policy", 1
-RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM makes room for
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # ranks for which vLLM makes room
 
 
 def adapter_arguments(rank: int) -> dict[str, Any]:
-    """Arguments of vLLM's engine that make room for one adapter.
+    """Return arguments of vLLM's engine that make room for one adapter.
 
     >>> adapter_arguments(12)
     {'enable_lora': True, 'max_loras': 1, 'max_lora_rank': 16}
 
     Raises:
-        InputError: the rank is more than vLLM knows.
+        InputError: the rank is above vLLM's highest.
     """
     if rank > RANKS[-1]:
         raise InputError(
@@ -32,10 +32,10 @@ def adapter_arguments(rank: int) -> dict[str, Any]:
 
 
 def replace_adapter(engine: Any, manifest: WeightManifest, arrays: Arrays) -> Any:
-    """Give vLLM's engine the published adapter; returns what each request is to be marked with.
+    """Give vLLM's engine the published adapter; return the mark for each request.
 
-    The same adapter to vLLM under every version: requests that are under way go on with the new matrices,
-    as they do with new weights.
+    To vLLM it is the same adapter in every version: requests in progress go on with the new matrices, as they
+    do with new weights.
     """
     from safetensors.numpy import save_file
     from vllm.lora.request import LoRARequest

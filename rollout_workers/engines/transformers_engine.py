@@ -1,8 +1,7 @@
-"""Generation with transformers alone: for encoder-decoder models, which vLLM does not know, and where vLLM is
-not installed.
+"""Generate with transformers alone, for encoder-decoder models or where vLLM is not installed.
 
-Requests are taken in batches of prompts of similar length; finished rows leave their batch, and the next
-one starts when the last row has left.
+Requests run in batches of prompts of similar length. Finished rows leave their batch, and the next batch
+starts when the last row has left.
 """
 
 import copy
@@ -18,8 +17,8 @@ from contracts.vocabulary import end_tokens
 from contracts.weights import WeightManifest
 from rollout_workers.engines.base import Arrays, Generation, Request
 from rollout_workers.engines.beam_search import BeamBatch
+from rollout_workers.engines.choice import choose_dtype
 from rollout_workers.engines.decoding import begin, check_cache, start_token, try_out
-from rollout_workers.engines.dtypes import engine_dtype
 from rollout_workers.engines.sampled_batch import Mask, SampledBatch
 from rollout_workers.engines.sampling import with_special_tokens
 from rollout_workers.engines.tensors import as_tensor
@@ -29,8 +28,8 @@ from rollout_workers.settings import RolloutSettings
 class TransformersEngine:
     """`rollout_workers.engines.base.Engine` on a Hugging Face model, causal or encoder-decoder.
 
-    Of an encoder-decoder model the requests' tokens are the encoder's input, and a generation is what the
-    decoder writes behind its start token. Of the model's generation settings only the end tokens are used.
+    An encoder-decoder's encoder reads the requests' tokens, and its decoder generates behind its start token.
+    The engine uses only the end tokens of the model's generation settings.
     """
 
     def __init__(
@@ -44,9 +43,11 @@ class TransformersEngine:
     ) -> None:
         from transformers import AutoTokenizer
 
-        self._lm = _load(model, revision, getattr(torch, engine_dtype(settings)))
+        self._lm = _load(
+            model, revision, getattr(torch, choose_dtype(settings.dtype, on_gpu=torch.cuda.is_available()))
+        )
         self._mask_lm = None if mask_rule is None else copy.deepcopy(self._lm)
-        self._device = self._lm.device  # where it computes; asleep, it lies on the host
+        self._device = self._lm.device  # where it computes; asleep, the model lies on the host
         self.tokenizer: Any = AutoTokenizer.from_pretrained(
             tokenizer, revision=revision if tokenizer == model else None
         )
@@ -61,8 +62,10 @@ class TransformersEngine:
         self.num_generated = 0
 
     def add(self, request: Request) -> None:
-        """Raises:
-        InputError: the model or this engine can't do what is asked.
+        """Admit a request.
+
+        Raises:
+            InputError: the model or this engine can't serve it.
         """
         _check_sampling(request.sampling, self._mask_rule)
         if self._room(request) < 1:
@@ -106,9 +109,9 @@ class TransformersEngine:
         self.mask_version = manifest.mask_version
 
     @torch.inference_mode()
-    def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+    def logprobs(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
         self._move_to(self._device)
-        return [self._score(text) for text in texts]
+        return [self._logprobs(text) for text in texts]
 
     def sleep(self) -> None:
         self._move_to(torch.device("cpu"))
@@ -119,10 +122,10 @@ class TransformersEngine:
             if lm is not None and lm.device != device:
                 lm.to(device)
 
-    def _score(self, text: tuple[int, ...]) -> tuple[float, ...]:
+    def _logprobs(self, text: tuple[int, ...]) -> tuple[float, ...]:
         tokens = torch.tensor([text], device=self._lm.device)
         if self._lm.config.is_encoder_decoder:
-            # The text is both: the prompt, and but for its first token the response.
+            # The text is the prompt and, without its first token, the response.
             start = torch.full_like(tokens[:, :1], start_token(self._lm))
             read = {"input_ids": tokens, "decoder_input_ids": torch.cat([start, tokens[:, 1:-1]], dim=-1)}
         else:
@@ -131,7 +134,7 @@ class TransformersEngine:
         return tuple(logprobs_LV.gather(-1, tokens[0, 1:, None]).squeeze(-1).tolist())
 
     def _next_requests(self) -> list[Request]:
-        """A batch around the request that has waited longest: of its kind, and near it in length."""
+        """Choose a batch around the oldest request: of its kind, and of similar length."""
         oldest = self._waiting[0]
         size = max(1, self._max_concurrent // oldest.sampling.num_beams)
         alike = [request for request in self._waiting if _kind(request) == _kind(oldest)]
@@ -156,7 +159,7 @@ class TransformersEngine:
         return SampledBatch(requests, max_tokens, read, decoding, mask, self._end_tokens, self._text)
 
     def _room(self, request: Request) -> int:
-        """How many tokens the model can write for it."""
+        """Return how many tokens the model can generate for a request."""
         if self.window is None:
             return request.sampling.max_tokens
         if self._lm.config.is_encoder_decoder:  # prompt and response have a window each
@@ -188,7 +191,7 @@ def _copy_into(lm: Any, manifest: WeightManifest, arrays: Arrays) -> None:
 
 
 def _kind(request: Request) -> tuple[int, bool]:
-    """Requests that can share a batch: with as many beams, and both or neither under the mask."""
+    """Return what requests of one batch share: the number of beams, and whether they are masked."""
     return request.sampling.num_beams, request.sampling.masked
 
 

@@ -1,8 +1,8 @@
-"""The vLLM engine, stepped by us: admission, shipping and new weights happen between two steps.
+"""Step vLLM's engine: admission, shipping and new weights happen between two steps.
 
-The engine lives in this process (VLLM_ENABLE_V1_MULTIPROCESSING=0): start-up takes half as long as
-with a process of its own, and the model can be reached for loading weights. Where it is split over
-several GPUs its parts have a process each, which vLLM starts and ends.
+The engine lives in this process (VLLM_ENABLE_V1_MULTIPROCESSING=0): it starts in half the time of a separate
+process, and its model can be reached to load weights. Where it is split over several GPUs, each part has a
+process, which vLLM starts and ends.
 """
 
 import os
@@ -18,7 +18,7 @@ from contracts.rollout import FinishReason, MaskRule, Sampling
 from contracts.weights import WeightManifest
 from contracts.working_folder import off_the_path_of_children
 from rollout_workers.engines.base import Arrays, Generation, Request
-from rollout_workers.engines.dtypes import engine_dtype
+from rollout_workers.engines.choice import choose_dtype
 from rollout_workers.engines.mask_processor import MASKED
 from rollout_workers.engines.masked_twin import install_mask, twin_arguments
 from rollout_workers.engines.reloading import reload_in_ranks, reload_model
@@ -26,12 +26,12 @@ from rollout_workers.engines.sampling import with_special_tokens
 from rollout_workers.engines.served_adapter import adapter_arguments, replace_adapter
 from rollout_workers.settings import RolloutSettings
 
-SCORED = "scored-"  # the ids of requests that are scored and not generated
+SCORED = "scored-"  # begins the ids of requests that are scored, not generated
 
 
 @dataclass(slots=True)
 class _Active:
-    """A request in progress: vLLM's own name for it, and from which token on which version wrote it."""
+    """Request in progress: vLLM's own id, and the first token of each weight version."""
 
     own_key: str
     spans: list[tuple[int, int]]
@@ -40,7 +40,7 @@ class _Active:
 class VLLMEngine:
     """`rollout_workers.engines.base.Engine` on vLLM's own LLMEngine; with a mask rule, on a twin.
 
-    With `lora_rank` new versions are adapters of that rank, or less, beside the model's own weights.
+    With `lora_rank`, new versions are adapters of at most that rank, beside the model's own weights.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class VLLMEngine:
                 tokenizer_revision=revision if tokenizer == model else None,
                 max_model_len=max_length or -1,  # -1: as much of the model's window as the cache can hold
                 max_num_seqs=settings.max_concurrent,
-                dtype=engine_dtype(settings),
+                dtype=choose_dtype(settings.dtype, on_gpu=torch.cuda.is_available()),
                 enforce_eager=not on_gpu,
                 gpu_memory_utilization=settings.gpu_memory_utilization,
                 kv_cache_memory_bytes=None if on_gpu else round(settings.kv_cache_gib * 2**30),
-                # What was sampled from, after temperature, top-k and top-p: the behaviour policy.
+                # The sampled distribution, after temperature, top-k and top-p: the behaviour policy.
                 logprobs_mode="processed_logprobs",
                 enable_prefix_caching=True,
                 enable_sleep_mode=settings.sleep and on_gpu,  # refused on a CPU, where sleep() frees nothing
@@ -93,7 +93,7 @@ class VLLMEngine:
             self._model: torch.nn.Module = runner.get_model()
         self.tokenizer = self._engine.get_tokenizer()
         self.window: int | None = self._engine.vllm_config.model_config.max_model_len
-        self._adapter: Any = None  # vLLM's name for the one that was loaded last
+        self._adapter: Any = None  # vLLM's handle of the last loaded adapter
         self._active: dict[str, _Active] = {}
         self._stashed: list[Generation] = []
         self._num_loads = 0
@@ -102,12 +102,14 @@ class VLLMEngine:
         self.num_generated = 0
 
     def add(self, request: Request) -> None:
-        """Raises:
-        InputError: this engine can't draw tokens as is asked.
+        """Admit a request.
+
+        Raises:
+            InputError: this engine can't draw tokens as requested.
         """
         _check_sampling(request.sampling, has_mask=self.mask_version is not None)
         self._wake()
-        # The salt keeps a prefix computed by old weights, of either model, from being reused under new ones.
+        # The salt keeps prefixes that old weights computed, of either model, from use under new ones.
         # A version comes twice, with other weights, where a run went back to a checkpoint.
         prompt = {"prompt_token_ids": list(request.tokens), "cache_salt": f"load {self._num_loads}"}
         key = str(request.id)
@@ -149,7 +151,7 @@ class VLLMEngine:
         self.mask_version = manifest.mask_version
         self._num_loads += 1
 
-    def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+    def logprobs(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
         from vllm import SamplingParams
 
         self._wake()
@@ -158,23 +160,23 @@ class VLLMEngine:
         for key, index in waiting.items():
             prompt = {"prompt_token_ids": list(texts[index])}
             self._engine.add_request(key, prompt, parameters, lora_request=self._adapter)
-        found: dict[int, tuple[float, ...]] = {}
-        while len(found) < len(texts):
+        logprobs: dict[int, tuple[float, ...]] = {}
+        while len(logprobs) < len(texts):
             if not self._engine.has_unfinished_requests():
-                raise RunError(f"the engine scored {len(found)} of {len(texts)} texts and stopped")
+                raise RunError(f"the engine scored {len(logprobs)} of {len(texts)} texts and stopped")
             for output in self._engine.step():
                 if not output.finished:
                     continue
                 if output.request_id in waiting:
                     index = waiting[output.request_id]
                     scored = zip(output.prompt_logprobs[1:], texts[index][1:], strict=True)
-                    found[index] = tuple(entry[token].logprob for entry, token in scored)
+                    logprobs[index] = tuple(entry[token].logprob for entry, token in scored)
                 else:  # other requests go on meanwhile; what they finish is handed out later
                     self._stashed.append(self._generation(output))
-        return [found[index] for index in range(len(texts))]
+        return [logprobs[index] for index in range(len(texts))]
 
     def sleep(self) -> None:
-        """The weights go to the host's memory; keys and values, and the prefixes among them, are dropped."""
+        """Move the weights to the host's memory; drop keys and values, with the prefixes among them."""
         if not self._engine.is_sleeping():
             self._engine.sleep(level=1)
 
@@ -203,7 +205,7 @@ class VLLMEngine:
             text=completion.text
             if stopped_by_string
             else self.tokenizer.decode(tokens, skip_special_tokens=True),
-            logprobs=tuple(
+            behavior_logprobs=tuple(
                 entry[token].logprob for entry, token in zip(completion.logprobs, tokens, strict=True)
             ),
             versions=token_versions(self._active.pop(output.request_id).spans, len(tokens)),
@@ -212,8 +214,10 @@ class VLLMEngine:
 
 
 def _start(arguments: Any) -> Any:
-    """Raises:
-    InputError: vLLM serves no adapters for this architecture.
+    """Start vLLM's engine.
+
+    Raises:
+        InputError: vLLM serves no adapters for this architecture.
     """
     from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -229,7 +233,7 @@ def _start(arguments: Any) -> Any:
 
 
 def token_versions(spans: list[tuple[int, int]], num_tokens: int) -> tuple[int, ...]:
-    """One version a token from (first token, version) spans.
+    """Return each token's version from (first token, version) spans.
 
     >>> token_versions([(0, 4), (2, 5)], 3)
     (4, 4, 5)
@@ -254,7 +258,7 @@ def _check_sampling(sampling: Sampling, has_mask: bool) -> None:
 
 
 def sampling_parameters(sampling: Sampling, seed: int) -> Any:
-    """vLLM's parameters for one request; `logprobs=0` asks for the sampled token's own.
+    """Return vLLM's parameters for a request; `logprobs=0` asks for the sampled token's log-probability.
 
     vLLM adds the end tokens: the tokenizer's, and all that the model's generation config names.
     """
@@ -278,10 +282,10 @@ def sampling_parameters(sampling: Sampling, seed: int) -> Any:
 
 
 def prepare_environment(is_split: bool = False) -> None:
-    """What vLLM reads from the environment, set before its first import; a user's own value wins.
+    """Set the environment variables that vLLM reads at its first import; a user's own values win.
 
     Args:
-        is_split: over processes of this machine, which then listen for each other on loopback.
+        is_split: whether the model is split over processes of this machine, which then listen on loopback.
     """
     loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
     if is_split and loopback:

@@ -1,4 +1,4 @@
-"""The environments that come with Whetstone; one of your own is `package.module:Class`."""
+"""Built-in environments by name; a user's own is `package.module:Class`."""
 
 ENVIRONMENTS = {
     "single_turn": "rollout_workers.environments.single_turn:SingleTurn",

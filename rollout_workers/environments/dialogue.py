@@ -15,7 +15,7 @@ from rollout_workers.environments.partners import Partner, check_partner, heard_
 
 
 class Dialogue(EnvironmentSettings):
-    """The prompt is what was said before; model and partner take turns, and the model begins.
+    """Settings of dialogues: the prompt is the talk so far; model and partner take turns, the model first.
 
     Rewards are the reward servers': for the whole talk, or with `reward_at=turn` for each answer.
 
@@ -24,7 +24,7 @@ class Dialogue(EnvironmentSettings):
 
     max_turns: int = Field(default=4, ge=1)
     reply_end: str = " <EOU>"  # the separator, unless given
-    separator: str = "<EOU>"  # ends an utterance; "": nothing does, an answer is an utterance
+    separator: str = "<EOU>"  # ends an utterance; "": each answer is one utterance
     partner: str = "self"  # or frozen, or package.module:Class of your own with reply(history, seed)
     partner_options: dict[str, Any] = Field(default_factory=dict)
     end_phrases: Strings = ()  # the partner ends the talk by saying one of them, or nothing
@@ -32,7 +32,7 @@ class Dialogue(EnvironmentSettings):
     @model_validator(mode="before")
     @classmethod
     def _close_answers_as_the_prompt_does(cls, given: Any) -> Any:
-        """An answer that hit its token limit gets the mark that the prompt's utterances have."""
+        """Set `reply_end` to the separator, which so ends an answer that hit its token limit, too."""
         if not isinstance(given, Mapping):
             return given
         separator = given.get("separator", cls.model_fields["separator"].default)
@@ -59,7 +59,7 @@ class Dialogue(EnvironmentSettings):
 
 
 class _Talk:
-    """The talk as a list of utterances. Its own copy's are not told to it but for `overhear`."""
+    """Talk as a list of utterances; `overhear` brings those of the model's own copy."""
 
     def __init__(self, settings: Dialogue, partner: Partner | None) -> None:
         self._settings, self._partner = settings, partner
@@ -89,7 +89,7 @@ class _Talk:
         return Step(observation, terminated=self._ends(heard), info=self._info())
 
     def overhear(self, text: str) -> bool:
-        """What the model's copy said, where it is the partner; whether that ends the talk."""
+        """Add the words of a partner that is the model's copy; return whether they end the talk."""
         heard, _ = self._first_utterance(text)
         self._history.append(heard)
         return self._ends(heard)
@@ -98,7 +98,7 @@ class _Talk:
         self._partner = None
 
     def _first_utterance(self, text: str) -> tuple[str, str]:
-        """What was said, and what stands behind the separator: the other's words, which nobody said."""
+        """Split a text into the first utterance and the rest behind the separator, which does not count."""
         separator = self._settings.separator
         said, _, rest = text.partition(separator) if separator else (text, "", "")
         return said.strip(), rest.strip()
@@ -124,7 +124,7 @@ def _says(utterance: str, phrase: str) -> bool:
 
 
 def utterance_seed(seed: int, number: int) -> int:
-    """Of the partner's utterance `number`, from 1 on.
+    """Return the seed of the partner's utterance `number`, from 1 on.
 
     >>> utterance_seed(7, 1) == utterance_seed(7, 1) != utterance_seed(7, 2)
     True

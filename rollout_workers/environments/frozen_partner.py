@@ -1,4 +1,4 @@
-"""A partner that never learns: a causal model with weights of its own, in the environment's own process."""
+"""Partner that never learns: a causal model with weights of its own, in the environment's own process."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ MODEL = "environment.partner_options.model"
 
 
 class FrozenPartner(Settings):
-    """Reads the talk as the model does: `u1 <EOU> u2 <EOU>`. Its window loses the talk's beginning.
+    """Settings of a frozen partner, which reads `u1 <EOU> u2 <EOU>` as the model does, or the talk's end.
 
     Example: `environment.partner=frozen environment.partner_options={model: gpt2, temperature: 0}`
     """
@@ -30,10 +30,10 @@ class FrozenPartner(Settings):
     top_k: int = Field(default=0, ge=0)  # 0: no limit
 
     def check_model(self, kind: str, is_encoder_decoder: bool, window: int | None) -> None:
-        """Whether a model of this kind can be a partner, as far as its files tell.
+        """Check by its files that a model can be a partner.
 
         Raises:
-            InputError: it is no causal one, or leaves no room for a prompt.
+            InputError: the model is not causal, or leaves no room for a prompt.
         """
         if is_encoder_decoder:
             raise InputError(f"{MODEL}={self.model} is an encoder-decoder ({kind}); expected a causal model")
@@ -44,8 +44,10 @@ class FrozenPartner(Settings):
             )
 
     def load(self, separator: str) -> "_Speaker":
-        """Raises:
-        InputError: the model does not load, is no causal one, or leaves no room for a prompt.
+        """Load the model as a partner.
+
+        Raises:
+            InputError: the model does not load, is not causal, or leaves no room for a prompt.
         """
         from transformers import AutoConfig, AutoTokenizer
         from transformers.utils.logging import disable_progress_bar
@@ -73,7 +75,7 @@ class FrozenPartner(Settings):
 
 
 class _Speaker:
-    """`rollout_workers.environments.partners.Partner` with an engine."""
+    """Implementation of `rollout_workers.environments.partners.Partner` with an engine."""
 
     def __init__(self, engine: Engine, tokenizer: Any, sampling: Sampling, room: int, separator: str) -> None:
         self._engine, self._tokenizer, self._sampling = engine, tokenizer, sampling
@@ -83,7 +85,7 @@ class _Speaker:
         tokens = self._tokenizer(joined(history, self._separator))["input_ids"]
         if not tokens:  # nothing to answer
             return ""
-        self._engine.abort_all()  # of an utterance that was given up halfway
+        self._engine.abort_all()  # an utterance may have been given up halfway
         self._engine.add(Request(0, tuple(tokens[-self._room :]), self._sampling, seed))
         while True:
             for generation in self._engine.step():
@@ -92,7 +94,7 @@ class _Speaker:
 
 @contextmanager
 def _refusing(where: str) -> Iterator[None]:
-    """transformers raises whatever it meets."""
+    """Turn errors of any kind into an InputError: transformers raises all kinds."""
     try:
         yield
     except Exception as error:
@@ -100,7 +102,7 @@ def _refusing(where: str) -> Iterator[None]:
 
 
 def joined(utterances: Sequence[str], separator: str) -> str:
-    """A talk as DailyDialog's prompts write it.
+    """Join a talk as DailyDialog's prompts do.
 
     >>> joined(["How are you ?", "Fine ."], "<EOU>")
     'How are you ? <EOU> Fine . <EOU>'

@@ -1,25 +1,25 @@
-"""From what a model wrote to an action of a Gymnasium space, or to None where it is none."""
+"""Read actions of a Gymnasium space from a model's texts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from contracts.errors import InputError
 
-COMMANDS, MASK = "admissible_commands", "action_mask"  # what environments tell in `info`, by custom
+COMMANDS, MASK = "admissible_commands", "action_mask"  # keys of `info`, by custom
 
 
 class Actions(Protocol):
     def read(self, text: str) -> Any | None:
-        """The action; None: the text is none."""
+        """Return the action; None: the text is no action."""
         ...
 
     def possible(self, info: Mapping[str, Any]) -> tuple[str, ...]:
-        """What can be written now; () where that is not known."""
+        """Return the texts of the possible actions; () where they are not known."""
         ...
 
 
 class TextActions:
-    """A text is the action, without blanks around it, if the space holds it.
+    """Actions that are texts of the space, without blanks around them.
 
     Example: `Text(max_length=10)` holds letters and digits alone: "east" is an action, "go east" is none.
     """
@@ -36,7 +36,7 @@ class TextActions:
 
 
 class NamedActions:
-    """The actions of a `Discrete` space by their names, whatever their case and blanks.
+    """Actions of a `Discrete` space by their names, in any case and with any blanks.
 
     Example: with the names ("go left", "go right") of `Discrete(2)`, " Go  left" is action 0.
     """
@@ -58,8 +58,10 @@ class NamedActions:
 
 
 def read_actions(space: Any, names: Sequence[str]) -> Actions:
-    """Raises:
-    InputError: actions of this kind can't be written, or their names don't fit.
+    """Make the reader of a space's actions.
+
+    Raises:
+        InputError: texts can't express such actions, or the names don't fit.
     """
     from gymnasium.spaces import Discrete, Text
 

@@ -19,8 +19,9 @@ from rollout_workers.environments.prompt_seeds import seed_of
 
 
 class GymnasiumText(EnvironmentSettings):
-    """Observations and actions are texts (`gymnasium.spaces.Text`). Numbered actions get names by `actions`,
-    other observations a text by `observation_text`.
+    """Settings of Gymnasium environments with texts (`gymnasium.spaces.Text`) as observations and actions.
+
+    `actions` names numbered actions, and `observation_text` turns other observations into texts.
 
     Example: `environment=gymnasium_text environment.id=my_games:Maze-v0`, which imports `my_games` first.
     """
@@ -28,12 +29,12 @@ class GymnasiumText(EnvironmentSettings):
     rewards_itself: ClassVar[bool] = True
 
     reply_end: str = "\n"
-    id: str | None = None  # as registered with Gymnasium, with the module that registers it in front
+    id: str | None = None  # as registered with Gymnasium, behind the module that registers it
     class_path: str | None = None  # or package.module:Class of a gymnasium.Env
     options: dict[str, Any] = Field(default_factory=dict)  # of its constructor
     actions: Strings = ()  # of a Discrete action space: the names of its actions, in order
     observation_text: str | None = None  # package.module:function, from an observation to its text
-    hint: bool = True  # say which actions are possible, where that is known
+    hint: bool = True  # name the possible actions where they are known
     invalid_reward: float = 0.0  # of an answer that is no action
 
     @model_validator(mode="after")
@@ -49,7 +50,7 @@ class GymnasiumText(EnvironmentSettings):
         return self
 
     def check(self) -> None:
-        """Makes one and closes it: only then its spaces are known."""
+        """Make an environment and close it, since only then its spaces are known."""
         self.make().close()
 
     def make(self) -> Environment:
@@ -66,20 +67,20 @@ class GymnasiumText(EnvironmentSettings):
         return f"environment.id={self.id}" if self.id else f"environment.class_path={self.class_path}"
 
     def _find(self) -> Any:
-        """The class, or what Gymnasium knows of the id.
+        """Return the class, or Gymnasium's registration of the id.
 
         Raises:
-            InputError: there is none.
+            InputError: the class or id does not exist.
         """
         import gymnasium
 
         if self.class_path is not None:
             if ":" not in self.class_path:
                 raise InputError(f"{self.where}: a class is written package.module:Class")
-            found = find("environment.class_path", self.class_path, {})
-            if not issubclass(found, gymnasium.Env):
-                raise InputError(f"{self.where}: {found.__name__} is no gymnasium.Env; derive it from that")
-            return found
+            kind = find("environment.class_path", self.class_path, {})
+            if not issubclass(kind, gymnasium.Env):
+                raise InputError(f"{self.where}: {kind.__name__} is no gymnasium.Env; derive it from that")
+            return kind
         module, _, name = str(self.id).rpartition(":")
         if module:
             import_module(module, where=self.where)
@@ -93,11 +94,11 @@ class GymnasiumText(EnvironmentSettings):
     def _open(self) -> Any:
         import gymnasium
 
-        found = self._find()
+        kind = self._find()
         try:
-            if isinstance(found, type):
-                return found(**self.options)
-            return gymnasium.make(found, disable_env_checker=True, **self.options)
+            if isinstance(kind, type):
+                return kind(**self.options)
+            return gymnasium.make(kind, disable_env_checker=True, **self.options)
         except Exception as error:  # a constructor may raise anything
             raise InputError(
                 f"{self.where}: making it with {self.options} raised {type(error).__name__}: {error}"
@@ -105,14 +106,14 @@ class GymnasiumText(EnvironmentSettings):
 
 
 class _Played:
-    """A Gymnasium environment as ours: texts in, texts out, numbers only in `info`."""
+    """Adapter from a Gymnasium environment to ours: texts in, texts out, numbers only in `info`."""
 
     def __init__(self, settings: GymnasiumText, world: Any, actions: Actions) -> None:
         self._settings, self._world, self._actions = settings, world, actions
         self._tell = _function(settings.observation_text) if settings.observation_text else None
 
     def reset(self, prompt: Prompt, seed: int) -> Observation:
-        """A prompt is an episode, whoever plays it: its seed is its own, and not the lease's."""
+        """Begin the prompt's episode: its seed is the prompt's own, not the lease's."""
         self._num_steps = self._num_invalid = 0
         given = self._world.reset(seed=seed_of(prompt), options=prompt.meta.get("options"))
         if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping)):
@@ -148,7 +149,7 @@ class _Played:
         return Observation(f"{text}\n", hint=hint, actions=possible)
 
     def _refused(self, text: str) -> Step:
-        """The world is not told; it stands as it stood, and says so again to who remembers nothing."""
+        """Answer an invalid action without a step; a model without memory gets the observation again."""
         self._num_invalid += 1
         said = f"'{' '.join(text.split())[:80]}' is no action here.\n{self._now.text}"
         observation = Observation(said, hint=self._now.hint, actions=self._now.actions)
@@ -175,18 +176,17 @@ def _check_observations(world: Any, settings: GymnasiumText) -> None:
 
 
 def _function(address: str) -> Callable[[Any], Any]:
-    """A function of the user's own."""
+    """Import the user's function."""
     module_name, _, name = address.partition(":")
     where = f"environment.observation_text={address}"
     if not name:
         raise InputError(f"{where}: a function is written package.module:function")
-    found = getattr(import_module(module_name, where=where), name, None)
-    if not callable(found):
+    function: Callable[[Any], Any] | None = getattr(import_module(module_name, where=where), name, None)
+    if not callable(function):
         raise InputError(f"{where}: {module_name} has no function {name}")
-    function: Callable[[Any], Any] = found
     return function
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it can be logged or summed: Python's and NumPy's finite numbers, true and false."""
+    """Return whether a value can be logged: a finite number or a boolean, of Python or NumPy."""
     return isinstance(value, Real | np.bool_) and math.isfinite(value)

@@ -1,4 +1,4 @@
-"""What lives in an environment's process: one environment, made when it is first needed."""
+"""Host of an environment in its process, which makes the environment when it is first needed."""
 
 import math
 import os
@@ -12,7 +12,7 @@ from rollout_workers.environments.base import EnvironmentSettings
 
 
 class EnvironmentHost:
-    """Answers the worker that owns it, one call after the other."""
+    """Host that answers the worker that owns it, one call after the other."""
 
     def __init__(self, settings: EnvironmentSettings) -> None:
         self._settings = settings
@@ -56,7 +56,7 @@ class EnvironmentHost:
         return step
 
     def overhear(self, text: str) -> bool:
-        """What the model's own copy said to it; True: that ends the talk."""
+        """Pass on the words of the model's own copy; return whether they end the talk."""
         listen = getattr(self._environment, "overhear", None)
         with redacted_errors():
             return bool(listen(text)) if listen else False

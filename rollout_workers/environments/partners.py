@@ -1,4 +1,4 @@
-"""Who answers the model in a talk: itself, a model that never learns, or a class of the user's own."""
+"""Partners of the model in a talk: its own copy, a model that never learns, or a user's own class."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from contracts.components import check_component, create, find
 from contracts.errors import InputError
 from contracts.settings import build
 
-SELF, FROZEN = "self", "frozen"  # the engine that plays speaks for the first, too: no object is needed
+SELF, FROZEN = "self", "frozen"  # `self` needs no object: the playing engine speaks for it
 PARTNERS = {
     SELF: "",
     FROZEN: "rollout_workers.environments.frozen_partner:FrozenPartner",
@@ -17,9 +17,9 @@ KEY, OPTIONS = "environment.partner", "environment.partner_options"
 
 
 class Partner(Protocol):
-    """One of one's own is a class; `environment.partner_options` are its constructor's arguments.
+    """Partner in a talk; `environment.partner_options` are its constructor's arguments.
 
-    Example: one that wants to know, asked for with `environment.partner=my_partner:Curious`.
+    Example: a user's own partner, chosen by `environment.partner=my_partner:Curious`.
 
         class Curious:
             def reply(self, history: list[str], seed: int) -> str:
@@ -27,7 +27,7 @@ class Partner(Protocol):
     """
 
     def reply(self, history: list[str], seed: int) -> str:
-        """The next utterance; "" ends the talk.
+        """Return the next utterance; "" ends the talk.
 
         Args:
             history: all utterances, the prompt's first and the model's last, without separators.
@@ -37,28 +37,28 @@ class Partner(Protocol):
 
 
 def check_partner(name: str, options: Mapping[str, Any]) -> None:
-    """Refuse what could never be made; nothing is loaded.
+    """Refuse a partner that can't be made; load nothing.
 
     Raises:
-        InputError: unknown name or option, a class that does not import or lacks `reply`.
+        InputError: the name or an option is unknown, or the class does not import or lacks `reply`.
     """
     if name == SELF:
         if options:
             raise InputError(f"{OPTIONS}: got {dict(options)!r}; a partner that is the model itself has none")
         return
-    found = find(KEY, name, PARTNERS)
+    kind = find(KEY, name, PARTNERS)
     if name in PARTNERS:
-        build(found, options, where=OPTIONS)
+        build(kind, options, where=OPTIONS)
         return
-    check_component(KEY, name, found, Partner)
+    check_component(KEY, name, kind, Partner)
     try:
-        inspect.signature(found).bind(**options)
+        inspect.signature(kind).bind(**options)
     except TypeError as error:
-        raise InputError(f"{OPTIONS}: {found.__name__} does not take these options: {error}") from None
+        raise InputError(f"{OPTIONS}: {kind.__name__} does not take these options: {error}") from None
 
 
 def make_partner(name: str, options: Mapping[str, Any], separator: str) -> Partner | None:
-    """None where the model speaks to itself."""
+    """Make the partner; None where the model speaks to itself."""
     if name == SELF:
         return None
     if name in PARTNERS:
@@ -69,10 +69,10 @@ def make_partner(name: str, options: Mapping[str, Any], separator: str) -> Partn
 
 
 def heard_from(partner: Partner, name: str, history: Sequence[str], seed: int) -> str:
-    """The partner's next utterance.
+    """Return the partner's next utterance.
 
     Raises:
-        InputError: it answered something else than a text.
+        InputError: the partner returned something else than a text.
     """
     utterance = partner.reply(list(history), seed)
     if not isinstance(utterance, str):

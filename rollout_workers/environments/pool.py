@@ -1,4 +1,4 @@
-"""The environments of one worker, seen as seats: take one, ask it, receive answers as they come."""
+"""Environments of one worker as seats: take one, ask it, receive answers as they come."""
 
 import contextlib
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from rollout_workers.environments.host import EnvironmentHost
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An environment died, hung or raised; its seat has a new one already.
+    """Failure of an environment that died, hung or raised; its seat already has a new one.
 
     Example: `Failure(EpisodeError("step() did not answer for 30 s"))`, which is tried again.
     """
@@ -23,7 +23,7 @@ class Failure:
 
     @property
     def worth_another_try(self) -> bool:
-        """Wrong input stays wrong; anything else may go well the next time."""
+        """Return whether a new attempt may succeed: wrong input stays wrong, anything else may pass."""
         return not isinstance(self.error, InputError)
 
 
@@ -31,12 +31,12 @@ Reply = Observation | Step | bool | Failure
 
 
 class Environments(Protocol):
-    """Every `ask` is answered exactly once by `receive`, by a `Failure` if need be."""
+    """Pool of environments; `receive` answers every `ask` exactly once, by a `Failure` if need be."""
 
     num_restarts: int
 
     def take(self) -> int | None:
-        """A free seat's number; None: all are taken."""
+        """Take a free seat and return its number; None: all are taken."""
         ...
 
     def reset(self, seat: int, prompt: Prompt, seed: int) -> None: ...
@@ -46,12 +46,12 @@ class Environments(Protocol):
     def overhear(self, seat: int, text: str) -> None: ...
 
     def receive(self, wait_s: float) -> list[tuple[int, Reply]]:
-        """What has come in, by seat; waits so long for the first."""
+        """Return the replies that have come, by seat, after at most `wait_s` for the first."""
         ...
 
     @property
     def num_asked(self) -> int:
-        """Seats whose answer is still to come."""
+        """Return the number of seats that owe an answer."""
         ...
 
     def give_back(self, seat: int) -> None: ...
@@ -63,7 +63,7 @@ MakeEnvironments = Callable[[EnvironmentSettings], Environments]
 
 
 class LocalEnvironments:
-    """In this very process: what hangs or dies takes the worker along. To look into an environment."""
+    """Environments in this process, for debugging: one that hangs or dies takes the worker along."""
 
     def __init__(self, settings: EnvironmentSettings) -> None:
         self._settings = settings
@@ -116,7 +116,7 @@ class LocalEnvironments:
 
 
 def episode_error(error: Exception) -> WhetstoneError:
-    """What an environment raised, as one of the two that a rollout carries."""
+    """Turn an environment's error into one of the two kinds that a rollout carries."""
     if isinstance(error, InputError):
-        return InputError(str(error))  # a user's own kind might not cross to another process
+        return InputError(str(error))  # a subclass of the user's might not cross to another process
     return EpisodeError(f"{type(error).__name__}: {error}")

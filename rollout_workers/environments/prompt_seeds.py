@@ -1,4 +1,4 @@
-"""The seed of a prompt: with it, all rollouts of a group play one episode, and held-out episodes stay so."""
+"""Seed of a prompt: by it all rollouts of a group play one episode, and held-out episodes stay held out."""
 
 import hashlib
 
@@ -7,7 +7,7 @@ from contracts.rollout import Prompt
 
 
 def seed_of(prompt: Prompt) -> int:
-    """`meta["seed"]`, as task=episodes sets it; else one that the prompt's id decides.
+    """Return `meta["seed"]`, as task=episodes sets it, or a seed from the prompt's id.
 
     >>> seed_of(Prompt("p/0", "", meta={"seed": 7}))
     7
@@ -15,10 +15,12 @@ def seed_of(prompt: Prompt) -> int:
     True
 
     Raises:
-        InputError: it is no seed.
+        InputError: `meta["seed"]` is no seed.
     """
     if "seed" not in prompt.meta:
-        return int.from_bytes(hashlib.sha256(prompt.id.encode()).digest()[:4]) >> 1  # as many take at most
+        return (
+            int.from_bytes(hashlib.sha256(prompt.id.encode()).digest()[:4]) >> 1
+        )  # many environments take no more bits
     own = prompt.meta["seed"]
     if not isinstance(own, int) or isinstance(own, bool) or own < 0:
         raise InputError(f"prompt {prompt.id}: its seed is {own!r}; expected a whole number from 0 on")

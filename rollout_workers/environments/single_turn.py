@@ -6,7 +6,7 @@ from contracts.environments import Environment, Observation, Step
 from contracts.rollout import Prompt
 from rollout_workers.environments.base import EnvironmentSettings
 
-# Options of other environments, and what is nearest to them where there is one answer and nobody to wait for.
+# Options of other environments, and their counterparts where each prompt has one answer.
 INSTEAD = {
     "reply_end": "rollout.stop",
     "num_parallel": "rollout.max_concurrent",
@@ -19,7 +19,7 @@ INSTEAD = {
 
 
 class SingleTurn(EnvironmentSettings):
-    """Has the options of an environment by its base; none of them would do anything."""
+    """Settings of plain generation; the options of the base have no effect, and are refused."""
 
     max_turns: int = 1
 
@@ -40,7 +40,7 @@ class SingleTurn(EnvironmentSettings):
 
 
 class _OneAnswer:
-    """The same in the form of an environment: what the others are held against."""
+    """Plain generation as an environment, with which the others are compared."""
 
     def reset(self, prompt: Prompt, seed: int) -> Observation:
         return Observation(prompt.text)

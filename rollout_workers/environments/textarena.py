@@ -19,11 +19,11 @@ from contracts.rollout import Prompt
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.prompt_seeds import seed_of
 
-PLAYER = 0  # the only one
+PLAYER = 0  # the only player
 
 
 class TextArena(EnvironmentSettings):
-    """The game's rules are the header, which is never forgotten; each message of the game is said once.
+    """Settings of TextArena's games. The rules are the header; each message of the game comes once.
 
     Example: `task=episodes environment=textarena environment.id=GuessTheNumber-v0-train`. The ids that end in
     -train put an answer into the brackets that games expect, where it has none.
@@ -36,7 +36,7 @@ class TextArena(EnvironmentSettings):
     options: dict[str, Any] = Field(default_factory=dict)  # of the game's constructor
 
     def check(self) -> None:
-        """Makes a game and begins it for one player: only then it says that it needs more, or a word list."""
+        """Make a game and begin it for one player: only then it asks for more players or a word list."""
         try:
             self._play().reset(Prompt("check", ""), 0)
         except InputError:
@@ -73,7 +73,7 @@ class TextArena(EnvironmentSettings):
 
 
 class _Play:
-    """One game after the other. Answers go through its wrappers; what it says is taken from inside them."""
+    """Games one after the other. Answers go through a game's wrappers; its messages come from inside them."""
 
     def __init__(self, game: Any, textarena: Any) -> None:
         self._game, self._kinds = game, textarena.ObservationType
@@ -107,10 +107,10 @@ class _Play:
         return Step(Observation("".join(said)), reward, terminated=bool(done), info=info)
 
     def close(self) -> None:
-        """Nothing is open: TextArena's own `close` tells the rewards."""
+        """Do nothing: nothing is open, and TextArena's own `close` tells the rewards."""
 
     def _messages(self) -> tuple[list[str], list[str]]:
-        """What the game has said since: its rules, and everything else but the player's own words."""
+        """Return (the rules, other messages) since the last call, without the player's own words."""
         player, messages = self._inner.get_observation()
         if player != PLAYER and not self._inner.state.done:
             raise InputError(f"environment=textarena: player {player} is to move; expected a game for one")
@@ -120,7 +120,7 @@ class _Play:
 
     @contextlib.contextmanager
     def _own_chance(self) -> Iterator[None]:
-        """A game reseeds and uses `random` itself: games beside it, and the worker, draw from their own."""
+        """Give a game its own state of `random`, apart from the worker's and other games', as it reseeds."""
         outside = random.getstate()
         random.setstate(self._chance)
         try:

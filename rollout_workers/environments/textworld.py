@@ -17,11 +17,11 @@ from rollout_workers.environments.textworld_text import cleaned, command_of, fir
 
 QUESTION = "You choose the action to"  # the answer goes on with a blank: " go east"
 REJECTED = "That is no command for this game."
-LOOKING = ("look", "inventory", "examine")  # verbs that leave the world as it is
+LOOKING = ("look", "inventory", "examine")  # verbs that do not change the world
 
 
 class GameRewards(Settings):
-    """What an answer earns: `scale` × (the sum of the parts) + `shift`.
+    """Rewards of an answer: `scale` × (the sum of the parts) + `shift`.
 
     Example: the second of two points is scored by the command that wins: 1.0 × 1/2 + 1.0 = 1.5.
 
@@ -32,18 +32,20 @@ class GameRewards(Settings):
     score: float = 1.0  # times the score's change, as a share of the game's highest score
     win: float = 1.0
     loss: float = -1.0
-    turn: float = 0.0  # for every answer: the cost of living, where it is negative
-    invalid: float = -0.1  # for an answer that the game does not take
-    # Potential-based shaping (Ng et al. 1999): times discount × P(after) - P(before), where -P is the number
+    turn: float = 0.0  # for every answer; negative: a cost of time
+    invalid: float = -0.1  # for an answer that the game does not accept
+    # Potential-based shaping (Ng et al. 1999): a factor on discount × P(after) - P(before). -P is the number
     # of commands still needed, as a share of those needed at first: 0 once won, 1 once lost.
     progress: float = 0.0
-    discount: float = Field(default=1.0, ge=0, le=1)  # the one that the algorithm has for turns
+    discount: float = Field(default=1.0, ge=0, le=1)  # the algorithm's discount for turns
     scale: float = 1.0
     shift: float = 0.0
 
 
 class TextWorld(EnvironmentSettings):
-    """The prompt's meta names the game: `{"game": "/games/17/game.z8"}`, with its `game.json` beside it.
+    """Settings of TextWorld's games.
+
+    The prompt's meta names the game: `{"game": "/games/17/game.z8"}`, with its `game.json` beside it.
 
     Each text ends in a line break, the hint with the question that the model's answer completes:
 
@@ -60,9 +62,11 @@ class TextWorld(EnvironmentSettings):
     rewards: GameRewards = GameRewards()
     objective: Literal["shown", "hidden"] = "shown"
     describe_room: bool = False  # at every turn, not only on entering: for a model that remembers little
-    hints: Literal["none", "all", "shuffled"] = "all"  # which commands are possible, sorted or shuffled
-    hidden_verbs: Strings = ("examine",)  # left out of the hints; such commands are valid all the same
-    hints_cap: int | None = Field(default=None, ge=1)  # that many, drawn evenly: the right one may be missing
+    hints: Literal["none", "all", "shuffled"] = "all"  # the possible commands, sorted or shuffled
+    hidden_verbs: Strings = ("examine",)  # not in the hints, but valid commands
+    hints_cap: int | None = Field(
+        default=None, ge=1
+    )  # most commands, drawn evenly: the right one may be missing
 
     def check_prompt(self, prompt: Prompt) -> None:
         game_of(prompt)
@@ -72,7 +76,7 @@ class TextWorld(EnvironmentSettings):
 
 
 class _Play:
-    """One game at a time, started anew at each reset."""
+    """Play of one game at a time, started anew at each reset."""
 
     def __init__(self, settings: TextWorld) -> None:
         self._settings = settings
@@ -85,7 +89,9 @@ class _Play:
             self._state = self._start(path, follow=True)
         self._seed, self._num_steps, self._num_invalid = seed, 0, 0
         self._walkthrough: Sequence[str] = self._state["extra.walkthrough"] or ()
-        self._place: int | None = 0 if self._walkthrough else None  # on it; None: left
+        self._place: int | None = (
+            0 if self._walkthrough else None
+        )  # index on the walkthrough; None: the play has left it
         self._skip_open_doors()
         self._num_needed = len(self._state.policy_commands or ()) if self._follows else 0
         self._potential = self._potential_now()
@@ -124,7 +130,7 @@ class _Play:
             self._world = None
 
     def _start(self, path: Path, follow: bool) -> Any:
-        """The game's first state. To `follow` a policy takes up to three times the rest of a step."""
+        """Start the game; return its first state. `follow`, a policy, takes up to three times the rest."""
         textworld = _library()
         self.close()
         wanted = textworld.EnvInfos(
@@ -154,14 +160,14 @@ class _Play:
         self._skip_open_doors()
 
     def _skip_open_doors(self) -> None:
-        """Walkthroughs of cooking games open what is open already."""
+        """Skip the walkthrough's commands for open doors: those of cooking games open what is open."""
         while (following := self._expected()) and following.startswith("open "):
             if following in self._state.admissible_commands:
                 break
             self._place = (self._place or 0) + 1
 
     def _expected(self) -> str | None:
-        """What the walkthrough does next; None where it is left, or at its end."""
+        """Return the walkthrough's next command; None where the play has left it or it has ended."""
         if self._place is None or self._place >= len(self._walkthrough):
             return None
         return self._walkthrough[self._place]
@@ -184,7 +190,7 @@ class _Play:
     def _potential_now(self) -> float:
         if not self._follows or self._state.won:
             return 0.0
-        left = len(self._state.policy_commands or ())  # none: it can't be won any more
+        left = len(self._state.policy_commands or ())  # none: the game can't be won any more
         return -left / self._num_needed if left and not self._state.lost else -1.0
 
     def _observation(self, said: str, header: str = "") -> Observation:
@@ -215,7 +221,7 @@ class _Play:
         return f"Your possible actions are {listed(shown)}. {QUESTION}" if shown else QUESTION
 
     def _expert(self) -> str | None:
-        """What the walkthrough does next, and once it is left, the policy where one is followed."""
+        """Return the walkthrough's next command, or the policy's once the play has left the walkthrough."""
         policy = self._state.policy_commands if self._follows else None
         return self._expected() or (policy[0] if policy else None)
 

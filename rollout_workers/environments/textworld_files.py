@@ -1,4 +1,4 @@
-"""A TextWorld game's files, looked at before the interpreter sees them: damage would end its process."""
+"""Check a TextWorld game's files before the interpreter reads them: damage would end its process."""
 
 import json
 from pathlib import Path
@@ -8,10 +8,10 @@ from contracts.rollout import Prompt
 
 
 def game_of(prompt: Prompt) -> Path:
-    """The prompt's game.
+    """Return the path of the prompt's game.
 
     Raises:
-        InputError: there is none, it is no game, or its JSON is missing.
+        InputError: the prompt names no game, the file is missing or no game, or its JSON is missing.
     """
     where = f"environment=textworld, prompt {prompt.id}"
     if "game" not in prompt.meta:
@@ -41,7 +41,7 @@ def game_of(prompt: Prompt) -> Path:
 
 
 def _is_whole(story: bytes) -> bool:
-    """Whether length and checksum are those of its header (Z-Machine Standards 1.1, 11.1.6)."""
+    """Return whether length and checksum match the header (Z-Machine Standards 1.1, 11.1.6)."""
     if len(story) < 64 or story[0] != 8:
         return False
     length = int.from_bytes(story[0x1A:0x1C]) * 8

@@ -1,4 +1,4 @@
-"""TextWorld's texts, both ways: what a game prints made readable, what a model writes made one safe command.
+"""Clean the texts that TextWorld prints, and make one safe command of a model's text.
 
 The rules were found by playing TextWorld 1.7.0, whose state tracker follows one action of one command only.
 """
@@ -6,18 +6,18 @@ The rules were found by playing TextWorld 1.7.0, whose state tracker follows one
 import re
 from collections.abc import Collection, Sequence
 
-# A title in letters of dollar signs opens every game.
+# Every game opens with a title in dollar signs.
 TITLE_LINE = "$$$$"
-# Behind everything stands a prompt with the room, and with the score and the turns that the game counts.
+# Every output ends with a prompt line: the room, the score and the game's count of turns.
 PROMPT_LINE = re.compile(r"\s*>\s*(?:-= .*? =-\s*-?\d*/?\d*)?\s*$", re.DOTALL)
 MENU = re.compile(r"Would you like to RESTART,.*$", re.DOTALL)
 HEADING = re.compile(r"-= (.*?) =-")
 
 MAX_COMMAND = 80  # characters
-PUNCTUATION = re.compile(r"[.,;:!?]")  # the game's parser would begin another command behind it
+PUNCTUATION = re.compile(r"[.,;:!?]")  # the game's parser begins another command behind it
 NEXT_COMMAND = ("then", "and")  # "take knife and go east" takes, and the tracker does not see it
 MANY_THINGS = ("all", "each", "every", "everything", "both")  # a command for several things is several
-# The interpreter's own commands: they end or restart a game under the tracker, or write files.
+# The interpreter's own commands end or restart a game under the tracker, or write files.
 META_VERB = re.compile(
     "again|g|oops|o|quit|q|restart|restore|save|script|transcript|unscript|noscript|undo|score|notify|pronouns|"
     "nouns|verbose|brief|superbrief|verify|version"
@@ -25,7 +25,7 @@ META_VERB = re.compile(
 
 
 def cleaned(feedback: str) -> str:
-    """What a game printed, without title, prompt line and blank lines; a room's heading in brackets.
+    """Clean a game's output of title, prompt line and blank lines, and put a room's heading in brackets.
 
     >>> cleaned("\\n\\n-= Attic =-\\nA dusty  one.\\n\\n\\n\\nThere is an exit.\\n\\n>     -= Attic =-0/2")
     '[Attic]\\nA dusty one.\\nThere is an exit.'
@@ -38,7 +38,7 @@ def cleaned(feedback: str) -> str:
 
 
 def first_room(feedback: str) -> str:
-    """A game's first words, cleaned, from the first room's heading on: before it stands the objective.
+    """Return a game's first output, cleaned, from the first room's heading on, without the objective.
 
     >>> first_room("$$$$$$$$\\n\\nFind the coin!\\n\\n-= Attic =-\\nDusty.")
     '[Attic]\\nDusty.'
@@ -49,11 +49,11 @@ def first_room(feedback: str) -> str:
 
 
 def command_of(text: str, verbs: Collection[str]) -> str | None:
-    """The one command in a model's answer; None where there is none that a game may be given.
+    """Return the one command in a model's answer; None: it has no command that is safe for the game.
 
-    Of the first line that is not blank, up to punctuation or the word "then" or "and", the letters, digits,
-    blanks, apostrophes and hyphens, in lower case. Its first word must be one of the game's `verbs`, which
-    keeps out all that steers the interpreter.
+    The command is the first non-blank line up to punctuation or the word "then" or "and", in lower case and
+    without other characters than letters, digits, blanks, apostrophes and hyphens. Its first word must be one
+    of the game's `verbs`, which excludes commands to the interpreter.
 
     >>> command_of(" Go east, then take the lamp.\\nYou are", {"go", "take"})
     'go east'
@@ -78,7 +78,7 @@ def command_of(text: str, verbs: Collection[str]) -> str | None:
 
 
 def listed(items: Sequence[str]) -> str:
-    """A list in a sentence.
+    """Join items as in a sentence.
 
     >>> listed(["look", "go east", "take key"])
     'look, go east, or take key'

@@ -1,4 +1,4 @@
-"""Benchmarks: which runs they are, what these found, how that is shown.
+"""Benchmarks: their runs, results and tables.
 
 grue.py     RL4LMs' tasks (Ramamurthy et al. 2023)
 offline.py  learning from data alone: LoL-RL's tasks (Baheti et al. 2024)

@@ -1,29 +1,26 @@
-"""What a benchmark is: tasks and algorithms by name, and what is measured of each run."""
+"""Record of a benchmark: names of tasks and algorithms, and the measure of each run."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from services.run_folder import RunFolder
+from services.runs.folder import RunFolder
 
 Measure = Callable[[RunFolder, int], Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """One of the benchmarks that there are.
+    """Benchmark over tasks and algorithms; each pair is the experiment `TASK_ALGORITHM`.
 
-    Each pair of a task and an algorithm is a file `conf/experiment/TASK_ALGORITHM.yaml`.
-
-    Example: `GRUE.name == "grue"`: its tables are grue.md, grue.csv and grue.html, and it is asked for with
-    `whetstone benchmark grue`.
+    Example: `GRUE.name == "grue"`: `whetstone benchmark grue` writes grue.md, grue.csv and grue.html.
     """
 
     name: str
     title: str
     about: str  # for --help
     tasks: tuple[str, ...]
-    algorithms: tuple[str, ...]  # in the order in which they are run and shown
-    measure: Measure  # of a run's folder, after so many iterations; 0: before training
-    rows: Literal["metrics", "algorithms"] = "metrics"  # what goes down the page; the other goes across
-    note: str = ""  # for the page, one sentence
+    algorithms: tuple[str, ...]  # in the order of running and showing
+    measure: Measure  # returns a run's metrics after a number of iterations; 0: before training
+    rows: Literal["metrics", "algorithms"] = "metrics"  # the table's rows; the other are its columns
+    note: str = ""  # one sentence for the page

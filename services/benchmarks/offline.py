@@ -1,16 +1,16 @@
-"""Learning from data alone, on LoL-RL's tasks (Baheti et al. 2024, arXiv 2305.14718)."""
+"""Benchmark of learning from data alone, on LoL-RL's tasks (Baheti et al. 2024, arXiv 2305.14718)."""
 
 from services.benchmarks.benchmark import Benchmark
 from services.benchmarks.table import metrics_at
-from services.run_folder import RunFolder
+from services.runs.folder import RunFolder
 
 ORDER = (("reward/mean",), ("reward/",), ("length/", "response_length/", "lexical/distinct-"))
-OF_TEXTS = "reward/std"  # of one run's texts, where the table has the spread of seeds
+OF_TEXTS = "reward/std"  # spread of one run's texts; the table shows that of seeds
 
 
 def measure(folder: RunFolder, iteration: int) -> dict[str, float]:
-    """The test's metrics, rewards first, then lengths and distinct n-grams, then the rest; behind them what
-    the validation found on the way, and what the training cost.
+    """Return a run's metrics: the test's (rewards, lengths, distinct n-grams, others), then those of
+    validation and of the cost of training.
 
     Example: `validation/best/reward` 0.61 at `validation/best/iteration` 30 of 50, from 3,200 responses
     (`training/responses`; those that an algorithm leaves out don't count) in 12 minutes.

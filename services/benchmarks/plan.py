@@ -1,4 +1,4 @@
-"""The runs of a benchmark: one for each task, algorithm and seed whose experiment is in conf/experiment/."""
+"""Plan a benchmark's runs: one for each task, algorithm and seed that has an experiment."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.errors import InputError, did_you_mean
-from services import preflight, run_claim
 from services.benchmarks.benchmark import Benchmark
-from services.compose import choices_of, parse, run_settings
-from services.run_folder import RunFolder
-from services.settings import RunSettings
-from services.sweep import Job
+from services.config.compose import choices_of, parse, run_settings
+from services.config.settings import RunSettings
+from services.preflight import preflight
+from services.runs import claim as run_claim
+from services.runs.folder import RunFolder
+from services.train.sweep import Job
 
 ON_SUPERVISED = "_on_supervised"
-OURS = {  # what the benchmark says itself, and how it is asked for it
+OURS = {  # overrides that the benchmark sets, and the option for each
     "seed": "--seeds",
     "experiment": "--tasks and --algorithms",
     "output_dir": "--out",
@@ -24,7 +25,7 @@ OURS = {  # what the benchmark says itself, and how it is asked for it
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """One run of the benchmark, done or not.
+    """Run of the benchmark, finished or not.
 
     Example: `PlannedRun("imdb", "ppo", 0, Job(("experiment=imdb_ppo", "seed=0", …), "imdb-ppo-seed0", …))`
     """
@@ -56,24 +57,24 @@ def plan(
     own_supervised: bool = False,
     without: Sequence[str] = (),
 ) -> list[PlannedRun]:
-    """The runs, tasks as given, algorithms as in the benchmark; without an experiment there is none.
+    """Return the runs that have an experiment, tasks in the given order, algorithms in the benchmark's.
 
     Args:
-        overrides: for every run as `KEY=VALUE`, for some as `WHOSE:KEY=VALUE`, where WHOSE is a task, an
-            algorithm or an experiment.
-        own_supervised: runs "on supervised" begin with the model of the benchmark's own supervised run
-            of the same task and seed, not with the experiment's.
+        overrides: `KEY=VALUE` for every run, `WHOSE:KEY=VALUE` for some; WHOSE is a task, an algorithm or
+            an experiment.
+        own_supervised: runs "on supervised" begin with the model of the benchmark's supervised run of the
+            same task and seed, not with the experiment's model.
         without: experiments to leave out, as `TASK_ALGORITHM`.
 
     Raises:
-        InputError: an unknown task or algorithm, one given twice, no experiment at all, or an override
-            that is none of the user's.
+        InputError: a task or algorithm is unknown or given twice, no run has an experiment, or an override
+            sets what the benchmark sets.
     """
     experiments = set(choices_of("experiment"))
     _check_names("task", tasks, known_tasks(benchmark))
     _check_names("algorithm", algorithms, benchmark.algorithms)
     _check_names("seed", [str(seed) for seed in seeds])
-    asked = [  # supervised runs come before those that begin with them
+    asked = [  # supervised runs come before runs that begin with their models
         (task, algorithm) for task in tasks for algorithm in benchmark.algorithms if algorithm in algorithms
     ]
     if without:
@@ -94,7 +95,7 @@ def plan(
 
 
 def known_tasks(benchmark: Benchmark) -> tuple[str, ...]:
-    """The benchmark's, and every other that has an experiment for one of its algorithms."""
+    """Return the benchmark's tasks, and others with an experiment for one of its algorithms."""
     longest_first = sorted(benchmark.algorithms, key=len, reverse=True)
     others = {
         name.removesuffix(f"_{algorithm}")
@@ -105,36 +106,36 @@ def known_tasks(benchmark: Benchmark) -> tuple[str, ...]:
 
 
 def left_out(tasks: Sequence[str], algorithms: Sequence[str], runs: Iterable[PlannedRun]) -> list[str]:
-    """What was asked for and has no experiment."""
+    """Return the experiments that were asked for and do not exist."""
     there = {run.experiment for run in runs}
     asked = [f"{task}_{algorithm}" for task in tasks for algorithm in algorithms]
     return [experiment for experiment in asked if experiment not in there]
 
 
 def is_finished(folder: RunFolder, iterations: int) -> bool:
-    """Whether the run has made as many iterations and left its model."""
+    """Say whether the run has made all iterations and saved its model."""
     return folder.model.exists() and max(folder.checkpoints(), default=-1) >= iterations
 
 
 def _iterations(settings: RunSettings, folder: RunFolder) -> int:
-    """How many a run that has begun is to make. As many epochs of the same data are as many iterations."""
+    """Return the number of iterations of a run that has begun; it may be given as epochs of its data."""
     there = folder.config()
     epochs = settings.data.num_epochs if settings.data is not None else None
     if epochs is None:
         return settings.iterations
     if epochs == (there.get("data") or {}).get("num_epochs"):
         return int(there["iterations"])
-    from services.annotated_data import with_iterations  # imports pyarrow
+    from services.sources.annotated_data import with_iterations  # imports pyarrow
 
     return with_iterations(settings).iterations
 
 
 def remaining(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
-    """The runs that have yet to be started or to go on, all of them checked; nothing is started.
+    """Return the runs that are not finished, after checking all of them; start nothing.
 
     Raises:
-        InputError: with everything that is wrong: settings, data or model of an experiment, or a folder
-            that holds a run with other settings.
+        InputError: names every fault: settings, data or model of an experiment, or a folder that holds a
+            run with other settings.
     """
     waiting, problems = [], dict[str, str]()
     checked = set[str]()
@@ -162,7 +163,7 @@ def remaining(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
 
 
 def _begins_with_another(run: PlannedRun, runs: Iterable[PlannedRun]) -> bool:
-    """Whether its model is one that a run of the benchmark has yet to write."""
+    """Say whether the run begins with a model that another run of the benchmark still has to write."""
     models = {f"model.path={_quoted(other.folder.model)}" for other in runs}
     return any(override in models for override in run.job.overrides)
 
@@ -187,10 +188,10 @@ def _planned(
 
 
 def _scoped(benchmark: Benchmark, text: str) -> tuple[str | None, str]:
-    """Whose override it is, None for all runs, and the override.
+    """Split an override into its scope (None: all runs) and the override itself.
 
-    Example: of "imdb:task.data_files=reviews" ("imdb", "task.data_files=reviews"); of "task=my.module:Task"
-    (None, "task=my.module:Task").
+    Example: "imdb:task.data_files=reviews" gives ("imdb", "task.data_files=reviews"), and
+    "task=my.module:Task" gives (None, "task=my.module:Task").
     """
     prefix = re.match(r"(\w+):(?=[\w.+]+=)", text)
     whose, override = (prefix[1], text[prefix.end() :]) if prefix else (None, text)
@@ -203,7 +204,7 @@ def _scoped(benchmark: Benchmark, text: str) -> tuple[str | None, str]:
         )
     key = parse(override).key_or_group
     if key in OURS:
-        raise InputError(f"{text}: a benchmark chooses {key} itself; what asks for it is {OURS[key]}")
+        raise InputError(f"{text}: the benchmark sets {key}; choose it by {OURS[key]}")
     return whose, override
 
 
@@ -218,6 +219,6 @@ def _check_names(kind: str, given: Sequence[str], known: Sequence[str] | None = 
 
 
 def _quoted(value: object) -> str:
-    """As a value in Hydra's grammar, whatever characters it has."""
+    """Quote a text as a value in Hydra's grammar."""
     escaped = re.sub(r'(\\+)(?="|$)', r"\1\1", str(value)).replace('"', '\\"')
     return f'"{escaped}"'

@@ -1,4 +1,4 @@
-"""The tables as Markdown, as CSV and as a page."""
+"""Write a benchmark's tables as Markdown, as CSV and as a page."""
 
 import csv
 import io
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from services import readable
 from services.benchmarks.benchmark import Benchmark
 from services.benchmarks.table import Cell, Estimate, RunResult, TaskTable, tables
-from services.json_lines import write_atomically
-from services.readable import number
+from services.runs.json_lines import write_atomically
+from services.terminal import readable
+from services.terminal.readable import number
 
 CSV_COLUMNS = (
     "task",
@@ -24,12 +24,12 @@ CSV_COLUMNS = (
 )
 ON_THE_WAY = ("validation/", "training/")  # metrics of the whole run, not of the test
 PLOT_WIDTH, PLOT_ROW, PLOT_EDGE = 170, 9, 8
-NARROW = 96  # a plot of one algorithm alone
+NARROW = 96  # width of a plot with one algorithm
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One algorithm in a metric's little plot: where it began, its mean, and one standard error around it."""
+    """Mark of one algorithm in a metric's plot: its start, its mean, and one standard error around it."""
 
     color: int
     y: float
@@ -40,7 +40,7 @@ class Mark:
 
 
 def write_tables(benchmark: Benchmark, results: Sequence[RunResult], out: Path) -> list[Path]:
-    """Write NAME.md, NAME.csv and NAME.html into `out`, where NAME is the benchmark's."""
+    """Write NAME.md, NAME.csv and NAME.html into `out`; NAME is the benchmark's name."""
     found, name = tables(results), benchmark.name
     texts = {
         f"{name}.md": to_markdown(benchmark, found, results),
@@ -51,7 +51,8 @@ def write_tables(benchmark: Benchmark, results: Sequence[RunResult], out: Path) 
 
 
 def with_error(value: Estimate) -> str:
-    """
+    """Format an estimate with its standard error.
+
     >>> with_error(Estimate(0.61234, 0.0041, 3)), with_error(Estimate(0.61234, None, 1))
     ('0.6123 ± 0.0041', '0.612')
     """
@@ -59,7 +60,7 @@ def with_error(value: Estimate) -> str:
 
 
 def to_markdown(benchmark: Benchmark, found: Sequence[TaskTable], results: Sequence[RunResult]) -> str:
-    """A table a task: what the benchmark says goes down, the other across."""
+    """Return a table for each task, with the rows that the benchmark names."""
     note = f" {benchmark.note}" if benchmark.note else ""
     blocks = [
         f"# {benchmark.title}",
@@ -76,7 +77,7 @@ def to_markdown(benchmark: Benchmark, found: Sequence[TaskTable], results: Seque
 
 
 def groups(benchmark: Benchmark, table: TaskTable) -> list[tuple[str, list[str]]]:
-    """A task's metrics, those of the whole run apart where algorithms go down: (a heading, the metrics)."""
+    """Return groups of a task's metrics with headings; with algorithms as rows, the whole run's are apart."""
     if benchmark.rows == "metrics":
         return [("", list(table.cells))] if table.cells else []
     apart = [metric for metric in table.cells if metric.startswith(ON_THE_WAY)]
@@ -85,7 +86,7 @@ def groups(benchmark: Benchmark, table: TaskTable) -> list[tuple[str, list[str]]
 
 
 def to_csv(found: Sequence[TaskTable]) -> str:
-    """One line a task, algorithm and metric, every digit there is; what is not known is empty."""
+    """Return a line for each task, algorithm and metric, with all digits; unknown values are empty."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
@@ -100,7 +101,7 @@ def to_csv(found: Sequence[TaskTable]) -> str:
 
 
 def to_html(benchmark: Benchmark, found: Sequence[TaskTable], results: Sequence[RunResult], out: Path) -> str:
-    """A page that needs nothing beside it; its links lead to the runs' own reports."""
+    """Return a page that needs no other file; its links lead to the runs' reports."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -132,7 +133,7 @@ def to_html(benchmark: Benchmark, found: Sequence[TaskTable], results: Sequence[
 
 
 def marks(table: TaskTable, metric: str, width: int = PLOT_WIDTH) -> list[Mark]:
-    """The plot of one metric: every algorithm on a line of its own, all on the scale that fits them."""
+    """Return the marks of a metric's plot: a line for each algorithm, all on one scale."""
     cells = table.cells[metric]
     values = [value for cell in cells.values() for value in _shown(cell)]
     low, high = min(values), max(values)

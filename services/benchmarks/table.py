@@ -1,7 +1,7 @@
-"""From run folders to the table: for each task, algorithm and metric the mean over seeds and its error.
+"""Compute the table from run folders: the mean over seeds and its error for each task, algorithm and metric.
 
-What counts is the test split: after the last iteration, and for comparison before the first. A run that
-has not ended counts for nothing, and is listed.
+The numbers are those of the test split, after the last iteration and before the first. An unfinished run
+does not count; it is listed.
 """
 
 import math
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 from services.benchmarks.benchmark import Measure
 from services.benchmarks.plan import PlannedRun, is_finished
-from services.run_folder import RunFolder
+from services.runs.folder import RunFolder
 
 SPLIT = "test"
-NO_RESULT = "reward/standard_error"  # of the texts of one run, where the table has that of the seeds
+NO_RESULT = "reward/standard_error"  # error over one run's texts; the table shows that over seeds
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over seeds; the standard error is None where there is one seed alone.
+    """Mean over seeds; the standard error is None for a single seed.
 
     Example: `Estimate(mean=0.5, standard_error=0.1, num_runs=3)`
     """
@@ -31,7 +31,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One metric of one algorithm, after training and, where that was measured, before it."""
+    """Estimates of one algorithm's metric after training and, where measured, before it."""
 
     after: Estimate
     before: Estimate | None
@@ -39,7 +39,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What one run has to show. `state` is for people: "finished", "12 of 50 iterations", "not started"."""
+    """Results of one run. `state` is for people: "finished", "12 of 50 iterations", "not started"."""
 
     run: PlannedRun
     state: str
@@ -49,16 +49,16 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True)
 class TaskTable:
-    """The results on one task: `cells[metric][algorithm]`, both in the order in which they appear."""
+    """Results on one task: `cells[metric][algorithm]`, both in the order of appearance."""
 
     task: str
     algorithms: tuple[str, ...]
-    num_runs: Mapping[str, tuple[int, int]]  # of each algorithm: finished, planned
+    num_runs: Mapping[str, tuple[int, int]]  # by algorithm: finished, planned
     cells: Mapping[str, Mapping[str, Cell]]
 
 
 def result_of(measure: Measure, run: PlannedRun, exit_code: int | None = None) -> RunResult:
-    """What the run's folder says, and how its process ended if it was started now."""
+    """Read a run's results from its folder; add its exit code if it was started now."""
     folder = run.folder
     if not folder.config_file.exists():
         return RunResult(
@@ -76,7 +76,7 @@ def result_of(measure: Measure, run: PlannedRun, exit_code: int | None = None) -
 
 
 def metrics_at(folder: RunFolder, epoch: int) -> dict[str, float]:
-    """The finite numbers of the evaluation on the test split after `epoch` iterations."""
+    """Return the finite numbers of the test evaluation after `epoch` iterations."""
     for row in folder.evaluations(SPLIT):
         if row["epoch"] == epoch:
             return {
@@ -88,7 +88,8 @@ def metrics_at(folder: RunFolder, epoch: int) -> dict[str, float]:
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:
-    """
+    """Return the mean and standard error of finite values; None without values.
+
     >>> estimate([1.0, 2.0, 6.0])  # variance (4 + 1 + 9) / 2 = 7, standard error √(7 / 3)
     Estimate(mean=3.0, standard_error=1.5275252316519468, num_runs=3)
     >>> estimate([1.0])
@@ -101,7 +102,7 @@ def estimate(values: Sequence[float]) -> Estimate | None:
 
 
 def tables(results: Sequence[RunResult]) -> list[TaskTable]:
-    """A table for each task that has runs, finished or not."""
+    """Return a table for each task that has runs, finished or not."""
     by_task: dict[str, dict[str, list[RunResult]]] = {}
     for result in results:
         by_task.setdefault(result.run.task, {}).setdefault(result.run.algorithm, []).append(result)

@@ -1,1 +1,1 @@
-"""People's judgements of what models write: pages to ask for them, and what the answers say."""
+"""Human judgements of models' texts: pages that ask for them, and statistics of the answers."""

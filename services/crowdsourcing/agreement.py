@@ -1,4 +1,4 @@
-"""How far people agree: Krippendorff's alpha, or why there is none."""
+"""Measure agreement between people by Krippendorff's alpha, or say why it is undefined."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,17 +10,19 @@ Judgements = Mapping[str, Mapping[str, int]]  # item → rater → value
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Alpha is 1 for perfect agreement and 0 for what chance gives; None where it is undefined, with why."""
+    """Agreement: alpha is 1 if perfect and 0 if by chance; None, with the reason, if undefined."""
 
     alpha: float | None
     why_not: str
     num_items: int
-    num_shared: int  # items that more than one person judged; the others say nothing about agreement
+    num_shared: int  # items that more than one person judged; others tell nothing about agreement
     num_raters: int
 
 
 def krippendorff_alpha(judgements: Judgements, level: Level, values: Sequence[int]) -> Agreement:
-    """Krippendorff (2011), "Computing Krippendorff's Alpha-Reliability". Not everybody need judge everything.
+    """Compute alpha after Krippendorff (2011), "Computing Krippendorff's Alpha-Reliability".
+
+    A person may leave out items.
 
     >>> perfect = {"i": {"ann": 1, "bob": 1}, "k": {"ann": 4, "bob": 4}}
     >>> krippendorff_alpha(perfect, "ordinal", (1, 2, 3, 4, 5)).alpha

@@ -1,4 +1,4 @@
-"""What people answered: files that pages download, or batches of Mechanical Turk, joined with the key."""
+"""Read people's answers, from the pages' files or Mechanical Turk's batches, and join them with the key."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from services.crowdsourcing.texts import need_columns, read_csv
 SIDES = ("A", "B")
 NO_AXES = {"page", "item", "rater", "choice", "algorithm", "choice_A_id", "choice_B_id", "prompt"}
 
-Key = Mapping[tuple[str, str], Mapping[str, str]]  # (page, item) → the row that says who wrote it
+Key = Mapping[tuple[str, str], Mapping[str, str]]  # (page, item) → the row with its writers
 
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """One person's judgement of one text; an axis without an answer is not in it.
+    """Judgement of one text by one person; it lacks an axis without an answer.
 
     Example: `Rating("3f…", "ann", "ppo", {"fluency": 4, "commonsense": 2})`
     """
@@ -25,12 +25,12 @@ class Rating:
     rater: str
     algorithm: str
     scores: Mapping[str, int]
-    prompt: str = ""  # what tells the text's prompt from others; "" where nobody said
+    prompt: str = ""  # fingerprint of the text's prompt; "" if unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """One person's choice between two algorithms, whose names are in the order of the alphabet.
+    """Choice of one person between two algorithms, whose names are in alphabetical order.
 
     Example: `Vote("3f…", "ann", ("ppo", "supervised"), "ppo")`
     """
@@ -39,7 +39,7 @@ class Vote:
     rater: str
     pair: tuple[str, str]
     winner: str
-    prompt: str = ""  # as a rating's
+    prompt: str = ""  # as in a rating
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +49,18 @@ class _Answer:
 
 
 def read_answers(files: Sequence[Path], keys: Sequence[Path]) -> list[Rating] | list[Vote]:
-    """Ratings or votes, whichever the files hold.
+    """Read the files' answers: ratings or votes.
 
     Raises:
-        InputError: a column is missing, an answer is none, an item is in no key, or somebody answered twice.
+        InputError: a column is missing, an answer is invalid, an item is in no key, or a person answered
+            twice.
     """
     answers = [answer for file in files for answer in _answers(file)]
     key = _read_keys(keys)
     _refuse_doubles(answers)
     are_votes = {"choice" in answer.row for answer in answers}
     if are_votes == {True, False}:
-        raise InputError("some files compare two texts and some rate one; give them one kind at a time")
+        raise InputError("some files compare two texts and others rate one; give one kind at a time")
     if are_votes == {True}:
         votes = [vote for answer in answers if (vote := _vote(answer, key)) is not None]
         _refuse_mixed_items((vote.item, " and ".join(vote.pair)) for vote in votes)
@@ -70,7 +71,7 @@ def read_answers(files: Sequence[Path], keys: Sequence[Path]) -> list[Rating] | 
 
 
 def _answers(file: Path) -> list[_Answer]:
-    # What was rejected on Mechanical Turk is no judgement.
+    # Answers that were rejected on Mechanical Turk don't count.
     given = [row for row in read_csv(file) if row.get("AssignmentStatus") != "Rejected"]
     if not given:
         raise InputError(f"{file}: every assignment was rejected; there is nothing to count")
@@ -88,7 +89,8 @@ def _answers(file: Path) -> list[_Answer]:
 
 
 def _plain_names(row: Mapping[str, str]) -> dict[str, str]:
-    """
+    """Strip Mechanical Turk's prefixes from a row's columns.
+
     >>> _plain_names({"HITId": "1", "WorkerId": "w", "Input.item": "3f", "Answer.fluency": "4"})
     {'item': '3f', 'rater': 'w', 'fluency': '4'}
     """
@@ -122,7 +124,7 @@ def _refuse_doubles(answers: Iterable[_Answer]) -> None:
 
 
 def _refuse_mixed_items(found: Iterable[tuple[str, str]]) -> None:
-    """An item is one text or one pair; a prompt's number would be shared by several."""
+    """Refuse an item that stands for several texts or pairs, such as a prompt's number."""
     writer: dict[str, str] = {}
     for item, algorithm in found:
         if writer.setdefault(item, algorithm) != algorithm:
@@ -133,7 +135,7 @@ def _refuse_mixed_items(found: Iterable[tuple[str, str]]) -> None:
 
 
 def _named(answer: _Answer, key: Key, columns: Sequence[str]) -> list[str]:
-    """Who wrote it: as the row itself says, or as the key does."""
+    """Return the writers that the row names, or else those of the key."""
     row: Mapping[str, str] = answer.row
     if not all(column in row for column in columns):
         if not key:
@@ -155,7 +157,7 @@ def _named(answer: _Answer, key: Key, columns: Sequence[str]) -> list[str]:
 
 
 def _prompt(answer: _Answer, key: Key) -> str:
-    """As the key says, which has it from our pages, or the row itself."""
+    """Return the prompt's fingerprint from the key, or from the row."""
     row = key.get((answer.row.get("page", ""), answer.row["item"]), {})
     return row.get("prompt") or answer.row.get("prompt", "")
 

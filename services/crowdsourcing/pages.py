@@ -1,8 +1,8 @@
-"""From texts to what a person opens: pages that work from a file, and the same for Mechanical Turk.
+"""Write the pages on which people judge texts: for a browser without a server, and for Mechanical Turk.
 
 texts ─▶ items, shuffled by a seed, nameless ─┬▶ page.html (all items; answers are downloaded as CSV)
-                                              ├▶ mturk.html, mturk.csv (one item a task)
-                                              └▶ key.csv (who wrote what; stays with whoever asks)
+                                              ├▶ mturk.html, mturk.csv (one item for each task)
+                                              └▶ key.csv (the writer of each text; not shown to raters)
 """
 
 import csv
@@ -16,8 +16,8 @@ from typing import Literal
 
 from contracts.errors import InputError
 from services.crowdsourcing.questions import Questions
-from services.crowdsourcing.texts import Pair, Text, fingerprint
-from services.json_lines import write_atomically
+from services.crowdsourcing.texts import Pair, Text, example_csv, fingerprint, read_pairs, read_texts, some
+from services.runs.json_lines import write_atomically
 
 Kind = Literal["likert", "pairwise"]
 SCALE = (1, 2, 3, 4, 5)
@@ -30,8 +30,8 @@ KEYS: dict[Kind, tuple[str, ...]] = {"likert": ("algorithm",), "pairwise": ("cho
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What is judged at once. Its id names the texts whatever their order, so that pages of other seeds
-    ask about the same items.
+    """Text or pair that is judged at once. Its id does not depend on the order of its texts, so pages of
+    all seeds have the same items.
 
     Example: `Item("3f…", "dog catch", ("The dog catches it.", "Dog dog."), ("ppo", "supervised"))`
     """
@@ -43,7 +43,7 @@ class Item:
 
 
 def likert_items(texts: Sequence[Text], seed: int) -> list[Item]:
-    """Every text by itself, in an order of the seed's."""
+    """Return an item for each text, in the seed's order."""
     items = [
         Item(
             fingerprint(text.prompt, text.text, text.algorithm), text.prompt, (text.text,), (text.algorithm,)
@@ -55,7 +55,7 @@ def likert_items(texts: Sequence[Text], seed: int) -> list[Item]:
 
 
 def pairwise_items(pairs: Sequence[Pair], seed: int) -> list[Item]:
-    """Every pair, in an order and with sides of the seed's."""
+    """Return an item for each pair; the seed decides order and sides."""
     draw = random.Random(seed)
     items = {}
     for pair in pairs:
@@ -68,6 +68,26 @@ def pairwise_items(pairs: Sequence[Pair], seed: int) -> list[Item]:
     shuffled = list(items.values())
     draw.shuffle(shuffled)
     return shuffled
+
+
+def items_from(kind: Kind, sources: Sequence[str], seed: int, num_prompts: int | None) -> list[Item]:
+    """Return the items of the files, or those of a sample of `num_prompts` prompts.
+
+    Raises:
+        InputError: a file can't be read or lacks something.
+    """
+    if kind == "pairwise":
+        return pairwise_items(some(read_pairs(sources), num_prompts), seed)
+    return likert_items(some(read_texts(sources), num_prompts), seed)
+
+
+def write_example(kind: Kind, questions: Questions, out: Path) -> Path:
+    """Write an example of a file of texts into `out`; return its path."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        return write_atomically(out / f"{kind}-example.csv", example_csv(kind, questions))
+    except OSError as error:
+        raise InputError(f"--out {out}: can't be written: {error.strerror}") from None
 
 
 def write_pages(
@@ -100,38 +120,39 @@ def write_pages(
 
 
 def key_csv(kind: Kind, items: Sequence[Item], page: str) -> str:
-    """Who wrote what, and for which prompt: the one file with the algorithms' names."""
+    """Return the key: each item's algorithms and prompt. No other file names the algorithms."""
     in_order = sorted(items, key=lambda item: item.id)
     rows = [(page, item.id, *item.algorithms, fingerprint(item.prompt)) for item in in_order]
     return _csv(("page", "item", *KEYS[kind], "prompt"), rows)
 
 
 def _writers(key: str) -> list[dict[str, str]]:
-    """What a key says of the texts; the prompts are not in those of older versions."""
+    """Return a key's rows without prompts, which keys of older versions lack."""
     rows = csv.DictReader(io.StringIO(key))
     return [{column: value for column, value in row.items() if column != "prompt"} for row in rows]
 
 
 def page_html(kind: Kind, questions: Questions, items: Sequence[Item], page: str, title: str) -> str:
-    """One page with all items. Texts are shown and never run, whatever a model wrote."""
+    """Return one page with all items. It shows a model's text and never runs it."""
     return _render("page.html.j2", kind=kind, questions=questions, items=items, page=page, title=title)
 
 
 def mturk_html(kind: Kind, questions: Questions) -> str:
-    """One item with `${…}` in the place of its texts, filled from the columns of `mturk_csv`."""
+    """Return the page of one item, with `${…}` for its texts; `mturk_csv` has the columns."""
     variables = tuple("${" + field + "}" for field in FIELDS[kind])
     item = Item("${item}", "${prompt}", variables, ())
     return _render("mturk.html.j2", kind=kind, questions=questions, item=item)
 
 
 def mturk_csv(kind: Kind, items: Sequence[Item], page: str) -> str:
-    """A line an item. Texts are escaped here, since `${…}` is replaced by them as they are."""
+    """Return a line for each item. Texts are escaped here, since Mechanical Turk inserts them unchanged."""
     rows = [(page, item.id, *(escaped(text) for text in (item.prompt, *item.texts))) for item in items]
     return _csv(("page", "item", "prompt", *FIELDS[kind]), rows)
 
 
 def escaped(text: str) -> str:
-    """
+    """Escape a text for HTML, `$` included.
+
     >>> escaped('<b>"a"</b> costs ${5}\\nb')
     '&lt;b&gt;&quot;a&quot;&lt;/b&gt; costs &#36;{5}<br>b'
     """

@@ -1,8 +1,8 @@
-"""What people are asked about the texts of each task: two axes from 1 to 5, and which of two is better.
+"""Questions to people about the texts of each task: two axes from 1 to 5, and which of two is better.
 
-The axes are those of RL4LMs' templates where it has some (Ramamurthy et al. 2023); those for translation
-(adequacy and fluency, as in machine translation's evaluations), questions on stories, and tasks of one's
-own are ours, and so are the words.
+The axes are those of RL4LMs' templates where it has any (Ramamurthy et al. 2023). Whetstone adds axes for
+translation (adequacy and fluency, as in evaluations of machine translation), for questions on stories and
+for users' tasks. All wording is its own.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from services.tasks import TASKS
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One scale from 1 to 5; its name is the column of the answers.
+    """Scale from 1 to 5; its name is the column of the answers.
 
     Example: `Axis("fluency", "How well is it written?", "not language", "flawless")`
     """
@@ -26,13 +26,13 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """What a person reads: what the prompt is called, what the text is called, and the questions."""
+    """Words of a page: names for prompt and text, and the questions."""
 
     prompt: str
     text: str
     axes: tuple[Axis, Axis]
     better: str
-    examples: tuple[tuple[str, str, str], ...]  # prompt, what one model wrote, what another one wrote
+    examples: tuple[tuple[str, str, str], ...]  # prompt, one model's text, another model's text
 
 
 def _fluency(of: str) -> Axis:
@@ -277,7 +277,8 @@ QUESTIONS: dict[str, Questions] = {
 
 
 def questions_for(task: str) -> Questions:
-    """
+    """Return the questions about a task's texts.
+
     >>> [axis.name for axis in questions_for("commongen").axes]
     ['fluency', 'commonsense']
 

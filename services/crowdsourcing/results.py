@@ -1,8 +1,8 @@
-"""What the answers say of the algorithms: means or win rates, agreement, and whether a difference is chance.
+"""Compute means or win rates of algorithms, agreement between people, and tests of differences.
 
-People who judge one text are no independent samples of an algorithm: each text counts once, by the mean of
-its ratings or by the majority of its votes. Texts of one prompt are none either: standard errors and tests
-are over prompts.
+Several judgements of one text are no independent samples: each text counts once, by the mean of its ratings
+or the majority of its votes. Texts of one prompt are not independent either: standard errors and tests are
+over prompts.
 """
 
 import statistics
@@ -14,15 +14,15 @@ from typing import Any
 from services.crowdsourcing.agreement import Agreement, krippendorff_alpha
 from services.crowdsourcing.answers import Rating, Vote
 from services.crowdsourcing.pages import SCALE
-from services.standard_errors import standard_error
+from services.runs.standard_errors import standard_error
 
 Rows = list[dict[str, Any]]
-LEAST = 2  # prompts of an algorithm, for anything to be said of their spread
+LEAST = 2  # prompts of an algorithm, to estimate their spread
 Means = tuple[list[float], list[str]]  # each text's mean rating, and its prompt
 
 
 def likert_results(ratings: Sequence[Rating]) -> dict[str, Rows]:
-    """Tables `means`, `agreement` and `tests`, a row for each axis and algorithm, axis, axis and pair."""
+    """Return tables: `means` by axis and algorithm, `agreement` by axis, `tests` by axis and pair."""
     axes = list(dict.fromkeys(axis for rating in ratings for axis in rating.scores))
     tables: dict[str, Rows] = {"means": [], "agreement": [], "tests": []}
     for axis in axes:
@@ -46,7 +46,7 @@ def likert_results(ratings: Sequence[Rating]) -> dict[str, Rows]:
 
 
 def pairwise_results(votes: Sequence[Vote]) -> dict[str, Rows]:
-    """Tables `win_rates`, a row for each algorithm, `pairs` and `agreement`, a row for each two of them."""
+    """Return tables: `win_rates` by algorithm, `pairs` and `agreement` by pair of algorithms."""
     pairs = sorted({vote.pair for vote in votes})
     rows, agreement = [], []
     for pair in pairs:
@@ -75,7 +75,7 @@ def pairwise_results(votes: Sequence[Vote]) -> dict[str, Rows]:
 
 
 def by_item(ratings: Sequence[Rating], axis: str) -> dict[str, dict[str, int]]:
-    """Everybody's value for each item that has one."""
+    """Return each item's values on an axis, by person."""
     found: dict[str, dict[str, int]] = {}
     for rating in ratings:
         if axis in rating.scores:
@@ -84,7 +84,7 @@ def by_item(ratings: Sequence[Rating], axis: str) -> dict[str, dict[str, int]]:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's (1979) correction: the k-th smallest of m is multiplied by m − k + 1, and order is kept.
+    """Apply Holm's (1979) correction: multiply the k-th smallest of m by m − k + 1, and keep the order.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -98,7 +98,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _text_means(ratings: Sequence[Rating], of_items: Mapping[str, Mapping[str, int]]) -> dict[str, Means]:
-    """For each algorithm, by name, the mean rating of each of its texts."""
+    """Return the mean rating of each text, by algorithm."""
     about = {rating.item: rating for rating in ratings}
     found: dict[str, Means] = {}
     for item, given in of_items.items():
@@ -109,12 +109,13 @@ def _text_means(ratings: Sequence[Rating], of_items: Mapping[str, Mapping[str, i
 
 
 def _prompt_of(answer: Rating | Vote) -> str:
-    """Where nobody said which prompt it is, each item is taken for one of its own."""
+    """Return the answer's prompt; where it is unknown, take each item for a prompt of its own."""
     return answer.prompt or answer.item
 
 
 def _prompt_means(means: Means) -> list[float]:
-    """
+    """Return the mean of each prompt's texts.
+
     >>> _prompt_means(([1.0, 3.0, 5.0], ["p", "p", "q"]))
     [2.0, 5.0]
     """
@@ -125,12 +126,12 @@ def _prompt_means(means: Means) -> list[float]:
 
 
 def _tests(axis: str, by_algorithm: Mapping[str, Means]) -> Rows:
-    """One-way ANOVA over all algorithms, then Tukey's honestly significant difference for each two.
+    """Run a one-way ANOVA over all algorithms, then Tukey's honestly significant difference for each pair.
 
     Both compare the means of prompts.
     """
     by_prompts = {name: _prompt_means(means) for name, means in by_algorithm.items()}
-    # A single prompt says nothing of the spread within its algorithm: the others are compared.
+    # An algorithm with a single prompt has no spread, so it is left out.
     names = [name for name, means in by_prompts.items() if len(means) >= LEAST]
     groups = [by_prompts[name] for name in names]
     if len(names) < 2 or all(len(set(group)) == 1 for group in groups):
@@ -171,14 +172,14 @@ def _votes_by_item(votes: Sequence[Vote]) -> dict[str, list[Vote]]:
 
 
 def _pair_row(pair: tuple[str, str], items: Sequence[Sequence[Vote]]) -> dict[str, Any]:
-    """A two-sided sign test over prompts, each decided by most of its items, an item by most of its votes.
+    """Run a two-sided sign test over prompts; most votes decide an item, most items a prompt.
 
-    A tie decides for neither.
+    A tie counts for neither.
     """
     from scipy import stats
 
     first, second = pair
-    ahead: list[int] = []  # 1, 0 or -1 an item
+    ahead: list[int] = []  # 1, 0 or -1 for each item
     of_prompts: Counter[str] = Counter()
     for given in items:
         lead = sum(1 if vote.winner == first else -1 for vote in given)

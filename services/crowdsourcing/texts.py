@@ -1,4 +1,4 @@
-"""The texts that people are to judge, from CSV files or from what runs have written."""
+"""Read the texts for people to judge, from CSV files or from runs' predictions."""
 
 import csv
 import hashlib
@@ -16,12 +16,12 @@ from services.crowdsourcing.questions import Questions
 
 LIKERT_COLUMNS = ("prompt", "machine_completion", "algorithm")
 PAIRWISE_COLUMNS = ("prompt", "choice_A", "choice_B", "choice_A_id", "choice_B_id")
-OTHER_NAME = "concept"  # of the column prompt, in RL4LMs' pairwise files
+OTHER_NAME = "concept"  # the column prompt in RL4LMs' pairwise files
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What one model wrote.
+    """Text that one model wrote.
 
     Example: `Text("dog frisbee catch", "The dog catches the frisbee.", "ppo")`
     """
@@ -33,18 +33,18 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What two models wrote for one prompt."""
+    """Texts that two models wrote for one prompt."""
 
     first: Text
     second: Text
 
 
 def read_texts(sources: Sequence[str]) -> list[Text]:
-    """Texts to be judged one by one, each once.
+    """Read texts to be rated one by one, without repeats.
 
     Args:
         sources: CSV files with the columns prompt, machine_completion, algorithm; or ALGORITHM=FILE.json
-            with what a run or `whetstone evaluate` has written.
+            with predictions of a run or of `whetstone evaluate`.
 
     Raises:
         InputError: a file can't be read or lacks something.
@@ -57,7 +57,7 @@ def read_texts(sources: Sequence[str]) -> list[Text]:
 
 
 def read_pairs(sources: Sequence[str]) -> list[Pair]:
-    """Pairs to be compared: given as such in a CSV file, or made of all texts that share a prompt.
+    """Read pairs from one CSV file, or pair all texts that share a prompt.
 
     Raises:
         InputError: a file can't be read or lacks something, or no prompt has two texts.
@@ -83,7 +83,7 @@ def read_pairs(sources: Sequence[str]) -> list[Pair]:
 
 
 def example_csv(kind: str, questions: Questions) -> str:
-    """A file such as `read_texts` or `read_pairs` takes."""
+    """Return an example of a file for `read_texts` or `read_pairs`."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(PAIRWISE_COLUMNS if kind == "pairwise" else LIKERT_COLUMNS)
@@ -96,7 +96,7 @@ def example_csv(kind: str, questions: Questions) -> str:
 
 
 def some(found: Iterable[Any], num_prompts: int | None) -> list[Any]:
-    """The texts or pairs of so many prompts, drawn by chance but always the same ones."""
+    """Return the texts or pairs of a random sample of prompts, the same at every call."""
     listed = list(found)
     if num_prompts is None:
         return listed
@@ -105,18 +105,19 @@ def some(found: Iterable[Any], num_prompts: int | None) -> list[Any]:
 
 
 def fingerprint(*texts: str) -> str:
-    """Ten letters that say nothing about the texts, the same on every machine.
+    """Return ten letters of a hash, the same on every machine.
 
-    The first is an x, so that no table calculator takes 12e4567890 for a number.
+    The first is an x, so that no spreadsheet takes 12e4567890 for a number.
     """
     return "x" + hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:9]
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file, at least one.
+    """Return the rows of a CSV file, at least one.
 
     Raises:
-        InputError: it can't be read, is no UTF-8, or has a row with more or fewer values than columns.
+        InputError: the file can't be read, is no UTF-8, has no rows, or has a row with more or fewer values
+            than columns.
     """
     try:
         content = path.read_text(encoding="utf-8-sig")
@@ -142,7 +143,11 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 
 def need_columns(row: Mapping[str, str], columns: Iterable[str], path: Path, hint: str = "") -> None:
-    """Raises: InputError: one is missing."""
+    """Check that a row has the columns.
+
+    Raises:
+        InputError: a column is missing.
+    """
     missing = [column for column in columns if column not in row]
     if missing:
         raise InputError(
@@ -180,7 +185,7 @@ def _is_json(source: str) -> bool:
 
 
 def _run_texts(source: str) -> list[Text]:
-    """Of `epoch_N_test_split_predictions.json` in a run's folder, or of evaluate's --output."""
+    """Read `epoch_N_test_split_predictions.json` of a run's folder, or evaluate's --output."""
     algorithm, _, name = source.partition("=")
     path = Path(name)
     try:

@@ -1,1 +1,1 @@
-"""Which of two texts a chat model finds better: asked in both orders, counted and tested."""
+"""Comparison of texts by a chat model: asked in both orders, counted and tested."""

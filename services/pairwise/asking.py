@@ -1,4 +1,4 @@
-"""Every pair's question in both orders, several under way at a time, each reply kept as soon as it is there.
+"""Ask about every pair in both orders, several questions at a time, and save each reply at once.
 
 pairs × orders ─▶ those without a kept reply ─▶ chat model ─▶ replies.jsonl
 """
@@ -13,27 +13,27 @@ from pathlib import Path
 import httpx
 
 from contracts.errors import InputError, RunError
-from services.json_lines import append_row, read_rows
 from services.pairwise.chat_model import ChatModel, Refused, Unanswered
 from services.pairwise.question import ORDERS, Order, Question
 from services.pairwise.texts import Pair
+from services.runs.json_lines import append_row, read_rows
 
-GIVEN_UP_AFTER = 8  # questions in a row that got no reply: nobody is there
+GIVEN_UP_AFTER = 8  # questions in a row without a reply: the server is gone
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     """One question: a pair in one order."""
 
-    place: int  # of the pair among all
+    place: int  # the pair's place among all pairs
     pair: Pair
     order: Order
     text: str
-    key: str  # of exactly this question to exactly this model
+    key: str  # hash of this request to this model
 
 
 def questions(pairs: Iterable[Pair], question: Question, model: ChatModel) -> list[Asked]:
-    """Both orders of each pair; two texts that are the same need no judge."""
+    """Return both orders of each pair; two equal texts make no question."""
     found = []
     for place, pair in enumerate(pairs):
         for order in ORDERS if pair.a != pair.b else ():
@@ -45,7 +45,7 @@ def questions(pairs: Iterable[Pair], question: Question, model: ChatModel) -> li
 
 
 def kept_replies(file: Path) -> dict[str, str]:
-    """By the question's key. A line cut short by a kill is none, and its question is asked again."""
+    """Return the saved replies by the question's key; a line that a kill cut short counts as none."""
     return {row["key"]: row["reply"] for row in read_rows(file, {"key": str, "reply": str})}
 
 
@@ -56,16 +56,16 @@ def ask(
     num_in_flight: int,
     advance: Callable[[], None],
 ) -> dict[str, str]:
-    """The reply to every question, by its key: those that are kept, and those that are given now.
+    """Return the reply to every question by its key: saved replies, and new ones.
 
-    A question that gets no reply is left out; the next run asks it again.
+    The result lacks a question that got no reply; the next run asks it again.
 
     Args:
         advance: called for each reply, and for each question without one.
 
     Raises:
-        InputError: the server refuses.
-        RunError: nobody answers any more. What was replied until then is kept.
+        InputError: the server refuses the requests, or `file` can't be written.
+        RunError: the server answers no more. The replies until then are saved.
     """
     replies = kept_replies(file)
     waiting = {each.key: each for each in asked if each.key not in replies}
@@ -79,14 +79,14 @@ def ask(
 
 
 def end_broken_line(file: Path) -> None:
-    """So that the next line does not continue one that a kill cut short."""
+    """End a line that a kill cut short, so that the next row begins on a new line."""
     if file.exists() and (text := file.read_bytes()) and not text.endswith(b"\n"):
         with file.open("ab") as opened:
             opened.write(b"\n")
 
 
 class _Desk:
-    """The questions under way."""
+    """Questions under way, and the replies so far."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class _Desk:
         has_replied: bool,
     ) -> None:
         self._model, self._file, self._replies, self._advance = model, file, replies, advance
-        self._has_replied = has_replied  # to one of these questions, now or before
+        self._has_replied = has_replied  # whether one of these questions got a reply, now or before
         self._in_a_row = 0
 
     async def work_off(self, waiting: list[Asked], num_in_flight: int) -> None:
@@ -117,13 +117,13 @@ class _Desk:
             try:
                 reply = await self._model.reply(client, asked.text)
             except Unanswered as error:
-                # Who refuses every question from the first on is no judge; some of them may be too long.
+                # A server that refuses every question is no judge; single questions may be too long.
                 if not (isinstance(error, Refused) and self._has_replied):
                     self._in_a_row += 1
                 if self._in_a_row >= GIVEN_UP_AFTER:
                     raise RunError(
                         f"{self._in_a_row} questions in a row got no reply from {error}. "
-                        f"{len(self._replies)} replies are kept; the same command goes on"
+                        f"{len(self._replies)} replies are saved; the same command continues"
                     ) from None
             else:
                 self._in_a_row, self._has_replied = 0, True

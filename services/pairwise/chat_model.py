@@ -1,4 +1,4 @@
-"""A chat model behind an OpenAI-style address: one question, one reply, within a deadline."""
+"""Ask a chat model behind an OpenAI-style address: one question, one reply, within a deadline."""
 
 import asyncio
 import json
@@ -21,15 +21,15 @@ SHOWN = 300  # characters of a server's message
 
 
 class Unanswered(Exception):
-    """A question that got no reply, however often it was asked."""
+    """Question that got no reply at any attempt."""
 
 
 class Refused(Unanswered):
-    """A question that is refused on its own account: somebody is there."""
+    """Question that the server refused while it may accept others."""
 
 
 class _Passing(Exception):
-    """A fault that may be gone at the next attempt."""
+    """Fault that may be gone at the next attempt."""
 
     def __init__(self, reason: str, wanted_wait_s: float | None = None) -> None:
         super().__init__(reason)
@@ -38,7 +38,7 @@ class _Passing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ChatModel:
-    """Who is asked. The key appears in no text that leaves this class but the request's header.
+    """Chat model at an address. Its key leaves this class only in the request's header.
 
     Example: `ChatModel("http://127.0.0.1:8000/v1", "judge", body={"max_tokens": 200})`
     """
@@ -46,25 +46,26 @@ class ChatModel:
     url: str  # up to /v1
     name: str
     key: str | None = field(default=None, repr=False)
-    body: Mapping[str, Any] = field(default_factory=dict)  # of the request, beside model and messages
-    timeout_s: float = 60.0  # of one reply, from the question to its last letter
+    body: Mapping[str, Any] = field(default_factory=dict)  # further keys of the request
+    timeout_s: float = 60.0  # from a question to the last letter of its reply
     attempts: int = 4
-    first_wait_s: float = FIRST_WAIT_S  # after the first failure; twice as long after each
+    first_wait_s: float = FIRST_WAIT_S  # after the first failure; doubled after each further one
 
     @property
     def shown_url(self) -> str:
-        """Without a name and password that may stand in it."""
+        """Return the address without its user name and password."""
         parts = urlsplit(self.url)
         return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
 
     def check(self) -> None:
-        """
+        """Check address and key.
+
         Raises:
             InputError: the address is none, or the key has what no header can carry.
         """
         if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
             raise InputError(f"--url {self.shown_url}: expected an address such as http://127.0.0.1:8000/v1")
-        # A refused header would be shown as an escape, in which the key is not found to be masked.
+        # An error about the header would show the key escaped, and so unmasked.
         if self.key is not None and not re.fullmatch(r"[!-~]+", self.key):
             raise InputError(
                 "--key-variable: the key is not shown; it has white space within, or a character that is not "
@@ -73,16 +74,17 @@ class ChatModel:
 
     def client(self) -> httpx.AsyncClient:
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        # No redirects: they would carry the key to another host.
+        # A redirect would carry the key to another host.
         return httpx.AsyncClient(headers=headers, timeout=None, follow_redirects=False)
 
     def request(self, text: str) -> dict[str, Any]:
-        """What is sent; an option that is null in `body` is left out."""
+        """Return the request's body, without the options that are null in `body`."""
         whole = {"model": self.name, "messages": [{"role": "user", "content": text}], **self.body}
         return {key: value for key, value in whole.items() if value is not None}
 
     async def reply(self, client: httpx.AsyncClient, text: str) -> str:
-        """
+        """Ask one question and return the reply.
+
         Raises:
             Unanswered: no reply within the deadline, or a passing fault, at every attempt.
             Refused: this question is, as one that is too long.
@@ -108,7 +110,7 @@ class ChatModel:
             raise _Passing(f"no reply within {self.timeout_s:g} s") from None
         except httpx.HTTPError as error:
             raise _Passing(f"{type(error).__name__}: {self._safe(str(error))}") from None
-        # Masked before it is cut: half a key would not be found.
+        # Mask before cutting: half a key would not be found.
         status, message = response.status_code, self._safe(_message(response))[:SHOWN]
         if response.is_success:
             if (content := _content(response)) is None:
@@ -126,18 +128,18 @@ class ChatModel:
         return f"Expected a base URL up to /v1, and a model that is served there; got --model {self.name}"
 
     def _safe(self, text: str) -> str:
-        """Servers like to repeat a key that they don't take."""
+        """Mask the key in a server's message: servers repeat a key that they refuse."""
         text = text.replace(self.url, self.shown_url)
-        return redact(text.replace(self.key, HIDDEN) if self.key else text)  # a short one, too
+        return redact(text.replace(self.key, HIDDEN) if self.key else text)  # short keys too
 
 
 def _content(response: httpx.Response) -> str | None:
-    """None: it is no chat model's."""
+    """Return the reply's text; None where the response is not a chat model's."""
     try:
         content = response.json()["choices"][0]["message"]["content"]
     except (ValueError, LookupError, TypeError):
         return None
-    return content if isinstance(content, str) else ""  # null where all tokens went into reasoning
+    return content if isinstance(content, str) else ""  # null where reasoning used all tokens
 
 
 def _message(response: httpx.Response) -> str:

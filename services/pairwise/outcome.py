@@ -1,7 +1,7 @@
-"""Verdicts counted: won, tied and lost pairs, and whether chance alone would do that.
+"""Count won, tied and lost pairs, and test whether chance explains the difference.
 
-Several texts of one prompt are no independent draws: a test is over prompts, each decided by most of its
-pairs.
+Several texts of one prompt are no independent draws, so a test is over prompts. Most of a prompt's pairs
+decide it.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ WORTH: Mapping[Verdict, int] = {"win": 1, "tie": 0, "lose": -1}
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One pair: what both orders say together. None: a reply is missing or says nothing."""
+    """Verdicts on one pair from both orders; None where a reply is missing or not understood."""
 
     pair: Pair
     verdicts: Mapping[str, Verdict] | None
@@ -29,11 +29,11 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One criterion over all pairs that were judged, seen from A.
+    """Result of one criterion over all judged pairs, seen from A.
 
-    `p` is the two-sided sign test's over prompts: the probability of so many more won than lost, or lost than
-    won, if both were as likely; ties don't count. `share_won` is of pairs, a tie as half, and the interval is
-    that of won among won and lost prompts (Clopper and Pearson 1934).
+    `p` is that of a two-sided sign test over prompts, without ties: the probability of such a difference
+    between won and lost prompts if both were equally likely. `share_won` is the share of pairs, where a tie
+    counts half. `interval` is for the share of won among won and lost prompts (Clopper and Pearson 1934).
 
     Example: 8 won, 10 tied and 2 lost prompts give p = 2 · (1 + 10 + 45) / 2¹⁰ = 0.109.
     """
@@ -41,7 +41,7 @@ class Outcome:
     wins: int
     ties: int
     losses: int
-    num_disagreements: int  # pairs that one order won and the other lost
+    num_disagreements: int  # pairs won in one order and lost in the other
     prompts_won: int
     prompts_lost: int
     p: float
@@ -58,9 +58,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class FirstShown:
-    """Whether the judge prefers what it reads first, whoever wrote it: over all replies with a preference.
+    """Preference of the judge for the text shown first, over all replies with a preference.
 
-    `p` is the sign test's over prompts, of which each has two replies or more.
+    `p` is that of a sign test over prompts, each of which has two or more replies.
     """
 
     first: int
@@ -71,7 +71,7 @@ class FirstShown:
 def judged(
     pairs: Sequence[Pair], asked: Sequence[Asked], replies: Mapping[str, str], question: Question
 ) -> list[Judged]:
-    """Each pair's verdicts out of the replies to its two questions; the same text twice is a tie."""
+    """Return each pair's verdicts from the replies to its two questions; two equal texts tie."""
     said: dict[int, dict[Order, str | None]] = {}
     for each in asked:
         said.setdefault(each.place, {})[each.order] = replies.get(each.key)
@@ -79,7 +79,7 @@ def judged(
 
 
 def outcome(rows: Sequence[Judged], criterion: str) -> Outcome:
-    """Over the rows that have verdicts."""
+    """Count one criterion over the rows that have verdicts."""
     from scipy.stats import binomtest
 
     found = [(row.pair, row.verdicts[criterion]) for row in rows if row.verdicts is not None]
@@ -116,7 +116,7 @@ def first_shown(rows: Sequence[Judged], criterion: str) -> FirstShown:
 
 
 def _decided(worths: Iterable[tuple[Pair, int]]) -> tuple[int, int]:
-    """How many prompts have a sum above 0, and how many one below."""
+    """Count the prompts with a sum above 0, and those with a sum below."""
     sums: Counter[tuple[str, str]] = Counter()
     for pair, worth in worths:
         sums[pair.id, pair.prompt] += worth
@@ -140,7 +140,7 @@ def _judge(pair: Pair, said: Mapping[Order, str | None] | None, question: Questi
 
 
 def as_row(row: Judged) -> dict[str, Any]:
-    """For the JSON file."""
+    """Return the row of the JSON file."""
     return {
         "prompt_id": row.pair.id,
         "verdicts": row.verdicts,

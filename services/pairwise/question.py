@@ -1,4 +1,4 @@
-"""What the judge is asked, and what its reply says."""
+"""Write the judge's question, and read its reply."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Literal
 from contracts.errors import InputError
 from services.pairwise.texts import Pair
 
-Order = Literal["AB", "BA"]  # whose text is shown first
+Order = Literal["AB", "BA"]  # the side whose text is shown first
 Verdict = Literal["win", "tie", "lose"]  # for A, wherever it was shown
 ORDERS: tuple[Order, ...] = ("AB", "BA")
 PLACES = ("prompt", "first", "second", "answers")
@@ -34,7 +34,7 @@ TIES = ("equal", "neither", "tie", "a tie", "both", "none")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A template, and what is judged by it.
+    """Template of a question, and the criteria that it judges.
 
     Example: with `criteria=("helpful", "safe")` a reply ends in
 
@@ -49,11 +49,11 @@ class Question:
         first, second = (pair.a, pair.b) if order == "AB" else (pair.b, pair.a)
         answers = "\n".join(f"More {criterion}: …" for criterion in self.criteria)
         values = dict(zip(PLACES, (pair.prompt, first, second, answers), strict=True))
-        # In one pass, so that places which the texts name stay as they are.
+        # One pass, so that a text may contain a place's name.
         return re.sub(r"\{(" + "|".join(PLACES) + r")\}", lambda found: values[found[1]], self.template)
 
     def verdicts(self, reply: str, order: Order) -> dict[str, Verdict] | None:
-        """For each criterion what the reply's last line about it says; None where one has no such line.
+        """Return each criterion's verdict from the reply's last line about it; None if a line is missing.
 
         >>> Question(("helpful",)).verdicts("B is longer.\\n**More helpful:** B", "BA")
         {'helpful': 'win'}
@@ -65,7 +65,8 @@ class Question:
 
 
 def question(criteria: Sequence[str], template_file: str | None) -> Question:
-    """
+    """Build the question from the criteria, and from the user's template if there is one.
+
     Raises:
         InputError: a criterion is no word, the file can't be read, or lacks a place.
     """
@@ -89,7 +90,7 @@ def question(criteria: Sequence[str], template_file: str | None) -> Question:
 
 
 def combined(verdicts: Mapping[Order, Verdict]) -> Verdict:
-    """Both orders as one: won or lost only where both say so (Zheng et al. 2023, arXiv 2306.05685).
+    """Combine both orders: won or lost only where both agree (Zheng et al. 2023, arXiv 2306.05685).
 
     >>> combined({"AB": "win", "BA": "win"}), combined({"AB": "win", "BA": "tie"})
     ('win', 'tie')

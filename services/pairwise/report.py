@@ -1,4 +1,4 @@
-"""What a comparison found, as JSON and as Markdown."""
+"""Report a comparison as JSON and as Markdown."""
 
 import json
 from collections import Counter
@@ -7,11 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from services.json_lines import without_nan, write_atomically
 from services.pairwise.chat_model import ChatModel
 from services.pairwise.outcome import Judged, as_row, first_shown, outcome
 from services.pairwise.question import Question
-from services.readable import number
+from services.runs.json_lines import without_nan, write_atomically
+from services.terminal.readable import number
 
 SMALLEST_P = 0.001
 NOTE = """\
@@ -21,7 +21,7 @@ prompt most decide."""
 
 
 def summary(a: str, b: str, rows: Sequence[Judged], question: Question, model: ChatModel) -> dict[str, Any]:
-    """The figures, without the texts."""
+    """Return the figures without the texts."""
     problems = Counter(row.problem for row in rows if row.problem)
     per_criterion = {}
     for criterion in question.criteria:
@@ -50,7 +50,7 @@ def summary(a: str, b: str, rows: Sequence[Judged], question: Question, model: C
 
 
 def write(found: dict[str, Any], rows: Sequence[Judged], out: Path) -> list[Path]:
-    """judgement.json with every prompt, judgement.md for people."""
+    """Write judgement.json with every prompt, and judgement.md for people."""
     whole = {**found, "prompts": [as_row(row) for row in rows]}
     text = json.dumps(without_nan(whole), indent=1, ensure_ascii=False)
     return [
@@ -60,7 +60,7 @@ def write(found: dict[str, Any], rows: Sequence[Judged], out: Path) -> list[Path
 
 
 def to_markdown(found: dict[str, Any]) -> str:
-    """A row a criterion, seen from A."""
+    """Return a table with a row for each criterion, seen from A."""
     head = [
         "criterion",
         "A wins",
@@ -84,7 +84,8 @@ def to_markdown(found: dict[str, Any]) -> str:
 
 
 def counts(found: dict[str, Any]) -> str:
-    """
+    """Say how many pairs are judged, and why others are not.
+
     >>> print(counts({"num_prompts": 3, "num_pairs": 9, "num_judged": 6, "num_same_text": 1,
     ...     "num_not_understood": 0, "num_without_reply": 0}))
     6 of 9 pairs of 3 prompts are judged, 1 because both texts are the same.

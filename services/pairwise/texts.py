@@ -1,4 +1,4 @@
-"""The two sides that are compared: what each wrote for the same prompts."""
+"""Read the texts that two sides wrote for the same prompts, and pair them."""
 
 import json
 import re
@@ -11,9 +11,9 @@ from typing import Any
 from contracts.errors import InputError
 from contracts.whole_texts import expect_whole
 from services.crowdsourcing.texts import fingerprint
-from services.run_folder import RunFolder, is_run
+from services.runs.folder import RunFolder, is_run
 
-REFERENCES = "references"  # in the place of a side: the data set's own
+REFERENCES = "references"  # names the data set's own responses as a side
 FIRST_REFERENCE = re.compile(r"<START-1>(.*?)<END-1>", re.DOTALL)
 EXPECTED = (
     "expected a run's folder, a file of predictions that a run or whetstone evaluate has written, or lines "
@@ -23,9 +23,9 @@ EXPECTED = (
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one side wrote for one prompt."""
+    """Text that one side wrote for one prompt."""
 
-    id: str  # of the prompt; its text where the source has no names
+    id: str  # the prompt's name, or its text where the source has no names
     prompt: str
     text: str
     reference: str | None = None
@@ -33,7 +33,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two texts for one prompt, which may have several such pairs.
+    """Two texts for one prompt; a prompt may have several pairs.
 
     Example: `Pair("hh/test/3", "How do I …", "First, …", "I can't …")`
     """
@@ -46,7 +46,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """All prompts that both sides have, and how many only one of them has."""
+    """Pairs of the prompts that both sides have, and how many texts only one side has."""
 
     pairs: Sequence[Pair]
     only_a: int
@@ -54,11 +54,11 @@ class Pairs:
 
 
 def read_pairs(a: str, b: str, num_prompts: int | None = None) -> Pairs:
-    """What A and B wrote for the same prompts.
+    """Pair the texts that A and B wrote for the same prompts.
 
     Args:
-        b: as `a`, or "references": A's own first reference of each prompt.
-        num_prompts: so many, drawn by chance but always the same ones.
+        b: a source as `a`, or "references": A's first reference of each prompt.
+        num_prompts: size of a random sample of prompts, the same at every call; None: all.
 
     Raises:
         InputError: a side can't be read, no prompt is in both, or one name stands for two prompts.
@@ -81,9 +81,10 @@ def read_pairs(a: str, b: str, num_prompts: int | None = None) -> Pairs:
 
 
 def read_side(source: str) -> list[Written]:
-    """
+    """Read one side from a run's folder or a file of predictions.
+
     Raises:
-        InputError: naming the file, the row, and what is wrong there.
+        InputError: the side can't be read; names the file, the row and the fault.
     """
     path = Path(source)
     if is_run(path):
@@ -116,7 +117,7 @@ def _rows_of(path: Path) -> Any:
 
 
 def _written(row: Any, where: str) -> Written:
-    """Of a run's row, or of one such as `whetstone score` reads."""
+    """Return the text in a run's row, or in a row such as `whetstone score` reads."""
     if not isinstance(row, Mapping):
         raise InputError(f"{where}: got {row!r:.80}; {EXPECTED}")
     prompt, text = row.get("prompt_text", row.get("prompt")), row.get("generated_text", row.get("prediction"))
@@ -128,7 +129,7 @@ def _written(row: Any, where: str) -> Written:
 
 
 def _references(side: Iterable[Written], source: str) -> list[Written]:
-    """A reference that begins with its prompt (imdb's) is the whole text: the rest is what is compared."""
+    """Return the references as a side, without the prompt that some (imdb's) begin with."""
     found = [
         Written(each.id, each.prompt, each.reference.removeprefix(each.prompt))
         for each in side
@@ -140,7 +141,7 @@ def _references(side: Iterable[Written], source: str) -> list[Written]:
 
 
 def _by_place(side: Iterable[Written]) -> dict[tuple[str, int], Written]:
-    """Several texts for one prompt are told apart by their order."""
+    """Index texts by prompt and by order among the prompt's texts."""
     seen: Counter[str] = Counter()
     found = {}
     for written in side:

@@ -1,1 +1,1 @@
-"""RL4LMs' YAML files, read: one file a section, each from a section to options of an experiment and notes."""
+"""Translation of RL4LMs' YAML files: each module turns a section into options of an experiment and notes."""

@@ -1,4 +1,4 @@
-"""`alg` of an RL file: the algorithm's numbers, counted in sequences instead of tokens; KL, policy, mask."""
+"""Translate `alg` of an RL file: numbers counted in sequences instead of tokens, KL, policy and mask."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from services.rl4lms.findings import Findings
 from services.rl4lms.policy import optimizer, policy_id
 from services.rl4lms.reading import Section
 
-# What keeps its meaning: argument, its kind, the option here. RL4LMs' defaults are the classes' own.
+# Arguments that keep their meaning: name, type, option here. RL4LMs' defaults are those of our classes.
 ACTOR_CRITIC = (
     ("learning_rate", "number", "learning_rate"),
     ("gamma", "number", "gamma"),
@@ -47,9 +47,9 @@ KEPT: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     "a2c": (*ACTOR_CRITIC, *LOSS, ("rms_prop_eps", "number", "optimizer.eps")),
     "trpo": TRPO,
 }
-NUM_STEPS = {"ppo": 2048, "nlpo": 2048, "a2c": 5, "trpo": 2048}  # n_steps, where it is not given
-BATCH_SIZE = {"ppo": 64, "nlpo": 64, "trpo": 128}  # A2C takes all at once
-FLOAT32 = {"learner.autocast": "none", "rollout.dtype": "float32"}  # it knows no other arithmetic
+NUM_STEPS = {"ppo": 2048, "nlpo": 2048, "a2c": 5, "trpo": 2048}  # default of n_steps
+BATCH_SIZE = {"ppo": 64, "nlpo": 64, "trpo": 128}  # A2C takes one batch
+FLOAT32 = {"learner.autocast": "none", "rollout.dtype": "float32"}  # RL4LMs computes in nothing else
 DECAYS = "algorithm.optimizer.decays"
 AS_THERE = {"model.value_trunk": "separate", DECAYS: "all_but_biases", **FLOAT32}
 WITHOUT_EFFECT = ("verbose", "use_sde", "sde_sample_freq", "tensorboard_log", "create_eval_env")
@@ -57,17 +57,17 @@ WITHOUT_EFFECT = ("verbose", "use_sde", "sde_sample_freq", "tensorboard_log", "c
 
 @dataclass(frozen=True, slots=True)
 class RL:
-    """What the other sections ask of this one."""
+    """Values that other sections set for this one."""
 
     model: str
     frame: Frame
     rollout: Decoding
     masked: bool
-    cut: CutSide  # where evaluation prompts are cut
+    cut: CutSide  # the side on which evaluation prompts are cut
 
 
 def alg(section: Section, env: Env, *, compat: bool) -> tuple[RL, Findings]:
-    """The algorithm, the model and how rollouts are drawn."""
+    """Translate the algorithm, the model and the sampling of rollouts."""
     found = Findings()
     name = section.text("id")
     if name not in KEPT:
@@ -99,7 +99,7 @@ def alg(section: Section, env: Env, *, compat: bool) -> tuple[RL, Findings]:
 
 
 def _numbers(arguments: Section, name: str, env: Env, max_tokens: int, found: Findings) -> None:
-    """`alg.args`."""
+    """Translate `alg.args`."""
     for key, kind, option in KEPT[name]:
         value = arguments.integer(key, None) if kind == "integer" else arguments.number(key, None)
         if value is not None:
@@ -131,7 +131,7 @@ def _seed_and_device(arguments: Section, found: Findings) -> None:
 
 
 def _sizes(arguments: Section, name: str, env: Env, max_tokens: int, found: Findings) -> None:
-    """Tokens to sequences: a rollout of whole texts, and as many tokens in a minibatch, rounded up."""
+    """Convert tokens to whole sequences, rounded up, for rollouts and for minibatches."""
     steps = arguments.integer("n_steps", NUM_STEPS[name], least=1)
     tokens = steps * env.num_envs
     prompts = math.ceil(tokens / max_tokens)
@@ -155,7 +155,7 @@ def _sizes(arguments: Section, name: str, env: Env, max_tokens: int, found: Find
 
 
 def _kl(section: Section, found: Findings) -> None:
-    """`alg.kl_div`."""
+    """Translate `alg.kl_div`."""
     coefficient = float(section.number("coeff"))
     target = section.number("target_kl", None)
     found.put("algorithm.kl.coefficient", coefficient, section.key("coeff"))

@@ -1,4 +1,4 @@
-"""`datapool`: RL4LMs' pools, as tasks; arguments keep their names."""
+"""Translate `datapool`: RL4LMs' pools become tasks, and arguments keep their names."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from services.tasks import TASKS
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A pool's task here, its arguments with RL4LMs' defaults, about how many rows its train split has."""
+    """Pool: its task here, its arguments with RL4LMs' defaults, and the rough size of its train split."""
 
     task: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     train_rows: int | None = None
-    as_there: Mapping[str, Any] = field(default_factory=dict)  # options here that have no argument there
+    as_there: Mapping[str, Any] = field(default_factory=dict)  # options without an argument in RL4LMs
 
 
 WRAPPED = {"prompt_prefix": "", "prompt_suffix": ""}
@@ -47,14 +47,14 @@ POOLS = {
     "crd3": Pool("crd3", {"max_context_size": REQUIRED}),
     "daily_dialog": Pool("daily_dialog", {"context_size": REQUIRED}, 35_781),
 }
-IMDB_SEED = 42  # as its other configurations have it
+IMDB_SEED = 42  # as in RL4LMs' other configurations
 
 
 def datapool(section: Section) -> tuple[Pool, Findings]:
-    """The pool, and `task` with its options.
+    """Return the pool, and put `task` with its options into the findings.
 
     Raises:
-        InputError: an unknown pool or argument, or a required one that is missing.
+        InputError: a pool or argument is unknown, or a required argument is missing.
     """
     found = Findings()
     name = section.text("id")

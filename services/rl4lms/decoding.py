@@ -1,4 +1,4 @@
-"""`generation_kwargs`: how tokens are drawn, with the defaults that Hugging Face adds unseen."""
+"""Translate `generation_kwargs`: how tokens are drawn, with the implicit defaults of Hugging Face."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from services.rl4lms.findings import Findings
 from services.rl4lms.reading import Section
 
-HIDDEN_TOP_K = 50  # of generate(), where top_k is not given
-HIDDEN_MAX_LENGTH = 20  # of generate(), prompt included, where max_new_tokens is not given
-NO_COUNTERPART = {  # keys of generate() that change texts, and their value that changes nothing
+HIDDEN_TOP_K = 50  # generate()'s default of top_k
+HIDDEN_MAX_LENGTH = 20  # generate()'s limit without max_new_tokens, prompt included
+NO_COUNTERPART = {  # keys of generate() that change texts, and their neutral values
     "repetition_penalty": 1.0,
     "no_repeat_ngram_size": 0,
     "typical_p": 1.0,
@@ -19,7 +19,7 @@ NO_COUNTERPART = {  # keys of generate() that change texts, and their value that
     "num_return_sequences": 1,
 }
 WITHOUT_EFFECT = ("early_stopping", "use_cache", "pad_token_id", "eos_token_id", "decoder_start_token_id")
-NAMES = {  # what is drawn, and its name in the file
+NAMES = {  # our setting, and its names in the file
     "max_tokens": "max_new_tokens",
     "min_tokens": "min_length",
     "temperature": "temperature",
@@ -31,17 +31,19 @@ POST_PROCESSING = "post_processing_fn"
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What the length of a text depends on, besides `generation_kwargs`."""
+    """Limits of a text's length outside `generation_kwargs`."""
 
     seq2seq: bool
     prompt_tokens: int | None  # max_prompt_length
     episode_tokens: int | None  # max_episode_length
-    compat: bool = False  # as RL4LMs does it, traps included
+    compat: bool = False  # repeat RL4LMs, its faults included
 
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """Example: RL4LMs' `{do_sample: True, min_length: 48, max_new_tokens: 48}` is
+    """Settings of decoding.
+
+    Example: RL4LMs' `{do_sample: True, min_length: 48, max_new_tokens: 48}` is
     `Decoding(max_tokens=48, min_tokens=48, top_k=50)`.
     """
 
@@ -51,11 +53,11 @@ class Decoding:
     top_k: int = 0
     top_p: float = 1.0
     num_beams: int = 1
-    length_penalty: float = 1.0  # of beams
+    length_penalty: float = 1.0  # for beams
 
 
 def decoding(section: Section, frame: Frame) -> tuple[Decoding, Findings]:
-    """How the section's texts are drawn; the findings hold what can't be had here, and warnings."""
+    """Return the section's decoding; put unsupported keys and warnings into the findings."""
     found = Findings()
     sampled = section.flag("do_sample", False)
     beams = section.integer("num_beams", 1, least=1)
@@ -95,7 +97,7 @@ def decoding(section: Section, frame: Frame) -> tuple[Decoding, Findings]:
 
 
 def rollouts(drawn: Decoding, section: Section, found: Findings) -> Decoding:
-    """Rollouts are sampled; whatever else the file says."""
+    """Put the decoding of rollouts into the findings; rollouts are always sampled."""
     if drawn.temperature == 0:
         what = (
             "beam search, with which RL4LMs' NLPO never ends"
@@ -115,7 +117,7 @@ def rollouts(drawn: Decoding, section: Section, found: Findings) -> Decoding:
 
 
 def evaluations(drawn: Decoding, rollout: Decoding, section: Section, found: Findings) -> None:
-    """What evaluation does differently from rollouts."""
+    """Put into the findings how evaluations differ from rollouts."""
     greedy = drawn.temperature == 0
     for key in NAMES:
         value = getattr(drawn, key)
@@ -133,7 +135,7 @@ def evaluations(drawn: Decoding, rollout: Decoding, section: Section, found: Fin
 
 
 def _given(section: Section, drawn: str) -> tuple[str, str]:
-    """Return the file's key for what is drawn, and what it says there."""
+    """Return the file's key for a setting, and its value there."""
     name = NAMES[drawn]
     if drawn == "max_tokens" and name not in section and "max_length" in section:
         name = "max_length"
@@ -174,5 +176,5 @@ def _note_the_rest(section: Section, found: Findings) -> None:
             continue
         found.leave(section.key(key), value, "no counterpart" if value != neutral else "changes nothing")
         if value != neutral:
-            found.warn(f"{section.key(key)}: {value}: there is no such option here, so texts will differ")
+            found.warn(f"{section.key(key)}: {value}: Whetstone has no such option, so texts will differ")
     found.leave_all(section, WITHOUT_EFFECT, "the model's own")

@@ -1,24 +1,27 @@
-"""`tokenizer` and `env`: how long prompts and texts may be, and where a prompt is cut."""
+"""Translate `tokenizer` and `env`: limits of prompts and texts, and the side on which prompts are cut."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from services.prompt_tokens import SIDES
 from services.rl4lms.findings import Findings
 from services.rl4lms.reading import Section
 from services.tasks.base import Side
+from services.tokens.prompt_tokens import SIDES
 
-EPISODE_TOKENS = 512  # max_episode_length, where it is not given
+EPISODE_TOKENS = 512  # default of max_episode_length
 
 
 @dataclass(frozen=True, slots=True)
 class CutSide:
-    """Example: `CutSide("left", "tokenizer.truncation_side", "RL4LMs' default, left")`"""
+    """Side on which prompts are cut, with its source in the file.
+
+    Example: `CutSide("left", "tokenizer.truncation_side", "RL4LMs' default, left")`
+    """
 
     side: Side
     key: str
-    said: str  # by the file
+    said: str  # in the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +30,12 @@ class Env:
     said_envs: str
     prompt_tokens: int | None
     episode_tokens: int
-    cut: CutSide  # where training prompts are cut
+    cut: CutSide  # the side on which training prompts are cut
 
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """What supervised files say of prompts here; in RL files `env` and the policy's arguments have it."""
+    """Limits of prompts; RL files have them in `env` and in the policy's arguments."""
 
     max_length: int | None
     cut: CutSide
@@ -69,7 +72,7 @@ def env(section: Section) -> tuple[Env, Findings]:
     arguments = section.part("args", {})
     for key in ("max_prompt_length", "max_episode_length"):
         if key not in arguments:
-            found.warn(f"{arguments.key(key)} is not given, which RL4LMs' trainer fails without")
+            found.warn(f"{arguments.key(key)} is not given; RL4LMs' trainer fails without it")
     prompt = arguments.integer("max_prompt_length", None, least=1)
     if prompt is not None:
         found.put("rollout.max_prompt_tokens", prompt, arguments.key("max_prompt_length"))
@@ -111,7 +114,7 @@ def read_side(section: Section, key: str) -> CutSide:
 
 
 def cut_prompts(train: CutSide, held_out: CutSide) -> Findings:
-    """`task.truncation_side`: one word where training and evaluation agree."""
+    """Translate to `task.truncation_side`: one word where training and evaluation agree."""
     found = Findings()
     if train.side == held_out.side:
         found.put("task.truncation_side", train.side, train.key, train.said)

@@ -1,4 +1,4 @@
-"""`train_evaluation`: how long, how often measured and saved, and by which metrics."""
+"""Translate `train_evaluation`: number of iterations, cadence of evaluations and checkpoints, metrics."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from services.rl4lms.reward import (
     rouge_l_max,
 )
 
-SAVE_EVERY = 20  # where it is not given
+SAVE_EVERY = 20  # the default
 CIDER_WORDS = (
     "cider: RL4LMs counts spaCy's tokens, letter case and punctuation included; cider here counts the COCO "
     "evaluation's words, and its values are not those of RL4LMs' papers (cider_rl4lms_compat's are)"
 )
-LARGEST_STRIDE = 512  # where a file gives none: half of GPT-2's window
+LARGEST_STRIDE = 512  # for a file without one: half of GPT-2's window
 
 
 def iterations(section: Section, found: Findings) -> None:
-    """The cadence of an RL run."""
+    """Translate the cadence of an RL run."""
     count = section.integer("n_iters")
     if count < 1:
         raise InputError(
@@ -43,7 +43,7 @@ def iterations(section: Section, found: Findings) -> None:
 
 
 def common(section: Section, *, compat: bool) -> Findings:
-    """Whole splits, and the metrics."""
+    """Translate the metrics; evaluate whole splits."""
     found = Findings()
     size = section.integer("eval_batch_size", None)
     if size is not None:
@@ -67,7 +67,7 @@ def common(section: Section, *, compat: bool) -> Findings:
 
 
 def decoding_of_evaluations(section: Section, frame: Frame, rollout: Decoding, *, masked: bool) -> Findings:
-    """`train_evaluation.generation_kwargs`; nothing: as in rollouts."""
+    """Translate `train_evaluation.generation_kwargs`; without it evaluations decode as rollouts do."""
     found = Findings()
     drawn = rollout
     if section.take("generation_kwargs", None) is not None:
@@ -102,7 +102,7 @@ def _metric(section: Section, found: Findings) -> list[dict[str, Any]]:
 
 
 def _labelled(part: dict[str, Any], chosen: list[dict[str, Any]]) -> dict[str, Any]:
-    """The same metric a second time, with other options, needs a label of its own."""
+    """Give a second metric of the same name its own label."""
     count = sum(part["name"] == earlier["name"] for earlier in chosen)
     return {**part, "label": f"{part['name']}{count + 1}"} if count else part
 
@@ -112,13 +112,13 @@ def _rouge(arguments: Section, found: Findings) -> list[dict[str, Any]]:
     if not single:
         found.warn(
             f"{arguments.key('use_single_ref')}: False: RL4LMs compares with all references printed as one "
-            "list; here the best reference counts"
+            "list; Whetstone takes the best reference"
         )
     return [{"name": "rouge", "references": "first" if single else "best"}]
 
 
 def _perplexity(arguments: Section, found: Findings) -> list[dict[str, Any]]:
-    """No metric of texts here: the policy's perplexity of the references, or of texts in the meta data."""
+    """Translate perplexity to the policy's own, of the references or of texts in the meta data."""
     found.warn(
         f"{arguments.where}: perplexity is that of the references under the policy, not of what it writes: "
         "it tells how far the policy has drifted from its domain"
@@ -132,7 +132,7 @@ def _perplexity(arguments: Section, found: Findings) -> list[dict[str, Any]]:
 
 
 def _summac_conv(arguments: Section, found: Findings) -> list[dict[str, Any]]:
-    """Nothing without trained weights."""
+    """Leave out SummaC-Conv without trained weights."""
     given = {key: arguments.take(key, None) for key in SUMMAC_CONV}
     weights = arguments.text("start_file", None)
     if weights is None:

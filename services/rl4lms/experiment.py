@@ -1,4 +1,4 @@
-"""A whole file as an experiment, and the experiment as YAML."""
+"""Translate a whole RL4LMs file into an experiment, and write the experiment as YAML."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from services.rl4lms.findings import Findings, nested
 from services.rl4lms.reading import Section, read
 from services.rl4lms.reward import reward_fn
 
-CHOICES = {"task": "task.name", "algorithm": "algorithm.name"}  # made in the defaults list
+CHOICES = {"task": "task.name", "algorithm": "algorithm.name"}  # go into the defaults list
 ORDER = (
     *("model", "seed", "iterations", "evaluate_every", "save_every", "keep_checkpoints"),
     *("task", "reward", "metrics", "rollout", "algorithm", "learner", "evaluation"),
@@ -23,14 +23,14 @@ ORDER = (
 
 
 def read_configuration(path: Path, *, compat: bool = False, train_rows: int | None = None) -> Findings:
-    """What an RL4LMs file asks for, in Whetstone's terms.
+    """Translate an RL4LMs file into Whetstone's options.
 
     Args:
-        compat: as RL4LMs does it, where that is known to be wrong.
-        train_rows: of a supervised file's data; None: as the data set is published.
+        compat: repeat RL4LMs where it is known to be wrong.
+        train_rows: rows of a supervised file's data; None: those of the published data set.
 
     Raises:
-        InputError: no YAML, an unknown key, or a value that RL4LMs has not; with the line.
+        InputError: the file is no YAML, or has a key or value that RL4LMs lacks; names the line.
     """
     whole = read(path)
     kind = whole.part("alg").text("id")
@@ -42,7 +42,7 @@ def read_configuration(path: Path, *, compat: bool = False, train_rows: int | No
 
 
 def to_yaml(found: Findings, title: str) -> str:
-    """The file for conf/experiment/: the choices, then what differs from their defaults."""
+    """Return the file for conf/experiment/: the choices, then the options that differ from their defaults."""
     import yaml
 
     kept = {key: value for key, value in found.options.items() if key not in CHOICES.values()}
@@ -96,7 +96,7 @@ def _supervised(whole: Section, train_rows: int | None, compat: bool) -> Finding
 
 
 def _dumper() -> Any:
-    """Lists of parts on one line each, as people write them."""
+    """Return a YAML dumper that writes lists of parts on one line each."""
     import yaml
 
     class Dumper(yaml.SafeDumper):

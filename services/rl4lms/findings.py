@@ -1,18 +1,17 @@
-"""What reading a section gives: options of the experiment, the table's rows, and warnings in plain words."""
+"""Findings from reading a section: options of the experiment, rows of the table, and warnings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from services.rl4lms.reading import Section
+from services.rl4lms.reading import Section, shown
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: what RL4LMs' file says, and what became of it; no target: it was left out.
+    """Row of the table: a key of RL4LMs' file and its translation; without a target it was left out.
 
     Example: `Row("env.n_envs × alg.args.n_steps", "10 × 128 tokens", "rollout.prompts_per_iteration", "27")`
     """
@@ -36,19 +35,19 @@ class Findings:
     warnings: list[str] = field(default_factory=list)
 
     def put(self, target: str, value: Any, source: str, said: Any = None) -> None:
-        """`target` becomes `value`, because the file says `said` (the value itself unless given).
+        """Set `target` to `value`, and note the file's `source` and `said` (default: the value).
 
-        Where a file may leave `source` out, `said` is `Section.says(key, default)`.
+        Where a file may lack `source`, `said` is `Section.says(key, default)`.
         """
         self.options[target] = value
         self.rows.append(Row(source, shown(value if said is None else said), target, shown(value)))
 
     def leave(self, source: str, said: Any, why: str) -> None:
-        """The key means nothing here, or nothing that makes a difference."""
+        """Note a key that has no effect here."""
         self.rows.append(Row(source, shown(said), None, why))
 
     def leave_all(self, section: Section, keys: Sequence[str], why: str) -> None:
-        """Of these keys, those that are given."""
+        """Note those of the keys that the file gives."""
         for key in keys:
             value = section.take(key, None)
             if value is not None:
@@ -69,7 +68,8 @@ class Findings:
 
 
 def nested(options: Mapping[str, Any]) -> dict[str, Any]:
-    """
+    """Nest a mapping by its dotted keys.
+
     >>> nested({"seed": 1, "rollout.top_k": 50, "rollout.top_p": 0.9})
     {'seed': 1, 'rollout': {'top_k': 50, 'top_p': 0.9}}
     """
@@ -81,17 +81,3 @@ def nested(options: Mapping[str, Any]) -> dict[str, Any]:
             branch = branch.setdefault(folder, {})
         branch[leaf] = value
     return tree
-
-
-def shown(value: Any) -> str:
-    """As YAML has it, on one line.
-
-    >>> shown([{"name": "meteor"}]), shown(None), shown(1e-06)
-    ('[{name: meteor}]', 'null', '1.0e-06')
-    """
-    if isinstance(value, str):
-        return value
-    import yaml
-
-    text: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000)
-    return text.removesuffix("\n").removesuffix("...").strip()

@@ -1,4 +1,4 @@
-"""`alg.policy`: which family of model, NLPO's mask, and the optimiser."""
+"""Translate `alg.policy`: family of the model, NLPO's mask, and the optimiser."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from services.rl4lms.decoding import Decoding
 from services.rl4lms.findings import Findings
 from services.rl4lms.reading import Section
 
-POLICIES = {  # is it an encoder-decoder, has it a mask
+POLICIES = {  # whether it is an encoder-decoder, and has a mask
     "causal_lm_actor_critic_policy": (False, False),
     "seq2seq_lm_actor_critic_policy": (True, False),
     "maskable_causal_lm_actor_critic_policy": (False, True),
@@ -15,13 +15,13 @@ POLICIES = {  # is it an encoder-decoder, has it a mask
 }
 MASK_TYPES = ("learned_top_p", "learned_top_k", "topk")
 MASK_KEYS = ("top_mask", "mask_type", "target_update_iterations", "min_tokens_to_keep")
-MASK_TYPE = "learned_top_k"  # where it is not given
-UPDATE_EVERY = 1000  # target_update_iterations, where it is not given
-TOKENS_KEPT = 100  # min_tokens_to_keep, where it is not given
+MASK_TYPE = "learned_top_k"  # the default
+UPDATE_EVERY = 1000  # default of target_update_iterations
+TOKENS_KEPT = 100  # default of min_tokens_to_keep
 
 
 def policy_id(section: Section, algorithm: str, found: Findings) -> tuple[bool, bool]:
-    """Whether the model is an encoder-decoder, and whether it has a mask."""
+    """Return whether the model is an encoder-decoder, and whether it has a mask."""
     name = section.text("id")
     if name not in POLICIES:
         raise section.refuse("id", f"RL4LMs has no such policy{did_you_mean(str(name), POLICIES)}")
@@ -37,7 +37,7 @@ def policy_id(section: Section, algorithm: str, found: Findings) -> tuple[bool, 
 
 
 def optimizer(arguments: Section, algorithm: str, drawn: Decoding, found: Findings) -> None:
-    """`alg.policy.args` besides model and generation: optimiser, devices, mask."""
+    """Translate `alg.policy.args` except model and generation: optimiser, devices, mask."""
     if (decay := arguments.number("weight_decay", None)) is not None:
         found.put("algorithm.optimizer.weight_decay", float(decay), arguments.key("weight_decay"))
     _optimizer_kwargs(arguments.part("optimizer_kwargs", {}), found)

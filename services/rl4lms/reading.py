@@ -1,6 +1,6 @@
-"""An RL4LMs file as sections, whose keys are taken one by one; what nobody takes is refused by name.
+"""Read an RL4LMs file as sections whose keys are taken one by one, and refuse every key that is left.
 
-RL4LMs checks nothing: a mistyped key is ignored, or fails an hour later. Here it is refused.
+RL4LMs checks nothing: it ignores a mistyped key, or fails an hour later.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from typing import Any
 from contracts.errors import InputError, did_you_mean
 from contracts.secret_values import remember_in
 from contracts.whole_texts import expect_whole
-from services.rl4lms.findings import shown
 
 REQUIRED: Any = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The file that all sections are of."""
+    """File that all sections belong to."""
 
     file: str
     lines: Mapping[str, int]  # of each dotted key
-    oddities: list[str] = field(default_factory=list)  # what was read in another way than it is written
+    oddities: list[str] = field(default_factory=list)  # values that were corrected while reading
 
 
 def read(path: Path) -> Section:
-    """The whole file.
+    """Read the whole file.
 
     Raises:
-        InputError: no such file, no YAML (with line and column), a key twice, or no mapping of sections.
+        InputError: the file is missing, no YAML (names line and column), has a key twice, or is no mapping
+            of sections.
     """
     import yaml
 
@@ -46,7 +46,7 @@ def read(path: Path) -> Section:
         values = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise InputError(_yaml_error(path, error)) from None
-    except (ValueError, RecursionError) as error:  # a date that is none; a mapping that holds itself
+    except (ValueError, RecursionError) as error:  # an invalid date; a mapping that contains itself
         raise InputError(f"{path}: not YAML that can be read: {error}") from None
     if not isinstance(values, Mapping):
         raise InputError(
@@ -58,7 +58,7 @@ def read(path: Path) -> Section:
 
 
 class Section:
-    """One mapping of the file.
+    """Mapping in the file.
 
     Example: of `env: {n_envs: 10}`, `section.part("env").integer("n_envs", 1)` is 10.
     """
@@ -71,17 +71,17 @@ class Section:
         return key in self._values
 
     def key(self, key: str) -> str:
-        """The key with the sections that it is in."""
+        """Return the key with the sections around it."""
         return f"{self.where}.{key}" if self.where else key
 
     def place(self, key: str) -> str:
-        """For messages: file, line, key."""
+        """Return file, line and key, for messages."""
         full = self.key(key)
         line = self.source.lines.get(full)
         return f"{self.source.file}{f', line {line}' if line else ''}: {full}"
 
     def take(self, key: str, default: Any = REQUIRED) -> Any:
-        """The value as it stands; the key counts as known from now on."""
+        """Return the value unchanged, and mark the key as known."""
         self._known.append(key)
         if key in self._values:
             return self._values[key]
@@ -108,7 +108,7 @@ class Section:
         return value
 
     def part(self, key: str, default: Any = REQUIRED) -> Section:
-        """A section in this one; null and nothing are an empty one where a default is given."""
+        """Return a section inside this one; with a default, null or no key is an empty section."""
         value = self.take(key, default)
         if value is None and default is not REQUIRED:
             value = {}
@@ -122,7 +122,7 @@ class Section:
         return Section(value, self.key(key), self.source)
 
     def parts(self, key: str) -> list[Section]:
-        """A list of sections; nothing is an empty one."""
+        """Return a list of sections, which may be empty."""
         value = self.take(key, None) or []
         if not isinstance(value, Sequence) or isinstance(value, str):
             raise InputError(f"{self.place(key)}: expected a list, got {shown(value)[:60]}")
@@ -134,25 +134,25 @@ class Section:
         return found
 
     def says(self, key: str, default: Any = None, whose: str = "RL4LMs'") -> str:
-        """What the table's column says: the value as it stands, or that it is not given.
+        """Return the table's text: the value in the file, or that none is given.
 
         Args:
-            default: the value that holds where none is given; None: it depends.
-            whose: default that is.
+            default: the value without one in the file; None: it depends.
+            whose: owner of that default.
         """
         if key in self._values:
             return shown(self._values[key])
         return "not given" if default is None else f"{whose} default, {shown(default)}"
 
     def left(self) -> dict[str, Any]:
-        """What nobody asked for yet."""
+        """Return the keys that are not taken yet."""
         return {key: value for key, value in self._values.items() if key not in self._known}
 
     def finish(self) -> None:
-        """Refuse what is left.
+        """Refuse the keys that are left.
 
         Raises:
-            InputError: a key that nobody asked for, with its line and the nearest known one.
+            InputError: names an unknown key, its line and the nearest known key.
         """
         for key in self.left():
             raise InputError(
@@ -172,7 +172,7 @@ class Section:
         return value
 
     def _mended(self, key: str, value: Any, kind: Any) -> Any:
-        """What YAML makes a text of: `True,` with a stray comma, `1e-6` without a point."""
+        """Correct a value that YAML reads as a text: `True,` with a stray comma, `1e-6` without a point."""
         if not isinstance(value, str) or kind is str:
             return value
         meant = _meant(value.strip().rstrip(",").strip(), kind)
@@ -186,7 +186,7 @@ class Section:
 
 
 def _meant(text: str, kind: Any) -> Any:
-    """The truth value or the number that a text spells; None: it spells none.
+    """Return the boolean or number that a text spells, or None.
 
     >>> _meant("True", bool), _meant("1e-6", float), _meant("50", int), _meant("many", int)
     (True, 1e-06, 50, None)
@@ -203,10 +203,10 @@ def _meant(text: str, kind: Any) -> Any:
 
 
 def _lines(node: Any, where: str, path: Path) -> list[tuple[str, int]]:
-    """Dotted key and line of everything below `node`.
+    """Return the line of each dotted key below `node`.
 
     Raises:
-        InputError: a key stands twice in one mapping; YAML would silently take the second.
+        InputError: a mapping has a key twice; YAML would silently take the second.
     """
     found: list[tuple[str, int]] = []
     children = []
@@ -220,7 +220,7 @@ def _lines(node: Any, where: str, path: Path) -> list[tuple[str, int]]:
     for name, line, value in children:
         key = f"{where}.{name}" if where else name
         if name in seen:
-            raise InputError(f"{path}, line {line}: {key} stands there twice, first in line {seen[name]}")
+            raise InputError(f"{path}, line {line}: {key} is given twice, first in line {seen[name]}")
         seen[name] = line
         found += [(key, line), *_lines(value, key, path)]
     return found
@@ -231,3 +231,17 @@ def _yaml_error(path: Path, error: Any) -> str:
     place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
     said = getattr(error, "problem", None) or str(error).split("\n")[0]
     return f"{path}{place}: no YAML: {said}"
+
+
+def shown(value: Any) -> str:
+    """Write a value as YAML on one line.
+
+    >>> shown([{"name": "meteor"}]), shown(None), shown(1e-06)
+    ('[{name: meteor}]', 'null', '1.0e-06')
+    """
+    if isinstance(value, str):
+        return value
+    import yaml
+
+    text: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000)
+    return text.removesuffix("\n").removesuffix("...").strip()

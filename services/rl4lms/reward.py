@@ -1,4 +1,4 @@
-"""`reward_fn`: RL4LMs' rewards as parts of a sum; a shaping function is a second part of weight 1."""
+"""Translate `reward_fn` into parts of a sum; a shaping function becomes a second part of weight 1."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from services.rl4lms.reading import Section
 Part = dict[str, Any]
 Reader = Callable[[Section, Findings], list[Part]]
 
-MISSING = "???"  # Hydra's word for what has to be given
+MISSING = "???"  # Hydra's mark of a required value
 THEIR_BLEU = {"bleu": "variant: rl4lms", "sacre_bleu": "effective_order: false"}
-JOIN = "last_utterance_unmarked"  # RL4LMs' classifier reads utterance and answer with nothing between them
-BLEURT = "bleurt-base-128"  # where no checkpoint is named
-BLEURT_ON_HUB = "Elron/"  # has them converted to transformers
+JOIN = "last_utterance_unmarked"  # RL4LMs' classifier reads utterance and answer without a separator
+BLEURT = "bleurt-base-128"  # the default checkpoint
+BLEURT_ON_HUB = "Elron/"  # the checkpoints converted to transformers
 METEOR_DISTORTION = (
     "meteor: RL4LMs compares with all references printed as one list, brackets and quotes included, so "
     "that a text equal to its reference scores about 0.69; meteor is the correct one here, the best over "
@@ -25,10 +25,10 @@ METEOR_DISTORTION = (
 
 
 def reward_fn(section: Section, *, compat: bool) -> Findings:
-    """`reward`, a name or a list of parts.
+    """Put `reward`, a name or a list of parts, into the findings.
 
     Raises:
-        InputError: an unknown reward or argument.
+        InputError: a reward or argument is unknown.
     """
     found = Findings()
     name = section.text("id")
@@ -54,7 +54,7 @@ def reward_fn(section: Section, *, compat: bool) -> Findings:
 
 
 def as_rl4lms(part: Part) -> Part:
-    """The part with RL4LMs' own values."""
+    """Return the part with RL4LMs' own values."""
     if part["name"] in ("meteor", "cider"):
         return {**part, "name": f"{part['name']}_rl4lms_compat"}
     if part["name"] in COMPAT_OPTIONS:
@@ -67,7 +67,7 @@ def as_rl4lms(part: Part) -> Part:
 
 
 def _short(parts: list[Part]) -> Any:
-    """A single part without options is its name, and weights of 1 are not told."""
+    """Shorten parts: a single part without options to its name, and drop weights of 1."""
     told = [{key: value for key, value in part.items() if (key, value) != ("weight", 1.0)} for part in parts]
     (first, *more) = told
     if more:
@@ -86,7 +86,7 @@ def _shaping(arguments: Section, found: Findings) -> list[Part]:
     return REWARDS[shaping](empty, found)
 
 
-# RL4LMs hands these on to sacrebleu, under sacrebleu's names.
+# RL4LMs passes these to sacrebleu, under sacrebleu's names.
 SACRE_BLEU = {
     "tokenize": "tokenize",
     "lowercase": "lowercase",
@@ -97,7 +97,7 @@ SACRE_BLEU = {
 
 
 def plain(name: str, **options: str) -> Reader:
-    """A reward whose arguments keep their meaning; `options`: the name of each argument here."""
+    """Translate a reward whose arguments keep their meaning; `options` maps them to their names here."""
 
     def read(arguments: Section, found: Findings) -> list[Part]:
         given = {new: arguments.take(old) for old, new in options.items() if old in arguments}
@@ -113,7 +113,7 @@ def _rouge(arguments: Section, found: Findings) -> list[Part]:
     if not single:
         found.warn(
             f"{arguments.key('use_single_ref')}: False: RL4LMs compares with all references printed as one "
-            "list; here the best reference counts"
+            "list; Whetstone takes the best reference"
         )
     references = "first" if single else "best"
     return [{"name": "rouge", "rouge_type": arguments.text("rouge_type"), "references": references}]
@@ -124,7 +124,7 @@ def rouge_combined(arguments: Section, found: Findings) -> list[Part]:
 
 
 def rouge_l_max(arguments: Section, found: Findings) -> list[Part]:
-    """py-rouge's options, with its defaults; those that mean nothing for ROUGE-L alone are left out."""
+    """Translate py-rouge's options with its defaults, without those that do not concern ROUGE-L."""
     part: Part = {"name": "rouge_l_max"}
     limited = arguments.flag("limit_length", True)
     limit, unit = arguments.integer("length_limit", 665), arguments.text("length_limit_type", "bytes")
@@ -154,7 +154,7 @@ def learned_reward(arguments: Section, found: Findings) -> list[Part]:
 
 
 def bleurt(key: str) -> Reader:
-    """`key` names the checkpoint, in Google's words."""
+    """Translate BLEURT; `key` holds Google's name of the checkpoint."""
 
     def read(arguments: Section, found: Findings) -> list[Part]:
         name = arguments.text(key, None) or BLEURT
@@ -183,7 +183,7 @@ def _intent(arguments: Section, found: Findings) -> list[Part]:
         parts.append({"name": "meteor", "weight": auto})
         found.warn(
             f"{arguments.where}: RL4LMs gives each text the mean METEOR of all texts so far in the batch; "
-            "here each gets its own"
+            "Whetstone gives each its own"
         )
     return parts
 
@@ -202,7 +202,7 @@ def _preference(arguments: Section, found: Findings) -> list[Part]:
     return [part, *([{"name": "meteor", "weight": meteor}] if meteor else [])]
 
 
-# Options with which a component does as RL4LMs does.
+# Options with which a component repeats RL4LMs.
 COMPAT_OPTIONS: dict[str, Part] = {
     "bleu": {"variant": "rl4lms"},
     "sacre_bleu": {"effective_order": False},
@@ -210,7 +210,7 @@ COMPAT_OPTIONS: dict[str, Part] = {
     "parent": {"null_references": True},
     "spice": {"tokenizer": "spacy"},
 }
-SHAPED = ("meteor", "rouge", "rouge_combined", "spider")  # the ids that take shaping_fn
+SHAPED = ("meteor", "rouge", "rouge_combined", "spider")  # ids that accept shaping_fn
 REWARDS: dict[str, Reader] = {
     "increasing_numbers": plain("increasing_numbers", min_tokens="min_tokens"),
     "sentences_with_dates": plain("dates"),

@@ -1,4 +1,4 @@
-"""`alg` of a supervised file: Hugging Face's training arguments, in iterations of a hundred steps."""
+"""Translate `alg` of a supervised file: Hugging Face's training arguments, in iterations of 100 steps."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from services.rl4lms.decoding import POST_PROCESSING, Decoding, Frame, decoding,
 from services.rl4lms.findings import Findings
 from services.rl4lms.reading import Section
 
-STEPS = 100  # optimiser steps of an iteration, or a divisor of what an evaluation waits for
-# The limits of the tokenizers: T5's holds for prompt and reference each, GPT-2's for both together.
+STEPS = 100  # optimiser steps of an iteration, or a divisor that also divides the interval of evaluations
+# Limits of the tokenizers: T5's for prompt and reference each, GPT-2's for both together.
 T5_TOKENS, GPT2_TOKENS = 512, 1024
-# Hugging Face's defaults, where they differ from the classes' own
+# Hugging Face's defaults that differ from our classes' own
 BATCH_SIZE, LEARNING_RATE, EPOCHS, SCHEDULE = 8, 5e-5, 3.0, "linear"
 LOGGING_STEPS = SAVE_STEPS = 500
 THEIRS = "Hugging Face's"
@@ -110,10 +110,10 @@ class Supervised:
 def alg(
     section: Section, pool: Pool, train_rows: int | None, longest: int | None, *, compat: bool
 ) -> tuple[Supervised, Findings]:
-    """The model, its training and how evaluations are drawn.
+    """Translate the model, its training and the decoding of evaluations.
 
     Args:
-        train_rows: examples of the train split; None: the pool's, where it is known.
+        train_rows: number of training examples; None: the pool's, where it is known.
         longest: `tokenizer.max_length`.
     """
     found = Findings()
@@ -147,7 +147,7 @@ def alg(
 
 
 def _lengths(section: Section, seq2seq: bool, longest: int | None, found: Findings) -> None:
-    """Training texts are cut where the tokenizer ends; `tokenizer.max_length` cuts evaluation prompts."""
+    """Translate limits: the tokenizer's cuts training texts, `tokenizer.max_length` evaluation prompts."""
     if seq2seq:
         found.put("rollout.max_prompt_tokens", T5_TOKENS, section.where, "T5's tokenizer")
         found.put("rollout.max_tokens", T5_TOKENS, section.where, "T5's tokenizer")
@@ -163,11 +163,11 @@ def _lengths(section: Section, seq2seq: bool, longest: int | None, found: Findin
 
 
 def _drawn(section: Section, frame: Frame, found: Findings) -> None:
-    """`generation_kwargs`, for evaluations alone: nothing is generated to train on."""
+    """Translate `generation_kwargs`, which here concern evaluations alone."""
     kwargs = section.part("generation_kwargs", {})
     if POST_PROCESSING not in kwargs:
         found.warn(
-            f"{kwargs.key(POST_PROCESSING)} is not given, without which RL4LMs' supervised training fails"
+            f"{kwargs.key(POST_PROCESSING)} is not given; RL4LMs' supervised training fails without it"
         )
     post = kwargs.take(POST_PROCESSING, None)
     if post is not None:
@@ -187,7 +187,7 @@ def _post_processing(section: Section, found: Findings) -> None:
 
 
 def _training(arguments: Section, rows: int | None, found: Findings) -> None:
-    """`training_args`."""
+    """Translate `training_args`."""
     batch = arguments.integer("per_device_train_batch_size", BATCH_SIZE, least=1)
     several = arguments.integer("gradient_accumulation_steps", 1, least=1)
     key = "per_device_train_batch_size"
@@ -212,7 +212,7 @@ def _training(arguments: Section, rows: int | None, found: Findings) -> None:
 
 
 def _length(arguments: Section, batch: int, rows: int | None, found: Findings) -> None:
-    """Epochs to iterations, schedule, and what happens every so many steps."""
+    """Translate epochs into iterations, and set the schedule and the cadence of evaluations."""
     log_every = arguments.integer("logging_steps", LOGGING_STEPS)
     steps = gcd(STEPS, log_every) if log_every > 0 else STEPS
     prompts = steps * batch

@@ -1,4 +1,4 @@
-"""The tasks, by name. One file each: its settings class is the task."""
+"""The built-in tasks by name; each is a settings class in a file of its own."""
 
 TASKS: dict[str, str] = {
     "increasing_numbers": "services.tasks.increasing_numbers:IncreasingNumbers",

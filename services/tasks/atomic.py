@@ -16,7 +16,7 @@ from services.tasks.response_task import EMPTY, Answer, Answered, ResponseTask
 from services.tasks.rows import text_at
 
 COLUMNS = ("head", "relation", "tail")
-# How each relation reads between an event and what is said of it.
+# Words for each relation, between its event and its tail.
 PHRASES = {
     "HinderedBy": "This is hindered if",
     "xNeed": "Before that, PersonX needed",
@@ -30,11 +30,11 @@ SPLIT_NAMES: dict[str, Split] = {"train": "train", "val": "validation", "dev": "
 
 
 class Atomic(ResponseTask):
-    """Rows are `head`, `relation` and `tail`; ATOMIC-10X's `p_valid_model` comes along as a score.
+    """Task over rows of `head`, `relation` and `tail`; ATOMIC-10X's `p_valid_model` becomes a score.
 
-    Files are in the formats of every task, or ATOMIC 2020's: `train.tsv`, `dev.tsv` and `test.tsv` without a
-    header. A file with a column `split` (ATOMIC-10X) serves the splits that it names. All tails of an event
-    and a relation are one prompt's.
+    Files have the formats of every task, or ATOMIC 2020's: `train.tsv`, `dev.tsv` and `test.tsv` without a
+    header. A file with a column `split` (ATOMIC-10X) serves the splits that it names. All tails of one event
+    and relation belong to one prompt.
     """
 
     task_name: ClassVar[str] = "atomic"
@@ -44,8 +44,8 @@ class Atomic(ResponseTask):
 
     path: str = ""
     relations: Strings = tuple(PHRASES)  # the seven of ATOMIC-10X; []: all
-    substitute_names: bool = False  # prompts and responses with first names in the place of PersonX
-    name_seed: int = Field(default=0, ge=0)  # which names, also those in the meta data
+    substitute_names: bool = False  # write first names for PersonX in prompts and responses
+    name_seed: int = Field(default=0, ge=0)  # chooses the names, also those in the meta data
 
     def answered(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Answered]:
         head, relation, tail = (text_at(fields, column, where).strip() for column in COLUMNS)
@@ -79,7 +79,7 @@ class Atomic(ResponseTask):
         if path.suffix == ".tsv":
             triples = read_triples(path)
             return [triples[row] for row in kept_rows(len(triples), split, files, where)]
-        # All of the file, whichever splits it serves.
+        # The whole file, whichever splits it serves.
         rows = from_files(dict.fromkeys(SPLITS, str(path)), split, self.columns)
         if "split" not in rows.column_names:
             return rows.select(kept_rows(len(rows), split, files, where))
@@ -95,7 +95,7 @@ class Atomic(ResponseTask):
             return []
         file = self.files_by_split().get(split)
         if file is None or Path(file).suffix == ".tsv":
-            return []  # read as quickly when it is its turn
+            return []  # reading it later is as quick
         return super().first_prompts(split)
 
     def files_by_split(self) -> dict[str, str]:
@@ -108,10 +108,10 @@ class Atomic(ResponseTask):
 
 
 def read_triples(path: Path) -> list[dict[str, str]]:
-    """The rows of a file of ATOMIC 2020's: a line `head <tab> relation <tab> tail`.
+    """Return the rows of an ATOMIC 2020 file, whose lines are `head <tab> relation <tab> tail`.
 
     Raises:
-        InputError: it is missing, empty, not UTF-8, or a line has not three columns.
+        InputError: the file is missing, empty or not UTF-8, or a line does not have three columns.
     """
     try:
         lines = path.read_text(encoding="utf-8").split("\n")

@@ -1,15 +1,13 @@
-"""What a task is: prompts in three splits, and what they are judged by unless something else is asked for."""
+"""Protocol of a task: prompts in three splits, and default rewards and metrics."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from contracts.components import create
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 from services.tasks import TASKS
-
-if TYPE_CHECKING:
-    from services.tasks.responses import ResponseRow
+from services.tasks.response_row import ResponseRow
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -19,21 +17,21 @@ SIDE_KEY = "truncation_side"  # of every task, a user's own included: read by th
 
 @runtime_checkable
 class ReadsAhead(Protocol):
-    """A task may show its first prompts with nothing heavy imported, so that bad ones are refused at once."""
+    """Task that shows its first prompts without heavy imports, so that bad rows are refused at once."""
 
     def first_prompts(self, split: Split) -> Sequence[Prompt]: ...
 
 
 @runtime_checkable
 class HasResponses(Protocol):
-    """A task whose data brings more than good answers: bad ones, or numbers for each."""
+    """Task whose data has more than good answers: bad ones, or numbers for each."""
 
-    def responses(self, split: Split) -> "Sequence[ResponseRow]": ...
+    def responses(self, split: Split) -> Sequence[ResponseRow]: ...
 
 
 @runtime_checkable
 class CountsLeftOut(Protocol):
-    """A task may say what of its data it leaves out by itself, and how often for each reason."""
+    """Task that counts the rows it leaves out, by reason."""
 
     def left_out(self, split: Split) -> Mapping[str, int]: ...
 
@@ -42,13 +40,13 @@ OPTIONAL = (ReadsAhead, HasResponses, CountsLeftOut)
 
 
 class Task(Protocol):
-    """A settings class with one method; making it loads nothing, `prompts` does.
+    """Settings class with the method `prompts`, which loads the data; the constructor loads nothing.
 
-    The class attributes may be left out: then rewards and metrics must be asked for, and long prompts lose
-    their beginning. A task whose prompts are nothing but episodes names their environment:
+    A class may leave out the attributes. The user then names reward and metrics, and long prompts lose
+    their beginning. A task that consists of episodes names their environment:
     `needs_environment: ClassVar[str] = "textworld"`.
 
-    Example: a task of one's own, asked for with `task=my_module:Capitals`.
+    Example: a user's task, chosen with `task=my_module:Capitals`.
 
         class Capitals(Settings):
             default_reward: ClassVar[str] = "rouge"
@@ -58,12 +56,12 @@ class Task(Protocol):
                 return [Prompt(f"capitals/{split}/0", "The capital of France is", references=("Paris",))]
     """
 
-    default_reward: ClassVar[str | None]  # None: there is no natural one, `reward=` must say
+    default_reward: ClassVar[str | None]  # None: the user names one with `reward=`
     default_metrics: ClassVar[tuple[str, ...]]
-    truncation_side: ClassVar[Side]  # of long prompts, unless task.truncation_side says
+    truncation_side: ClassVar[Side]  # of long prompts, unless task.truncation_side is given
 
     def prompts(self, split: Split) -> Sequence[Prompt]:
-        """The prompts of one split: the same ones in the same order at every call.
+        """Return the prompts of one split: the same prompts in the same order at every call.
 
         Raises:
             InputError: the data is missing, unreadable, or lacks a column.
@@ -72,13 +70,13 @@ class Task(Protocol):
 
 
 def asked_for(value: Any, *, known: Sequence[str] = ()) -> Task | None:
-    """The task that `{"name": …, **options}` asks for; None where rows come as columns.
+    """Build the task that `{"name": …, **options}` describes; return None for the value None.
 
     Args:
-        known: options that the asking command reads itself; named where one is misspelt.
+        known: further options, which the command reads itself; suggested where one is misspelt.
 
     Raises:
-        InputError: it names none, or one that can't be made.
+        InputError: `value` names no task, or one that can't be built.
     """
     if value is None:
         return None

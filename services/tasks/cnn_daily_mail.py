@@ -17,7 +17,7 @@ A_WORD = re.compile(r"\w+(?:['’.-]\w+)*|[^\w\s]")
 class CnnDailyMail(DataSetTask):
     task_name: ClassVar[str] = "cnn_daily_mail"
     columns: ClassVar[tuple[str, ...]] = ("article", "highlights")
-    truncation_side: ClassVar[Side] = "right"  # news begin with what matters
+    truncation_side: ClassVar[Side] = "right"  # news put first what matters
     default_reward: ClassVar[str] = "meteor"
     default_metrics: ClassVar[tuple[str, ...]] = ("meteor", "rouge", "bleu", "diversity")
 
@@ -25,7 +25,7 @@ class CnnDailyMail(DataSetTask):
     subset: str | None = "3.0.0"
     prompt_prefix: str = "Summarize: "
     prompt_suffix: str = ""
-    truncate_article: int | None = Field(default=None, ge=1)  # words and punctuation marks; None: all of it
+    truncate_article: int | None = Field(default=None, ge=1)  # words and punctuation marks; None: whole
 
     def of_row(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Prompt]:
         article = first_words(text_at(fields, "article", where), self.truncate_article)
@@ -34,7 +34,7 @@ class CnnDailyMail(DataSetTask):
 
 
 def first_words(text: str, count: int | None) -> str:
-    """`text` up to its `count`-th word or punctuation mark, its blanks as they are.
+    """Cut `text` after its `count`-th word or punctuation mark; blanks stay unchanged.
 
     >>> first_words("Mr. Smith isn't here. He left.", 6)
     "Mr. Smith isn't here."

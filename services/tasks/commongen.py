@@ -11,11 +11,11 @@ from services.tasks.rows import check_columns, texts_at
 
 
 class CommonGen(DataSetTask):
-    """References are those of a `references` column, as GEM's has for evaluation, else the `target`.
+    """Task whose references are the column `references`, as in GEM's evaluation data, else `target`.
 
-    Rows of one prompt are put together for evaluation, so that it is held against all its sentences; in
-    train every sentence is a row of its own unless `group_train` says otherwise. RL4LMs knows the target
-    alone: `references=target`.
+    For evaluation, rows with the same prompt become one prompt with all their sentences. In training each
+    sentence has its own prompt, unless `group_train` is true. RL4LMs uses the target alone:
+    `references=target`.
     """
 
     task_name: ClassVar[str] = "commongen"
@@ -28,8 +28,8 @@ class CommonGen(DataSetTask):
     concept_separator_token: str = " "
     concept_end_token: str = "."
     prefix: str = "generate a sentence with: "
-    references: Literal["all", "target"] = "all"  # target: one sentence a row, and every row a prompt
-    group_train: bool = False  # one training prompt a set of words, with all its sentences
+    references: Literal["all", "target"] = "all"  # target: one sentence and one prompt for each row
+    group_train: bool = False  # one training prompt for each set of words, with all its sentences
 
     def of_row(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Prompt]:
         concepts = texts_at(fields, "concepts", where)

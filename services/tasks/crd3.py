@@ -17,7 +17,7 @@ NAMES, UTTERANCES = "names", "utterances"
 
 
 class Crd3(DataSetTask):
-    """`data_files` is a copy of the data set's repository, or files whose rows have a column `turns`."""
+    """Task whose `data_files` is a copy of the data set's repository, or files with a column `turns`."""
 
     task_name: ClassVar[str] = "crd3"
     one_each: ClassVar[bool] = False
@@ -25,13 +25,13 @@ class Crd3(DataSetTask):
     default_metrics: ClassVar[tuple[str, ...]] = ("meteor", "rouge", "bleu", "sacre_bleu", "diversity")
 
     path: str = "microsoft/crd3"
-    max_context_size: int = Field(default=5, ge=1)  # turns shown before the one that is asked for
+    max_context_size: int = Field(default=5, ge=1)  # turns shown before the reference
 
     def of_row(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Prompt]:
         turns = [_turn(turn, where) for turn in _turns(fields, where)]
         prompts = []
         for number, (name, words) in enumerate(turns):
-            if number < 2:  # nothing is asked before two turns were heard
+            if number < 2:  # a prompt shows at least two turns
                 continue
             heard = turns[max(0, number - self.max_context_size) : number]
             text = "".join(f"{speaker}: {said}\n" for speaker, said in heard) + f"{name}: "
@@ -53,10 +53,10 @@ class Crd3(DataSetTask):
 
 
 def episodes(data: Path, split: Split) -> list[dict[str, Any]]:
-    """The episodes of a split, from the folder `data` of the data set's repository.
+    """Read the episodes of a split from the folder `data` of the data set's repository.
 
     Raises:
-        InputError: the list of episodes or one of them is missing or can't be read.
+        InputError: the list of episodes, or an episode, is missing or can't be read.
     """
     names = data / "aligned data" / LISTS[split]
     found = []
@@ -80,7 +80,7 @@ def _turns(fields: Mapping[str, Any], where: str) -> list[Any]:
 
 
 def _turn(turn: Any, where: str) -> tuple[str, str]:
-    """Who speaks, and everything that is said in the turn; several speakers at once are the first one."""
+    """Return a turn's speaker and text; of several speakers at once, the first."""
     if isinstance(turn, Mapping):
         small = {str(key).lower(): value for key, value in turn.items()}
         names, words = small.get(NAMES), small.get(UTTERANCES)

@@ -15,7 +15,7 @@ LABELS = {"act": range(1, 5), "emotion": range(7)}  # inform, question, directiv
 
 
 class DailyDialog(DataSetTask):
-    """Prompt and reference are one text, its utterances divided by a mark that is plain text, no token."""
+    """Task whose utterances end in a mark, which is plain text and no special token."""
 
     task_name: ClassVar[str] = "daily_dialog"
     columns: ClassVar[tuple[str, ...]] = ("dialog", "act", "emotion")
@@ -24,12 +24,12 @@ class DailyDialog(DataSetTask):
     default_metrics: ClassVar[tuple[str, ...]] = ("meteor", "rouge", "bleu", "sacre_bleu", "diversity")
 
     path: str = "li2017dailydialog/daily_dialog"
-    revision: str | None = "refs/convert/parquet"  # the hub's own copy of what else is a script
+    revision: str | None = "refs/convert/parquet"  # the hub's copy in Parquet; the main branch is a script
     context_size: int = Field(
         default=5, ge=1
-    )  # utterances in the prompt; those with fewer before are not asked
-    eou_token: str = "<EOU>"  # behind every utterance
-    end_references: bool = True  # with the mark, so that a model learns to end
+    )  # utterances in the prompt; an utterance with fewer before it makes no prompt
+    eou_token: str = "<EOU>"  # after every utterance
+    end_references: bool = True  # add the mark, so that a model learns to end
 
     def of_row(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Prompt]:
         utterances = [text.strip() for text in texts_at(fields, "dialog", where)]
@@ -43,7 +43,7 @@ class DailyDialog(DataSetTask):
         return prompts
 
     def prompt_of(self, utterances: Sequence[str]) -> str:
-        """These, each with the mark behind it: also what `whetstone chat` lets a model read."""
+        """Join utterances, each followed by the mark; `whetstone chat` uses this too."""
         return " ".join(f"{utterance} {self.eou_token}" for utterance in utterances)
 
 

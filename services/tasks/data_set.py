@@ -1,4 +1,4 @@
-"""What the tasks that read a data set share: where its rows come from, and how they become prompts."""
+"""Base of the tasks that read a data set: it loads rows and turns them into prompts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,13 +14,13 @@ from services.tasks.base import Split
 from services.tasks.files import DataFiles, expect_files, from_files, from_hub, read_ahead
 from services.tasks.lazy import Place, PromptsOfRows
 
-HIDDEN = "empty reference"  # RL4LMs' words where a data set keeps its references to itself
+HIDDEN = "empty reference"  # RL4LMs' words where a data set does not publish its references
 
 
 class DataSetTask(Settings):
-    """One file for each data set says how a row becomes prompts: `of_row`; the rest is here.
+    """Task over the rows of a data set; a subclass defines `of_row`, which turns a row into prompts.
 
-    Example: a task of one's own whose rows are questions with an answer.
+    Example: a user's task whose rows are questions with an answer.
 
         class Questions(DataSetTask):
             task_name: ClassVar[str] = "questions"
@@ -36,12 +36,12 @@ class DataSetTask(Settings):
     columns: ClassVar[tuple[str, ...]] = ()  # every row has them
     one_each: ClassVar[bool] = True  # every row makes exactly one prompt
 
-    path: str = ""  # the hub's name, or data_files instead
+    path: str = ""  # the data set's name on the hub, unless data_files is given
     subset: str | None = None  # of the hub's data set
     revision: str | None = None  # of the hub's data set
     data_files: DataFiles | None = None  # with the columns that the hub's data set has
     max_size: int | None = Field(default=None, ge=1)  # prompts of each split; None: all
-    streaming: bool = False  # prompts are made when they are asked for, and the rows stay on the disk
+    streaming: bool = False  # make a prompt when it is read; the rows stay on the disk
     skip_empty: bool = False  # leave out rows with an empty prompt or reference, instead of refusing them
 
     _files = field_validator("data_files", mode="before")(expect_files)
@@ -55,15 +55,15 @@ class DataSetTask(Settings):
         return list(self._made(split, rows))
 
     def of_row(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Prompt]:
-        """The prompts of one row; their ids are put behind `<task>/<split>/<row>`, "" adds nothing.
+        """Return the prompts of one row; their ids are appended to `<task>/<split>/<row>`, "" adds nothing.
 
         Raises:
-            InputError: beginning with `where`: a column is missing, or holds something else than it should.
+            InputError: a column is missing or holds a wrong value; the message begins with `where`.
         """
         raise NotImplementedError
 
     def rows(self, split: Split) -> Any:
-        """The rows of one split, as `datasets` has them or as a plain list."""
+        """Return the rows of one split: a `datasets.Dataset` or a list."""
         if self.data_files is not None:
             return from_files(self.data_files, split, self.columns_of(split), partial(self._usable, split))
         return from_hub(self.path, split, self.columns_of(split), subset=self.subset, revision=self.revision)
@@ -72,11 +72,11 @@ class DataSetTask(Settings):
         return self.columns
 
     def puts_together(self, split: Split) -> bool:
-        """Whether rows with the same prompt are one prompt with all their references."""
+        """Say whether rows with the same prompt become one prompt with all their references."""
         return False
 
     def size(self, split: Split, available: int) -> int:
-        """How many of the prompts are taken, from the first on."""
+        """Return the number of prompts to take, counted from the first."""
         return min(available, self.max_size or available)
 
     def _made(self, split: Split, rows: Sequence[Mapping[str, Any]]) -> PromptsOfRows:
@@ -87,7 +87,7 @@ class DataSetTask(Settings):
         return PromptsOfRows(rows, make, places, max_size=self.size(split, len(places)))
 
     def _places(self, split: Split, rows: Sequence[Mapping[str, Any]]) -> list[Place]:
-        """One pass over the rows: where each prompt is."""
+        """Find the place of each prompt in one pass over the rows."""
         together = self.puts_together(split)
         by_text: dict[Any, list[tuple[int, int]]] = {}
         for row, fields in enumerate(rows):
@@ -106,7 +106,7 @@ class DataSetTask(Settings):
         return f"task={self.task_name}, {split} row {row}"
 
     def _usable(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Prompt]:
-        """The row's prompts; those with nothing in them are refused, or left out if that is asked for."""
+        """Return the row's prompts; refuse an empty one, or skip it with `skip_empty`."""
         prompts, usable = self.of_row(split, fields, where), []
         for prompt in prompts:
             empty = [] if prompt.text.strip() else ["prompt"]

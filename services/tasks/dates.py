@@ -45,7 +45,7 @@ class Dates(Settings):
 
     num_prompts: int = Field(default=256, ge=1)  # to train on
     num_eval_prompts: int = Field(default=64, ge=1)  # for validation, and as many for the test
-    seed: int = Field(default=0, ge=0)  # which prompts; the run's own seed leaves them alone
+    seed: int = Field(default=0, ge=0)  # chooses the prompts; the run's seed does not change them
 
     def prompts(self, split: Split) -> list[Prompt]:
         texts = [

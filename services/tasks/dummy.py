@@ -1,4 +1,4 @@
-"""One prompt again and again: for rewards that need no data, and to try things out."""
+"""Repeat one prompt: for rewards that need no data, and for trials."""
 
 from typing import ClassVar
 
@@ -10,13 +10,13 @@ from services.tasks.base import Split
 
 
 class Dummy(Settings):
-    """The prompt is the same in all splits."""
+    """Task with one prompt, the same in all splits."""
 
     default_reward: ClassVar[str] = "increasing_numbers"
     default_metrics: ClassVar[tuple[str, ...]] = ("increasing_numbers", "length")
 
     prompt: str = "Let us generate some numbers"
-    n_samples: int = Field(default=100, ge=1)  # of each split
+    n_samples: int = Field(default=100, ge=1)  # prompts of each split
 
     def prompts(self, split: Split) -> list[Prompt]:
         return [Prompt(f"dummy/{split}/{row}", self.prompt) for row in range(self.n_samples)]

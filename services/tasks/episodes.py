@@ -1,4 +1,4 @@
-"""Episodes of an environment that needs no data: each prompt is a seed, and held-out seeds are held out."""
+"""Play episodes of an environment that needs no data: each prompt is a seed, and no split shares one."""
 
 from typing import Any, ClassVar
 
@@ -10,26 +10,26 @@ from services.tasks.base import Split
 
 
 class Episodes(Settings):
-    """The prompt's text stands in front of every episode; its seed is in the meta data, with what else a
-    Gymnasium environment's `reset` is given.
+    """Prompts for episodes: the text is said before each, and the meta data holds what `reset` gets.
 
-    Example: the first training prompt, with 64 seeds for validation and 64 for the test before it.
+    Example: the first training prompt, after 64 seeds for the test and 64 for validation.
 
         Prompt("episodes/train/0", "Guess the number.", meta={"seed": 128})
     """
 
-    default_reward: ClassVar[str | None] = None  # the environment's own
+    default_reward: ClassVar[str | None] = None  # the environment has its own
     default_metrics: ClassVar[tuple[str, ...]] = ()
 
-    instruction: str = ""  # said before everything else, and never forgotten
+    instruction: str = ""  # said first, and never cut off
     num_prompts: int = Field(default=512, ge=1)  # to train on
     num_eval_prompts: int = Field(default=64, ge=1)  # for validation, and as many for the test
     first_seed: int = Field(default=0, ge=0)
-    options: dict[str, Any] = Field(default_factory=dict)  # of each reset
+    options: dict[str, Any] = Field(default_factory=dict)  # for each reset
 
     def prompts(self, split: Split) -> list[Prompt]:
-        """The test has the first seeds, then validation, then training: more prompts to train on leave the
-        others as they are.
+        """Give the first seeds to the test, the next to validation, the rest to training.
+
+        More training prompts leave the seeds of the other splits unchanged.
         """
         held_out = self.num_eval_prompts
         seeds = {

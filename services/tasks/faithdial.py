@@ -6,9 +6,9 @@ from services.tasks.knowledge_dialogue import KnowledgeDialogue
 
 
 class FaithDial(KnowledgeDialogue):
-    """From the hub, or from files with its columns or its conversations."""
+    """Task that reads FaithDial from the hub, or from files with its columns or its conversations."""
 
     task_name: ClassVar[str] = "faithdial"
 
     path: str = "McGill-NLP/FaithDial"
-    revision: str | None = "refs/convert/parquet"  # the hub's own copy of what else is a script
+    revision: str | None = "refs/convert/parquet"  # the hub's copy in Parquet; the main branch is a script

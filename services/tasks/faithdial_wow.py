@@ -14,12 +14,12 @@ from services.tasks.wow import REMEDY
 
 
 class FaithDialWow(FaithDial):
-    """`data_files` and `path` are FaithDial's. The test is FaithDial's alone."""
+    """Task over both data sets: `data_files` and `path` are FaithDial's, and so is the whole test."""
 
     task_name: ClassVar[str] = "faithdial_wow"
 
     wow_files: DataFiles | None = None  # ParlAI's folder, or a mapping of splits to its files
-    seed: int = Field(default=901, ge=0)  # of the order of both together
+    seed: int = Field(default=901, ge=0)  # shuffles both together
 
     _wow_files = field_validator("wow_files", mode="before")(expect_files)
 

@@ -1,11 +1,11 @@
-"""Rows of a data set through `datasets`, from files of one's own or from the hub; what is wrong, to the line.
+"""Load the rows of a data set through `datasets`, from a user's files or from the hub.
 
 `data_files` is a folder with train/validation/test.jsonl (or .json, .csv, .parquet), a mapping of splits to
 files, or a single file, which then is the train split.
 
-A split that the source lacks is cut out of its train split, always the same rows: of each ten rows the
-ninth goes to validation and the tenth to the test, if these are missing; train keeps the rest. Where rows
-are cut `by` a column, such as the prompt, it is of each ten of its texts, and a text is in one split alone.
+A split that the source lacks is cut out of its train split. Of each ten rows the ninth goes to a missing
+validation split and the tenth to a missing test split; train keeps the rest. Where `by` names a column,
+such as the prompt, its distinct texts are counted in place of rows: each text is in one split alone.
 """
 
 import os
@@ -21,9 +21,9 @@ from services.tasks.rows import FORMATS, Check, check_columns, read_checked
 DataFiles = str | dict[str, str]
 CUT_OUT_OF_TEN: dict[Split, int] = {"validation": 8, "test": 9}
 PARQUET_COPY = (
-    "task.revision=refs/convert/parquet"  # of a data set that is a script; its only subset is "default"
+    "task.revision=refs/convert/parquet"  # for a data set that is a script; its only subset is "default"
 )
-ROWS_READ_AHEAD = 20_000  # with nothing heavy imported, to refuse what is wrong in them at once
+ROWS_READ_AHEAD = 20_000  # checked without heavy imports, so that wrong rows are refused at once
 
 
 def from_files(
@@ -34,9 +34,11 @@ def from_files(
     *,
     by: str | None = None,
 ) -> Any:
-    """One split of the files as a `datasets.Dataset` that has `columns`.
+    """Return one split of the files as a `datasets.Dataset` that has `columns`.
 
-    `check` refuses rows, as far as they are read here; None: the first of the columns holds texts.
+    Args:
+        check: refuses a row among those that are read ahead; None: the first column must hold texts.
+        by: the column whose distinct texts are dealt to splits that have no file.
 
     Raises:
         InputError: a file is missing, empty, of an unknown kind, not JSON at some line, or lacks a column.
@@ -51,9 +53,9 @@ def from_files(
 def read_ahead(
     data_files: DataFiles | None, split: Split, columns: Sequence[str], check: Check | None = None
 ) -> list[dict[str, Any]]:
-    """The first rows of a split, as far as they can be had without `datasets`, whose import takes seconds.
+    """Return the first rows of a split without `datasets`, whose import takes seconds.
 
-    They are the first that `from_files` gives; none of Parquet.
+    `from_files` begins with the same rows. A Parquet file gives none here.
 
     Raises:
         InputError: as `from_files`.
@@ -75,10 +77,10 @@ def from_hub(
     revision: str | None = None,
     by: str | None = None,
 ) -> Any:
-    """One split of a data set on the hub (or in its cache on this machine) as a `datasets.Dataset`.
+    """Return one split of a data set on the hub (or in its local cache) as a `datasets.Dataset`.
 
     Raises:
-        InputError: it can't be had, or lacks a column.
+        InputError: the data set can't be loaded, or lacks a column.
     """
     parts = hub_splits(name, subset, revision)
     source = split if split in parts else "train"
@@ -92,7 +94,7 @@ def from_hub(
 def hub_splits(
     name: str, subset: str | None = None, revision: str | None = None, data_dir: str | None = None
 ) -> Mapping[str, Any]:
-    """All splits of a data set on the hub, or in its cache on this machine; of one of its folders alone."""
+    """Return all splits of a data set on the hub or in its local cache, or those of its folder `data_dir`."""
     remedy = "Files of your own go without the hub: task.data_files=FOLDER."
     if not Path(name).is_dir() and not use_cache_if_unreachable() and not _may_be_cached(name):
         raise InputError(
@@ -104,7 +106,7 @@ def hub_splits(
     datasets.disable_progress_bars()
     try:
         loaded: Mapping[str, Any] = datasets.load_dataset(name, subset, revision=revision, data_dir=data_dir)
-    except Exception as error:  # the hub's client raises some twenty kinds, each of them the same to a user
+    except Exception as error:  # the hub's client raises some twenty kinds
         reason = str(error).strip().split("\n")[0]
         if "scripts are no longer supported" in reason:
             remedy = f"The hub may have a copy in Parquet: {PARQUET_COPY}. {remedy}"
@@ -115,14 +117,14 @@ def hub_splits(
 
 
 def expect_files(value: Any) -> Any:
-    """For validators of `DataFiles`: one message instead of one for each kind that it is not."""
+    """Check the type of `DataFiles` in a validator, with one message in place of one per type."""
     if value is None or isinstance(value, str | dict):
         return value
     raise ValueError("expected a folder, a file, or a mapping of splits to files")
 
 
 def split_files(data_files: DataFiles) -> dict[str, str]:
-    """Which file holds which split."""
+    """Return each split's file."""
     if isinstance(data_files, dict):
         for name in data_files:
             if name not in SPLITS:
@@ -149,7 +151,7 @@ def split_files(data_files: DataFiles) -> dict[str, str]:
 
 
 def places_by(texts: Iterable[object]) -> list[int]:
-    """The place of each text among those that differ: what it is cut by.
+    """Number the distinct texts in the order of appearance, and return each text's number.
 
     >>> places_by(["a", "b", "a", "c"])
     [0, 1, 0, 2]
@@ -161,10 +163,10 @@ def places_by(texts: Iterable[object]) -> list[int]:
 def kept_rows(
     num_rows: int, split: Split, present: Collection[str], where: str, places: Sequence[int] | None = None
 ) -> list[int]:
-    """Which rows of the source serve `split`, when the source has the splits `present`.
+    """Return the rows of the source that serve `split`, when the source has the splits `present`.
 
     Args:
-        places: of each row, what it is counted by; None: its own number.
+        places: the number by which each row is dealt; None: its place.
 
     >>> kept_rows(12, "train", ("train", "test"), "here")
     [0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11]
@@ -191,7 +193,7 @@ def kept_rows(
 
 
 def _file_for(data_files: DataFiles, split: Split) -> tuple[dict[str, str], Path]:
-    """All files by split, and the one that serves this split."""
+    """Return all files by split, and the file that serves this split."""
     files = split_files(data_files)
     source = split if split in files else "train"
     if source not in files:
@@ -200,7 +202,7 @@ def _file_for(data_files: DataFiles, split: Split) -> tuple[dict[str, str], Path
 
 
 def _cut(rows: Any, split: Split, present: Collection[str], where: str, by: str | None) -> Any:
-    """Those rows of a `datasets.Dataset` that serve the split."""
+    """Select the rows of a `datasets.Dataset` that serve the split."""
     is_whole = split in present and (split != "train" or CUT_OUT_OF_TEN.keys() <= set(present))
     places = None if by is None or is_whole else places_by(rows[by])
     return rows.select(kept_rows(len(rows), split, present, where, places))
@@ -212,14 +214,14 @@ def _read(path: Path, columns: Sequence[str], check: Check | None) -> Any:
     datasets.disable_progress_bars()
     try:
         return datasets.load_dataset(FORMATS[path.suffix], data_files={"train": str(path)}, split="train")
-    except Exception as error:  # pyarrow, pandas and datasets each have their own
-        read_checked(path, columns, check=check)  # says at which line, if it is one
+    except Exception as error:  # pyarrow, pandas and datasets each raise their own kinds
+        read_checked(path, columns, check=check)  # names the line, where one line is at fault
         reason = str(error.__cause__ or error).strip().split("\n")[0]
         raise InputError(f"task.data_files: {path} can't be read: {reason}") from None
 
 
 def _may_be_cached(name: str) -> bool:
-    """Whether the hub's cache or that of `datasets` has a folder for this data set."""
+    """Say whether the hub's cache or that of `datasets` has a folder for this data set."""
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
     hub = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
     processed = Path(os.environ.get("HF_DATASETS_CACHE", home / "datasets"))

@@ -17,7 +17,7 @@ from services.tasks.response_task import Answer, Answered, ResponseTask
 from services.tasks.rows import check_columns, text_at, texts_at
 
 PAIR = ("chosen", "rejected")
-# Folders of the hub's data set, by the names that LoL-RL gives the parts of its test.
+# Folders of the hub's data set, by LoL-RL's names for the parts of its test.
 SEGMENTS = {
     "harmless_base": "harmless-base",
     "helpful_base": "helpful-base",
@@ -28,28 +28,28 @@ SPEAKER = re.compile(r"(?:^|\n\n)(Human|Assistant):")
 TAG = re.compile(r"<\|(prompter|assistant)\|>")
 OF_TAG = {"prompter": "Human", "assistant": "Assistant"}
 
-Turns = list[tuple[str, str]]  # who, and what was said
+Turns = list[tuple[str, str]]  # speaker and text
 
 
 class HelpfulHarmless(ResponseTask):
-    """Rows are `chosen` and `rejected` conversations that differ in the last reply, as the hub has them.
+    """Task over pairs of conversations, `chosen` and `rejected`, that differ in the last reply.
 
-    Or `prefix`, `suffix` and, if known, `reward`: lists of turns with tags, replies and their raw rewards, as
-    PRO and LoL-RL have them (Song et al. 2024; Baheti et al. 2024). Prompts are LoL-RL's: they end in
-    `### Assistant:`. From the hub the validation is a part of the test that is chosen by the prompts alone,
-    so that it is the same whichever segments are asked for, and no validation prompt is in the test.
+    Rows may also be `prefix`, `suffix` and optionally `reward`: lists of turns with tags, replies and raw
+    rewards, as in PRO and LoL-RL (Song et al. 2024; Baheti et al. 2024). Prompts are LoL-RL's: they end in
+    `### Assistant:`. For the hub's data a hash of the prompt cuts validation out of the test. So it does not
+    depend on the segments, and no validation prompt is in the test.
     """
 
     task_name: ClassVar[str] = "helpful_harmless"
     default_metrics: ClassVar[tuple[str, ...]] = ("distinct_n", "length")
 
     path: str = "Anthropic/hh-rlhf"
-    segments: Strings = Field(default=tuple(SEGMENTS), min_length=1)  # also of files with a column `segment`
+    segments: Strings = Field(default=tuple(SEGMENTS), min_length=1)  # also for files with a column `segment`
     validation_share: float = Field(default=0.033, gt=0, lt=1)  # of the hub's test: about 280 prompts
-    clean_test: bool = True  # false: LoL-RL's; the test keeps prompts that are in the validation, too
-    skip_colons: bool = True  # leave out training pairs with a reply that ends in a colon: it was cut off
+    clean_test: bool = True  # false, as in LoL-RL: the test keeps prompts that are also in validation
+    skip_colons: bool = True  # skip training pairs with a reply that ends in a colon: it was cut off
     system: str = "A curious human talks with an AI assistant. It answers helpfully, in detail and politely."
-    response_prefix: str = ""  # a blank for tokenizers whose words bring theirs along (GPT-2's and its kind)
+    response_prefix: str = ""  # a blank for tokenizers whose words begin with one, such as GPT-2's
 
     def answered(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Answered]:
         history, replies, problem = conversation(fields, where)
@@ -64,7 +64,8 @@ class HelpfulHarmless(ResponseTask):
         return [Answered(prompt, answers, problem)]
 
     def prompt_of(self, turns: Sequence[tuple[str, str]]) -> str:
-        """
+        """Write turns as LoL-RL does, ready for the assistant's reply.
+
         >>> HelpfulHarmless(system="Be kind.").prompt_of([("Human", "Hi!"), ("Human", "Well?")])
         'Be kind.\\n### Human: Hi! ### Human: Well? ### Assistant:'
         """
@@ -98,7 +99,7 @@ class HelpfulHarmless(ResponseTask):
         return rows.add_column("segment", [name] * len(rows))
 
     def _is_for_validation(self, fields: Mapping[str, Any]) -> bool:
-        """By the prompt, whatever is beside it: prompts that come twice are on the same side."""
+        """Decide by the prompt alone, so that a repeated prompt stays in one split."""
         history, _, _ = conversation(fields, f"task={self.task_name}")
         digest = hashlib.sha256(repr(history).encode()).digest()
         return int.from_bytes(digest[:8]) < self.validation_share * 2**64
@@ -121,10 +122,10 @@ class HelpfulHarmless(ResponseTask):
 
 
 def conversation(fields: Mapping[str, Any], where: str) -> tuple[Turns, list[str], str]:
-    """What was said before the last reply, the replies, the better first, and why the row is of no use.
+    """Return the turns before the last reply, the replies (best first), and why the row is left out.
 
     Raises:
-        InputError: it is neither kind of row.
+        InputError: the row is of neither kind.
     """
     if "prefix" in fields and "suffix" in fields:
         return _tagged(fields, where)
@@ -140,7 +141,7 @@ def conversation(fields: Mapping[str, Any], where: str) -> tuple[Turns, list[str
 
 def _tagged(fields: Mapping[str, Any], where: str) -> tuple[Turns, list[str], str]:
     replies = [reply.strip() for reply in texts_at(fields, "suffix", where)]
-    found = fields["prefix"]  # one list of turns for each reply, all of them equal
+    found = fields["prefix"]  # one list of turns for each reply, all equal
     prefix = found[0] if isinstance(found, list) and found and isinstance(found[0], list) else found
     if not isinstance(prefix, list) or not all(isinstance(turn, str) for turn in prefix) or not replies:
         raise InputError(
@@ -157,7 +158,7 @@ def _tagged(fields: Mapping[str, Any], where: str) -> tuple[Turns, list[str], st
 
 
 def _turns(transcript: str, column: str, where: str) -> Turns:
-    """Who said what; what one says in two turns on end is one turn.
+    """Split a conversation into speakers and texts; join consecutive turns of one speaker.
 
     >>> _turns("\\n\\nHuman: Hi!\\n\\nHuman: Ho!\\n\\nAssistant: Yes?", "chosen", "here")
     [('Human', 'Hi!\\nHo!'), ('Assistant', 'Yes?')]
@@ -184,7 +185,7 @@ def _misses_its_beginning(history: Turns) -> str:
 
 
 def _scores(fields: Mapping[str, Any], count: int, where: str) -> list[float]:
-    """The raw rewards that the row brings, one a reply; none if it brings none."""
+    """Return the row's raw rewards, one for each reply, or none."""
     found = fields.get("reward")
     if found is None:
         return []

@@ -13,16 +13,16 @@ from services.tasks.rows import check_columns, text_at
 
 
 class Imdb(DataSetTask):
-    """From the hub the splits are RL4LMs': the shuffled train part divided 4:1, and 5000 of the test part."""
+    """Task with RL4LMs' splits of the hub's data: its shuffled train part 4:1, and 5000 test rows."""
 
     task_name: ClassVar[str] = "imdb"
-    columns: ClassVar[tuple[str, ...]] = ("text",)  # and, if known, label
+    columns: ClassVar[tuple[str, ...]] = ("text",)  # and optionally label
     default_reward: ClassVar[str] = "sentiment"
     default_metrics: ClassVar[tuple[str, ...]] = ("sentiment", "diversity", "length")
 
     path: str = "stanfordnlp/imdb"
-    seed: int = Field(default=42, ge=0)  # of the shuffle before the hub's data set is divided
-    max_words: int | None = Field(default=None, ge=1)  # of the prompt; None: half the review, however long
+    seed: int = Field(default=42, ge=0)  # of the shuffle before the hub's data set is split
+    max_words: int | None = Field(default=None, ge=1)  # of the prompt; None: half the review
 
     def of_row(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Prompt]:
         review = text_at(fields, "text", where)
@@ -38,7 +38,7 @@ class Imdb(DataSetTask):
 
 
 def halves(review: str) -> tuple[str, str]:
-    """The first half of the words and the second, divided at blanks; the first has one word at least.
+    """Split a text at blanks into two halves by words; the first has at least one word.
 
     >>> halves("a b c d e")
     ('a b', 'c d e')
@@ -51,7 +51,7 @@ def halves(review: str) -> tuple[str, str]:
 def divided(
     path: str, split: Split, columns: tuple[str, ...], seed: int, subset: str | None, revision: str | None
 ) -> Any:
-    """RL4LMs' split of a hub data set that has a train and a test part."""
+    """Return RL4LMs' split of a hub data set that has a train and a test part."""
     rows = hub_splits(path, subset, revision)["test" if split == "test" else "train"].shuffle(seed=seed)
     check_columns(rows.column_names, columns, f"task.path={path}")
     num_train = int(0.8 * len(rows))

@@ -14,7 +14,7 @@ from services.tasks.rows import text_at
 
 
 class ImdbSeq2Seq(DataSetTask):
-    """The splits are those of `imdb`. Validation and test keep reviews of both kinds."""
+    """Task with the splits of `imdb`; validation and test keep reviews of both kinds."""
 
     task_name: ClassVar[str] = "imdb_seq2seq"
     columns: ClassVar[tuple[str, ...]] = ("text", "label")
@@ -23,8 +23,8 @@ class ImdbSeq2Seq(DataSetTask):
     default_metrics: ClassVar[tuple[str, ...]] = ("sentiment", "diversity", "length")
 
     path: str = "stanfordnlp/imdb"
-    seed: int = Field(default=42, ge=0)  # of the shuffle before the hub's data set is divided
-    positive_ratio: float = Field(default=1.0, gt=0, le=1)  # so much of train's positive reviews: the first
+    seed: int = Field(default=42, ge=0)  # of the shuffle before the hub's data set is split
+    positive_ratio: float = Field(default=1.0, gt=0, le=1)  # share of train's positive reviews to use
 
     def of_row(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Prompt]:
         review, label = text_at(fields, "text", where), str(fields["label"])  # a text in a CSV file

@@ -19,7 +19,7 @@ class IncreasingNumbers(Settings):
     num_eval_prompts: int = Field(default=64, ge=1)  # for validation, and as many for the test
     num_start_numbers: int = Field(default=2, ge=1, le=4)
     below: int = Field(default=50, ge=2, le=100)  # the start numbers are 0 to below - 1
-    seed: int = Field(default=0, ge=0)  # which prompts; the run's own seed leaves them alone
+    seed: int = Field(default=0, ge=0)  # chooses the prompts; the run's seed does not change them
 
     def prompts(self, split: Split) -> list[Prompt]:
         rows = combinations(range(self.below), self.num_start_numbers)

@@ -1,4 +1,4 @@
-"""What the tasks share in which a speaker with a piece of knowledge answers one without."""
+"""Base of the tasks in which a speaker with a piece of knowledge answers one without it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ FLAT = ("knowledge", "history", "response")
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What is known, what was said, what was answered.
+    """Reply with the knowledge behind it and the utterances before it.
 
     Example: `Reply("Jazz began in New Orleans.", ("I love jazz.",), "It began in New Orleans, I hear.")`
     """
@@ -38,18 +38,18 @@ class Reply:
 
 
 class KnowledgeDialogue(ResponseTask):
-    """Prompts are `Knowledge: …` and what was said, an end mark behind each, as LoL-RL has them.
+    """Task whose prompts are `Knowledge: …` and the utterances, each followed by an end mark, as in LoL-RL.
 
-    A row is a reply of FaithDial's (`knowledge`, `history`, `response`), a conversation of FaithDial's
-    (`utterances`, a list of such) or of Wizard of Wikipedia's (`dialog`).
+    A row is a reply of FaithDial (`knowledge`, `history`, `response`), a conversation of FaithDial
+    (`utterances`, a list of replies) or one of Wizard of Wikipedia (`dialog`).
     """
 
     default_metrics: ClassVar[tuple[str, ...]] = ("distinct_n", "length", "meteor")
 
-    eos_token: str = "<|endoftext|>"  # behind the knowledge and each utterance: the policy's own, as a text
-    max_history_tokens: int = Field(default=400, ge=1)  # the oldest utterances go until the rest fits
-    tokenizer: str | None = None  # counts them, microsoft/DialoGPT-medium there; None: words and marks count
-    keep_unchecked: bool = True  # false: LoL-RL's; a wizard's turn without knowledge is missing from history
+    eos_token: str = "<|endoftext|>"  # after the knowledge and each utterance: the policy's end token
+    max_history_tokens: int = Field(default=400, ge=1)  # the oldest utterances are dropped to fit it
+    tokenizer: str | None = None  # counts them, in LoL-RL microsoft/DialoGPT-medium; None: words and marks
+    keep_unchecked: bool = True  # false, as in LoL-RL: the history lacks a wizard's turns without knowledge
 
     def answered(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Answered]:
         if "dialog" in fields:
@@ -83,7 +83,7 @@ class KnowledgeDialogue(ResponseTask):
         return Answered(prompt, (Answer(reply.text),), left_out)
 
     def _shortened(self, history: Sequence[str]) -> Sequence[str]:
-        """The last utterances that fit with their marks, one at least."""
+        """Keep the last utterances that fit with their marks, at least one."""
         count, room = token_counter(self.tokenizer), self.max_history_tokens
         for kept, utterance in enumerate(reversed(history)):
             room -= count(utterance) + 1
@@ -93,10 +93,10 @@ class KnowledgeDialogue(ResponseTask):
 
 
 def wizard_replies(fields: Mapping[str, Any], where: str, keep_unchecked: bool) -> list[tuple[int, Reply]]:
-    """A wizard's replies that a sentence was checked for, with their places in the conversation.
+    """Return the wizard's replies with a checked sentence, and their places in the conversation.
 
     Args:
-        keep_unchecked: false: the wizard's turns without one are missing from what was said.
+        keep_unchecked: whether the history keeps the wizard's turns without a checked sentence.
     """
     turns = fields["dialog"]
     if not isinstance(turns, list) or not all(isinstance(turn, Mapping) for turn in turns):
@@ -116,7 +116,7 @@ def wizard_replies(fields: Mapping[str, Any], where: str, keep_unchecked: bool) 
 
 
 def named_files(data_files: DataFiles) -> dict[str, str]:
-    """Which file holds which split; the data sets have names of their own for the validation."""
+    """Return each split's file; the data sets have their own names for validation."""
     files = dict(split_files(data_files))
     if isinstance(data_files, str) and "validation" not in files:
         there = [path for name in VALIDATION_NAMES if (path := Path(data_files) / name).is_file()]
@@ -126,10 +126,10 @@ def named_files(data_files: DataFiles) -> dict[str, str]:
 
 
 def rows_of(files: dict[str, str], split: Split) -> Any:
-    """One split of the files. JSON is read here: `datasets` fails over a wizard's keys, which are texts.
+    """Read one split of the files; JSON without `datasets`, which fails on a wizard's keys.
 
     Raises:
-        InputError: a file is missing or is not what its name says.
+        InputError: a file is missing, or its content does not fit its name.
     """
     source = split if split in files else "train"
     if source not in files:
@@ -142,10 +142,10 @@ def rows_of(files: dict[str, str], split: Split) -> Any:
 
 
 def read_conversations(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON or JSON Lines file; of a wizard's conversation what is needed.
+    """Return the rows of a JSON or JSON Lines file; of a wizard's conversation only the needed columns.
 
     Raises:
-        InputError: it is missing, or no list of objects.
+        InputError: the file is missing, or holds no list of objects.
     """
     rows: Any = read_checked(path, (), check=lambda row, where: None)
     if not rows:  # a list that is large: Wizard of Wikipedia's train file has hundreds of megabytes

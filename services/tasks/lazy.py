@@ -1,4 +1,4 @@
-"""Prompts made from rows at the moment they are asked for: a data set of any size stays on the disk."""
+"""Make prompts from rows when they are read, so that a data set of any size stays on the disk."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -7,16 +7,16 @@ from typing import Any, overload
 from contracts.rollout import Prompt
 
 MakePrompts = Callable[[int, Mapping[str, Any]], list[Prompt]]
-Place = tuple[tuple[int, int], ...]  # (row, which of its prompts), of each part of a prompt
+Place = tuple[tuple[int, int], ...]  # (row, number among its prompts) for each part of a prompt
 
 
 class PromptsOfRows(Sequence[Prompt]):
-    """`make(row, fields)` gives the prompts of a row, and `places` says where each prompt is found.
+    """Sequence of prompts: `make(row, fields)` returns a row's prompts, `places` locates each prompt.
 
-    Without places every row makes exactly one prompt, and nothing at all is kept. A prompt of several
-    places is that of the first one, with the references of all.
+    Without places every row makes exactly one prompt, and nothing is stored. A prompt with several
+    places is the prompt of the first place, with the references of all.
 
-    Example: three sentences about two sets of words, the last two of them about the same.
+    Example: three sentences about two sets of words; the last two are about the same set.
 
         PromptsOfRows(rows, make, places=[((0, 0),), ((1, 0), (2, 0))])
     """
@@ -31,7 +31,7 @@ class PromptsOfRows(Sequence[Prompt]):
         self._rows, self._make, self._places = rows, make, places
         count = len(rows if places is None else places)
         self._count = count if max_size is None else min(count, max_size)
-        self._last: tuple[int, list[Prompt]] = (-1, [])  # a row that makes several is read once
+        self._last: tuple[int, list[Prompt]] = (-1, [])  # a row with several prompts is read once
 
     def __len__(self) -> int:
         return self._count

@@ -11,14 +11,14 @@ from services.tasks.data_set import DataSetTask
 from services.tasks.files import split_files
 from services.tasks.rows import check_columns
 
-NESTED = ("question.text", "document.summary.text", "answers")  # of the hub's rows; the books are left alone
-BETWEEN = " \\n "  # UnifiedQA's own: a backslash and an n, between the question and what it is about
+NESTED = ("question.text", "document.summary.text", "answers")  # of the hub's rows; the books are not read
+BETWEEN = " \\n "  # UnifiedQA writes a backslash and an n between question and summary
 
 
 class NarrativeQa(DataSetTask):
-    """Rows with one prompt are one prompt with all its answers; everything is in lower case.
+    """Task whose rows with the same prompt become one prompt with all answers, in lower case.
 
-    From the hub, or from UnifiedQA's files: a line `prompt <tab> answer`, without a header.
+    It reads the hub's data, or UnifiedQA's files: lines `prompt <tab> answer` without a header.
     """
 
     task_name: ClassVar[str] = "narrative_qa"
@@ -64,7 +64,7 @@ class NarrativeQa(DataSetTask):
         return True
 
     def _tsv(self, split: Split) -> Path | None:
-        """UnifiedQA's file of this split, if such files are asked for."""
+        """Return UnifiedQA's file of this split, or None if `data_files` names no such files."""
         if self.data_files is None:
             return None
         if isinstance(self.data_files, str) and (Path(self.data_files) / "train.tsv").is_file():
@@ -83,10 +83,10 @@ class NarrativeQa(DataSetTask):
 
 
 def read_tsv(path: Path) -> list[dict[str, str]]:
-    """The rows of a file of UnifiedQA's.
+    """Return the rows of a UnifiedQA file.
 
     Raises:
-        InputError: it is missing, empty, not UTF-8, or a line has not two columns.
+        InputError: the file is missing, empty or not UTF-8, or a line does not have two columns.
     """
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
@@ -109,7 +109,7 @@ def read_tsv(path: Path) -> list[dict[str, str]]:
 
 
 def _at(fields: Mapping[str, Any], column: str, where: str) -> Any:
-    """What is at `a.b`, whether the row has such a column or a mapping in a mapping."""
+    """Return the value at `a.b`: a column of that name, or a key in a mapping."""
     if column in fields:
         return fields[column]
     value: Any = fields

@@ -1,4 +1,4 @@
-"""Anyone's prompts: JSON Lines, CSV or Parquet files, or a data set on the hub, with columns of any name."""
+"""Your own prompts: JSON Lines, CSV or Parquet files, or a data set on the hub, with columns of any name."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,14 +22,14 @@ class Prompts(Settings):
 
     data_files: DataFiles | None = None  # a folder, a file, or a mapping of splits to files
     path: str | None = None  # a data set's name on the hub, instead of data_files
-    subset: str | None = None  # of the hub's data set, where it has several: "3.0.0" of cnn_dailymail
+    subset: str | None = None  # of the hub's data set, such as "3.0.0" of cnn_dailymail
     revision: str | None = None  # of the hub's data set
     prompt_column: str = "prompt"
-    references_column: str | None = None  # a text or a list of texts; None: there are none
-    meta_columns: Strings = ()  # what rewards are shown besides
+    references_column: str | None = None  # holds a text or a list of texts; None: no references
+    meta_columns: Strings = ()  # further columns for rewards
     weight_column: str | None = None  # for rollout.priority_scale; None: every prompt weighs 1
     limit: int | None = Field(default=None, ge=1)  # rows of each split; None: all
-    streaming: bool = False  # prompts are made when they are asked for, and the rows stay on the disk
+    streaming: bool = False  # make a prompt when it is read; the rows stay on the disk
 
     _files = field_validator("data_files", mode="before")(expect_files)
 

@@ -26,11 +26,11 @@ Polarity = Literal["positive", "negative"]
 
 
 class RedditComments(ResponseTask):
-    """Rows are `parent_text`, `text` and `score`; the texts are cleaned as LoL-RL does (Baheti et al. 2024).
+    """Task over rows of `parent_text`, `text` and `score`, cleaned as in LoL-RL (Baheti et al. 2024).
 
-    The folder of Kaggle's "Reddit comment scores" with its two files is divided as there: rows are drawn from
-    each, the first become test and validation, which both polarities share. Other files have splits of their
-    own, whose training rows are taken by the sign of their score.
+    The two files of Kaggle's "Reddit comment scores" are split as in LoL-RL: rows are drawn from each file,
+    and the first ones become the test and validation of both polarities. Other files have their own splits;
+    their training rows are selected by the sign of the score.
     """
 
     task_name: ClassVar[str] = "reddit_comments"
@@ -40,13 +40,13 @@ class RedditComments(ResponseTask):
 
     path: str = ""
     polarity: Polarity = "positive"  # of the training replies
-    eos_token: str = "<|endoftext|>"  # behind the comment: the policy's own, as a text
-    max_words: int = Field(default=100, ge=1)  # of a comment and of a reply; longer ones are left out
+    eos_token: str = "<|endoftext|>"  # after the comment: the policy's end token, as a text
+    max_words: int = Field(default=100, ge=1)  # of a comment and of a reply; longer ones are skipped
     max_pair_tokens: int = Field(default=300, ge=1)  # of both together
-    tokenizer: str | None = None  # counts them, microsoft/DialoGPT-medium there; None: words and marks count
+    tokenizer: str | None = None  # counts them, in LoL-RL microsoft/DialoGPT-medium; None: words and marks
     num_drawn: int = Field(default=102_000, ge=1)  # rows of each of Kaggle's files
-    num_eval: int = Field(default=1000, ge=1)  # of each of them for the test, and as many for validation
-    clean_test: bool = True  # false: LoL-RL's; a comment's replies may be spread over the splits
+    num_eval: int = Field(default=1000, ge=1)  # of each file for the test, and as many for validation
+    clean_test: bool = True  # false, as in LoL-RL: a comment's replies may be in several splits
     seed: int = Field(default=901, ge=0)  # of the draw
 
     def answered(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Answered]:
@@ -68,10 +68,10 @@ class RedditComments(ResponseTask):
 
     @cached_property
     def divided(self) -> dict[Split, list[Mapping[str, Any]]]:
-        """Kaggle's rows, drawn and divided; those of no use are in train, to be counted there."""
+        """Draw and split Kaggle's rows; unusable ones go to train, which counts them."""
         assert self._kaggle is not None
         found: dict[Split, list[Mapping[str, Any]]] = {split: [] for split in SPLITS}
-        home: dict[str, Split] = {}  # where a comment's replies are
+        home: dict[str, Split] = {}  # the split of a comment's replies
         for polarity, name in KAGGLE.items():
             file = str(self._kaggle / name)
             rows = from_files(dict.fromkeys(SPLITS, file), "train", self.columns).select_columns(self.columns)
@@ -90,7 +90,7 @@ class RedditComments(ResponseTask):
 
     @property
     def _kaggle(self) -> Path | None:
-        """The folder with Kaggle's files, if that is what is read."""
+        """Return the folder with Kaggle's files, or None for other data."""
         folder = Path(self.data_files) if isinstance(self.data_files, str) else None
         return folder if folder and all((folder / name).is_file() for name in KAGGLE.values()) else None
 
@@ -106,7 +106,7 @@ class RedditComments(ResponseTask):
 
 
 def _cleaned(fields: Mapping[str, Any], column: str, where: str) -> str:
-    """The text with single blanks and `<URL>` for addresses; "" where there is none."""
+    """Return the text with single blanks and `<URL>` for addresses; "" for an empty field."""
     text = fields[column]
     if text is None or text != text:  # an empty field of a CSV file
         return ""

@@ -1,4 +1,4 @@
-"""What the tasks share whose rows bring responses: which of them are of use, and whose they are."""
+"""Base of the tasks whose rows hold responses: it sorts them by prompt and skips useless ones."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ EMPTY = "an empty prompt or response"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One response as a row has it."""
+    """One response of a row."""
 
     text: str
     is_good: bool = True
@@ -25,30 +25,30 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A prompt with its responses, the best first; or why it is of no use.
+    """Prompt with its responses, the best first, or the reason why it is left out.
 
     Example: `Answered(Prompt("", "Is it far?"), (Answer("Yes."), Answer("Ask me not:", is_good=False)))`
     """
 
-    prompt: Prompt  # without references: they are the good responses
+    prompt: Prompt  # without references: the good responses serve as such
     responses: tuple[Answer, ...]
     left_out: str = ""
 
 
 class ResponseTask(DataSetTask):
-    """A data set whose rows bring responses: `answered` says how a row is read; the rest is here."""
+    """Task over a data set whose rows hold responses; a subclass defines `answered`, which reads a row."""
 
     one_each: ClassVar[bool] = False
     default_reward: ClassVar[str | None] = None
-    source: ClassVar[str] = ""  # where one gets it, if it is not on the hub
+    source: ClassVar[str] = ""  # where to get the data, if it is not on the hub
 
     skip_empty: bool = True
 
     def answered(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Answered]:
-        """What one row holds; prompts' ids as in `of_row`.
+        """Return the prompts and responses of one row; ids as in `of_row`.
 
         Raises:
-            InputError: beginning with `where`: a column is missing, or holds something else than it should.
+            InputError: a column is missing or holds a wrong value; the message begins with `where`.
         """
         raise NotImplementedError
 
@@ -67,7 +67,7 @@ class ResponseTask(DataSetTask):
         return super().rows(split)
 
     def responses(self, split: Split) -> list[ResponseRow]:
-        """Every response of every prompt of `prompts(split)`, in that order."""
+        """Return the responses of all prompts of `prompts(split)`, in that order."""
         groups: dict[Any, tuple[Prompt, list[Answer]]] = {}
         together = self.puts_together(split)
         for row, fields in enumerate(self.rows(split)):
@@ -87,7 +87,7 @@ class ResponseTask(DataSetTask):
         ]
 
     def left_out(self, split: Split) -> Counter[str]:
-        """Why prompts of the data are not among `prompts(split)`, and how many for each reason."""
+        """Count the prompts of the data that `prompts(split)` leaves out, by reason."""
         return Counter(
             reason
             for row, fields in enumerate(self.rows(split))

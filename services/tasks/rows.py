@@ -1,4 +1,4 @@
-"""The rows of a file of one's own, read with the standard library: what is wrong in them, to the line."""
+"""Read and check the rows of a user's file with the standard library; errors name the line."""
 
 import csv
 import json
@@ -10,9 +10,9 @@ from typing import Any, TextIO
 from contracts.errors import InputError, did_you_mean
 from contracts.whole_texts import expect_whole
 
-Check = Callable[[Mapping[str, Any], str], object]  # refuses a row; the second is where it stands
+Check = Callable[[Mapping[str, Any], str], object]  # refuses a row, given its place
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
-LARGEST_JSON = 64 * 2**20  # bytes: a single JSON list has to be read whole, which takes a second beyond that
+LARGEST_JSON = 64 * 2**20  # bytes; a larger JSON list takes over a second to read whole
 
 
 def read_checked(
@@ -21,14 +21,14 @@ def read_checked(
     """Refuse a file that is missing, empty, of an unknown kind, or wrong at some line.
 
     Args:
-        columns: those every row must have.
-        max_rows: so many are read; None: all.
-        check: what else a row must be; None: the first of the columns holds texts.
+        columns: columns that every row must have.
+        max_rows: number of rows to read; None: all.
+        check: refuses a row; None: the first column must hold texts.
 
-    Returns: the rows read on the way; none of Parquet, and of JSON that is no list.
+    Returns: the rows that were read; none for Parquet, or for JSON that is no list.
 
     Raises:
-        InputError: naming the file and, where it is one, the line.
+        InputError: names the file and, where one line is at fault, the line.
     """
     check_row = check or (lambda row, where: text_at(row, columns[0], where))
     if not path.is_file():
@@ -55,7 +55,7 @@ def read_checked(
 
 
 def check_columns(there: Iterable[str], columns: Sequence[str], where: str) -> None:
-    """Refuse when one of `columns` is missing, naming those there are."""
+    """Refuse a row or file that lacks one of `columns`; the message lists the columns there are."""
     names = list(there)
     for column in columns:
         if column not in names:
@@ -63,10 +63,10 @@ def check_columns(there: Iterable[str], columns: Sequence[str], where: str) -> N
 
 
 def text_at(row: Mapping[str, Any], column: str, where: str) -> str:
-    """The row's text in `column`.
+    """Return the row's text in `column`.
 
     Raises:
-        InputError: it is no text.
+        InputError: the value is no text.
     """
     value = row[column]
     if not isinstance(value, str):
@@ -75,10 +75,10 @@ def text_at(row: Mapping[str, Any], column: str, where: str) -> str:
 
 
 def texts_at(row: Mapping[str, Any], column: str, where: str) -> tuple[str, ...]:
-    """The row's texts in `column`: a list, or a single one.
+    """Return the row's texts in `column`, which holds a list or a single text.
 
     Raises:
-        InputError: something else is there.
+        InputError: the column holds something else.
     """
     value = row[column]
     texts = [value] if isinstance(value, str) else value
@@ -104,7 +104,7 @@ def _of_lines(lines: Iterable[str], path: Path, columns: Sequence[str], check: C
 
 
 def _of_json(text: str, path: Path, columns: Sequence[str], check: Check) -> list[dict[str, Any]]:
-    """Of a list of objects; or of lines, as some write them under this name."""
+    """Return the rows of a JSON list, or of JSON Lines that are named .json."""
     try:
         whole = json.loads(text)
     except json.JSONDecodeError as error:
@@ -114,7 +114,7 @@ def _of_json(text: str, path: Path, columns: Sequence[str], check: Check) -> lis
             f"task.data_files: {path}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}"
         ) from None
     if not isinstance(whole, list):
-        return []  # one row, or a list for each column: `datasets` knows
+        return []  # one row, or a list for each column: `datasets` reads it
     rows = [
         _checked(row, columns, f"task.data_files: {path}, row {number}", check)
         for number, row in enumerate(whole, start=1)
@@ -132,7 +132,7 @@ def _of_csv(
         for row in islice(reader, max_rows):
             check(row, f"task.data_files: {path}, line {reader.line_num}")
             rows.append(row)
-    except csv.Error:  # such as a field larger than this reader takes: `datasets` will judge
+    except csv.Error:  # such as a field too large for this reader: `datasets` decides
         return []
     return _some(rows, path)
 

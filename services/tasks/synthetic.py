@@ -1,4 +1,4 @@
-"""Prompts made up instead of read: distinct texts from a seeded shuffle, dealt out to disjoint splits."""
+"""Deal generated prompts to disjoint splits after a seeded shuffle."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,10 @@ from services.tasks.base import Split
 def deal(
     task: str, texts: Sequence[str], split: Split, *, num_train: int, num_eval: int, seed: int
 ) -> list[Prompt]:
-    """The split's share of `texts`: `num_train` for train, `num_eval` each for validation and test.
+    """Return the split's share of `texts`: `num_train` for train, `num_eval` each for validation and test.
 
     Raises:
-        InputError: more prompts are asked for than there are texts.
+        InputError: there are fewer texts than prompts wanted.
     """
     wanted = num_train + 2 * num_eval
     if wanted > len(texts):

@@ -1,4 +1,4 @@
-"""A table with highlighted cells as one line of text (the baselines' form in ToTTo, Parikh et al. 2020)."""
+"""Write a table with highlighted cells as one line of text, as ToTTo's baselines do (Parikh et al. 2020)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ Highlighted = Sequence[Sequence[int]]  # (row, place in the row)
 
 
 def subtable_text(table: Table, highlighted: Highlighted, titles: Mapping[str, str] | None = None) -> str:
-    """The highlighted cells alone, each with its headers.
+    """Write the highlighted cells alone, each with its headers.
 
     >>> header = {"value": "Year", "is_header": True, "column_span": 1}
     >>> subtable_text([[header], [{"value": "1999", "is_header": False, "column_span": 1}]], [(1, 0)])
@@ -23,7 +23,7 @@ def subtable_text(table: Table, highlighted: Highlighted, titles: Mapping[str, s
 
 
 def full_table_text(table: Table, highlighted: Highlighted, titles: Mapping[str, str] | None = None) -> str:
-    """Every row and cell, those that are highlighted marked so."""
+    """Write all rows and cells, and mark the highlighted cells."""
     grid = _Grid(table)
     marked = {(row, place) for row, place in highlighted}
     rows = []
@@ -35,7 +35,8 @@ def full_table_text(table: Table, highlighted: Highlighted, titles: Mapping[str,
 
 
 def check_table(table: Any, highlighted: Any, where: str) -> None:
-    """
+    """Check the form of a table and its highlighted cells.
+
     Raises:
         InputError: the table is no list of rows of cells, or a highlighted cell is not in it.
     """
@@ -59,7 +60,7 @@ def check_table(table: Any, highlighted: Any, where: str) -> None:
 
 
 class _Grid:
-    """Which columns each cell of a table covers, and where each column's header cells are."""
+    """Columns that each cell of a table covers, and each column's header cells."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -82,7 +83,7 @@ class _Grid:
         return f"<{kind}> {cells[place]['value']} {''.join(above + left)}</{kind}> "
 
     def _headers_above(self, row: int, place: int) -> list[Cell]:
-        """Every header cell in a row above that shares a column with this cell, the topmost first."""
+        """Return the header cells above that share a column with this cell, the topmost first."""
         found = {
             where
             for column in self._spans[row][place]
@@ -97,7 +98,8 @@ def _header_text(kind: str, cell: Cell) -> str:
 
 
 def _titles_text(titles: Mapping[str, str] | None) -> str:
-    """
+    """Write the titles that are not empty.
+
     >>> _titles_text({"page_title": "Oslo", "section_title": ""})
     '<page_title> Oslo </page_title> '
     """

@@ -23,21 +23,21 @@ SEEDS_OF_A_SPLIT = 1_000_000
 
 
 class Simple(Settings):
-    """A house of six rooms: find a key and a piece of food, and put it on the stove."""
+    """House of six rooms: find a key and a piece of food, and put it on the stove."""
 
-    rewards: Literal["dense", "balanced", "sparse"] = "dense"  # points on the way, a few, or at the end
+    rewards: Literal["dense", "balanced", "sparse"] = "dense"  # points for many steps, few, or the end
 
 
 class Cooking(Settings):
-    """Find the kitchen, read the recipe, gather the ingredients, prepare and eat the meal."""
+    """Cooking game: find the kitchen, read the recipe, gather the ingredients, prepare and eat the meal."""
 
     recipe: int = Field(default=1, ge=1)  # ingredients
-    take: int = Field(default=1, ge=0)  # of them to be found
+    take: int = Field(default=1, ge=0)  # ingredients that have to be found
     go: Literal[1, 6, 9, 12] = 6  # rooms
     open: bool = False  # doors and containers are closed
-    cook: bool = False  # ingredients have to be cooked, in the right way
+    cook: bool = False  # ingredients have to be cooked in the right way
     cut: bool = False
-    drop: bool = False  # one can only carry so much
+    drop: bool = False  # the player can carry a limited number of things
 
     @model_validator(mode="after")
     def _check(self) -> "Cooking":
@@ -47,7 +47,7 @@ class Cooking(Settings):
 
 
 class Custom(Settings):
-    """A house drawn at random with a quest drawn at random."""
+    """Random house with a random quest."""
 
     nb_rooms: int = Field(default=5, ge=1, le=MAX_ROOMS)
     nb_objects: int = Field(default=10, ge=1)
@@ -56,16 +56,16 @@ class Custom(Settings):
 
 
 class TextWorld(Settings):
-    """No game is in two splits; training on more games leaves those for validation and test as they are."""
+    """Task over text games; no game is in two splits, and `num_train` does not change validation and test."""
 
     needs_environment: ClassVar[str] = "textworld"
-    default_reward: ClassVar[str | None] = None  # the game's own: environment.rewards
+    default_reward: ClassVar[str | None] = None  # the game gives it: environment.rewards
     default_metrics: ClassVar[tuple[str, ...]] = ()
 
     challenge: Challenge = "simple"
     level: int = 1  # of coin_collector (1 to 300) and treasure_hunter (1 to 30)
-    max_level: int | None = None  # games of level, level + 1 … max_level, as many of each
-    # What the objective tells: every step on the way, the last one alone, nothing
+    max_level: int | None = None  # equally many games of level, level + 1 … max_level
+    # Content of the objective: every step, the last one alone, nothing
     goal: Literal["detailed", "brief", "none"] = "brief"
     held_out_foods: bool = True  # of simple, for test; of cooking, for validation and test
     simple: Simple = Simple()
@@ -74,14 +74,14 @@ class TextWorld(Settings):
     num_train: int = Field(default=100, ge=1)
     num_validation: int = Field(default=20, ge=1)
     num_test: int = Field(default=50, ge=1)
-    seed: int = Field(default=0, ge=0, le=1000)  # other games; the run's own seed leaves them alone
-    games_dir: str = "~/.cache/whetstone/textworld"  # where every worker can read it
-    games: str | None = None  # a folder or glob of your own .z8 files instead
+    seed: int = Field(default=0, ge=0, le=1000)  # chooses the games; the run's seed does not change them
+    games_dir: str = "~/.cache/whetstone/textworld"  # readable by every worker
+    games: str | None = None  # a folder or glob of your own .z8 files
 
     @model_validator(mode="after")
     def _check_levels(self) -> "TextWorld":
         highest = LEVELS.get(self.challenge)
-        defaults = {"level": 1, "max_level": None}  # which a configuration that is read back names, too
+        defaults = {"level": 1, "max_level": None}  # a configuration that is read back names these too
         given = {name for name, default in defaults.items() if getattr(self, name) != default}
         if highest is None:
             if given and self.games is None:
@@ -106,7 +106,7 @@ class TextWorld(Settings):
         return self
 
     def prompts(self, split: Split) -> list[Prompt]:
-        """One for each game; makes missing games, which takes seconds for each, the first time."""
+        """Return a prompt for each game; make missing games, which takes seconds each."""
         if self.games is not None:
             return own_games(self.games, split, self.seed)
         return [
@@ -115,9 +115,9 @@ class TextWorld(Settings):
         ]
 
     def _games(self, split: Split) -> list[Game]:
-        """The split's games, a level after the other in turn."""
+        """Return the split's games, with levels in turn."""
         levels = self._levels()
-        order: tuple[Split, ...] = ("test", "validation", "train")  # whoever comes first chooses first
+        order: tuple[Split, ...] = ("test", "validation", "train")  # the first split chooses first
         counts = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}
         shelves = [
             Shelf(len(range(place, counts[each], len(levels))), partial(self._recipe, each, level))
@@ -139,7 +139,7 @@ class TextWorld(Settings):
         return Recipe(self.challenge, seed, self.goal, self._settings_of(split, level))
 
     def _settings_of(self, split: Split, level: int | None) -> dict[str, Any]:
-        """As TextWorld's generator calls them."""
+        """Return the settings under the names of TextWorld's generator."""
         if self.challenge == "simple":
             test = self.held_out_foods and split == "test"
             return {"rewards": self.simple.rewards, "goal": self.goal, "test": test}
@@ -169,13 +169,13 @@ def _meta_of(game: Game) -> dict[str, Any]:
 
 
 def own_games(where: str, split: Split, seed: int) -> list[Prompt]:
-    """Games of the user's own: of the folders train, validation and test where there are such, else dealt.
+    """Return the user's games: those of the folders train, validation and test, or a share of all games.
 
-    Eight tenths are trained on, a tenth each is for validation and test. A game's place in the deal depends
-    on its name and the seed.
+    Training gets eight tenths, validation and test a tenth each. The seed and a game's name decide its
+    split.
 
     Raises:
-        InputError: there are no games, or too few to be dealt.
+        InputError: there are no games, or fewer than three to be split.
     """
     path = Path(where).expanduser().absolute()
     if path.is_dir() and all((path / each).is_dir() for each in SPLITS):
@@ -213,4 +213,4 @@ def _known_of(game: Path) -> dict[str, int]:
         metadata = json.loads(game.with_suffix(".json").read_text())["metadata"]
         return {"walkthrough": len(metadata["walkthrough"])}
     except (OSError, ValueError, KeyError, TypeError):
-        return {}  # the environment says what is wrong with it
+        return {}  # the environment reports what is wrong

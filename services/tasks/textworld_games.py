@@ -1,4 +1,4 @@
-"""A pool of TextWorld games on the disk: made once from recipes, found again by them, never the same twice.
+"""Pool of TextWorld games on the disk: made once from recipes, found again by recipe, all different.
 
 games_dir/coin_collector/level-5-seed-17-5f3a0c1d/   game.z8   game.json   manifest.json
 """
@@ -23,12 +23,12 @@ from filelock import FileLock, Timeout
 from contracts.errors import InputError, RunError
 from services.tasks.textworld_maker import MANIFEST, STORY
 
-QUIET_S = 3.0  # then the making of games is reported, as often
+QUIET_S = 3.0  # between reports of progress
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Decides a game to the last byte.
+    """Recipe that determines a game to the last byte.
 
     Example: `Recipe("coin_collector", seed=17, goal="brief", settings={"level": 5})`
     """
@@ -55,7 +55,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Game:
-    """A game in the pool; `content` is the same for games that a player can't tell apart."""
+    """Game in the pool; `content` is equal for games that a player can't tell apart."""
 
     recipe: Recipe
     story: Path
@@ -66,20 +66,20 @@ class Game:
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """So many games wanted, from a series of recipes."""
+    """Number of games wanted from a series of recipes."""
 
     count: int
     recipe: Callable[[int], Recipe]
 
 
 def fill(games_dir: Path, shelves: Sequence[Shelf]) -> list[list[Game]]:
-    """For each shelf its first `count` games, all different, across shelves as well; missing ones are made.
+    """Return each shelf's first `count` games, all different across shelves; make missing ones.
 
-    Where two are the same the later shelf, or the later recipe, goes without and on to the next one. So a
-    shelf's games do not depend on the shelves behind it, nor on how many of them are wanted.
+    Of two equal games the later recipe or shelf skips its own. So a shelf's games depend neither on later
+    shelves nor on their sizes.
 
     Raises:
-        InputError: there are fewer different games than wanted, or a file is not what was made.
+        InputError: there are fewer different games than wanted, or a game's file was changed.
     """
     known: dict[str, Game | None] = {}  # by folder
     while True:
@@ -95,7 +95,7 @@ def fill(games_dir: Path, shelves: Sequence[Shelf]) -> list[list[Game]]:
 def _choose(
     games_dir: Path, shelves: Sequence[Shelf], known: dict[str, Game | None]
 ) -> tuple[list[list[Game]], list[Recipe]]:
-    """What stands on the shelves already, and what has to be made before it can be said."""
+    """Return the games that the shelves have, and the recipes of games that are missing."""
     taken: set[str] = set()
     filled, wanted = [], []
     for shelf in shelves:
@@ -126,7 +126,7 @@ def _choose(
 
 
 def _read(games_dir: Path, recipe: Recipe) -> Game | None:
-    """None: this seed makes no game, as its manifest says."""
+    """Read a game from the pool; None where its manifest says that the seed makes no game."""
     folder = games_dir / recipe.folder
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
@@ -151,7 +151,7 @@ def _check_files(game: Game) -> None:
 
 
 def make_games(games_dir: Path, recipes: Sequence[Recipe]) -> None:
-    """Make the games that are missing, on all cores. Another run that makes games there is waited for.
+    """Make the missing games on all cores, one run at a time.
 
     Raises:
         InputError: TextWorld is not installed, or refuses a recipe.
@@ -161,7 +161,7 @@ def make_games(games_dir: Path, recipes: Sequence[Recipe]) -> None:
         raise InputError("task=textworld needs TextWorld; install it with pip install whetstone[games]")
     games_dir.mkdir(parents=True, exist_ok=True)
     with _alone(games_dir):
-        for left_over in games_dir.glob("*/.making-*"):  # by a run that was killed
+        for left_over in games_dir.glob("*/.making-*"):  # left by a killed run
             shutil.rmtree(left_over, ignore_errors=True)
         missing = [each for each in recipes if not (games_dir / each.folder).exists()]
         began = reported = time.monotonic()
@@ -192,16 +192,16 @@ def _alone(games_dir: Path) -> Iterator[None]:
 
 
 def _answers(games_dir: Path, recipes: Sequence[Recipe]) -> Iterator[dict[str, Any]]:
-    """A process for each core makes its share; what they say as it comes. All are ended with the iterator."""
+    """Start a process for each core, and yield their answers; end the processes with the iterator."""
     jobs = [json.dumps({"folder": str(games_dir / r.folder), "recipe": r.as_json()}) + "\n" for r in recipes]
     num_processes = min(len(jobs), len(os.sched_getaffinity(0)))
-    reading, writing = os.pipe()  # lines this short arrive whole, whoever writes them
+    reading, writing = os.pipe()  # several processes write; a line this short arrives whole
     processes = []
     with tempfile.TemporaryFile("w+") as complaints, os.fdopen(reading) as answers:
         try:
             for number in range(num_processes):
                 processes.append(_start(jobs[number::num_processes], writing, complaints))
-            os.close(writing)  # so that the end is seen when all of them have ended
+            os.close(writing)  # so that reading ends once all processes have ended
             for _ in jobs:
                 line = answers.readline()
                 if not line:

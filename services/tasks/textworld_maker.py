@@ -1,10 +1,9 @@
-"""A process that makes TextWorld games: recipes in, a line each, and a folder for each game.
+"""Process that makes TextWorld games: it reads a recipe from each line and writes a folder for each game.
 
     {"folder": "/games/coin_collector/17-5f3a…", "recipe": {"challenge": "coin_collector", "seed": 17, …}}
 
-It is a process because the order in which Python goes through a set decides what a game is like, and
-PYTHONHASHSEED is read when an interpreter starts. A game's folder is made beside its place and then renamed:
-it is there whole or not at all.
+It is a process because a game depends on the order of Python's sets, and an interpreter reads PYTHONHASHSEED
+only when it starts. A game's folder is written beside its place and then renamed: it is never partial.
 """
 
 import hashlib
@@ -21,8 +20,8 @@ from contracts.rollout import Prompt
 from rollout_workers.environments.textworld import TextWorld
 
 STORY, FACTS, SOURCE, MANIFEST = "game.z8", "game.json", "game.ni", "manifest.json"
-MAX_COMMANDS = 1000  # of a walkthrough: the longest have a few hundred
-SERIAL_NUMBER = slice(0x12, 0x18)  # in a story's header: the day on which it was compiled
+MAX_COMMANDS = 1000  # of a walkthrough; the longest have a few hundred
+SERIAL_NUMBER = slice(0x12, 0x18)  # in a story's header: the date of compilation
 
 
 def main() -> None:
@@ -33,14 +32,14 @@ def main() -> None:
         answer = {"folder": job["folder"], "error": None}
         try:
             make(job["recipe"], Path(job["folder"]))
-        except Exception as error:  # the generator raises anything; who asked for the game shall read it
+        except Exception as error:  # the generator raises anything; the caller reports it
             answer["error"] = f"{type(error).__name__}: {error}"[:2000]
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
 
 def make(recipe: Mapping[str, Any], folder: Path) -> None:
-    """One game in its folder: story, facts and manifest; or a manifest that says why the seed makes none."""
+    """Write a game's story, facts and manifest; or a manifest that says why the seed makes no game."""
     from textworld.generator import compile_game
     from textworld.generator.chaining import QuestGenerationError
 
@@ -75,7 +74,7 @@ def _designed(recipe: Mapping[str, Any], folder: Path) -> tuple[Any, Any]:
     options.path = str(folder / STORY)
     options.force_recompile = True
     options.grammar.only_last_action = recipe["goal"] != "detailed"
-    textworld.g_rng.set_seed(recipe["seed"])  # a game must not depend on those made before it
+    textworld.g_rng.set_seed(recipe["seed"])  # a game must not depend on earlier ones
     settings = dict(recipe["settings"])
     if recipe["challenge"] == "custom":
         options.nb_rooms = settings["nb_rooms"]
@@ -92,21 +91,21 @@ def _designed(recipe: Mapping[str, Any], folder: Path) -> tuple[Any, Any]:
 
 
 def _finished(folder: Path, game: Any) -> dict[str, Any]:
-    """Make the files what the recipe alone decides, and describe them."""
+    """Remove from the files what the recipe does not determine, and describe them."""
     story = bytearray((folder / STORY).read_bytes())
     story[SERIAL_NUMBER] = b"000000"
     (folder / STORY).write_bytes(story)
     source = (folder / SOURCE).read_bytes()
     (folder / SOURCE).unlink()
     return {
-        "content": hashlib.sha256(source).hexdigest(),  # what the game is: its whole world and its words
+        "content": hashlib.sha256(source).hexdigest(),  # its whole world and its words
         "walkthrough": len(game.metadata.get("walkthrough") or ()),
         "sha256": {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in (STORY, FACTS)},
     }
 
 
 def _can_be_won(story: Path) -> bool:
-    """Played by its walkthrough. Some custom games have two things that the game itself can't tell apart."""
+    """Play the walkthrough. Some custom games have two things that the game itself can't tell apart."""
     environment = TextWorld().make()
     observation = environment.reset(Prompt("", "", meta={"game": str(story)}), 0)
     won = 0.0

@@ -1,4 +1,4 @@
-"""How long a text is, for tasks that leave out or shorten what is too long."""
+"""Count a text's tokens, for tasks that skip or shorten long texts."""
 
 import re
 from collections.abc import Callable
@@ -13,7 +13,7 @@ PIECE = re.compile(r"\w+|[^\w\s]")
 
 @cache
 def token_counter(tokenizer: str | None) -> Callable[[str], int]:
-    """Counts a text's tokens; without a tokenizer its words and punctuation marks, which are fewer.
+    """Return a counter of tokens; without a tokenizer it counts words and punctuation marks, which are fewer.
 
     >>> token_counter(None)("It isn't far.")
     6
@@ -43,6 +43,6 @@ def _load(tokenizer: str) -> Any:
         loaded.no_truncation()
         loaded.no_padding()
         return loaded
-    from transformers import AutoTokenizer  # of a name on the hub, or vocabulary files; takes seconds
+    from transformers import AutoTokenizer  # for names on the hub and vocabulary files; takes seconds
 
     return AutoTokenizer.from_pretrained(tokenizer).backend_tokenizer

@@ -15,10 +15,10 @@ SECTION_TEXT = "table_section_text"
 
 
 class Totto(DataSetTask):
-    """The prompt has the table twice, as RL4LMs' has: without the titles, then with them.
+    """Task whose prompt shows the table twice, as in RL4LMs: without the titles, then with them.
 
-    The text of the table's section is no part of it, but of what PARENT's precision may draw from. The test
-    part's sentences are not public: two words stand for them, and its scores say nothing.
+    The text of the table's section is not in the prompt, but PARENT's precision uses it. The test's
+    sentences are not public: a placeholder replaces them, so scores on the test mean nothing.
     """
 
     task_name: ClassVar[str] = "totto"
@@ -44,7 +44,7 @@ class Totto(DataSetTask):
         meta = {column: fields[column] for column in self.columns}
         if fields.get(SECTION_TEXT) is not None:
             meta[SECTION_TEXT] = text_at(fields, SECTION_TEXT, where)
-        overlap = str(fields.get("overlap_subset"))  # a text on the hub, and "none" where it has no meaning
+        overlap = str(fields.get("overlap_subset"))  # a text on the hub; "none" where it does not apply
         meta |= {"overlap_subset": overlap == "True"} if overlap in ("True", "False") else {}
         references = (HIDDEN,) if split == "test" else _final_sentences(fields, where)
         return [Prompt("", text, references, meta)]
@@ -54,7 +54,7 @@ class Totto(DataSetTask):
 
 
 def _final_sentences(fields: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    """Of a list of annotations, as the data set's own files have, or of a list for each of their parts."""
+    """Return the final sentences, from a list of annotations or from a list for each of their parts."""
     check_columns(fields, ["sentence_annotations"], where)
     found = fields["sentence_annotations"]
     texts = found.get("final_sentence") if isinstance(found, Mapping) else found

@@ -1,4 +1,4 @@
-"""What the translation tasks share: a source sentence in the prompt, its translation as the reference."""
+"""Base of the translation tasks: the prompt holds a source sentence, the reference its translation."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ from services.tasks.rows import check_columns, text_at
 
 
 class Translation(DataSetTask):
-    """Rows have a column `translation` with a text for each language, as on the hub, or a column for each."""
+    """Task whose rows have a column `translation`, as on the hub, or one column for each language."""
 
     truncation_side: ClassVar[Side] = "right"
     default_reward: ClassVar[str] = "ter"

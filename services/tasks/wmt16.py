@@ -20,8 +20,8 @@ class Wmt16(Translation):
         if self.data_files is not None:
             return super().rows(split)
         pair = (self.source_language, self.target_language)
-        pairs = ["-".join(pair), "-".join(reversed(pair))]  # the hub has a pair in one of the orders
-        pairs.sort(key=lambda name: not name.endswith("-en"))  # most often with English last
+        pairs = ["-".join(pair), "-".join(reversed(pair))]  # the hub has a pair in one order
+        pairs.sort(key=lambda name: not name.endswith("-en"))  # mostly with English last
         problem: InputError | None = None
         for subset in [self.subset] if self.subset else pairs:
             try:

@@ -17,6 +17,6 @@ class Wmt16NewsOnly(Translation):
     def rows(self, split: Split) -> Any:
         if self.data_files is not None:
             return super().rows(split)
-        if split == "train":  # all of it: nothing is cut out for the other splits
+        if split == "train":  # whole: the other splits have their own data
             return hub_splits(self.path, self.subset, self.revision)["train"]
         return from_hub(self.evaluation_path, split, (), subset=self.subset)

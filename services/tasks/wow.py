@@ -11,8 +11,9 @@ REMEDY = "reads ParlAI's files of Wizard of Wikipedia (train.json, valid_topic_s
 
 
 class Wow(FaithDial):
-    """ParlAI's folder: its train part, for validation its unseen topics. Without a test file the test is
-    FaithDial's, the same conversations with replies that were made faithful.
+    """Task that reads ParlAI's folder: its train part, and its unseen topics for validation.
+
+    Without a test file it takes FaithDial's test: the same conversations with replies made faithful.
     """
 
     task_name: ClassVar[str] = "wow"

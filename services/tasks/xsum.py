@@ -11,7 +11,7 @@ from services.tasks.rows import check_columns, text_at
 
 class Xsum(DataSetTask):
     task_name: ClassVar[str] = "xsum"
-    columns: ClassVar[tuple[str, ...]] = ("document",)  # and summary, or target as GEM calls it
+    columns: ClassVar[tuple[str, ...]] = ("document",)  # and summary, or GEM's target
     default_reward: ClassVar[str] = "meteor"
     default_metrics: ClassVar[tuple[str, ...]] = ("meteor", "rouge", "bleu", "diversity")
 

@@ -20,8 +20,8 @@ from contracts.access import TOKEN
 from reward_servers.client import deployment_name
 from reward_servers.settings import ServerSettings, parts
 from services.cli import COMMANDS
-from services.compose import run_settings
-from services.jobs import STOP_WAIT_S
+from services.cluster.jobs import STOP_WAIT_S
+from services.config.compose import run_settings
 
 ROOT = Path(__file__).parents[2]
 KUBERAY = ROOT / "deploy/kuberay"

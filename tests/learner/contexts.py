@@ -9,7 +9,7 @@ from contracts.rollout import Rollout, Sampling
 from learner.actor_critic import ActorCritic
 from learner.algorithms.base import Algorithm, Credit
 from learner.batching import collate
-from learner.functional.support import Behavior
+from learner.functional.support import SamplingDistribution
 from learner.optimizer import build_optimizer
 from learner.policy import Policy
 from learner.scoring import Models, score
@@ -31,7 +31,7 @@ def make_context(
     """In the rollouts' own order, on the CPU."""
     batch, models = collate(rollouts), Models(pair, reference, None)
     made = LearnerSettings(**{"device": "cpu", "autocast": "none", **settings})
-    scored = score(batch, models, Behavior(sampling, (2,)), made.token_budget, lambda done: None)
+    scored = score(batch, models, SamplingDistribution(sampling, (2,)), made.token_budget, lambda done: None)
     return UpdateContext(
         models=models,
         algorithm=algorithm,

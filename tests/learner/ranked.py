@@ -55,7 +55,7 @@ def rollouts_for(name: str, seed: int) -> list[Rollout]:
     found = random_rollouts(10 if name == "dpo" else 9, seed)
     if name == "dpo":
         return [replace(one, group=one.lease_id // 2) for one in found]
-    return [replace(one, pending=(3, 4, 5)) if one.lease_id % 4 == 0 else one for one in found]
+    return [replace(one, truncated_context=(3, 4, 5)) if one.lease_id % 4 == 0 else one for one in found]
 
 
 def make(folder: Path, name: str, rendezvous: Rendezvous | None = None, **settings: Any) -> Learner:

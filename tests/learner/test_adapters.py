@@ -16,7 +16,8 @@ from contracts.errors import InputError, LearnerError
 from learner import merged_weights
 from learner.actor_critic import reference_of
 from learner.algorithms import ALGORITHMS
-from learner.algorithms.base import Algorithm, LossInputs, learns_from
+from learner.algorithms.base import Algorithm, LossInputs
+from learner.algorithms.classes import algorithm_class
 from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
 from learner.algorithms.trpo import TRPO
@@ -45,7 +46,7 @@ from tests.learner.tiny import (
 ROLLOUTS = random_rollouts(7)
 SINGLE = single_turns(7)
 SEQ2SEQ = ("t5", "t5_gated", "mt5", "bart")
-ONLINE = [name for name, at in ALGORITHMS.items() if learns_from(find("algorithm", at, {})) == "rollouts"]
+ONLINE = [name for name in ALGORITHMS if algorithm_class(name).traits.learns_from == "rollouts"]
 
 
 @pytest.fixture(scope="session")

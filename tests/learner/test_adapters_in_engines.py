@@ -126,7 +126,7 @@ def test_vllm_serves_the_adapter_beside_the_base(folders: Callable[[Name], Path]
         manifest, arrays = learner.publish("float32")
         assert all("lora_" in name for name in arrays)
         assert manifest.num_bytes < sum(p.numel() for p in learner.pair.lm.parameters())
-        (scored,) = engine.score([manifest.probe.tokens])
+        (scored,) = engine.logprobs([manifest.probe.tokens])
         assert scored == pytest.approx(manifest.probe.logprobs, abs=1e-4)
         metrics = learner.update(generate(engine, prompts_of_many_lengths(24, **chosen)))
         assert metrics["mismatch/max"] < 1e-4

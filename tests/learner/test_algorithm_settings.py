@@ -7,19 +7,17 @@ import pytest
 from contracts.components import create
 from contracts.errors import InputError
 from learner.algorithms import ALGORITHMS
-from learner.algorithms.base import OPTIONAL, Algorithm
+from learner.algorithms.base import Algorithm
 from learner.algorithms.nlpo import NLPO
 
 
 def algorithm(name: str, **options: Any) -> Any:
-    return create("algorithm", name, options, ALGORITHMS, Algorithm, OPTIONAL)
+    return create("algorithm", name, options, ALGORITHMS, Algorithm)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_defaults_are_an_algorithm(name: str) -> None:
     made = algorithm(name)
-    for member in ("online", "uses_critic", "needs_entropy"):
-        assert isinstance(getattr(made, member), bool)
     assert made.target_kl is None or name == "trpo"
 
 

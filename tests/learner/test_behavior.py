@@ -285,7 +285,10 @@ def test_what_is_imitated_is_the_models_own_likelihood(models: dict[str, Path]) 
 def test_whoever_has_a_ratio_has_the_warped_one(models: dict[str, Path], algorithm: Any) -> None:
     sampling = Sampling(max_tokens=3, top_k=4)
     learner = make_learner(models["gpt2"], algorithm, sampling=sampling)
-    assert learner.behavior.sampling == sampling and learner.behavior.end_tokens == (END,)
-    assert learner.behavior.mask is None
+    assert (
+        learner.sampling_distribution.sampling == sampling
+        and learner.sampling_distribution.end_tokens == (END,)
+    )
+    assert learner.sampling_distribution.mask is None
     masked = make_learner(models["gpt2"], NLPO(top_p=0.5), sampling=sampling)
-    assert masked.behavior.mask == MaskRule(top_p=0.5)
+    assert masked.sampling_distribution.mask == MaskRule(top_p=0.5)

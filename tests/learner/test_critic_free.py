@@ -250,4 +250,4 @@ def test_defaults_are_the_published_methods() -> None:
             "k1",
             coefficient,
         )
-    assert (reinforce_pp.gamma, rloo.default_group_size, grpo.default_group_size) == (1.0, 8, 8)
+    assert (reinforce_pp.gamma, rloo.traits.default_group_size, grpo.traits.default_group_size) == (1.0, 8, 8)

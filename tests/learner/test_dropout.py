@@ -17,7 +17,7 @@ from contracts.rollout import Rollout
 from learner import dropout
 from learner.actor_critic import ActorCritic, reference_of
 from learner.algorithms import ALGORITHMS
-from learner.algorithms.base import learns_from
+from learner.algorithms.classes import algorithm_class
 from learner.algorithms.dpo import DPO
 from learner.algorithms.nll import NLL
 from learner.algorithms.ppo import PPO
@@ -73,7 +73,7 @@ def test_what_is_imitated_or_learned_from_data_is_learned_with_dropout(name: str
 
 
 def test_no_other_algorithm_has_come_since() -> None:
-    sources = {name: learns_from(find("algorithm", name, ALGORITHMS)) for name in ALGORITHMS}
+    sources = {name: algorithm_class(name).traits.learns_from for name in ALGORITHMS}
     assert {name for name, source in sources.items() if source != "rollouts"} == ON
 
 

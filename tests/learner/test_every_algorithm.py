@@ -18,10 +18,9 @@ from learner.algorithms.base import (
     Algorithm,
     LossInputs,
     LossOutput,
-    Masks,
     OptimizerSettings,
-    learns_from,
 )
+from learner.algorithms.classes import algorithm_class
 from learner.functional.support import mask_set
 from learner.kl_control import KLSettings
 from learner.learner import Learner
@@ -32,9 +31,7 @@ PROMPT = (3, 4)
 GROUP = 4
 
 # Those that learn from data are in test_learning_from_data.py, on data as they need it.
-NOT_FROM_DATA = [
-    name for name, address in ALGORITHMS.items() if learns_from(find("algorithm", address, {})) != "data"
-]
+NOT_FROM_DATA = [name for name in ALGORITHMS if algorithm_class(name).traits.learns_from != "data"]
 every = pytest.mark.parametrize("name", NOT_FROM_DATA)
 
 # TRPO's policy has no learning rate; a wide region lets it go far in few steps.
@@ -117,7 +114,7 @@ def watched(algorithm: Algorithm, seen: list[LossInputs]) -> Algorithm:
 
 
 @pytest.mark.parametrize("family", ["llama", "t5"])
-@pytest.mark.parametrize("name", [name for name in NOT_FROM_DATA if algorithm_of(name).online])
+@pytest.mark.parametrize("name", [name for name in NOT_FROM_DATA if algorithm_of(name).traits.online])
 def test_on_the_first_pass_the_ratio_is_one(
     models: dict[str, Path], seq2seq: dict[str, Path], name: str, family: str
 ) -> None:
@@ -168,7 +165,7 @@ def quick(name: str) -> Algorithm:
 def logprobs_of(learner: Learner) -> torch.Tensor:
     """(V,) of the token after the prompt, as a worker would draw it: within the mask, if there is one."""
     logits_V = learner.pair.lm(torch.tensor([PROMPT])).logits[0, -1]
-    if isinstance(learner.algorithm, Masks):
+    if learner.algorithm.traits.masks:
         mask_V = learner.mask.lm(torch.tensor([PROMPT])).logits[0, -1]  # type: ignore[union-attr]
         allowed_1V = mask_set(mask_V[None], learner.algorithm.mask_rule())
         logits_V = logits_V.masked_fill(~allowed_1V[0], -torch.inf)
@@ -179,7 +176,7 @@ def play(learner: Learner, num: int, token: int) -> list[Rollout]:
     """Answers of one token, reward 1 for `token`; an algorithm that needs references is shown it."""
     logprobs_V = logprobs_of(learner)
     drawn = logprobs_V.exp().multinomial(num, replacement=True).tolist()
-    if not learner.algorithm.online:
+    if not learner.algorithm.traits.online:
         drawn = [token] * num
     made = [
         rollout(i, PROMPT, (answer,), float(answer == token), logprobs=[float(logprobs_V[answer])])

@@ -13,7 +13,8 @@ from contracts.components import create, find
 from contracts.errors import InputError
 from learner.actor_critic import ActorCritic
 from learner.algorithms import ALGORITHMS
-from learner.algorithms.base import OPTIONAL, Algorithm
+from learner.algorithms.base import Algorithm
+from learner.algorithms.classes import algorithm_class
 from learner.algorithms.ppo import PPO
 from learner.batching import collate
 from learner.critic import CRITICS
@@ -40,7 +41,8 @@ def _modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def algorithm(name: str, **options: object) -> Algorithm:
-    return create("algorithm", name, options, ALGORITHMS, Algorithm, OPTIONAL)  # type: ignore[no-any-return]
+    algorithm_class(name)
+    return create("algorithm", name, options, ALGORITHMS, Algorithm)  # type: ignore[no-any-return]
 
 
 def learner_of(path: Path, made: Algorithm, **model: str) -> Learner:
@@ -56,10 +58,16 @@ def test_the_page_has_what_is_run_here() -> None:
     assert len(COMMANDS) == 8
 
 
+def test_an_algorithm_of_ones_own_is_short_and_shows_its_traits() -> None:
+    for name in ("my_gspo", "my_reinforce"):
+        assert len(MODULES[name].splitlines()) < 40  # and the line that names the file
+        assert "    traits: ClassVar[Traits] = Traits(" in MODULES[name]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_commands_are_understood(command: str) -> None:
     """And what they name is there."""
-    from services.compose import run_settings
+    from services.config.compose import run_settings
 
     program, subcommand, *overrides = shlex.split(command)
     assert (program, subcommand) == ("whetstone", "train")

@@ -41,7 +41,7 @@ def shift_old_logprobs(learner: Learner, by: float, monkeypatch: pytest.MonkeyPa
 
     def shifted(batch: Batch) -> ScoredBatch:
         scored = score(batch)
-        return dataclasses.replace(scored, logprobs_BT=scored.logprobs_BT + by * batch.mask_BT)
+        return dataclasses.replace(scored, old_logprobs_BT=scored.old_logprobs_BT + by * batch.mask_BT)
 
     monkeypatch.setattr(learner, "_score", shifted)
 

@@ -61,7 +61,7 @@ def flat(learner: Learner, rollouts: list[Rollout]) -> tuple[Tensor, Tensor, Ten
     assert scored.bits_BTW is not None
     mask_BT = batch.mask_BT
     allowed_NV = unpack_bits(scored.bits_BTW[mask_BT], VOCAB)
-    return scored.logprobs_BT[mask_BT], scored.ref_logprobs_BT[mask_BT], allowed_NV
+    return scored.old_logprobs_BT[mask_BT], scored.ref_logprobs_BT[mask_BT], allowed_NV
 
 
 @pytest.mark.parametrize("name", ENDS)

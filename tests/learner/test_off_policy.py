@@ -22,7 +22,7 @@ from learner.algorithms.rloo import RLOO
 from learner.batching import collate
 from learner.functional.advantages import generalized_advantages
 from learner.kl_control import KLSettings
-from learner.off_policy import Weighted, importance, metrics, traces
+from learner.off_policy import ImportanceLevel, importance, metrics, traces
 from learner.scoring import ScoredBatch
 from tests.learner.tiny import make_learner, make_model, plain_logits, rollout, whole
 
@@ -50,7 +50,7 @@ def scored_by_hand() -> tuple[list[Rollout], ScoredBatch]:
 
 
 @pytest.mark.parametrize(
-    ("own", "by_token", "tokens", "responses"),
+    ("own_level", "by_token", "tokens", "responses"),
     [
         (None, True, [1, 1, 3, 1, 0.5, 0.5], [1, 3, 0.25]),
         (None, False, [1, 1, 3, 3, 0.25, 0.25], [1, 3, 0.25]),
@@ -59,11 +59,11 @@ def scored_by_hand() -> tuple[list[Rollout], ScoredBatch]:
     ],
 )
 def test_weights_by_hand(
-    own: Weighted | None, by_token: bool, tokens: list[float], responses: list[float]
+    own_level: ImportanceLevel | None, by_token: bool, tokens: list[float], responses: list[float]
 ) -> None:
     rollouts, scored = scored_by_hand()
     batch = collate(rollouts)
-    found = importance(batch, scored, whole(batch), cap=3.0, own=own, by_token=by_token)
+    found = importance(batch, scored, whole(batch), cap=3.0, own_level=own_level, by_token=by_token)
     for weights, expected in zip(found, (tokens, responses), strict=True):
         assert weights is not None and weights.tolist() == pytest.approx(expected, abs=1e-6)
 
@@ -76,7 +76,7 @@ def test_where_all_is_the_policys_own_nothing_is_weighed() -> None:
         and traces(batch, scored) is None
         and not metrics(batch, scored, cap=2.0, by_token=True)
     )
-    assert importance(batch, scored, whole(batch), cap=2.0, own=None, by_token=True) == (None, None)
+    assert importance(batch, scored, whole(batch), cap=2.0, own_level=None, by_token=True) == (None, None)
 
 
 def test_traces_and_what_is_told_by_hand() -> None:

@@ -14,8 +14,8 @@ from torch.multiprocessing import start_processes
 
 from contracts.errors import LearnerError
 from learner.batching import collate, micro_batches
-from learner.dealing import dealt
 from learner.learner import Learner
+from learner.rank_batches import rank_micro_batches
 from learner.ranks import MeetingPoint, Ranks
 from learner.tensor_files import TensorFiles
 from tests.learner.ranked import (
@@ -67,7 +67,11 @@ def test_ten_updates_of_several_processes_are_those_of_one(
     learner, expected = alone[name]
     got = json.loads((found / f"{name}-{size}.json").read_text())
     for ours, theirs in zip(got, expected, strict=True):
-        assert ours == pytest.approx(theirs, abs=CLOSE, rel=CLOSE)
+        # The residual of conjugate gradients is a difference of nearly equal numbers.
+        residuals = [told.pop("trust_region/cg_residual", 0.0) for told in (ours, dict(theirs))]
+        assert residuals[0] == pytest.approx(residuals[1], abs=CLOSE, rel=100 * CLOSE)
+        assert ours == pytest.approx({key: theirs[key] for key in ours}, abs=CLOSE, rel=CLOSE)
+        assert ours.keys() == theirs.keys() - {"trust_region/cg_residual"}
     parameters = load_file(found / f"{name}-{size}.safetensors")
     torch.testing.assert_close(parameters, parameters_of(learner), atol=CLOSE, rtol=CLOSE)
 
@@ -165,7 +169,7 @@ def hands(size: int, budget: int, **options: Any) -> Iterator[list[Any]]:
     batch = collate(games(7))
     for rank in range(size):
         rows_B = torch.arange(batch.num_rollouts)
-        yield list(dealt(batch, rows_B, budget, Ranks(rank, size), **options))
+        yield list(rank_micro_batches(batch, rows_B, budget, Ranks(rank, size), **options))
 
 
 @pytest.mark.parametrize("size", [2, 3, 40])

@@ -95,7 +95,7 @@ def generate(engine: Engine, requests: list[Request]) -> list[Rollout]:
             request.tokens,
             found[request.id].tokens,
             0.1 * (sum(found[request.id].tokens) % 11),
-            logprobs=found[request.id].logprobs,
+            logprobs=found[request.id].behavior_logprobs,
             version=engine.weight_version,
         )
         for request in requests
@@ -162,11 +162,15 @@ def play(engine: Engine, *, fresh: bool, **sampling: Any) -> list[Rollout]:
             seen = pending[game] if fresh else pending[game][sum(map(_length, turns[game])) :]
             versions = (engine.weight_version,) * len(found.tokens)
             reward = 0.1 * (sum(found.tokens) % 11)
-            turns[game].append(Turn(seen, found.tokens, "", found.logprobs, versions, reward, fresh))
+            turns[game].append(Turn(seen, found.tokens, "", found.behavior_logprobs, versions, reward, fresh))
             before = (*begun[game], *found.tokens) if fresh else (*pending[game], *found.tokens)
             pending[game] = (*before, *says())
     return [
-        replace(rollout(game, (1,), (1,)), turns=tuple(played), pending=pending[game] if game % 2 else ())
+        replace(
+            rollout(game, (1,), (1,)),
+            turns=tuple(played),
+            truncated_context=pending[game] if game % 2 else (),
+        )
         for game, played in enumerate(turns)
     ]
 

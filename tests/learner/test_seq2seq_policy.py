@@ -227,7 +227,7 @@ def test_the_head_is_the_models_own_and_another_one_is_refused(seq2seq: dict[Nam
 def test_a_model_that_names_no_start_token_is_refused(seq2seq: dict[Name, Path]) -> None:
     policy = make_pair(seq2seq["t5"]).policy
     policy.lm.config.decoder_start_token_id = policy.lm.generation_config.decoder_start_token_id = None
-    with pytest.raises(InputError, match="no decoder_start_token_id for its first token"):
+    with pytest.raises(InputError, match="no decoder_start_token_id, which its decoder reads first"):
         policy(whole(BATCH))
 
 

@@ -10,7 +10,7 @@ import torch
 
 from contracts.rollout import Rollout, Sampling
 from learner.actor_critic import ActorCritic
-from learner.algorithms.base import Algorithm, OptimizerSettings, learns_from
+from learner.algorithms.base import Algorithm, OptimizerSettings
 from learner.algorithms.grpo import GRPO
 from learner.algorithms.ppo import PPO
 from learner.algorithms.rejection import RejectionSampling
@@ -19,7 +19,7 @@ from learner.algorithms.rloo import RLOO
 from learner.algorithms.supervised import Supervised
 from learner.algorithms.trpo import TRPO
 from learner.bootstrap import bootstrap_values
-from learner.functional.support import Behavior
+from learner.functional.support import SamplingDistribution
 from learner.learner import Learner
 from learner.scoring import score
 from learner.settings import LearnerSettings, ModelSettings
@@ -149,13 +149,13 @@ def contexts_of(path: Path, algorithm: Algorithm, **settings: Any) -> UpdateCont
 
 
 def test_a_product_over_a_response_finds_all_of_it_in_one_micro_batch(models: dict[str, Path]) -> None:
-    for algorithm, own_weights, stays_whole in (
+    for algorithm, importance_level, stays_whole in (
         (GRPO(), None, False),
         (RLOO(), None, True),
         (GRPO(), "token", True),
     ):
         context = contexts_of(models["llama"], algorithm, token_budget=10)
-        context = replace(context, own_weights=own_weights)
+        context = replace(context, importance_level=importance_level)
         counts_B = context.batch.mask_BT.sum(-1)
         parts = list(context.micro_batches(torch.arange(9)))
         complete = [
@@ -187,7 +187,7 @@ def test_progress_is_counted_in_sequences(models: dict[str, Path]) -> None:
     assert [done for done, _ in seen] == sorted({done for done, _ in seen})
     assert seen[-1] == (3 * context.batch.num_sequences, 3 * context.batch.num_sequences)
     scored: list[int] = []
-    score(context.batch, context.models, Behavior(Sampling(20)), 20, scored.append)
+    score(context.batch, context.models, SamplingDistribution(Sampling(20)), 20, scored.append)
     assert scored[-1] == context.batch.num_sequences > context.batch.num_rollouts
 
 
@@ -201,7 +201,7 @@ def test_an_encoder_decoder_reads_each_fresh_turn_as_a_prompt(seq2seq: dict[str,
     alone = [replace(one, turns=(turn,)) for turn in one.turns]
     with torch.no_grad():
         expected_N = torch.cat([plain_seq2seq_logprobs(pair.lm, each) for each in alone])
-    torch.testing.assert_close(context.scored.logprobs_BT[0], expected_N, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(context.scored.old_logprobs_BT[0], expected_N, atol=1e-5, rtol=1e-5)
 
 
 # What would have come next
@@ -217,7 +217,9 @@ def loud(pair: ActorCritic) -> ActorCritic:
 def test_a_cut_ends_in_the_critics_value_of_what_comes_next(models: dict[str, Path]) -> None:
     pair = loud(make_pair(models["gpt2"]))
     contexts = [(5, 6, 7), (), (9,)]
-    rollouts = [replace(rollout(i, (3,), (4, 5)), pending=pending) for i, pending in enumerate(contexts)]
+    rollouts = [
+        replace(rollout(i, (3,), (4, 5)), truncated_context=pending) for i, pending in enumerate(contexts)
+    ]
 
     def value(context: tuple[int, ...]) -> float:
         if not context:
@@ -234,7 +236,7 @@ def test_a_cut_ends_in_the_critics_value_of_what_comes_next(models: dict[str, Pa
 @torch.no_grad()
 def test_an_encoder_decoders_value_of_what_comes_next_is_that_of_its_prompt(seq2seq: dict[str, Path]) -> None:
     pair = loud(make_pair(seq2seq["t5"]))
-    one = replace(rollout(0, (3,), (4, 5)), pending=(6, 7, 8))
+    one = replace(rollout(0, (3,), (4, 5)), truncated_context=(6, 7, 8))
     context = make_context(pair, [rollout(0, (6, 7, 8), (9, 2))], PPO())
     found_B = bootstrap_values([one], pair, 100, "cpu")
     torch.testing.assert_close(found_B, context.scored.values_BT[:, 0], atol=1e-5, rtol=1e-5)
@@ -242,7 +244,7 @@ def test_an_encoder_decoders_value_of_what_comes_next_is_that_of_its_prompt(seq2
 
 @torch.no_grad()
 def test_it_is_in_units_of_the_rewards(models: dict[str, Path]) -> None:
-    one = replace(rollout(0, (3,), (4, 5)), pending=(6, 7))
+    one = replace(rollout(0, (3,), (4, 5)), truncated_context=(6, 7))
     plain = loud(make_pair(models["llama"]))
     learner = make_learner(models["llama"], PPO(normalize_values=True))
     loud(learner.pair)
@@ -255,7 +257,7 @@ def test_it_is_in_units_of_the_rewards(models: dict[str, Path]) -> None:
 
 def test_a_cut_changes_what_is_learned_unless_it_counts_as_an_end(models: dict[str, Path]) -> None:
     cut = games(9)
-    ended = [replace(one, pending=()) for one in cut]
+    ended = [replace(one, truncated_context=()) for one in cut]
     assert cut != ended
 
     def updated(rollouts: Sequence[Rollout], **options: Any) -> tuple[Learner, dict[str, float]]:
@@ -274,12 +276,12 @@ def test_a_cut_changes_what_is_learned_unless_it_counts_as_an_end(models: dict[s
 def test_a_fresh_turn_is_a_pair_by_itself() -> None:
     # γ = ½: returns-to-go 1 + ½ · 4 = 3 and 4; the second turn forgot the first
     game = played(((5, 6), (7,), 1.0, True), ((8,), (9, 2), 4.0, True), ((3,), (4,), 0.0, False))
-    game = replace(game, pending=(1, 1))
+    game = replace(game, truncated_context=(1, 1))
     kept, _ = RejectionSampling(unit="turn", top_share=1.0, gamma=0.5).select([game], [])
     assert [one.tokens for one in kept] == [(8, 9, 2), (5, 6, 7), (8, 9, 2, 3, 4)]
     assert [one.loss_mask for one in kept] == [(0, 1, 1), (0, 0, 1), (0, 0, 0, 0, 1)]
     assert [one.total_reward for one in kept] == [4.0, 3.0, 0.0]
-    assert all(one.turns[0].fresh and not one.pending for one in kept)
+    assert all(one.turns[0].fresh and not one.truncated_context for one in kept)
 
 
 def test_games_are_ranked_by_all_of_their_turns(models: dict[str, Path]) -> None:
@@ -302,11 +304,11 @@ def test_an_experts_games_are_imitated_turn_by_turn(models: dict[str, Path]) -> 
 
 def test_the_whole_text_of_a_game() -> None:
     game = played(((5, 6), (7,), 1.0, True), ((8,), (9,), 0.5, False), ((3, 4), (2,), 2.0, True))
-    text = whole_text(replace(game, pending=(1,)))
+    text = whole_text(replace(game, truncated_context=(1,)))
     assert text.tokens == (5, 6, 7, 8, 9, 3, 4, 2)
     assert text.loss_mask == (0, 1, 1, 1, 1, 0, 1, 1)
     assert [segment[0].tokens for segment in text.segments] == [(6, 7, 8, 9), (4, 2)]
-    assert (text.total_reward, text.pending) == (3.5, ())
+    assert (text.total_reward, text.truncated_context) == (3.5, ())
     assert whole_text(text).tokens == text.tokens
 
 
@@ -316,7 +318,8 @@ def test_return_conditioned_training_is_the_likelihood_behind_the_return(
 ) -> None:
     """Of rollouts whose probabilities at play mean nothing."""
     algorithm = ReturnConditioned(num_epochs=1, minibatch_size=None, loss_on=loss_on)
-    assert not algorithm.online and learns_from(algorithm) == "rollouts" and algorithm.needs_target_return
+    traits = algorithm.traits
+    assert not traits.online and traits.learns_from == "rollouts" and traits.target_return
     learner = make_learner(models["llama"], algorithm)
     rollouts = games(8)
     of = [whole_text(one) for one in rollouts] if loss_on == "text" else rollouts

@@ -9,7 +9,7 @@ from transformers.generation import logits_process as warpers
 
 from contracts.rollout import MaskRule, Sampling
 from learner.functional.support import (
-    Behavior,
+    SamplingDistribution,
     allowed_tokens,
     mask_set,
     pack_bits,
@@ -43,8 +43,8 @@ samplings = st.builds(
 
 def support(logits_NV: Tensor, positions: list[int], **options: object) -> list[list[bool]]:
     sampling = Sampling(max_tokens=9, **options)  # type: ignore[arg-type]
-    behavior = Behavior(sampling, end_tokens=(0, 3))
-    return allowed_tokens(logits_NV, torch.tensor(positions), behavior, None)[0].tolist()
+    distribution = SamplingDistribution(sampling, end_tokens=(0, 3))
+    return allowed_tokens(logits_NV, torch.tensor(positions), distribution, None)[0].tolist()
 
 
 def test_by_hand() -> None:
@@ -72,9 +72,9 @@ def test_top_k_comes_before_top_p() -> None:
 
 def test_the_mask_comes_before_the_warpers_and_after_the_minimum_length() -> None:
     rule = MaskRule(top_k=2)
-    behavior = Behavior(Sampling(max_tokens=9, min_tokens=1, top_k=1), (0,), rule)
+    distribution = SamplingDistribution(Sampling(max_tokens=9, min_tokens=1, top_k=1), (0,), rule)
     # the mask model likes tokens 3 and 2, the policy 0 and 1: of what the mask leaves, 2 is the likeliest
-    found, by_mask = allowed_tokens(LOGITS_NV[:1], torch.tensor([0]), behavior, LOGITS_NV[1:])
+    found, by_mask = allowed_tokens(LOGITS_NV[:1], torch.tensor([0]), distribution, LOGITS_NV[1:])
     assert found.tolist() == [[False, False, True, False]]
     assert by_mask is not None
     # what the minimum length keeps out is not the mask's doing
@@ -82,32 +82,32 @@ def test_the_mask_comes_before_the_warpers_and_after_the_minimum_length() -> Non
 
 
 @pytest.mark.parametrize(
-    "behavior",
+    "distribution",
     [
-        Behavior(Sampling(max_tokens=9, top_k=3)),
-        Behavior(Sampling(max_tokens=9, top_p=0.9)),
-        Behavior(Sampling(max_tokens=9, min_tokens=1)),
-        Behavior(Sampling(max_tokens=9), mask=MaskRule(top_p=1.0)),
+        SamplingDistribution(Sampling(max_tokens=9, top_k=3)),
+        SamplingDistribution(Sampling(max_tokens=9, top_p=0.9)),
+        SamplingDistribution(Sampling(max_tokens=9, min_tokens=1)),
+        SamplingDistribution(Sampling(max_tokens=9), mask=MaskRule(top_p=1.0)),
     ],
 )
-def test_what_can_keep_a_token_out_restricts(behavior: Behavior) -> None:
-    assert behavior.restricts
+def test_what_can_keep_a_token_out_restricts(distribution: SamplingDistribution) -> None:
+    assert distribution.restricts
 
 
 def test_a_temperature_keeps_no_token_out() -> None:
-    assert not Behavior(Sampling(max_tokens=9, temperature=0.5), end_tokens=(1,)).restricts
+    assert not SamplingDistribution(Sampling(max_tokens=9, temperature=0.5), end_tokens=(1,)).restricts
 
 
 def as_an_engine_draws(
-    logits_NV: Tensor, positions: list[int], behavior: Behavior, mask_logits_NV: Tensor
+    logits_NV: Tensor, positions: list[int], distribution: SamplingDistribution, mask_logits_NV: Tensor
 ) -> Tensor:
     """The engines' own functions in their own order (`sampled_batch.py`)."""
-    early = [position < behavior.sampling.min_tokens for position in positions]
-    logits_NV = forbid_(logits_NV.clone(), early, behavior.end_tokens)
-    if behavior.mask is not None:
-        mask_NV = forbid_(mask_logits_NV.clone(), early, behavior.end_tokens)
-        logits_NV = logits_NV.masked_fill(~allowed(mask_NV, behavior.mask), -torch.inf)
-    return warp(logits_NV, behavior.sampling) > 0
+    early = [position < distribution.sampling.min_tokens for position in positions]
+    logits_NV = forbid_(logits_NV.clone(), early, distribution.end_tokens)
+    if distribution.mask is not None:
+        mask_NV = forbid_(mask_logits_NV.clone(), early, distribution.end_tokens)
+        logits_NV = logits_NV.masked_fill(~allowed(mask_NV, distribution.mask), -torch.inf)
+    return warp(logits_NV, distribution.sampling) > 0
 
 
 @given(
@@ -118,9 +118,9 @@ def test_the_engines_draw_from_the_same_set(
 ) -> None:
     logits_NV, mask_NV = torch.tensor([row[0] for row in rows]), torch.tensor([row[1] for row in rows])
     positions = [row[2] for row in rows]
-    behavior = Behavior(sampling, (1, 4), mask)
-    found, _ = allowed_tokens(logits_NV, torch.tensor(positions), behavior, mask_NV)
-    assert torch.equal(found, as_an_engine_draws(logits_NV, positions, behavior, mask_NV))
+    distribution = SamplingDistribution(sampling, (1, 4), mask)
+    found, _ = allowed_tokens(logits_NV, torch.tensor(positions), distribution, mask_NV)
+    assert torch.equal(found, as_an_engine_draws(logits_NV, positions, distribution, mask_NV))
     assert bool(found.any(-1).all())
 
 
@@ -136,7 +136,9 @@ def test_transformers_warpers_leave_the_same_set(row: list[float], sampling: Sam
     assume(float((sums - sampling.top_p).abs().min()) > 1e-5)  # they add up from the other end
     if sampling.top_p < 1:
         scores = warpers.TopPLogitsWarper(sampling.top_p)(ids, scores)
-    found, _ = allowed_tokens(torch.tensor([row]), torch.tensor([2]), Behavior(sampling, (1, 4)), None)
+    found, _ = allowed_tokens(
+        torch.tensor([row]), torch.tensor([2]), SamplingDistribution(sampling, (1, 4)), None
+    )
     assert torch.equal(found, scores.isfinite())
 
 
@@ -194,9 +196,9 @@ def test_a_mask_that_wants_only_the_end_still_leaves_a_token_before_the_minimum_
     """All of the mask model's probability is on end tokens, which may not come yet."""
     mask_NV = torch.full((1, 6), -20.0)
     mask_NV[0, [1, 4]] = 20.0
-    behavior = Behavior(Sampling(max_tokens=9, min_tokens=3, **sampling), (1, 4), rule)  # type: ignore[arg-type]
+    distribution = SamplingDistribution(Sampling(max_tokens=9, min_tokens=3, **sampling), (1, 4), rule)  # type: ignore[arg-type]
     for position, at_end in ((0, False), (2, False), (3, True)):
-        found, _ = allowed_tokens(torch.zeros(1, 6), torch.tensor([position]), behavior, mask_NV)
+        found, _ = allowed_tokens(torch.zeros(1, 6), torch.tensor([position]), distribution, mask_NV)
         assert bool(found.any())
         assert bool(found[0, [1, 4]].any()) == at_end
 

@@ -114,7 +114,7 @@ def compare(path: Path, trainer: Any, algorithm: CriticFree) -> None:
     credit = algorithm.credit(
         CreditInputs(
             rewards_BT=laid_out.rewards_BT,
-            kl_BT=k1(scored.logprobs_BT, scored.ref_logprobs_BT) * in_reward,
+            kl_BT=k1(scored.old_logprobs_BT, scored.ref_logprobs_BT) * in_reward,
             values_BT=scored.values_BT,
             mask_BT=laid_out.mask_BT,
             positions_BT=laid_out.positions_BT,

@@ -60,7 +60,7 @@ def train_theirs(policy: TokenPolicy, context: UpdateContext, credit: Credit) ->
         actions=torch.tensor(
             [token for one in policy.rollouts for turn in one.turns for token in turn.tokens]
         ),
-        old_log_prob=context.scored.logprobs_BT[mask_BT],
+        old_log_prob=context.scored.old_logprobs_BT[mask_BT],
         advantages=credit.advantages_BT[mask_BT],
         returns=credit.returns_BT[mask_BT],
     )

@@ -327,4 +327,4 @@ def test_a_whole_games_ratio_is_one_product() -> None:
     log2 = math.log(2)
     inputs = loss_inputs([0, 0, 0], logprobs_N=[log2, -log2, log2], advantages_N=[1.0, 1.0, 1.0])
     assert float(RLOO().loss(inputs).loss) == pytest.approx(-1.2)
-    assert RLOO.whole_responses
+    assert RLOO.traits.whole_responses

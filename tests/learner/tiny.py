@@ -152,7 +152,7 @@ def games(num: int, seed: int = 0, *, always_fresh: bool = False) -> list[Rollou
             for k in range(rng.integers(1, 5))
         ]
         one = played(*turns, lease_id=i)
-        made.append(replace(one, pending=tuple(draw(9))) if i % 3 == 0 else one)
+        made.append(replace(one, truncated_context=tuple(draw(9))) if i % 3 == 0 else one)
     return made
 
 

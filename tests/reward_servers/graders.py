@@ -10,6 +10,11 @@ from typing import ClassVar
 from contracts.scores import MetricValue, Sample
 
 
+def brevity(samples: Sequence[Sample]) -> list[float]:
+    """A user's plain function."""
+    return [1.0 if len(sample.text.split()) < 3 else 0.0 for sample in samples]
+
+
 class Words:
     """A user's plain class with an option."""
 

@@ -131,7 +131,7 @@ def test_a_pair_is_read_as_a_pair(models: dict[str, str]) -> None:
     ("options", "said"),
     [
         ({"template": "{prompt}"}, "expected {text} in template or in second"),
-        ({"second": "{text}"}, "got no template"),
+        ({"second": "{text}"}, "need a template; got none"),
         ({"template": "{turns}{text}"}, "need each other"),
         ({"template": "{text}", "turn_templates": ["{turn}"]}, "need each other"),
         ({"template": "{turns}{text}", "turn_templates": ["a"]}, "expected {turn} in each"),

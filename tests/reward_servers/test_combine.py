@@ -65,7 +65,7 @@ def test_a_sum_that_is_no_number_is_a_failure_that_shows_its_parts() -> None:
         ({"standardize": {"mean": 1.0}}, "reward.standardize.std: is required"),
         ({"threshold": float("nan")}, "finite"),
         ({"clip": [float("nan"), 1]}, "finite"),
-        ({"options": {"clip": 3}}, "options: clip is the sum's own word"),
+        ({"options": {"clip": 3}}, "options: clip is an option of the weighted sum"),
     ],
 )
 def test_wrong_shapes_are_refused(entry: dict[str, Any], message: str) -> None:
@@ -83,7 +83,7 @@ def test_a_component_has_no_option_by_the_name_of_a_word_of_the_sum() -> None:
 def test_a_users_option_that_the_sum_would_take_is_refused() -> None:
     check_parts("reward", parts(f"{__name__}:Thresholded"))
     with pytest.raises(
-        InputError, match="threshold is a word of the weighted sum, and hides the option of Th"
+        InputError, match="threshold is an option of the weighted sum, and hides the option of Th"
     ):
         check_parts("reward", parts({"name": f"{__name__}:Thresholded", "threshold": 0.7}))
 

@@ -125,5 +125,5 @@ def test_a_prompt_of_pages_takes_no_time() -> None:
 @pytest.mark.parametrize("reward", [Coverage(), CommonGenRepeatPenalty()])
 def test_missing_concepts_are_named(reward: Coverage, meta: dict[str, object]) -> None:
     assert type(reward).needs_meta == ("concepts",)
-    with pytest.raises(InputError, match="wants meta data 'concepts', a list of words"):
+    with pytest.raises(InputError, match="needs meta data 'concepts', a list of words"):
         reward.score([Sample("a", meta=meta)])

@@ -209,7 +209,7 @@ def test_bleu_by_hand_of_each_variant() -> None:
 
 def test_options_that_a_variant_of_bleu_does_not_know_are_refused() -> None:
     for option in ({"smooth_method": "exp"}, {"effective_order": False}):
-        with pytest.raises(InputError, match=rf"variant=nltk knows no {next(iter(option))}"):
+        with pytest.raises(InputError, match=rf"variant=nltk has no {next(iter(option))}"):
             create("reward", "bleu", {"variant": "nltk", **option}, REWARDS, Reward)
 
 

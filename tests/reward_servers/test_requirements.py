@@ -13,7 +13,8 @@ from reward_servers import requirements
 from reward_servers.requirements import Requirement
 from reward_servers.server import RewardServer, check_at_hand, is_ready
 from reward_servers.settings import parts
-from services import doctor, listing
+from services.commands import listing
+from services.preflight import examination
 
 HERE = f"{__name__}:Graceful"
 
@@ -63,7 +64,7 @@ def test_lists_and_the_doctor_show_it(grace: bool, capsys: pytest.CaptureFixture
     (length,) = [block for block in listing.blocks("rewards") if block["name"] == "length"]
     assert length["requires"] == ["grace"]
     assert length["missing"] == ({} if grace else {"grace": "pip install grace"})
-    (finding,) = [finding for finding in doctor.graders() if finding.topic == "grace"]
+    (finding,) = [finding for finding in examination.graders() if finding.topic == "grace"]
     assert finding.status == ("ok" if grace else "warning")  # a run that does not name it goes without
     assert finding.remedy == ("" if grace else "pip install grace") and "length" in finding.found
     listing.run(["rewards"])
@@ -88,7 +89,8 @@ def test_checking_loads_nothing_and_serving_loads_once_before_the_first_sample(g
 
 def test_looking_at_every_grader_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from services import doctor, listing; doctor.graders(); "
+        "import sys; from services.commands import listing; from services.preflight import examination; "
+        "examination.graders(); "
         "[listing.blocks(kind) for kind in ('rewards', 'metrics')]; "
         "print([name for name in ('torch', 'transformers', 'nltk', 'bert_score', 'pandas', 'sacrebleu') "
         "if name in sys.modules])"

@@ -67,7 +67,7 @@ async def asynchronous() -> Any:
         ({1.0, 0.5}, "returned a set {0.5, 1.0}; expected"),
         (frozenset({1.0, 0.5}), "returned a frozenset"),
         ({1.0: "a", 0.5: "b"}.keys(), "returned a dict_keys"),
-        ("12", "returned a str '12'; expected a list of 2 numbers, one a sample"),
+        ("12", "returned a str '12'; expected a list of 2 numbers, one for each sample"),
         (b"12", "returned a bytes b'12'"),
         (1.0, "returned a float 1.0; expected"),
         (True, "returned a bool True; expected"),

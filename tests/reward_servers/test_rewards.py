@@ -16,6 +16,7 @@ from reward_servers.rewards.sentiment import Sentiment
 
 REQUIRED = {
     **{name: {"df_file": "references.jsonl"} for name in ("cider", "spider")},
+    "function": {"function": "tests.reward_servers.graders:brevity"},
     **{name: {"model": "folder"} for name in ("bleurt", "learned_reward", "preference_model")},
 }
 

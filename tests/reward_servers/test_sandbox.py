@@ -114,7 +114,7 @@ def test_what_is_no_json_is_refused_and_costs_no_process(server: SandboxedServer
 
     found = server.score([Sample(text="ab", meta={"n": float("nan")}), *samples("abc")])
 
-    assert found[0][0] is None and found[0][1] is not None and "has to be JSON" in found[0][1]
+    assert found[0][0] is None and found[0][1] is not None and "have to be JSON" in found[0][1]
     assert found[1] == (3.0, None)
     assert server.score(samples("pid")) == [(before, None)]
 

@@ -87,7 +87,7 @@ def whetstone_scale(*argv: str) -> subprocess.CompletedProcess[str]:
     import ray
 
     code = (
-        "import sys\nfrom contracts.errors import InputError\nfrom services.scale import run\n"
+        "import sys\nfrom contracts.errors import InputError\nfrom services.commands.scale import run\n"
         "try: sys.exit(run(sys.argv[1:]))\nexcept InputError as error: sys.exit(f'refused: {error}')"
     )
     environment = os.environ | {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}

@@ -254,7 +254,7 @@ def test_a_server_that_can_not_start_says_why(address: str) -> None:
     ("name", "told"),
     [
         ("Mapped", r"reward Mapped: score\(\) returned a dict .* expected a list of 2 numbers"),
-        ("Hanging", r"reward Hanging: no answer for two texts within 2 s; reward_servers\.default\.t"),
+        ("Hanging", r"reward Hanging: no answer for two texts within 2 s; raise reward_servers\.default\.t"),
         ("Deadly", r"reward Deadly: its process died in a call of two texts"),
     ],
 )

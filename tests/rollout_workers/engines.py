@@ -53,7 +53,7 @@ class CountingEngine:
     def load_mask(self, manifest: WeightManifest, arrays: Any) -> None:
         self.mask_version = manifest.mask_version
 
-    def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+    def logprobs(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
         self.is_asleep = False
         return [tuple(-token / 4 for token in text[1:]) for text in texts]
 
@@ -111,8 +111,8 @@ class HangsOnSleep(CountingEngine):
 class AlwaysWrong(CountingEngine):
     """Answers every probe with other log-probabilities."""
 
-    def score(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
-        return [tuple(logprob - 1.0 for logprob in scores) for scores in super().score(texts)]
+    def logprobs(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+        return [tuple(logprob - 1.0 for logprob in scores) for scores in super().logprobs(texts)]
 
 
 class DiesAtStart(CountingEngine):

@@ -101,7 +101,7 @@ def play(
     for _ in range(10_000):
         requests, finished = episodes.advance(engine_is_idle=True)
         found += finished
-        episodes.wrote([engine.answer(request) for request in requests])
+        episodes.on_generations([engine.answer(request) for request in requests])
         if not episodes.num_unfinished and not finished:
             return sorted(found, key=lambda each: each.lease_id)
     raise AssertionError("the episodes do not end")

@@ -96,7 +96,7 @@ def worst_difference(lm: Any, requests: Iterable[Request], generations: dict[int
     for request in requests:
         found = generations[request.id]
         expected_T = logprobs_T(lm, request.tokens, found.tokens, request.sampling.min_tokens)
-        differences.append((expected_T - torch.tensor(found.logprobs)).abs())
+        differences.append((expected_T - torch.tensor(found.behavior_logprobs)).abs())
     return float(torch.cat(differences).max())
 
 

@@ -328,14 +328,14 @@ def test_in_self_play_only_the_models_own_answers_are_trained(model: Path) -> No
         "how are you ? <EOU> fine . <EOU>",
         "how are you ? <EOU> fine . <EOU> well and you ? <EOU>",
     ]
-    assert rollout.info["turns"] == 2 and rollout.pending
+    assert rollout.info["turns"] == 2 and rollout.truncated_context
 
 
 def test_a_copy_that_says_farewell_ends_the_talk(model: Path) -> None:
     lines = ["fine . <EOU>", "bye <EOU>"]
     settings = Dialogue(max_turns=5, end_phrases=("bye",))
     rollout, _, _ = played(model, settings, lines)
-    assert len(rollout.turns) == 1 and not rollout.pending
+    assert len(rollout.turns) == 1 and not rollout.truncated_context
 
 
 def test_an_utterance_of_the_partner_is_the_worlds(model: Path) -> None:
@@ -343,4 +343,4 @@ def test_an_utterance_of_the_partner_is_the_worlds(model: Path) -> None:
     settings = build(Dialogue, {"max_turns": 2, "partner": "talkers:Echo"}, "")
     rollout, _, tokenizer = played(model, settings, lines)
     assert tokenizer.decode(list(rollout.turns[1].observation)) == "<EOU> fine . <EOU>"
-    assert tokenizer.decode(list(rollout.pending)).endswith("thanks <EOU> thanks <EOU>")
+    assert tokenizer.decode(list(rollout.truncated_context)).endswith("thanks <EOU> thanks <EOU>")

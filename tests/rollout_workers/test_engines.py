@@ -50,7 +50,7 @@ def test_logprobs_are_the_models_also_after_ten_weight_loads(
         perturb(lm, seed=version)
         load(engine, lm, version)
         probe = publish(lm, version, "float32")[0].probe
-        assert engine.score([probe.tokens]) == [pytest.approx(probe.logprobs, abs=TOLERANCE)]
+        assert engine.logprobs([probe.tokens]) == [pytest.approx(probe.logprobs, abs=TOLERANCE)]
 
     after = finish(engine, requests)
     assert worst_difference(lm, requests, after) < TOLERANCE
@@ -66,7 +66,9 @@ def test_a_seed_draws_the_same_tokens_whoever_is_generated_beside_it(engine: Eng
 
     for request in requests:
         assert together[request.id].tokens == backwards[request.id].tokens == alone[request.id].tokens
-        assert together[request.id].logprobs == pytest.approx(alone[request.id].logprobs, abs=1e-5)
+        assert together[request.id].behavior_logprobs == pytest.approx(
+            alone[request.id].behavior_logprobs, abs=1e-5
+        )
 
 
 def test_other_seeds_draw_other_tokens(engine: Engine) -> None:
@@ -137,7 +139,7 @@ def test_warped_sampling_gives_the_logprobs_of_what_is_left_renormalised(
         rows_TV = logits_TV(lm, request.tokens, generation.tokens).double().numpy()
         expected = [warped_logprobs(row_V, request.sampling) for row_V in rows_TV]
         assert [row[token] for row, token in zip(expected, generation.tokens, strict=True)] == pytest.approx(
-            generation.logprobs, abs=TOLERANCE
+            generation.behavior_logprobs, abs=TOLERANCE
         )
 
 
@@ -179,7 +181,7 @@ def test_no_end_before_min_tokens_and_the_logprobs_know(engine: Engine, lm: Any)
         rows_TV = logits_TV(lm, request.tokens, generation.tokens)
         rows_TV[:10, EOS] = -torch.inf
         expected = rows_TV.log_softmax(-1)[range(len(generation.tokens)), generation.tokens]
-        assert generation.logprobs == pytest.approx(expected.tolist(), abs=TOLERANCE)
+        assert generation.behavior_logprobs == pytest.approx(expected.tolist(), abs=TOLERANCE)
 
 
 def test_a_stop_string_ends_the_answer_and_is_cut_off_its_text(engine: Engine) -> None:
@@ -249,9 +251,9 @@ def test_every_token_carries_the_version_it_was_drawn_with(engine: Engine, lm: A
             for version, score in expected.items()
         }
         for t, version in enumerate(generation.versions):
-            assert generation.logprobs[t] == pytest.approx(passes[version][t], abs=TOLERANCE)
+            assert generation.behavior_logprobs[t] == pytest.approx(passes[version][t], abs=TOLERANCE)
             others = [passes[other][t] for other in expected if other != version]
-            assert all(abs(generation.logprobs[t] - other) > TOLERANCE for other in others)
+            assert all(abs(generation.behavior_logprobs[t] - other) > TOLERANCE for other in others)
 
 
 def scored_by(lm: Any) -> Callable[..., list[float]]:
@@ -289,7 +291,7 @@ def test_a_probe_in_the_middle_of_generation_loses_nothing(engine: Engine, lm: A
     found = {generation.request_id: generation for generation in engine.step()}
     probe = publish(lm, 1, "float32")[0].probe
 
-    assert engine.score([probe.tokens]) == [pytest.approx(probe.logprobs, abs=TOLERANCE)]
+    assert engine.logprobs([probe.tokens]) == [pytest.approx(probe.logprobs, abs=TOLERANCE)]
 
     found |= finish(engine)
     assert sorted(found) == list(range(8))
@@ -304,7 +306,7 @@ def test_after_abort_all_nothing_is_left_and_new_requests_are_served(engine: Eng
 
     assert engine.num_unfinished == 0
     (request,) = prompts_of_many_lengths(1, max_tokens=3)
-    assert finish(engine, [request])[0].logprobs == pytest.approx(
+    assert finish(engine, [request])[0].behavior_logprobs == pytest.approx(
         logprobs_T(lm, request.tokens, finish(engine, [request])[0].tokens).tolist(), abs=TOLERANCE
     )
 

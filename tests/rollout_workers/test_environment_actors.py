@@ -45,7 +45,7 @@ def play(settings: Moody, leases: Sequence[Lease]) -> tuple[list[Rollout], Episo
         requests, finished = episodes.advance(engine_is_idle=True)
         found += finished
         times += [time.monotonic() - started] * len(finished)
-        episodes.wrote([engine.answer(request) for request in requests])
+        episodes.on_generations([engine.answer(request) for request in requests])
     environments.close()
     return found, episodes, times
 

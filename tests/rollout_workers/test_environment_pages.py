@@ -12,8 +12,8 @@ import pytest
 
 from contracts.rollout import Prompt
 from rollout_workers.environments.dialogue import Dialogue
-from services.compose import run_settings
-from services.settings import RunSettings
+from services.config.compose import run_settings
+from services.config.settings import RunSettings
 from tests.models import make_tiny_model
 from tests.rollout_workers.episodes import WritingEngine, lease, play
 

@@ -128,7 +128,7 @@ def test_a_growing_sequence_appends_and_never_repeats() -> None:
     assert [text(request.tokens) for request in engine.requests] == ["door one", "door one look go two"]
     assert [turn.reward for turn in rollout.turns] == [1.0, 1.0]
     assert (rollout.finish_reason, rollout.info) == (FinishReason.STOP, {"steps": 2.0})
-    assert rollout.pending == ()
+    assert rollout.truncated_context == ()
 
 
 def test_memory_keeps_the_header_the_last_turns_and_forgets_their_hints() -> None:
@@ -186,10 +186,10 @@ def test_the_models_copy_speaks_and_is_not_trained() -> None:
 def test_an_episode_that_is_cut_off_leaves_what_the_model_would_have_seen() -> None:
     rollout, _ = plays(Told(says=("one", "two", "over"), max_turns=2))
     assert rollout.finish_reason is FinishReason.LENGTH
-    assert text(rollout.pending) == "one look go two look go over"
+    assert text(rollout.truncated_context) == "one look go two look go over"
 
     rollout, _ = plays(Told(says=("one",), truncates=True))
-    assert text(rollout.pending) == "one look go over"
+    assert text(rollout.truncated_context) == "one look go over"
 
 
 def test_expert_and_random_play_without_the_engine() -> None:

@@ -94,8 +94,8 @@ def weights(version: int) -> PublishedWeights:
 
 def lose_patience_with_those_that_start(fleet: Fleet) -> None:
     """From now on; those of the beginning have had all the time that a busy machine takes."""
-    members = fleet._members
-    members._settings = members._settings.model_copy(update={"start_timeout_s": 1.0})
+    pool = fleet._pool
+    pool._settings = pool._settings.model_copy(update={"start_timeout_s": 1.0})
 
 
 def gather(rounds: Iterator[list[Rollout]]) -> list[Rollout]:
@@ -382,7 +382,7 @@ def test_texts_are_scored_in_order_though_a_worker_is_gone(make_fleet: MakeFleet
     texts = [(7, number, 2 * number) for number in range(300)]  # more than one call to each worker
     os.kill(next(iter(fleet.pids.values())), signal.SIGKILL)
 
-    assert fleet.score(texts) == [(-number / 4, -number / 2) for number in range(300)]
+    assert fleet.logprobs(texts) == [(-number / 4, -number / 2) for number in range(300)]
     assert any("died" in note for note in notes)
 
 
@@ -465,7 +465,7 @@ def test_one_that_dies_while_it_leaves_is_not_replaced_and_its_leases_are_given_
     rounds = fleet.generate(leases(20, num_tokens=300))
     next(rounds)
     fleet.scale(1)
-    (leaving,) = [slot for slot in fleet._members.slots.values() if slot.is_leaving]
+    (leaving,) = [worker for worker in fleet._pool._live.values() if worker.is_leaving]
     os.kill(leaving.pid, signal.SIGKILL)
 
     assert ids(gather(rounds)) == list(range(20))
@@ -504,8 +504,8 @@ def test_weights_that_come_while_one_catches_up_with_earlier_ones_are_loaded_too
     fleet = make_fleet(num_workers=1, later="SlowToLoad")
     fleet.load_weights(weights(1))
     fleet.scale(2)
-    (arrival,) = fleet._members._arrivals
-    while arrival.loads is None:
+    (starting,) = fleet._pool._starting
+    while starting.loads is None:
         fleet.collect()
     fleet.load_weights(weights(2))
     fleet.wait_until_ready()
@@ -525,7 +525,7 @@ def test_those_who_are_slow_to_sleep_are_waited_for_and_wake_by_themselves(
         started = time.monotonic()
         fleet.sleep()
         assert time.monotonic() - started >= 2.0
-    assert fleet.score([(7, 4)]) == [(-1.0,)]
+    assert fleet.logprobs([(7, 4)]) == [(-1.0,)]
     assert fleet.pids == before and not notes
 
 
@@ -556,9 +556,9 @@ def test_a_fleet_of_vllm_sleeps_and_wakes_as_if_it_had_not(
         published = PublishedWeights(manifest, ray.put(arrays))
         fleet.load_weights(published)
         awake = {each.lease_id: each.turns[0] for each in gather(fleet.generate(greedy))}
-        scores = fleet.score([manifest.probe.tokens])
+        scores = fleet.logprobs([manifest.probe.tokens])
         fleet.sleep()
-        assert fleet.score([manifest.probe.tokens]) == [pytest.approx(scores[0], abs=1e-6)]
+        assert fleet.logprobs([manifest.probe.tokens]) == [pytest.approx(scores[0], abs=1e-6)]
         fleet.sleep()
         slept = {each.lease_id: each.turns[0] for each in gather(fleet.generate(greedy))}
         for id, turn in awake.items():

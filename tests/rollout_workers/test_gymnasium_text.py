@@ -284,4 +284,4 @@ def test_an_episode_from_its_prompt_to_its_rollout(tmp_path: Any) -> None:
     assert tokenizer.decode(
         [t for t, mine in zip(rollout.tokens, rollout.loss_mask, strict=True) if mine]
     ) == ("go right fly go right go right")
-    assert rollout.info == {"steps": 4, "invalid": 0.25} and not rollout.pending
+    assert rollout.info == {"steps": 4, "invalid": 0.25} and not rollout.truncated_context

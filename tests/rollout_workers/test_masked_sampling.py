@@ -93,7 +93,7 @@ def check(
                 best = sorted(scaled, key=lambda k: -scaled[k])[: sampling.top_k]
                 scaled = {k: scaled[k] for k in best}
             total = np.logaddexp.reduce(list(scaled.values()))
-            assert generation.logprobs[t] == pytest.approx(scaled[token] - total, abs=TOLERANCE)
+            assert generation.behavior_logprobs[t] == pytest.approx(scaled[token] - total, abs=TOLERANCE)
             forbidden += rows_TV.shape[1] - len(kept)
     return forbidden
 

@@ -175,7 +175,7 @@ def check(twin: Twin, requests: list[Request], found: dict[int, Generation]) -> 
         sets = twin.allowed(request, generation.tokens)
         assert all(token in kept for token, kept in zip(generation.tokens, sets, strict=True))
         expected = twin.logprobs(request, generation.tokens)
-        assert generation.logprobs == pytest.approx(expected, abs=TOLERANCE)
+        assert generation.behavior_logprobs == pytest.approx(expected, abs=TOLERANCE)
 
 
 @torch.no_grad()
@@ -285,7 +285,7 @@ def test_a_mask_that_allows_only_the_end_still_lets_min_tokens_be_written(twin: 
     allow_only_the_end(twin.mask)
     twin.sync_mask()
     (at_once,) = finish(twin.engine, masked(1)).values()
-    assert (at_once.tokens, at_once.logprobs) == ((EOS,), (0.0,))
+    assert (at_once.tokens, at_once.behavior_logprobs) == ((EOS,), (0.0,))
 
     requests = masked(12, min_tokens=4)
     found = finish(twin.engine, requests)
@@ -328,7 +328,7 @@ def test_the_probe_is_the_policys_own_also_while_masked_requests_go_on(twin: Twi
         twin.engine.add(request)
     found = {generation.request_id: generation for generation in twin.engine.step()}
 
-    assert twin.engine.score([probe.tokens]) == [pytest.approx(probe.logprobs, abs=TOLERANCE)]
+    assert twin.engine.logprobs([probe.tokens]) == [pytest.approx(probe.logprobs, abs=TOLERANCE)]
 
     check(twin, requests, found | finish(twin.engine))
 
@@ -349,7 +349,7 @@ def test_every_end_token_ends_a_response_and_counts_for_min_tokens(get_twin: Cal
         rows_TV = logits_TV(twin.policy, requests[generation.request_id].tokens, generation.tokens)
         rows_TV[:6, [EOS, SECOND_END]] = -torch.inf
         expected = rows_TV.log_softmax(-1)[range(len(generation.tokens)), generation.tokens]
-        assert generation.logprobs == pytest.approx(expected.tolist(), abs=TOLERANCE)
+        assert generation.behavior_logprobs == pytest.approx(expected.tolist(), abs=TOLERANCE)
 
 
 def test_versions_are_kept_apart(twin: Twin) -> None:

@@ -50,7 +50,7 @@ def test_an_engine_that_gets_changes_writes_as_one_that_gets_all(
         manifest, sent = publish(lm, next(versions), "float32", last=last)
         taken = received.take(manifest, sent)
         engine.load_weights(manifest, taken)
-        (scored,) = engine.score([manifest.probe.tokens])
+        (scored,) = engine.logprobs([manifest.probe.tokens])
         assert scored == pytest.approx(manifest.probe.logprobs, abs=1e-4)
         return {block_of(each) for each in taken}
 
@@ -61,8 +61,8 @@ def test_an_engine_that_gets_changes_writes_as_one_that_gets_all(
     got = finish(engine, asked)
     load(engine, lm, next(versions))
     expected = finish(engine, asked)
-    assert {id: (one.tokens, one.logprobs) for id, one in got.items()} == {
-        id: (one.tokens, one.logprobs) for id, one in expected.items()
+    assert {id: (one.tokens, one.behavior_logprobs) for id, one in got.items()} == {
+        id: (one.tokens, one.behavior_logprobs) for id, one in expected.items()
     }
     assert any(one.tokens != before[id].tokens for id, one in got.items())
 
@@ -85,7 +85,9 @@ def test_a_mask_that_comes_whole_and_a_policy_of_which_the_changes_come(
     got = finish(engine, asked)
     load(engine, lm, next(versions))
     expected = finish(engine, asked)
-    assert [one.logprobs for one in got.values()] == [one.logprobs for one in expected.values()]
+    assert [one.behavior_logprobs for one in got.values()] == [
+        one.behavior_logprobs for one in expected.values()
+    ]
 
 
 def test_changes_that_are_laid_in_wrongly_are_noticed(models: dict[str, Path]) -> None:

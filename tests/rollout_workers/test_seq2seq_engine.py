@@ -80,7 +80,9 @@ def test_an_answer_does_not_depend_on_who_is_generated_beside_it(engine: Engine)
 
     for request in requests:
         assert together[request.id].tokens == backwards[request.id].tokens == alone[request.id].tokens
-        assert together[request.id].logprobs == pytest.approx(alone[request.id].logprobs, abs=TOLERANCE)
+        assert together[request.id].behavior_logprobs == pytest.approx(
+            alone[request.id].behavior_logprobs, abs=TOLERANCE
+        )
 
 
 def test_temperature_zero_writes_what_generate_writes(engine: Engine, lm: Any) -> None:
@@ -152,7 +154,7 @@ def test_the_probe_is_prompt_and_response(engine: Engine, lm: Any) -> None:
     tokens = (5, 9, 0, 7, 1, 12)  # a padding token and an end token are tokens like others
 
     expected = logprobs_T(lm, tokens, tokens[1:]).tolist()
-    assert engine.score([tokens]) == [pytest.approx(expected, abs=TOLERANCE)]
+    assert engine.logprobs([tokens]) == [pytest.approx(expected, abs=TOLERANCE)]
 
 
 def test_each_prompt_is_encoded_once_and_each_token_decoded_once(engine: Engine) -> None:

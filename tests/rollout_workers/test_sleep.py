@@ -38,10 +38,10 @@ def is_asleep(engine: Engine) -> bool:
 def test_texts_and_logprobs_are_those_of_an_engine_that_did_not_sleep(engine: Engine, lm: Any) -> None:
     requests = prompts_of_many_lengths(12)
     greedy = prompts_of_many_lengths(6, temperature=0.0)
-    before, greedy_before, scores = finish(engine, requests), finish(engine, greedy), engine.score(TEXTS)
+    before, greedy_before, scores = finish(engine, requests), finish(engine, greedy), engine.logprobs(TEXTS)
 
     engine.sleep()
-    assert engine.score(TEXTS) == [pytest.approx(row, abs=1e-6) for row in scores]
+    assert engine.logprobs(TEXTS) == [pytest.approx(row, abs=1e-6) for row in scores]
     engine.sleep()
     after = finish(engine, requests)
     engine.sleep()
@@ -54,11 +54,11 @@ def test_texts_and_logprobs_are_those_of_an_engine_that_did_not_sleep(engine: En
     assert worst_difference(lm, [*requests], after) < TOLERANCE
 
 
-@pytest.mark.parametrize("call", ["add", "score", "load_weights"])
+@pytest.mark.parametrize("call", ["add", "logprobs", "load_weights"])
 def test_whatever_comes_first_wakes_it(engine: Engine, lm: Any, call: str) -> None:
     calls: dict[str, Callable[[], Any]] = {
         "add": lambda: engine.add(REQUEST),
-        "score": lambda: engine.score(TEXTS),
+        "logprobs": lambda: engine.logprobs(TEXTS),
         "load_weights": lambda: load(engine, lm, engine.weight_version),
     }
     for _ in range(2):  # the second time there is nothing more to leave
@@ -126,5 +126,5 @@ def test_a_worker_sleeps_only_with_nothing_to_do() -> None:
     assert worker.sleep() and worker._engine.is_asleep
     worker.submit([lease(2, num_tokens=2)])
     assert ids(gather(worker, 1)) == [2]
-    assert worker.sleep() and worker.score(TEXTS) and not worker._engine.is_asleep
+    assert worker.sleep() and worker.logprobs(TEXTS) and not worker._engine.is_asleep
     assert worker.sleep() and worker.load_weights(MANIFEST, {}) < 60 and not worker._engine.is_asleep

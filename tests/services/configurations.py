@@ -17,14 +17,14 @@ from pydantic.fields import FieldInfo
 from contracts.components import find
 from contracts.settings import Settings
 from learner.algorithms import ALGORITHMS
-from learner.algorithms.base import learns_from
+from learner.algorithms.classes import algorithm_class
 from reward_servers.metrics import METRICS
 from reward_servers.rewards import REWARDS
 from reward_servers.settings import Part, ServerSettings
 from rollout_workers.environments import ENVIRONMENTS
-from services.compose import choices_of
-from services.data_settings import DataSettings
-from services.settings import RunSettings
+from services.config.compose import choices_of
+from services.config.data_settings import DataSettings
+from services.config.settings import RunSettings
 from services.tasks import TASKS
 
 TABLES: Mapping[str, Mapping[str, str]] = {
@@ -39,7 +39,7 @@ WRONG = (
     *("", "null", "[]", "{}", "true", "nan", "inf", "-1", "0", "1e400", "999999999999999999999", "0x10"),
     *("many", "a b", "a=b", "a,b", "[1,[2]]", "{a: 1}", "${seed}", "${oops}", "${oc.env:HOME}", "???"),
     *("'", '"', "[", "}", "\\", "ä ö 漢字", "../..", "/", "~", "x" * 300, "-", "a.b:C", ":", "a:"),
-    *("services.settings:RunSettings", "[null]", "[true, 1.5]", "{name: 1}", "{name: {name: ppo}}"),
+    *("services.config.settings:RunSettings", "[null]", "[true, 1.5]", "{name: 1}", "{name: {name: ppo}}"),
 )
 KEYS = (
     *("iteration", "rollout", "rollout.", ".rollout", "model.path.path", "seed.x", "a.b.c.d", ""),
@@ -87,7 +87,7 @@ def command_lines(draw: DrawFn, files: Files) -> list[str]:
 def _parts(draw: DrawFn, files: Files) -> list[str]:
     """That go together, most of the time: so that more than the first check is come to."""
     algorithm = draw(st.sampled_from(["ppo", "ppo", "grpo", *ALGORITHMS]))
-    from_data = learns_from(find("algorithm", algorithm, ALGORITHMS)) == "data"
+    from_data = algorithm_class(algorithm).traits.learns_from == "data"
     models = [*files.models * 6, *files.broken]
     parts = [f"model.path={draw(st.sampled_from(models))}", f"algorithm={algorithm}"]
     if _once_in(draw, 10):

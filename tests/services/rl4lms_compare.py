@@ -13,8 +13,8 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from services.run_claim import flatten
-from services.settings import RunSettings
+from services.config.settings import RunSettings
+from services.runs.claim import flatten
 from tests.services.rl4lms_graders import metrics_of, rewards_of
 from tests.services.rl4lms_table import configurations, read
 

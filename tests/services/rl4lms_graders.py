@@ -7,7 +7,7 @@ from contracts.components import find
 from reward_servers.metrics import METRICS
 from reward_servers.rewards import REWARDS
 from reward_servers.settings import Part
-from services.settings import RunSettings
+from services.config.settings import RunSettings
 
 Grader = tuple[str, float, Mapping[str, Any]]  # name, weight, the options that the file gives
 

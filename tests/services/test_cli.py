@@ -13,7 +13,7 @@ import pytest
 from contracts.errors import InputError, LearnerError
 from reward_servers.rewards import REWARDS
 from services import cli
-from services.listing import KINDS, blocks
+from services.commands.listing import KINDS, blocks
 from tests.progress import without_progress
 
 PROMISED_S = 6.0  # of a processor: one and a half on an idle machine, more on a busy or a slow one
@@ -130,7 +130,7 @@ def stopped_by(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> int:
     def fail(_argv: list[str]) -> int:
         raise error
 
-    monkeypatch.setattr("services.listing.run", fail)
+    monkeypatch.setattr("services.commands.listing.run", fail)
     return cli.main(["list"])
 
 

@@ -1,0 +1,43 @@
+"""Choose whose probabilities the learner uses: those of the workers' sampling or the whole softmax."""
+
+from dataclasses import replace
+from typing import Any
+
+from contracts.rollout import MaskRule, Sampling
+from contracts.vocabulary import end_tokens
+from learner.algorithms.base import Algorithm
+from learner.functional.support import SamplingDistribution
+from learner.settings import LearnerSettings, ModelSettings
+
+
+def sampling_distribution(
+    algorithm: Algorithm,
+    sampling: Sampling,
+    settings: LearnerSettings,
+    lm: Any,
+    model: ModelSettings,
+) -> SamplingDistribution:
+    """Return the distribution of all probabilities: the sampler's or the whole softmax."""
+    tokenizer = _tokenizer(model)
+    rule: MaskRule | None = None
+    if algorithm.traits.masks:
+        rule = algorithm.mask_rule()
+        if rule.keep_special:
+            rule = replace(rule, always=tuple(tokenizer.all_special_ids))
+    renormalized = algorithm.traits.masks and algorithm.renormalizes()
+    as_rl4lms = rule is not None and not renormalized
+    # Imitation raises the model's own likelihood, however the texts were drawn.
+    if settings.behavior != "exact" or as_rl4lms or algorithm.traits.imitates:
+        sampling = Sampling(max_tokens=sampling.max_tokens)  # the whole softmax
+    ends = end_tokens(lm.generation_config.eos_token_id, tokenizer.eos_token_id)
+    return SamplingDistribution(
+        sampling, ends, rule if renormalized else None, ignored_mask=None if renormalized else rule
+    )
+
+
+def _tokenizer(model: ModelSettings) -> Any:
+    from transformers import AutoTokenizer
+
+    if model.tokenizer is not None:  # `revision` is the model's, not the tokenizer's
+        return AutoTokenizer.from_pretrained(model.tokenizer)
+    return AutoTokenizer.from_pretrained(model.path, revision=model.revision)

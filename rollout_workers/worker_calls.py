@@ -1,0 +1,85 @@
+"""Call the workers' processes, each call named as a method of `RolloutWorker`.
+
+A type checker and a search can follow `send(id, RolloutWorker.logprobs, texts=…)`. RLlib's actor manager
+tracks calls in flight and healthy workers. It notices only deaths; `live_worker.py` notices workers that live
+and make no token.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import ray
+from ray.rllib.utils.actor_manager import FaultTolerantActorManager
+
+from contracts.clients import PublishedWeights
+from rollout_workers.worker import RolloutWorker
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerHandle:
+    """Handle of one worker's process for its start and end; each call returns a reference at once."""
+
+    actor: Any  # Ray's handle of a `RolloutWorker`
+
+    def ready(self) -> "ray.ObjectRef[int]":
+        return self.actor.ready.remote()
+
+    def load_weights(self, weights: PublishedWeights) -> "ray.ObjectRef[float]":
+        return self.actor.load_weights.remote(weights.manifest, weights.arrays, weights.mask_arrays)
+
+    def close(self) -> "ray.ObjectRef[None]":
+        return self.actor.close.remote()
+
+    def kill(self) -> None:
+        ray.kill(self.actor)
+
+
+class WorkerCalls:
+    """Calls to workers that are up, by id; a worker has at most one call of each method in flight."""
+
+    def __init__(self) -> None:
+        self._manager = FaultTolerantActorManager(max_remote_requests_in_flight_per_actor=1)
+
+    def add(self, worker: WorkerHandle) -> int:
+        """Add a worker; return its id."""
+        before = set(self._manager.actor_ids())
+        self._manager.add_actors([worker.actor])
+        (worker_id,) = set(self._manager.actor_ids()) - before
+        return int(worker_id)
+
+    def remove(self, worker_id: int) -> WorkerHandle:
+        """Forget a worker and its calls."""
+        return WorkerHandle(self._manager.remove_actor(worker_id))
+
+    @property
+    def workers(self) -> dict[int, WorkerHandle]:
+        return {worker_id: WorkerHandle(actor) for worker_id, actor in self._manager.actors().items()}
+
+    def send(
+        self,
+        worker_id: int,
+        method: Callable[Concatenate[RolloutWorker, Arguments], object],
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> bool:
+        """Call a worker's method. False: a call of it is still in flight, so this one is dropped."""
+        _, *given = inspect.signature(method).bind(None, *arguments, **named).arguments.items()
+        name = method.__name__  # the worker's class may override it
+        return bool(
+            self._manager.foreach_actor_async(
+                name, tag=name, kwargs=dict(given), remote_actor_ids=[worker_id]
+            )
+        )
+
+    def answers(
+        self, wait_s: float, *methods: Callable[..., Answer]
+    ) -> Iterator[tuple[int, Answer | Exception]]:
+        """Yield (worker id, answer or error) of the calls that have ended, after at most `wait_s` for all."""
+        tags = [method.__name__ for method in methods]
+        for result in self._manager.fetch_ready_async_reqs(tags=tags, timeout_seconds=wait_s):
+            yield result.actor_id, result.get()

@@ -1,0 +1,1 @@
+"""Annotated data sets on disk: parts, rows, rewards and task."""

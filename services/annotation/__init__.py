@@ -1,0 +1,1 @@
+"""Annotate a data set with rewards, reference log-probabilities and values."""

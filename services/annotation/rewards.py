@@ -1,0 +1,189 @@
+"""Stage `rewards`: score every response with every reward, part by part, and save the scores.
+
+    responses ─▶ parts that are missing ─▶ Execute ─┬─▶ reward servers ─▶ scores
+                                                    └─▶ rewards/part-….parquet, one column a reward
+
+`Execute` asks the reward servers: `score_here` in this process, `services/annotation/on_ray.py` over a
+cluster. Each part is saved before the next one is taken, so that a kill costs only the parts in progress.
+Columns hold the values as the rewards gave them; readers apply the weights.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from contracts.errors import RunError
+from contracts.scores import Sample, Score
+from reward_servers.settings import Part
+from services.annotated.parts import Parts
+from services.annotated.reward_columns import REWARD
+from services.tasks.responses import ResponseRow
+
+FEW = 16  # rows; fewer failures than that may be chance
+ROW_FIELDS = [
+    ("row", pa.int64()),
+    ("prompt_id", pa.string()),
+    ("prompt", pa.string()),
+    ("references", pa.list_(pa.string())),
+    ("meta", pa.string()),  # JSON
+    ("response", pa.string()),
+    ("good", pa.bool_()),
+    ("group", pa.int64()),
+    ("order", pa.int64()),
+    ("scores", pa.string()),  # JSON: the data set's own scores
+]
+
+Job = tuple[int, list[ResponseRow]]  # a part, and its rows
+# Function of a job and its scores. It is pickled, and the process that got the scores calls it.
+Then = Callable[[Job, list[Score]], Any]
+
+
+class Execute(Protocol):
+    """Function that yields (part, result of `then`) once for each job, in any order."""
+
+    def __call__(self, jobs: Iterable[Job], then: Then) -> Iterator[tuple[int, Any]]: ...
+
+
+class Submits(Protocol):
+    """The part of `contracts.clients.RewardClient` that scoring needs."""
+
+    def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]: ...
+
+
+def score_here(client: Submits, timeout_s: float) -> Execute:
+    """Return a function that scores one part after another from this process."""
+
+    def execute(jobs: Iterable[Job], then: Then) -> Iterator[tuple[int, Any]]:
+        for job in jobs:
+            yield job[0], then(job, client.submit(samples_of(job[1])).result(timeout_s))
+
+    return execute
+
+
+def scores_alone(job: Job, scores: list[Score]) -> list[Score]:
+    """Return the scores unchanged; save nothing."""
+    return scores
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Function that saves a part with its scores, and returns its number of rows.
+
+    Raises:
+        RunError: a reward scored no row of the part: the reward is broken, not the rows.
+    """
+
+    rewards: tuple[Part, ...]
+    parts: Parts
+
+    def __call__(self, job: Job, scores: list[Score]) -> int:
+        start, rows = job
+        check_some(self.rewards, f"rows of the part from row {start} on", scores)
+        self.parts.write(start, as_table(self.parts.rows(start), rows, self.rewards, scores))
+        return len(rows)
+
+
+def score_missing(
+    rows: Sequence[ResponseRow],
+    rewards: Sequence[Part],
+    parts: Parts,
+    execute: Execute,
+    advance: Callable[[int], None],
+    again: Collection[int] = (),
+) -> None:
+    """Score and save the missing parts; a row that can't be scored gets the reason in its column `error`.
+
+    Args:
+        again: finished parts to score once more; each keeps its file until its new scores are saved.
+        advance: called with the number of rows of each saved part.
+
+    Raises:
+        RunError: a reward scored no row of a part: the reward is broken, not the rows.
+    """
+    starts = sorted({*parts.missing(), *again})
+    jobs = ((start, [rows[row] for row in parts.rows(start)]) for start in starts)
+    # Another process may have another working folder.
+    keep = Keep(tuple(rewards), replace(parts, folder=parts.folder.absolute()))
+    for _, num_rows in execute(jobs, keep) if rewards else _unscored(jobs, keep):
+        advance(num_rows)
+
+
+def samples_of(rows: Sequence[ResponseRow]) -> list[Sample]:
+    """Return the rows as samples for graders; rows of one prompt share a group."""
+    return [
+        Sample(row.response, row.prompt.text, row.prompt.references, row.prompt.meta, f"data/{row.group}")
+        for row in rows
+    ]
+
+
+def as_table(
+    numbers: Sequence[int], rows: Sequence[ResponseRow], rewards: Sequence[Part], scores: Sequence[Score]
+) -> pa.Table:
+    """Return the rows with a column `reward.<label>` per reward, and `error`; missing scores are null."""
+    columns: dict[str, list[Any]] = {
+        "row": list(numbers),
+        "prompt_id": [row.prompt.id for row in rows],
+        "prompt": [_utf8(row.prompt.text) for row in rows],
+        "references": [list(map(_utf8, row.prompt.references)) for row in rows],
+        "meta": [_json(row.prompt.meta) for row in rows],
+        "response": [_utf8(row.response) for row in rows],
+        "good": [row.is_good for row in rows],
+        "group": [row.group for row in rows],
+        "order": [row.order for row in rows],
+        "scores": [_json(row.scores) for row in rows],
+    }
+    for part in rewards:
+        columns[REWARD + part.label] = [score.parts.get(part.label) for score in scores]
+    columns["error"] = [None if score.error is None else _utf8(score.error) for score in scores]
+    return pa.table(columns, schema=schema_of(rewards))
+
+
+def schema_of(rewards: Sequence[Part]) -> pa.Schema:
+    fields = [*ROW_FIELDS, *((REWARD + part.label, pa.float64()) for part in rewards)]
+    return pa.schema([*fields, ("error", pa.string())])
+
+
+def _unscored(jobs: Iterable[Job], then: Then) -> Iterator[tuple[int, Any]]:
+    """Yield each job's rows without scores; this serves where no reward is asked for."""
+    for job in jobs:
+        yield job[0], then(job, [Score(None) for _ in job[1]])
+
+
+def failed_parts(parts: Parts) -> list[int]:
+    """Return the finished parts with a row that was not scored."""
+    there = set(parts.starts) - set(parts.missing())
+    return [start for start in sorted(there) if num_failed(parts, start)]
+
+
+def num_failed(parts: Parts, start: int) -> int:
+    """Count the rows of a part that were not scored."""
+    return len(parts.rows(start)) - int(parts.read(start, ["error"])["error"].null_count)
+
+
+def _utf8(text: str) -> str:
+    """Escape lone surrogates, which a model can write, as JSON does."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _json(values: Mapping[str, Any]) -> str:
+    return json.dumps(dict(values), sort_keys=True, default=str)
+
+
+def check_some(rewards: Sequence[Part], what: str, scores: Sequence[Score]) -> None:
+    """Check that each reward scored at least one text.
+
+    Raises:
+        RunError: a reward scored none of the texts: the reward is broken, not the texts.
+    """
+    if len(scores) < FEW:  # by chance, none of so few may be scorable
+        return
+    for part in rewards:
+        if not any(part.label in score.parts for score in scores):
+            reason = next((score.error for score in scores if score.error), "no reason given")
+            raise RunError(
+                f"reward {part.label} scored none of the {len(scores)} {what}; the first: {reason}"
+            )

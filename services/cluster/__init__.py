@@ -1,0 +1,1 @@
+"""Ray clusters, joined or started, and their jobs."""

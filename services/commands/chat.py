@@ -1,0 +1,151 @@
+"""`whetstone chat`: talk to a trained model in the terminal or in a browser, and see it write.
+
+line ─▶ Reader (what the model is to read, cut to its window) ─▶ Speaker ─▶ letters ─▶ the conversation
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from contracts.access import checked, token_of
+from contracts.errors import InputError
+from contracts.rollout import Sampling
+from contracts.whole_texts import lines_of
+from services.chat.conversation import converse
+from services.chat.prompts import Reader, layout_of
+from services.generation.run_model import (
+    ARGUMENT,
+    RunModel,
+    add_sampling_options,
+    at_least,
+    chosen_sampling,
+    find_model,
+    room_for_prompt,
+)
+from services.runs.folder import RunFolder
+from services.terminal.doing import doing
+from services.terminal.interrupts import Terminated, take_ctrl_c
+
+MAX_TOKENS = 256  # of an answer, for a model without a run
+WELCOME = "Ctrl-C stops an answer; reset forgets the conversation; quit or Ctrl-D leaves."
+
+
+def run(argv: Sequence[str]) -> int:
+    """Converse until `quit` or the input's end, or serve the page until Ctrl-C. Return the exit code.
+
+    Raises:
+        InputError: there is no model, an option is out of range, the model takes no system message, or the
+            address can't or must not be used.
+    """
+    arguments = _parser().parse_args(argv)
+    model = _with_longer_answers(find_model(arguments.model))
+    sampling = _sampling(model, arguments)
+    room = room_for_prompt(model, sampling.max_tokens)
+    if not arguments.web:
+        _refuse_web_options(arguments)
+        with doing("loading the model"):
+            reader, speaker = _ready(model, sampling, room, arguments)
+        take_ctrl_c()
+        if speaker.never_ends:
+            print(_endless(sampling), file=sys.stderr)
+        converse(reader, speaker, _lines(), _say)
+        return 0
+    with doing("loading the web server"):
+        from services.chat.web_chat import Facts, listen, serve
+
+    token = checked(arguments.token, "--token") if arguments.token else token_of()
+    door = listen(arguments.host or "127.0.0.1", 8010 if arguments.port is None else arguments.port, token)
+    with door:
+        with doing("loading the model"):
+            reader, speaker = _ready(model, sampling, room, arguments)
+        note = _endless(sampling) if speaker.never_ends else ""
+        name = Path(arguments.model).resolve().name if model.of_run else arguments.model
+        serve(door, Facts(name, sampling, arguments.system, note), reader, speaker)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="whetstone chat",
+        description="Talk to a trained model, in the terminal or in a browser.",
+        epilog=f"{WELCOME} Lines may be piped in as well.",
+    )
+    parser.add_argument("model", **ARGUMENT)  # type: ignore[arg-type]
+    parser.add_argument("--system", metavar="TEXT", help="the system message, before everything else")
+    add_sampling_options(parser, seed=None)
+    parser.add_argument("--greedy", action="store_true", help="as --temperature 0")
+    web = parser.add_argument_group("in a browser")
+    web.add_argument("--web", action="store_true", help="serve a page instead, until Ctrl-C")
+    web.add_argument("--port", type=at_least(0), metavar="N", help="(default: 8010; 0: any free port)")
+    web.add_argument("--host", help="the address to listen on (default: 127.0.0.1, this machine only)")
+    web.add_argument("--token", metavar="TEXT", help="callers need it; better set it in WHETSTONE_TOKEN")
+    return parser
+
+
+def _sampling(model: RunModel, arguments: argparse.Namespace) -> Sampling:
+    if arguments.greedy:
+        if arguments.temperature:
+            raise InputError(
+                f"--greedy is --temperature 0, got --temperature {arguments.temperature:g} too: "
+                "give one of them"
+            )
+        arguments.temperature = 0.0
+    return chosen_sampling(model, arguments)
+
+
+def _refuse_web_options(arguments: argparse.Namespace) -> None:
+    given = [name for name in ("port", "host", "token") if getattr(arguments, name) is not None]
+    if given:
+        raise InputError(f"--{given[0]} is for the page in a browser: give --web with it")
+
+
+def _ready(model: RunModel, sampling: Sampling, room: int | None, arguments: argparse.Namespace) -> Any:
+    """Load the Reader and the Speaker."""
+    from services.chat.speaker import Speaker, load_tokenizer
+
+    config = RunFolder(Path(arguments.model)).config() if model.of_run else {}
+    tokenizer = load_tokenizer(model)
+    layout = layout_of(config, tokenizer, arguments.system)
+    if layout.most is not None:  # the run cut its prompts there
+        room = min((limit for limit in (room, model.limit.max_tokens) if limit), default=None)
+    sampling = replace(sampling, stop=(*sampling.stop, *layout.stop))
+    return Reader(layout, room), Speaker(model, tokenizer, sampling, arguments.seed)
+
+
+def _with_longer_answers(model: RunModel) -> RunModel:
+    """Lengthen the answers of a model without a run; a run keeps the length of its training."""
+    if model.of_run:
+        return model
+    most = MAX_TOKENS if model.files.window is None else min(MAX_TOKENS, model.files.window // 2)
+    return replace(model, sampling=replace(model.sampling, max_tokens=most))
+
+
+def _endless(sampling: Sampling) -> str:
+    return f"This model has no end token: every answer has {sampling.max_tokens} tokens."
+
+
+def _lines() -> Iterator[str]:
+    """Yield typed lines, edited with a shell's keys, or lines from a pipe."""
+    if not sys.stdin.isatty():
+        yield from lines_of(sys.stdin, "standard input")
+        return
+    import readline  # noqa: F401  (importing it gives input() a history and an editor)
+
+    print(WELCOME)
+    while True:
+        try:
+            yield input("\n› ")
+        except EOFError:
+            print()
+            return
+        except Terminated:
+            raise
+        except KeyboardInterrupt:  # at the prompt there is no answer to stop
+            print(f"\n{WELCOME}")
+
+
+def _say(text: str) -> None:
+    print(text, end="", flush=True)

@@ -1,0 +1,154 @@
+"""`whetstone generate`: write texts for your prompts with training's engine, without Ray.
+
+prompts ─▶ leases ─▶ RolloutWorker, in this process ─▶ texts, printed in the prompts' order
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import InputError
+from contracts.rollout import Lease, Prompt, Rollout, Sampling
+from contracts.whole_texts import expect_whole, lines_of
+from services.generation.run_model import (
+    ARGUMENT,
+    RunModel,
+    add_sampling_options,
+    at_least,
+    check_lengths,
+    chosen_sampling,
+    find_model,
+    quiet_transformers,
+)
+from services.generation.writing import engine_for, in_order, write
+from services.tasks.rows import read_checked
+from services.terminal.doing import doing
+
+
+def run(argv: Sequence[str]) -> int:
+    """Print the model's texts. Return the exit code.
+
+    Raises:
+        InputError: there is no model or prompt, or an option is out of range; raised before loading.
+    """
+    arguments = _parser().parse_args(argv)
+    model = find_model(arguments.model)
+    sampling = chosen_sampling(model, arguments)
+    _check_engine(arguments.engine)
+    rows = _rows(arguments)
+    check_lengths(model, [row["prompt"] for row in rows], sampling.max_tokens)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    with doing("loading the tokenizer"):
+        leases, as_read = _leases(model, rows, sampling, arguments)
+    for number, text in as_read.items():
+        rows[number]["prompt_as_read"] = text
+    if as_read:
+        print(f"warning: {_said_of(as_read, rows, model)}", file=sys.stderr)
+    show = _print_json if arguments.json else _print_readable
+    with doing("loading torch"):
+        engine = engine_for(arguments.engine, len(leases), model)
+    for rollout in in_order(leases, write(model, engine, leases)):
+        show(rows[rollout.group], rollout, rollout.lease_id - leases[0].id - rollout.group * arguments.n)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="whetstone generate", description="Let a trained model write, for prompts of your own."
+    )
+    parser.add_argument("model", **ARGUMENT)  # type: ignore[arg-type]
+    parser.add_argument(
+        "--prompt",
+        nargs="+",
+        action="extend",
+        metavar="TEXT",
+        help="one or several; default: the lines of standard input",
+    )
+    parser.add_argument(
+        "--prompts", metavar="FILE.jsonl", help='lines {"prompt": "…"}; other columns are passed on'
+    )
+    parser.add_argument("--n", type=at_least(1), default=1, metavar="K", help="texts for each prompt")
+    parser.add_argument("--engine", choices=("auto", "vllm", "transformers"), default="auto")
+    parser.add_argument("--json", action="store_true", help="print a JSON object on each line")
+    add_sampling_options(parser, seed=0)
+    return parser
+
+
+def _check_engine(asked: str) -> None:
+    if asked == "vllm" and importlib.util.find_spec("vllm") is None:
+        raise InputError("--engine vllm: vLLM is not installed; whetstone doctor says how to get it")
+
+
+def _rows(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return a row `{"prompt": …}` for each prompt, with the other columns of the file.
+
+    Raises:
+        InputError: the file can't be used, or there is no prompt.
+    """
+    rows = [{"prompt": text} for text in arguments.prompt or ()]
+    expect_whole([row["prompt"] for row in rows], "--prompt")
+    if arguments.prompts is not None:
+        rows += _rows_of_file(Path(arguments.prompts))
+    elif not rows and not sys.stdin.isatty():
+        rows = [{"prompt": line} for line in lines_of(sys.stdin, "standard input") if line.strip()]
+    if not rows:
+        raise InputError("no prompt: give --prompt TEXT, --prompts FILE.jsonl, or lines on standard input")
+    return rows
+
+
+def _rows_of_file(path: Path) -> list[dict[str, Any]]:
+    try:
+        rows = read_checked(path, ["prompt"])
+    except InputError as error:
+        raise InputError(f"--prompts: {str(error).removeprefix('task.data_files: ')}") from None
+    if not rows:
+        raise InputError(f'--prompts: {path}: expected lines {{"prompt": …}} in a .jsonl file')
+    return rows
+
+
+def _leases(
+    model: RunModel, rows: Sequence[Mapping[str, Any]], sampling: Sampling, arguments: argparse.Namespace
+) -> tuple[list[Lease], dict[int, str]]:
+    """Return the leases, and the remaining text of each prompt that is cut, by its number."""
+    from transformers import AutoTokenizer
+
+    from services.sources.leasing import evaluation_leases
+    from services.tokens.prompt_tokens import PromptTokens
+
+    quiet_transformers()
+    tokenizer = AutoTokenizer.from_pretrained(model.path)
+    to_tokens = PromptTokens(tokenizer, model.limit)
+    prompts = [Prompt(str(number), row["prompt"]) for number, row in enumerate(rows)]
+    leases = evaluation_leases(prompts, to_tokens, sampling, samples=arguments.n, seed=arguments.seed)
+    as_read = {
+        number: to_tokens.text(leases[number * arguments.n].tokens)
+        for number, prompt in enumerate(prompts)
+        if to_tokens.cuts(prompt.text)
+    }
+    return leases, as_read
+
+
+def _said_of(as_read: Mapping[int, str], rows: Sequence[object], model: RunModel) -> str:
+    from services.tokens.cut_prompts import said_of_cuts
+
+    return said_of_cuts(len(as_read), len(rows), model.limit)
+
+
+def _print_json(row: Mapping[str, Any], rollout: Rollout, sample: int) -> None:
+    """Print a line that `whetstone score --predictions` reads."""
+    written = {"prediction": rollout.text, "sample": sample, "finish_reason": str(rollout.finish_reason)}
+    print(json.dumps({**row, **written}, ensure_ascii=False), flush=True)
+
+
+def _print_readable(row: Mapping[str, Any], rollout: Rollout, sample: int) -> None:
+    """Print the prompt as a quotation, dim where the terminal can, then the texts."""
+    if sample == 0:
+        dim, plain = ("\033[2m", "\033[0m") if sys.stdout.isatty() else ("", "")
+        quoted = "\n".join(f"> {line}" for line in row["prompt"].split("\n"))
+        print(f"{dim}{quoted}{plain}")
+    print(f"{rollout.text}\n", flush=True)

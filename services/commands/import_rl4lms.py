@@ -1,0 +1,93 @@
+"""`whetstone import-rl4lms FILE.yml`: translate an RL4LMs configuration into an experiment."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from contracts.errors import InputError
+from contracts.redaction import redact
+from contracts.secret_values import HIDDEN, is_secret
+from services.rl4lms.experiment import read_configuration, to_yaml
+from services.rl4lms.findings import Findings
+
+WIDE = 1000  # columns of output to a file or a pipe
+
+
+def run(argv: Sequence[str]) -> int:
+    """Write the experiment and print what became of each key. Return the exit code.
+
+    Raises:
+        InputError: the file is no RL4LMs configuration, or the experiment's file exists.
+    """
+    arguments = _parser().parse_args(argv)
+    source = Path(arguments.file)
+    target = Path(arguments.output or f"{source.stem}.yaml")
+    if target.resolve() == source.resolve():
+        raise InputError(f"{target} is the input file; --output names another for the experiment")
+    if target.is_dir():
+        raise InputError(f"--output {target}: is a folder; expected the name of a file")
+    if target.exists() and not arguments.force:
+        raise InputError(f"{target} exists; --output names another file, --force overwrites it")
+    if not target.parent.is_dir():
+        raise InputError(f"--output {target}: there is no folder {target.parent}")
+    found = read_configuration(source, compat=arguments.compat, train_rows=arguments.train_rows)
+    text = to_yaml(found, f"RL4LMs' {source.name}, by whetstone import-rl4lms.")
+    try:
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--output {target}: can't be written: {error.strerror}") from None
+    _print(found, target)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="whetstone import-rl4lms", description="Turn an RL4LMs configuration into an experiment."
+    )
+    parser.add_argument("file", metavar="FILE.yml", help="RL or supervised")
+    parser.add_argument(
+        "--output", metavar="FILE.yaml", help="the experiment; else <name>.yaml in this folder"
+    )
+    parser.add_argument(
+        "--compat", action="store_true", help="compute as RL4LMs does, even where it is known to be wrong"
+    )
+    parser.add_argument(
+        "--train-rows", type=_count, metavar="NUMBER", help="examples in a supervised file's training data"
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected a whole number, 1 or more")
+    return int(text)
+
+
+def _print(found: Findings, target: Path) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    if not console.is_terminal:  # in a file a key is never broken
+        console = Console(highlight=False, width=WIDE)
+    for number, text in enumerate(found.warnings, start=1):
+        console.print(f"[yellow]{number}.[/yellow] {escape(redact(text))}", soft_wrap=not console.is_terminal)
+    table = Table("RL4LMs", "says", "Whetstone", "has")
+    for column in table.columns:
+        column.overflow = "fold"
+    for row in found.rows:
+        here = escape(row.target) if row.target else "[dim]left out[/dim]"
+        said, value = (
+            HIDDEN if is_secret(row.source) and text else redact(text) for text in (row.said, row.value)
+        )
+        table.add_row(escape(row.source), escape(said), here, escape(value))
+    console.print(table)
+    if found.warnings:
+        console.print(f"{len(found.warnings)} warnings stand above the table.")
+    console.print(f"\n{_how_to_run(target)}", soft_wrap=True, markup=False)
+
+
+def _how_to_run(target: Path) -> str:
+    return f"{target}: whetstone train experiment={target}"

@@ -1,0 +1,145 @@
+"""`whetstone list [KIND] [--json]`: print the built-in components of a kind, with their options."""
+
+import argparse
+import json
+import sys
+import types
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from contracts.components import find
+from contracts.errors import InputError, did_you_mean
+from contracts.settings import Settings
+from learner.algorithms import ALGORITHMS
+from reward_servers.metrics import METRICS
+from reward_servers.requirements import missing, requires
+from reward_servers.rewards import REWARDS
+from rollout_workers.environments import ENVIRONMENTS
+from services.tasks import TASKS
+from services.tasks.base import SIDE_KEY
+
+TABLES: dict[str, tuple[str, Mapping[str, str]]] = {
+    "tasks": ("task", TASKS),
+    "rewards": ("reward", REWARDS),
+    "metrics": ("metrics", METRICS),
+    "algorithms": ("algorithm", ALGORITHMS),
+    "environments": ("environment", ENVIRONMENTS),
+}
+KINDS = tuple(TABLES)
+BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+
+
+def run(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser("whetstone list", description=__doc__)
+    parser.add_argument("kind", nargs="?", metavar="|".join(KINDS), help="without one: the names of all")
+    parser.add_argument("--json", action="store_true", help="an array of name, description, options")
+    arguments = parser.parse_args(argv)
+    kind = arguments.kind
+    if kind is not None and kind not in KINDS:
+        raise InputError(f"{kind}: no such kind{did_you_mean(kind, KINDS)}")
+    if arguments.json:
+        found = {each: blocks(each) for each in KINDS}
+        print(json.dumps(found if kind is None else found[kind], indent=2))
+    elif kind is None:
+        for each in KINDS:
+            print(f"{each:<14}{', '.join(TABLES[each][1])}")
+    else:
+        _print_blocks(blocks(kind), key=TABLES[kind][0])
+    return 0
+
+
+def blocks(kind: str) -> list[dict[str, Any]]:
+    """Return the built-in components of one of `KINDS`.
+
+    Example of one: `{"name": "rouge", "description": "ROUGE F1 …", "options": {"rouge_type":
+    {"type": "'rouge1' | 'rouge2' | …", "default": "rougeL"}}}`. A required option has no default.
+    A component with further requirements lists their names in `requires`, and in `missing` those that are
+    not installed, with the command that installs each.
+    """
+    key, table = TABLES[kind]
+    return [_block(key, name, find(key, name, table)) for name in table]
+
+
+def options_of(found: type[Settings], owner: Any = None, prefix: str = "") -> dict[str, dict[str, Any]]:
+    """Return a component's options; those of nested settings have dotted names.
+
+    `owner` is the object that gives nested settings their defaults; None: the class itself.
+    """
+    options: dict[str, dict[str, Any]] = {}
+    for name, field in found.model_fields.items():
+        required = owner is None and field.is_required()
+        default = None if required else getattr(owner, name, field.get_default(call_default_factory=True))
+        if isinstance(default, Settings):
+            options |= options_of(type(default), default, f"{prefix}{name}.")
+        else:
+            shown = list(default) if isinstance(default, tuple) else default
+            options[prefix + name] = {"type": _type_of(field), **({} if required else {"default": shown})}
+    return options
+
+
+def _block(kind: str, name: str, found: type) -> dict[str, Any]:
+    text = sys.modules[found.__module__].__doc__ or found.__doc__ or ""
+    options = options_of(found) if issubclass(found, Settings) else {}
+    if kind == "task":
+        side = getattr(found, SIDE_KEY, "left")
+        options[SIDE_KEY] = {"type": "'left' | 'right', or one for each split", "default": side}
+    block = {"name": name, "description": text.strip().split("\n")[0], "options": options}
+    if needed := requires(found):
+        block["requires"] = list(needed)
+        block["missing"] = {each.name: each.remedy for each in missing(needed)}
+    return block
+
+
+def _type_of(field: FieldInfo) -> str:
+    bounds = [
+        f"{sign} {getattr(rule, name)}"
+        for rule in field.metadata
+        for name, sign in BOUNDS.items()
+        if getattr(rule, name, None) is not None
+    ]
+    return ", ".join([_type_name(field.annotation), *bounds])
+
+
+def _type_name(annotation: Any) -> str:
+    """Return a type as users write it.
+
+    >>> _type_name(Literal["a", "b"] | None)
+    "'a' | 'b' | null"
+    >>> _type_name(tuple[str, ...])
+    'list of str'
+    """
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return " | ".join(repr(value) for value in arguments)
+    if origin is Annotated:
+        return _type_name(arguments[0])
+    if origin in (Union, types.UnionType):
+        return " | ".join(_type_name(argument) for argument in arguments)
+    if origin in (tuple, list):
+        return f"list of {_type_name(arguments[0])}"
+    if origin is dict:
+        return f"mapping of {_type_name(arguments[0])} to {_type_name(arguments[1])}"
+    return "null" if annotation is type(None) else getattr(annotation, "__name__", str(annotation))
+
+
+def _print_blocks(found: list[dict[str, Any]], key: str) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    for block in found:
+        console.print(f"[bold]{escape(block['name'])}[/bold]: {escape(block['description'])}")
+        for name in block.get("requires", ()):
+            remedy = block["missing"].get(name)
+            console.print(f"  needs {name}: " + (f"missing; {escape(remedy)}" if remedy else "is there"))
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for name, option in block["options"].items():
+            default = json.dumps(option["default"]) if "default" in option else "required"
+            table.add_row(
+                "", f"[cyan]{escape(f'{key}.{name}')}[/cyan]", escape(default), escape(option["type"])
+            )
+        if block["options"]:
+            console.print(table)

@@ -1,0 +1,88 @@
+"""`whetstone scale`: change the number of a reward's replicas or a run's rollout workers while it runs."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from contracts.errors import InputError
+from services.generation.run_model import at_least
+from services.runs.folder import is_run
+from services.terminal.doing import doing
+
+WORKERS = "workers="
+
+
+def run(argv: Sequence[str]) -> int:
+    """Scale, and wait until it is done. Return the exit code.
+
+    Raises:
+        InputError: nothing runs here, no reward has this label, or the reward scales by itself.
+        RunError: that many workers can't start.
+        DeadlineExceeded: replicas or workers do not come up in time.
+    """
+    arguments = _parser().parse_args(argv)
+    if arguments.number.startswith(WORKERS):
+        _scale_workers(Path(arguments.what), _count(arguments.number), arguments.timeout)
+    else:
+        kind = "metric" if arguments.metric else "reward"
+        _scale_replicas(kind, arguments.what, _count(arguments.number), arguments.timeout)
+    return 0
+
+
+def _scale_workers(folder: Path, num_workers: int, timeout_s: float) -> None:
+    from services.loop.scaling import ask
+
+    if not is_run(folder):
+        raise InputError(f"{folder} is no run's folder: expected one, such as runs/NAME, before {WORKERS}N")
+    ask(folder.absolute(), num_workers, timeout_s)
+    print(f"{folder}: {num_workers} rollout workers up")
+
+
+def _scale_replicas(kind: str, label: str, replicas: int, timeout_s: float) -> None:
+    with doing("loading Ray"):
+        from reward_servers.app import scale_what_runs
+        from services.cluster.ray_cluster import tamed
+
+    with tamed(), doing(f"scaling {kind} {label}"):
+        scale_what_runs(kind, label, replicas, timeout_s, _warn_if_open)
+    print(f"{kind} {label}: {replicas} up")
+
+
+def _warn_if_open(address: str) -> None:
+    from services.cluster.open_cluster import warning_if_open
+
+    if told := warning_if_open(address):
+        print(f"warning: {told}", file=sys.stderr)
+
+
+def _number(text: str) -> str:
+    """Parse `3` or `workers=3` for argparse."""
+    at_least(1)(text.removeprefix(WORKERS))
+    return text
+
+
+def _count(number: str) -> int:
+    return int(number.removeprefix(WORKERS))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="whetstone scale",
+        description="Give a reward of a running `whetstone train` or `serve` more replicas, or fewer: the "
+        "one last started on this machine, or that of RAY_ADDRESS. Or, with workers=N, give the run in "
+        "this folder more rollout workers, or fewer. Nothing else restarts.",
+    )
+    parser.add_argument(
+        "what",
+        metavar="LABEL|RUN",
+        help="the reward's label (its name, unless it has one), or a run's folder",
+    )
+    parser.add_argument(
+        "number", metavar="N|workers=N", type=_number, help="the new number of replicas or workers"
+    )
+    parser.add_argument("--metric", action="store_true", help="the metric of that label")
+    parser.add_argument(
+        "--timeout", metavar="S", type=at_least(1), default=600, help="seconds to wait for them (600)"
+    )
+    return parser

@@ -1,0 +1,88 @@
+"""`whetstone score`: compute a metric or reward over JSON Lines files, without training and Ray."""
+
+import argparse
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import InputError
+from contracts.scores import MetricValue
+from services.grading.sample_files import read_samples
+from services.grading.values import check_needs, find_grader, metric_values, reward_values
+from services.terminal.doing import doing
+
+
+def run(argv: Sequence[str]) -> int:
+    """Print the values. Return the exit code.
+
+    Raises:
+        InputError: a name or option is unknown, a file can't be used, or a sample can't be scored.
+    """
+    arguments = _parser().parse_args(argv)
+    kind, part = find_grader(arguments.name, _options(arguments.option), arguments.reward)
+    samples = read_samples(Path(arguments.predictions), arguments.references and Path(arguments.references))
+    check_needs(kind, part, samples)
+    with doing(f"computing {kind} {part.label} of {len(samples)} texts"):
+        values = metric_values(part, samples) if kind == "metric" else reward_values(part, samples)
+    if arguments.json:
+        print(json.dumps({key: {"corpus": v.corpus, "rows": v.rows} for key, v in values.items()}))
+    else:
+        _print_table(values)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="whetstone score", description="Compute a metric or a reward over JSON Lines files."
+    )
+    parser.add_argument("name", metavar="NAME", help="a metric, a reward, or package.module:Class")
+    parser.add_argument(
+        "--predictions",
+        required=True,
+        metavar="FILE",
+        help='lines {"prediction": "…"}; prompt, meta, group optional',
+    )
+    parser.add_argument("--references", metavar="FILE", help='lines {"references": ["…"]}, in the same order')
+    parser.add_argument("--reward", action="store_true", help="the reward, if a metric has the same name")
+    parser.add_argument("--json", action="store_true", help="print JSON, every row included")
+    parser.add_argument(
+        "--option",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="options of the metric or reward",
+    )
+    return parser
+
+
+def _options(given: Sequence[str]) -> dict[str, Any]:
+    import yaml  # types values as configuration files do: 3 is a number, true a boolean
+
+    options = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise InputError(f"--option {text}: expected KEY=VALUE, such as min_tokens=10")
+        try:
+            options[key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise InputError(f"--option {text}: the value is no YAML; quote it: {key}='\"…\"'") from None
+    return options
+
+
+def _print_table(values: Mapping[str, MetricValue]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("", "all samples", "std", "lowest", "highest", "samples")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for key, value in values.items():
+        rows = value.rows
+        measured = (statistics.pstdev(rows), min(rows), max(rows)) if rows else ()
+        spread = [*(f"{number:.4f}" for number in measured), str(len(rows))] if rows else []
+        table.add_row(key, f"{value.corpus:.4f}", *spread)
+    Console().print(table)

@@ -1,0 +1,1 @@
+"""Evaluation of a model on held-out prompts, outside of training."""

@@ -1,0 +1,55 @@
+"""Compose the settings of an evaluation: a run's configuration or conf/, with overrides."""
+
+from typing import Any
+
+from contracts.errors import InputError
+from contracts.settings import build
+from services.config.settings import RunSettings
+from services.generation.run_model import model_of
+from services.runs.folder import RunFolder
+
+
+def settings_for(folder: RunFolder | None, overrides: list[str]) -> RunSettings:
+    """Build settings from `overrides` over a run's configuration with its model, or over conf/.
+
+    Raises:
+        InputError: an override is unknown or of the wrong type or range; or the run has no model yet.
+    """
+    from services.config.compose import run_settings
+
+    if folder is None:
+        return run_settings(overrides)
+    return build(RunSettings, _laid_over(folder, overrides), where="")
+
+
+def _laid_over(folder: RunFolder, overrides: list[str]) -> dict[str, Any]:
+    """Return the run's configuration with its trained model and the overrides, as plain data."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    from services.config.compose import COMPONENTS, REPLACED, parse, set_in_list
+
+    config = folder.config()
+    for key in REPLACED:  # a single component takes options: reward.weight=2
+        if isinstance(listed := config.get(key), list) and len(listed) == 1:
+            config[key] = listed[0]
+    parsed = [parse(text) for text in overrides]
+    # Another model has its own tokenizer; the run's belongs to the run's model.
+    is_another = any(override.key_or_group == "model.path" for override in parsed)
+    config["model"] = {} if is_another else {"path": str(model_of(folder))}
+    tree = OmegaConf.create(config)
+    for override in parsed:
+        if override.is_sweep_override():
+            raise InputError(f"{override.input_line}: expected one value; only whetstone train sweeps")
+        if set_in_list(tree, override):
+            continue
+        key, value = override.key_or_group, override.value()
+        if key in (*COMPONENTS, *REPLACED) and isinstance(value, str):
+            value = {"name": value}  # so that its options can follow
+        try:
+            OmegaConf.update(tree, key, value, merge=key not in (*COMPONENTS, *REPLACED))
+        except OmegaConfBaseException as error:
+            reason = str(error).strip().split("\n")[0]
+            raise InputError(f"{override.input_line}: {reason}") from None
+    plain: dict[str, Any] = OmegaConf.to_container(tree)  # type: ignore[assignment]
+    return plain

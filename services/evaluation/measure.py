@@ -1,0 +1,55 @@
+"""Score a model on held-out prompts with rollout workers and reward servers, but no learner."""
+
+import contextlib
+
+from reward_servers.trial import Trial
+from services.config.settings import RunSettings
+from services.loop.evaluation import Evaluation
+from services.tasks.base import Split
+from services.terminal.doing import doing
+from services.tracking.console import Console
+
+
+def evaluate_model(
+    settings: RunSettings, split: Split, console: Console, trial: Trial
+) -> tuple[Evaluation, int]:
+    """Evaluate a model with the prompts and seeds of training's evaluations.
+
+    Returns: the evaluation, and the number of texts that could not be scored.
+
+    Raises:
+        RunError: no text could be scored; an InputError if the environment says what to mend.
+    """
+    with doing("loading Ray and torch", console.note):
+        from services.cluster.ray_cluster import cluster
+        from services.loop.baselines import baselines
+        from services.loop.held_out import evaluator_of
+        from services.train import launch
+        from services.train.loop import collector_of
+
+    with contextlib.ExitStack() as ends:
+        with doing("starting Ray", console.note):
+            ends.enter_context(cluster(console.warn))
+        console.note("starting the rollout workers and the reward servers")
+        model = launch.model_of(settings.model, settings.algorithm, settings.environment)
+        num_learners = settings.learner.num_processes
+        deployed = launch.deployed(settings.model, settings.rollout, settings.cluster, num_learners)
+        fleet = launch.start_fleet(model, deployed, console.warn, console.note)
+        ends.callback(fleet.stop)
+        graders = settings.reward, settings.metrics, settings.reward_servers
+        rewards = ends.enter_context(launch.served_rewards(*graders, console.warn, console.note, trial))
+        fleet.wait_until_ready()
+        collector = collector_of(settings, fleet, rewards, _go_on, console)
+        evaluator = evaluator_of(settings, collector, (split,))
+        leases = evaluator.leases[split]
+        with console.doing(f"evaluating on {len(leases)} {split} prompts"):
+            found = evaluator(split)
+        if settings.environment.has_baselines:
+            found.metrics.update(baselines(split, leases, collector))
+    if not found.rows:
+        raise collector.failures.nothing_left(f"none of {len(leases)} texts could be scored")
+    return found, collector.failures.num_unscored
+
+
+def _go_on() -> None:
+    """Continue: nothing is saved here, so a signal ends the command at once."""

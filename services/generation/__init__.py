@@ -1,0 +1,1 @@
+"""Text generation with a finished run's model, or any other, without Ray."""

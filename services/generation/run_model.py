@@ -1,0 +1,188 @@
+"""A finished run's model, or any other, and its sampling, for the commands that use a model."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import InputError
+from contracts.rollout import Sampling
+from contracts.settings import build
+from learner.settings import ModelSettings
+from rollout_workers.settings import RolloutSettings
+from services.config.evaluation_settings import DRAWN_AS, EvaluationSettings
+from services.models.files import ModelFiles, read_model
+from services.runs.folder import RunFolder, is_run
+from services.runs.nearby import nearby_runs
+from services.tasks.base import SIDE_KEY
+from services.tokens.prompt_tokens import UNCUT, PromptLimit, sides_of
+
+SAMPLING_OPTIONS = ("max_tokens", "temperature", "top_p", "top_k")
+ARGUMENT = {"metavar": "RUN_OR_MODEL", "help": "a run's folder, a model's folder, or a hub name"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunModel:
+    """A model whose files passed the checks.
+
+    Example: `RunModel(path="runs/numbers/model", files=…, rollout=RolloutSettings(max_tokens=20),
+    sampling=Sampling(max_tokens=20), of_run=True, limit=PromptLimit(128, "right"))`
+    """
+
+    path: str  # a folder or a hub name
+    files: ModelFiles
+    rollout: RolloutSettings  # of the run; the defaults for a model without a run
+    sampling: Sampling  # of the run's evaluation
+    of_run: bool
+    limit: PromptLimit = UNCUT  # of prompts in the run's evaluation
+
+
+def find_model(path: str) -> RunModel:
+    """Find the model of the run in folder `path`, or the model `path` itself.
+
+    Raises:
+        InputError: it is neither (the message names runs nearby), the run is unfinished, or a file is broken.
+    """
+    if is_run(Path(path)):
+        run = RunFolder(Path(path))
+        model = str(model_of(run))
+        rollout, evaluation, limit = _drawn_by(run)
+        sampling = _merged(rollout, evaluation)
+        return RunModel(model, _checked_files(model), rollout, sampling, of_run=True, limit=limit)
+    defaults = RolloutSettings()
+    sampling = _merged(defaults, EvaluationSettings())
+    return RunModel(path, _checked_files(path), defaults, sampling, of_run=False)
+
+
+def model_of(run: RunFolder) -> Path:
+    """Return the folder of the run's trained model.
+
+    Raises:
+        InputError: training is not finished; the message says how far it is and what to do.
+    """
+    if (run.model / "config.json").is_file():
+        return run.model
+    saved = max(run.checkpoints(), default=0)
+    ends = f"; with iterations={saved} it ends at the newest checkpoint" if saved else ""
+    last = run.config().get("iterations", "not known")
+    raise InputError(
+        f"{run.path} has no model yet: training writes it after its last iteration ({last}). "
+        f"The command that began the run goes on with it{ends}"
+    )
+
+
+def add_sampling_options(parser: argparse.ArgumentParser, seed: int | None) -> None:
+    """Add the options that `chosen_sampling` reads, and --seed."""
+    group = parser.add_argument_group("sampling", "unless given, as the run's evaluation does it")
+    group.add_argument("--max-tokens", type=int, metavar="N", help="the longest answer, in tokens")
+    group.add_argument("--temperature", type=float, metavar="T", help="0 always takes the likeliest token")
+    group.add_argument("--top-p", type=float, metavar="P", help="the likeliest tokens of this share only")
+    group.add_argument("--top-k", type=int, metavar="K", help="the K likeliest tokens only; 0: all")
+    group.add_argument("--seed", type=at_least(0), default=seed, metavar="S", help="the same one repeats")
+
+
+def chosen_sampling(model: RunModel, arguments: argparse.Namespace) -> Sampling:
+    """Return the model's sampling, with the command line's values in place of its own.
+
+    Raises:
+        InputError: a value is out of its range.
+    """
+    given = {name: getattr(arguments, name) for name in SAMPLING_OPTIONS}
+    asked = build(EvaluationSettings, given, where="").model_dump(include=set(given), exclude_none=True)
+    sampling = replace(model.sampling, **asked)
+    # --max-tokens may be below the run's min_tokens.
+    return replace(sampling, min_tokens=min(sampling.min_tokens, sampling.max_tokens))
+
+
+def at_least(least: int) -> Any:
+    """Return a type for argparse: an integer not below `least`."""
+
+    def integer(text: str) -> int:
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"got {text}; expected {least} or more")
+        return int(text)
+
+    return integer
+
+
+def room_for_prompt(model: RunModel, max_tokens: int) -> int | None:
+    """Return the most tokens that a prompt may have beside an answer of `max_tokens`; None: no limit.
+
+    Raises:
+        InputError: the answer leaves no room for a prompt.
+    """
+    window = model.files.window
+    if window is not None and max_tokens >= window:
+        raise InputError(
+            f"max_tokens={max_tokens} leaves no room for a prompt: the model reads {window} tokens in all. "
+            f"Give --max-tokens {window // 2}, say"
+        )
+    if window is None or model.files.is_encoder_decoder:  # prompt and answer have a window each
+        return window
+    return window - max_tokens
+
+
+def check_lengths(model: RunModel, texts: Sequence[str], max_tokens: int) -> None:
+    """Refuse a prompt that the model can't read whole, without transformers, whose import takes seconds.
+
+    Raises:
+        InputError: a prompt is too long; the message has the first one's number, its length and the room.
+    """
+    room = room_for_prompt(model, max_tokens)
+    file = model.files.tokenizer_folder / "tokenizer.json"
+    if room is None or model.limit.max_tokens is not None or not file.exists():
+        return  # no limit, long prompts are cut, or no fast tokenizer to count with
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(file))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    for number, encoding in enumerate(tokenizer.encode_batch(list(texts)), start=1):
+        if len(encoding) > room:
+            raise InputError(
+                f"prompt {number} has {len(encoding)} tokens, and the model's window leaves room for {room} "
+                f"beside an answer of {max_tokens}: shorten it, or lower --max-tokens"
+            )
+
+
+def quiet_transformers() -> None:
+    """Turn off transformers' progress bars and warnings, which would mix with the model's text."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+
+
+def _checked_files(path: str) -> ModelFiles:
+    try:
+        return read_model(ModelSettings(path=path))
+    except InputError as error:
+        told = str(error).removeprefix("model.path=")
+        is_model = (Path(path) / "config.json").exists()
+        nearby = [] if is_model else nearby_runs(Path(path))
+        listed = "".join(f"\n  {run}" for run in nearby)
+        raise InputError(told + (f". Runs nearby, newest first:{listed}" if nearby else "")) from None
+
+
+def _drawn_by(run: RunFolder) -> tuple[RolloutSettings, EvaluationSettings, PromptLimit]:
+    # Only these sections: the model can be used without the user's own task or reward class.
+    config = run.config()
+    rollout = build(RolloutSettings, _section(config, "rollout"), where=f"{run.config_file}: rollout")
+    evaluation = build(
+        EvaluationSettings, _section(config, "evaluation"), where=f"{run.config_file}: evaluation"
+    )
+    sides = sides_of(_section(config, "task").get(SIDE_KEY), None)
+    longest = evaluation.max_prompt_tokens or rollout.max_prompt_tokens
+    return rollout, evaluation, PromptLimit(longest, sides["validation"])
+
+
+def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = config.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _merged(rollout: RolloutSettings, evaluation: EvaluationSettings) -> Sampling:
+    # Without NLPO's mask, which an exported model lacks, and without beams, which some engines lack.
+    own = evaluation.model_dump(include=set(DRAWN_AS), exclude_none=True)
+    return Sampling(**{name: getattr(rollout, name) for name in DRAWN_AS} | own)

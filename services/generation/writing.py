@@ -1,0 +1,67 @@
+"""Generation of texts for leases, by one rollout worker in this process."""
+
+import time
+from collections.abc import Iterator, Sequence
+
+from contracts.errors import DeadlineExceeded
+from contracts.rollout import Lease, Rollout
+from rollout_workers.engines.choice import choose_engine
+from services.generation.run_model import RunModel
+from services.terminal.doing import doing
+
+FEW = 64  # up to so many texts, transformers writes faster than vLLM starts on a CPU
+POLL_S = 1.0
+
+
+def write(model: RunModel, engine: str, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
+    """Yield the rollouts of all leases, each as soon as it is finished.
+
+    Raises:
+        WorkerError: the engine can't start, or failed.
+        DeadlineExceeded: the engine generated no token for `rollout.stall_timeout_s`.
+    """
+    with doing(f"starting {engine}"):
+        from rollout_workers.worker import RolloutWorker
+
+        worker = RolloutWorker(model.path, model.path, model.files.window, engine, model.rollout)
+        worker.ready()
+    worker.submit(leases)
+    missing, generated, progress_at = len(leases), 0, time.monotonic()
+    while missing:
+        report = worker.poll(POLL_S)
+        if report.num_generated != generated:
+            generated, progress_at = report.num_generated, time.monotonic()
+        elif time.monotonic() - progress_at > model.rollout.stall_timeout_s:
+            raise DeadlineExceeded(
+                f"waited {model.rollout.stall_timeout_s:.0f} s for a token of {engine}; "
+                f"{missing} of {len(leases)} texts are missing"
+            )
+        missing -= len(report.rollouts)
+        yield list(report.rollouts)
+
+
+def in_order(leases: Sequence[Lease], finished: Iterator[list[Rollout]]) -> Iterator[Rollout]:
+    """Yield the rollouts in the order of their leases, each as soon as all before it are finished."""
+    early: dict[int, Rollout] = {}
+    following = iter(leases)
+    awaited = next(following, None)
+    for rollouts in finished:
+        early |= {rollout.lease_id: rollout for rollout in rollouts}
+        while awaited is not None and awaited.id in early:
+            yield early.pop(awaited.id)
+            awaited = next(following, None)
+
+
+def engine_for(asked: str, num_texts: int, model: RunModel) -> str:
+    """Return the engine that `asked` names, or for `auto` the faster one.
+
+    transformers starts in seconds; vLLM is several times faster once it runs. So vLLM (where it is installed)
+    writes many texts, and all texts on a GPU, where models are mostly too large for transformers to be fast.
+    """
+    if asked != "auto":
+        return asked
+    import torch
+
+    if num_texts <= FEW and not torch.cuda.is_available():
+        return "transformers"
+    return choose_engine("auto", is_encoder_decoder=model.files.is_encoder_decoder)

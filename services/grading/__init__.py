@@ -1,0 +1,1 @@
+"""Rewards and metrics used outside of training: over files, or over HTTP."""

@@ -1,0 +1,100 @@
+"""Score samples with one reward or metric, in this process."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from contracts.components import find
+from contracts.errors import InputError, did_you_mean
+from contracts.scores import MetricValue, Sample
+from reward_servers.local import LocalRewardClient
+from reward_servers.metrics import METRICS
+from reward_servers.rewards import REWARDS
+from reward_servers.server import (
+    MetricServer,
+    check_at_hand,
+    check_parts,
+    has_reference,
+    needs_meta,
+    needs_references,
+    shown_keys,
+)
+from reward_servers.settings import Part, parts
+from reward_servers.trial import Trial, is_own
+
+
+def find_grader(name: str, options: Mapping[str, Any], as_reward: bool) -> tuple[str, Part]:
+    """Find a component and its kind; a name of both kinds is the metric, unless `as_reward`."""
+    if ":" in name:
+        is_metric = hasattr(find("metric", name, {}), "compute")
+    elif name in METRICS or name in REWARDS:
+        is_metric = name in METRICS
+    else:
+        near = did_you_mean(name, METRICS.keys() | REWARDS.keys())
+        raise InputError(
+            f"{name}: no such metric or reward{near}\nA class of your own is written package.module:Class."
+        )
+    kind = "metric" if is_metric and not as_reward else "reward"
+    (part,) = parts({"name": name, "options": dict(options)}, where=kind)
+    check_parts(kind, [part])
+    check_at_hand(kind, [part])
+    return kind, part
+
+
+def check_needs(kind: str, part: Part, samples: Sequence[Sample]) -> None:
+    """Check that every sample has the references and meta data that the component needs.
+
+    Raises:
+        InputError: names the first sample that lacks something.
+    """
+    needed = needs_meta(kind, part)
+    for number, sample in enumerate(samples, start=1):
+        if needs_references(kind, part) and not has_reference(sample.references):
+            given = "only empty ones" if sample.references else "none"
+            raise InputError(
+                f"{kind} {part.label} compares with references, and sample {number} has {given}: give "
+                '--references FILE, a line {"references": ["…"]} for each prediction, none of them empty'
+            )
+        missing = [key for key in needed if sample.meta.get(key) is None]
+        if missing:
+            raise InputError(
+                f"{kind} {part.label} needs meta data {', '.join(missing)}, and sample {number} has: "
+                f"{shown_keys(sample.meta)}. Give it in the prediction's line: "
+                f'"meta": {{"{missing[0]}": …}}'
+            )
+
+
+def metric_values(part: Part, samples: Sequence[Sample]) -> dict[str, MetricValue]:
+    """Compute a metric of the samples.
+
+    Raises:
+        InputError: a metric of the user's own fails on the first samples.
+    """
+    server = MetricServer(part)
+    if is_own(part) and (refusal := server.try_out(_trial_of(samples)).refusal):
+        raise InputError(refusal)
+    return server.compute(samples)
+
+
+def reward_values(part: Part, samples: Sequence[Sample]) -> dict[str, MetricValue]:
+    """Score the samples with a reward; print its warnings on standard error.
+
+    Raises:
+        InputError: a sample could not be scored.
+    """
+    client = LocalRewardClient([part])
+    for warning in client.try_out(_trial_of(samples)):
+        print(f"warning: {warning}", file=sys.stderr)
+    scores = client.submit(samples).result()
+    failures = [score.error for score in scores if score.error is not None]
+    if failures:
+        raise InputError(
+            f"{len(failures)} of {len(samples)} samples could not be scored; the first: {failures[0]}"
+        )
+    rows = tuple(score.parts[part.label] for score in scores)
+    return {part.label: MetricValue(corpus=sum(rows) / len(rows), rows=rows)}
+
+
+def _trial_of(samples: Sequence[Sample]) -> Trial:
+    """Return a trial of the first two samples, to find a fault before scoring all."""
+    return Trial(tuple(samples[:2]), are_real=True)

@@ -1,0 +1,213 @@
+"""Turn leases into scored rollouts: some texts are scored while others are still being written.
+
+leases ─▶ workers ─┬─▶ finished ─▶ reward servers, if there are any ─▶ scored
+                   └─▶ failed in their environment: counted, never scored, never trained on
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
+from itertools import islice
+
+from contracts.clients import RewardClient, RolloutClient
+from contracts.errors import DeadlineExceeded, EpisodeError, InputError, RewardError, RunError, WhetstoneError
+from contracts.rollout import FinishReason, Lease, Rollout
+from contracts.scores import Score
+from contracts.waiting import Waiting
+from services.config.reward_view import AT_THE_END, Judging
+from services.tracking.console import Console
+
+LOOK_S = 0.1  # time to wait in one check for scores
+FIRST_NOTE_S = 3.0  # time without scores before the console says what the run waits for
+
+
+@dataclass(slots=True)
+class FailureBudget:
+    """Number of rollouts that a run may lose before it stops: not scored, or not played to the end."""
+
+    max_unscored: int
+    max_unplayed: int
+    num_unscored: int = 0
+    num_unplayed: int = 0
+    last: WhetstoneError | None = None  # reason of the last loss
+
+    def spend_unscored(self, rollout: Rollout, reason: str | None) -> None:
+        """Count a rollout without a score.
+
+        Raises:
+            RewardError: the limit is exceeded; the message shows the sample.
+        """
+        self.num_unscored += 1
+        said = f"prompt {rollout.prompt.id} was not scored: {reason or 'no reason given'}"
+        self.last = RewardError(said)
+        if self.num_unscored > self.max_unscored:
+            raise RewardError(
+                f"{self.num_unscored} rollouts were lost, more than reward_servers.max_failures="
+                f"{self.max_unscored}. The last one: {said}\n"
+                f"prompt: {rollout.prompt.text!r}\ntext: {rollout.text!r}"
+            )
+
+    def spend_unplayed(self, rollout: Rollout, environment: str | None) -> None:
+        """Count a rollout whose environment failed.
+
+        Raises:
+            InputError: the limit is exceeded, for a reason that the user can fix.
+            EpisodeError: the limit is exceeded for another reason.
+        """
+        self.num_unplayed += 1
+        error = rollout.error or EpisodeError("no reason given")
+        said = f"prompt {rollout.prompt.id} failed in environment={environment}: {error}"
+        self.last = type(error)(said)
+        if self.num_unplayed > self.max_unplayed:
+            raise type(error)(
+                f"{self.num_unplayed} episodes were lost, more than environment.max_failures="
+                f"{self.max_unplayed}. The last one: {said}"
+            )
+
+    def nothing_left(self, said: str) -> WhetstoneError:
+        """Return the error for a batch without rollouts: an InputError if one caused the last loss."""
+        kind = InputError if isinstance(self.last, InputError) else RunError
+        return kind(f"{said}. The last one: {self.last}" if self.last else said)
+
+
+@dataclass(slots=True)
+class Collected:
+    """Scored rollouts of some leases, counts of the lost ones, and times."""
+
+    rollouts: list[Rollout] = field(default_factory=list)
+    from_data: list[Rollout] = field(default_factory=list)  # a data set's, mixed into the batch
+    num_failed: int = 0  # rollouts without a score
+    rollout_s: float = 0.0  # until the last text was written
+    reward_s: float = 0.0  # from then until the last score came
+    num_environment_failed: int = 0  # rollouts not played to their end
+    num_environment_restarts: int = 0  # environments that died or hung, and were replaced
+
+    @property
+    def batch(self) -> list[Rollout]:
+        """All rollouts that an update trains on."""
+        return [*self.rollouts, *self.from_data]
+
+
+def expect_some(found: Collected, failures: FailureBudget, iteration: int) -> Collected:
+    """Return what an iteration has collected, if it has at least one rollout.
+
+    Raises:
+        RunError: every rollout was lost.
+        InputError: every rollout was lost, for a reason that the user can fix.
+    """
+    if found.rollouts:
+        return found
+    what = "played to an end" if found.num_environment_failed else "scored"
+    num_lost = found.num_failed + found.num_environment_failed
+    raise failures.nothing_left(f"iteration {iteration}: none of {num_lost} rollouts could be {what}")
+
+
+@dataclass(slots=True)
+class Pending:
+    """Rollouts that wait for their scores."""
+
+    rollouts: Sequence[Rollout]
+    scores: Future[list[Score]]
+    timeout_s: float
+    since: float = field(default_factory=time.monotonic)
+
+    def is_done(self, wait_s: float = 0.0) -> bool:
+        """Return whether all scores have come; wait for them up to `wait_s` seconds.
+
+        Raises:
+            DeadlineExceeded: the scores took longer than `timeout_s`.
+        """
+        if wait([self.scores], timeout=wait_s).done:
+            return True
+        if time.monotonic() - self.since >= self.timeout_s:
+            raise DeadlineExceeded(
+                f"waited {self.timeout_s:.0f} s for scores; reward_servers.default.timeout_s= allows for more"
+            )
+        return False
+
+
+def scores_of(num_texts: int) -> str:
+    """Return a message that says what the run waits for, and likely reasons."""
+    return f"the scores of {num_texts} texts: a reward server is slow, or died and is being replaced"
+
+
+@dataclass(frozen=True, slots=True)
+class Collector:
+    """Function that turns leases into scored rollouts, within a failure budget and a time-out."""
+
+    workers: RolloutClient
+    rewards: RewardClient
+    failures: FailureBudget
+    console: Console
+    check_stop: Callable[[], None]
+    reward_timeout_s: float
+    judging: Judging = AT_THE_END
+
+    def __call__(self, leases: Sequence[Lease]) -> Collected:
+        """Generate and score; leave out and count rollouts that failed or could not be scored.
+
+        Raises:
+            RewardError: too many rollouts are not scored, or a reward server can't be reached.
+            InputError: too many episodes failed, the last one for a reason that the user can fix.
+            EpisodeError: too many episodes failed for other reasons.
+        """
+        result = Collected()
+        self.console.phase("rollout", len(leases))
+        self.console.phase("reward", len(leases))
+        started, restarts = time.perf_counter(), self.workers.environment_restarts
+        pending: list[Pending] = []
+        for finished in self.workers.generate(leases):
+            self.check_stop()
+            if finished:
+                self.console.advance("rollout", len(finished))
+                pending.append(self.begin(finished, result))
+        result.rollout_s = time.perf_counter() - started
+        result.num_environment_restarts = self.workers.environment_restarts - restarts
+        for part in pending:
+            part.since = time.monotonic()  # the time-out begins when nothing else is left to do
+            waiting = Waiting(self.console.warn, FIRST_NOTE_S, rarer=True)
+            while not part.is_done(wait_s=min(LOOK_S, FIRST_NOTE_S)):
+                if waiting.is_due:
+                    waiting.tell(scores_of(len(part.rollouts)))
+            self.take(part, result)
+        result.reward_s = time.perf_counter() - started - result.rollout_s
+        return result
+
+    def begin(self, finished: Sequence[Rollout], result: Collected) -> Pending:
+        """Submit the rollouts that were played to an end for scoring; count the others."""
+        played = [rollout for rollout in finished if self._was_played(rollout, result)]
+        return Pending(played, self._submit(played), self.reward_timeout_s)
+
+    def _was_played(self, rollout: Rollout, result: Collected) -> bool:
+        """Return whether the rollout was played to its end; count it if not."""
+        if rollout.finish_reason is not FinishReason.FAILED:
+            return True
+        result.num_environment_failed += 1
+        self.failures.spend_unplayed(rollout, self.judging.environment)
+        self.console.note(str(self.failures.last), "warning")
+        self.console.advance("reward")
+        return False
+
+    def _submit(self, rollouts: Sequence[Rollout]) -> Future[list[Score]]:
+        """Submit all samples at once; without samples, no server is asked."""
+        samples = [sample for rollout in rollouts for sample in self.judging.samples(rollout)]
+        if samples:
+            return self.rewards.submit(samples)
+        nothing: Future[list[Score]] = Future()
+        nothing.set_result([])
+        return nothing
+
+    def take(self, part: Pending, result: Collected) -> None:
+        """Give every rollout of a finished part its scores; count rollouts without one."""
+        scores = iter(part.scores.result())
+        for rollout in part.rollouts:
+            own = list(islice(scores, len(self.judging.samples(rollout))))
+            unscored = next((score for score in own if score.total is None), None)
+            if unscored is None:
+                result.rollouts.append(self.judging.scored(rollout, own))
+                continue
+            result.num_failed += 1
+            self.failures.spend_unscored(rollout, unscored.error)
+            self.console.note(str(self.failures.last), "warning")
+        self.console.advance("reward", len(part.rollouts))

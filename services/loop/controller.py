@@ -1,0 +1,226 @@
+"""The training loop.
+
+    ┌─▶ the next batch ─▶ learner.update ─▶ push the weights to the workers ─▶ log ─┐
+    └──────────────────────────────── evaluate, save ◀──────────────────────────────┘
+
+`batches.py` makes the batches; `services/train/loop.py` assembles the loop. The loop knows neither Ray nor
+torch: it calls the interfaces in `contracts.clients`.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from contracts.clients import FleetClient, LearnerClient, RewardClient
+from contracts.errors import LearnerLost, RunError
+from services.loop.batches import BatchSource
+from services.loop.collecting import FailureBudget
+from services.loop.evaluator import Evaluator
+from services.loop.iteration_info import Iteration, IterationInfo
+from services.loop.journal import Journal
+from services.loop.learner_restarts import LearnerRestarts
+from services.loop.requests import RunRequests
+from services.loop.update_bar import UpdateBar
+from services.loop.worker_weights import WorkerWeights
+from services.runs import checkpoints
+from services.runs.checkpoint_retention import Keeper
+from services.terminal.interrupts import Interrupted
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    workers: FleetClient
+    rewards: RewardClient
+    learner: LearnerClient
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSettings:
+    """Length of the loop, and the intervals at which it evaluates and saves."""
+
+    run_name: str
+    iterations: int
+    evaluate_every: int  # iterations; 0: only before the first and after the last
+    save_every: int  # iterations; 0: only after the last
+    max_restarts: int  # of the learner, within an hour
+
+
+@dataclass(frozen=True, slots=True)
+class LoopParts:
+    """Objects that the loop works with."""
+
+    clients: Clients
+    source: BatchSource
+    weights: WorkerWeights
+    evaluator: Evaluator
+    info: IterationInfo
+    journal: Journal
+    keeper: Keeper
+    failures: FailureBudget
+    requests: RunRequests
+
+
+class Controller:
+    """Training loop: runs iterations; only it writes to the run's folder."""
+
+    def __init__(self, settings: LoopSettings, parts: LoopParts) -> None:
+        self._settings = settings
+        self._learner, self._workers = parts.clients.learner, parts.clients.workers
+        self._source, self._weights, self._evaluator = parts.source, parts.weights, parts.evaluator
+        self._info, self._journal, self._keeper = parts.info, parts.journal, parts.keeper
+        self._failures, self._requests = parts.failures, parts.requests
+        self._folder, self._console = parts.journal.folder, parts.journal.console
+        self._iteration = 0
+        self._boundary: dict[str, Any] = {}  # the loop's state at the last iteration's end
+        self._saved_at = -1
+        self._lost: LearnerLost | None = None  # a lost learner that is not replaced yet
+        self._restarts = LearnerRestarts(settings.max_restarts)
+        self._start = self._source.state()
+
+    def run(self) -> None:
+        """Run all iterations that are left.
+
+        Raises:
+            Interrupted: a stop was asked for; everything up to the last whole iteration is saved.
+            RunError: the learner was lost while it saved after a stop, or can't be replaced.
+        """
+        try:
+            self._resume()
+        except LearnerLost as error:
+            self._lost = error
+        self._console.start(self._settings.run_name, self._settings.iterations, self._iteration + 1)
+        try:
+            while not self._finish():
+                pass
+        except Interrupted:
+            self._console.note("stopping: saving the last whole iteration", "warning")
+            try:
+                self._save()
+            except LearnerLost as error:
+                raise RunError(
+                    f"{error}. The last checkpoint was not saved, so iterations after checkpoint "
+                    f"{self._saved_at} are lost; the same command goes on from there"
+                ) from None
+            raise
+
+    def _finish(self) -> bool:
+        """Run to the end. Return False if the learner was lost on the way and must be replaced."""
+        try:
+            if self._lost is not None:
+                self._recover(self._lost)
+            self._weights.push()
+            self._do_what_is_due()
+            while self._iteration < self._settings.iterations:
+                self.iterate()
+                self._do_what_is_due()
+            self._save()
+            self._keeper.export(self._learner, self._iteration)
+        except LearnerLost as error:
+            self._lost = error
+            return False
+        return True
+
+    def iterate(self) -> None:
+        """Run one iteration: the next batch, update, push, log."""
+        started = time.perf_counter()
+        self._requests.look()
+        batch = self._source.next(self._iteration)
+        self._weights.make_room()
+        trained = self._learner.update(batch.batch, UpdateBar(self._console, self._attend))
+        pushed = self._weights.push()
+        self._iteration += 1
+        self._source.prepare(self._iteration)
+        self._remember()
+        seconds = time.perf_counter() - started
+        described = self._source.describe(batch, seconds)
+        info, training = self._info(Iteration(batch, trained, pushed, described, seconds))
+        self._journal.iteration(self._iteration, info, training)
+
+    def _attend(self) -> None:
+        """Take care of rollouts and requests while the learner trains; a stop waits for the update's end."""
+        self._requests.scaling.look()
+        self._source.attend()
+
+    # ---- between two iterations ----
+
+    def _do_what_is_due(self) -> None:
+        """Evaluate and save if due; called between iterations and after a resume."""
+        due = [s for s in self._due_splits() if not self._journal.has_evaluation(self._iteration, s)]
+        if due:
+            self._weights.push_for_evaluation()
+        for split in due:
+            self._evaluate(split)
+        every, iteration = self._settings.save_every, self._iteration
+        if iteration and ((every and iteration % every == 0) or self._keeper.is_best(iteration)):
+            self._save()
+
+    def _due_splits(self) -> tuple[str, ...]:
+        every, iteration = self._settings.evaluate_every, self._iteration
+        if iteration in (0, self._settings.iterations):
+            return ("validation", "test")
+        return ("validation",) if every and iteration % every == 0 else ()
+
+    def _evaluate(self, split: str) -> None:
+        is_untrained = self._iteration == 0
+        found = self._evaluator(split, is_untrained=is_untrained)
+        if split == "validation":
+            self._keeper.check(found.metrics)
+        if is_untrained:
+            found.metrics.update(self._evaluator.baselines(split))
+        self._journal.evaluation(self._iteration, split, found)
+
+    # ---- saving and resuming ----
+
+    def _remember(self) -> None:
+        self._boundary = {
+            "iteration": self._iteration,
+            "source": self._source.state(),
+            "reward_failures": self._failures.num_unscored,
+            "environment_failures": self._failures.num_unplayed,
+        }
+
+    def _save(self) -> None:
+        if self._saved_at == self._iteration:
+            return
+        state = self._boundary | {"tracking_run_id": self._journal.tracker.run_id}
+        self._keeper.save(self._learner, self._iteration, state)
+        self._saved_at = self._iteration
+
+    def _resume(self) -> None:
+        found = checkpoints.newest_whole(self._folder, self._console.warn)
+        if found is None:
+            self._begin()
+            return
+        self._iteration, path = found
+        state = checkpoints.read_state(path)
+        self._learner.load(str(path))
+        self._source.restore(state["source"])
+        self._failures.num_unscored = state["reward_failures"]
+        self._failures.num_unplayed = state.get("environment_failures", 0)  # older states counted both as one
+        self._folder.truncate_after(self._iteration)
+        self._saved_at = self._iteration
+        self._remember()
+        self._console.note(f"resumed from {path}")
+
+    def _begin(self) -> None:
+        self._iteration, self._saved_at = 0, -1
+        self._failures.num_unscored = self._failures.num_unplayed = 0
+        self._source.restore(self._start)
+        self._folder.truncate_after(-1)
+        self._remember()
+
+    def _recover(self, lost: LearnerLost) -> None:
+        """Replace a lost learner, and go back to the newest checkpoint.
+
+        Raises:
+            RunError: too many learners were lost, or the next one would fail as well.
+            LearnerLost: the replacement was lost, too.
+            Interrupted: a stop was asked for meanwhile.
+        """
+        said = self._restarts.spend(lost, self._iteration + 1)
+        self._console.note(f"{lost}; {said} starts", "warning")
+        self._saved_at = self._iteration  # a stop now has nothing to save
+        self._workers.cancel_all()
+        self._learner.restart(lambda *_: self._requests.look())
+        self._resume()
+        self._lost = None

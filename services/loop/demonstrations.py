@@ -1,0 +1,64 @@
+"""Turn reference texts of prompts into rollouts for supervised training, as if the model had written them."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from contracts.errors import InputError
+from contracts.rollout import FinishReason, Lease, Rollout, Turn
+from services.loop.collecting import Collected
+from services.tasks.base import Side
+
+Demonstrate = Callable[[Sequence[Lease]], Collected]
+
+
+class Demonstrations:
+    """Maker of rollouts from leases, one for each reference text; nothing is generated or scored.
+
+    Example: prompt "3 5" with references ("6 8",) becomes the rollout whose turn has the tokens of "6 8" and
+    the end of sequence. If a reference begins with its prompt, as imdb's do, it loses the prompt.
+
+    Args:
+        max_tokens: the most tokens of a reference; a longer one loses its end.
+        window: tokens that prompt and reference may have together; a longer prompt is cut on `side`. None:
+            no limit.
+    """
+
+    def __init__(
+        self, tokenizer: Any, max_tokens: int, loss_on: str, window: int | None = None, side: Side = "left"
+    ) -> None:
+        if tokenizer.eos_token_id is None and loss_on != "text":
+            raise InputError(
+                "algorithm=supervised teaches the end of a response, and the tokenizer has no end token; set "
+                "eos_token in tokenizer_config.json, or algorithm.loss_on=text"
+            )
+        self._tokenizer, self._loss_on = tokenizer, loss_on
+        self._max_tokens = max_tokens if window is None else min(max_tokens, window - 1)
+        self._window, self._side = window, side
+
+    def __call__(self, leases: Sequence[Lease]) -> Collected:
+        started = time.perf_counter()
+        rollouts = [self._rollout(lease, text) for lease in leases for text in lease.prompt.references]
+        return Collected(rollouts, rollout_s=time.perf_counter() - started)
+
+    def _rollout(self, lease: Lease, reference: str) -> Rollout:
+        text = reference.removeprefix(lease.prompt.text)
+        tokens = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        if self._loss_on == "text":  # RL4LMs' whole text: the loss covers the prompt, and no end token
+            response = tuple(tokens[: self._max_tokens])
+            prompt = self._beside(response, lease.tokens)
+            observation, answer = prompt[:1], (*prompt[1:], *response)
+        else:
+            answer = (*tokens, self._tokenizer.eos_token_id)[: self._max_tokens]
+            observation = self._beside(answer, lease.tokens)
+        whole = len(tokens) < self._max_tokens
+        turn = Turn(observation, answer, text, (0.0,) * len(answer), (0,) * len(answer))
+        reason = FinishReason.STOP if whole else FinishReason.LENGTH
+        return Rollout(lease.id, lease.group, lease.prompt, (turn,), reason)
+
+    def _beside(self, answer: tuple[int, ...], prompt: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the part of the prompt that fits in the window beside the answer, one token at least."""
+        if self._window is None:
+            return prompt
+        room = self._window - len(answer)
+        return prompt[:room] if self._side == "right" else prompt[-room:]

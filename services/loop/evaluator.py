@@ -1,0 +1,41 @@
+"""Evaluations of a run: on the same held-out prompts each time, and once by the baseline players."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from contracts.rollout import Lease
+from services.config.post_processing import PostProcess
+from services.loop.baselines import baselines, summary
+from services.loop.collecting import Collector
+from services.loop.evaluation import AsRead, Evaluation, evaluate
+from services.loop.policy_perplexity import PolicyPerplexity
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluator:
+    """Evaluator of a split, with the weights that the workers have now."""
+
+    leases: Mapping[str, Sequence[Lease]]  # of each split
+    collector: Collector
+    post_process: PostProcess | None = None
+    perplexity: PolicyPerplexity | None = None
+    as_read: AsRead | None = None
+    has_baselines: bool = False
+
+    def __call__(self, split: str, *, is_untrained: bool = False) -> Evaluation:
+        """Evaluate a split; the untrained model's evaluation has a progress line of its own."""
+        leases = self.leases[split]
+        shown = self.collector.console.doing(
+            f"evaluating the untrained model on {len(leases)} {split} prompts"
+        )
+        with shown if is_untrained else contextlib.nullcontext():
+            return evaluate(split, leases, self.collector, self.post_process, self.perplexity, self.as_read)
+
+    def baselines(self, split: str) -> dict[str, float]:
+        """Return the metrics of the baseline players; {} if the environment has no such players."""
+        if not self.has_baselines:
+            return {}
+        found = baselines(split, self.leases[split], self.collector)
+        self.collector.console.note(f"{split} played by others: {summary(found)}")
+        return found

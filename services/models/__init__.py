@@ -1,0 +1,1 @@
+"""Model files, read without torch, and tokenizers."""

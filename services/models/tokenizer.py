@@ -1,0 +1,14 @@
+"""Loading of a model's tokenizer."""
+
+from typing import Any
+
+from learner.settings import ModelSettings
+
+
+def load_tokenizer(model: ModelSettings) -> Any:
+    """Load the tokenizer that `model.tokenizer` names, or else the model's own."""
+    from transformers import AutoTokenizer  # takes seconds
+
+    if model.tokenizer is not None:  # model.revision is of the model alone
+        return AutoTokenizer.from_pretrained(model.tokenizer)
+    return AutoTokenizer.from_pretrained(model.path, revision=model.revision)

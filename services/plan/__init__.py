@@ -1,0 +1,1 @@
+"""Plan a run: what it would do, need and read."""

@@ -1,0 +1,242 @@
+"""Say in words what an iteration is made of, and what all iterations come to."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from contracts.rollout import Sampling
+from learner.algorithms.base import Algorithm
+from learner.dropout import rates
+from learner.settings import ModelSettings
+from rollout_workers.settings import RolloutSettings
+from services.config.data_settings import DataSettings
+from services.config.evaluation_settings import EvaluationSettings
+from services.config.settings import RunSettings
+from services.sources.mixed import mixture
+from services.tasks.base import Split
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rollouts that one iteration trains on, in words and numbers.
+
+    Example: `Batch("64 prompts × 8 responses = 512 rollouts of at most 48 tokens", 512, 64, group_size=8)`
+    """
+
+    words: str
+    num_rollouts: int
+    num_prompts: int  # the task's prompts that an iteration takes
+    group_size: int  # rollouts of a prompt
+    is_exact: bool = True  # else there may be more
+
+    @property
+    def bound(self) -> str:
+        return "" if self.is_exact else "at least "
+
+
+def arithmetic(settings: RunSettings, found: Batch, num_prompts: Mapping[Split, int]) -> dict[str, str]:
+    """Return a sentence for each: `iteration`, `update`, `run`, `evaluation`, `checkpoints`."""
+    algorithm, iterations, evaluation = settings.algorithm, settings.iterations, settings.evaluation
+    times = evaluations(iterations, settings.evaluate_every)
+    made = "episode" if settings.plays else "text"
+    drawn = _drawn(settings.sampling(evaluating=True))
+    return {
+        "iteration": found.words,
+        "update": _update(algorithm, found, settings.learner.token_budget),
+        "run": _run(algorithm, iterations, found)
+        + _uses(iterations * found.num_prompts, num_prompts.get("train"), settings.rollout.priority_scale),
+        "evaluation": f"{_evaluated(evaluation, times, num_prompts, made)}, {drawn}",
+        "checkpoints": _checkpoints(
+            checkpoints(iterations, settings.save_every), settings.keep_checkpoints, settings.keep_best
+        ),
+    }
+
+
+def dropout(model: ModelSettings, algorithm: Algorithm, name: str, config: Mapping[str, Any]) -> str:
+    """Say whether updates run with dropout, for which reason, and at which rates of the model's config.json.
+
+    Args:
+        name: the algorithm's.
+
+    Example: "on, as supervised was published: attn_pdrop 0.1, embd_pdrop 0.1, resid_pdrop 0.1"
+    """
+    adapter = model.adapter
+    reason = f"as {name} was published" if model.dropout is None else "as asked for"
+    told = f"off, {reason}"
+    if model.drops_out(algorithm):
+        found = ", ".join(f"{each} {rate:g}" for each, rate in sorted(rates(config).items()))
+        told = f"on, {reason}: {found}"
+        if not found:
+            told = f"none, for config.json names no rate above 0 (with one: on, {reason})"
+    if adapter.trains and adapter.lora_dropout:
+        told += f"; in the adapter {adapter.lora_dropout:g}"
+    return told
+
+
+def batch(
+    algorithm: Algorithm, rollout: RolloutSettings, each: int, data: DataSettings | None, turns: int | None
+) -> Batch:
+    """Return what one iteration begins with.
+
+    Args:
+        each: rollouts of a prompt.
+        turns: the most of an episode; None: each prompt has one answer.
+    """
+    count, plays = rollout.prompts_per_iteration, turns is not None
+    lengths = _lengths(rollout.max_tokens, turns)
+    if data is not None:
+        from services.sources.data_needs import num_responses
+
+        return _batch_of_data(data, count, each, num_responses(algorithm, data), lengths)
+    if algorithm.traits.learns_from == "references":
+        if plays:
+            return Batch(f"{_many(count, 'episode')}{lengths}, played by an expert", count, count, each)
+        words = f"{_many(count, 'prompt')} with a reference{lengths} each, more where one has several"
+        return Batch(words, count, count, each, is_exact=False)
+    return Batch(f"{_product(count, each, plays)}{lengths}", count * each, count, each)
+
+
+def optimizer_steps(algorithm: Algorithm, found: Batch) -> tuple[int, int]:
+    """Return (steps of an epoch, steps of an update) where nothing ends an update early."""
+    num_rollouts, group = found.num_rollouts, found.group_size
+    size = algorithm.minibatch_size or num_rollouts
+    if algorithm.traits.whole_groups:
+        an_epoch = math.ceil(num_rollouts // group / max(1, size // group))
+    else:
+        an_epoch = math.ceil(num_rollouts / size)
+    return an_epoch, an_epoch * algorithm.num_epochs
+
+
+def evaluations(iterations: int, every: int) -> tuple[int, int]:
+    """Return how often validation and test prompts are answered.
+
+    Both are before the first iteration and after the last; validation also every so often in between.
+    """
+    between = (iterations - 1) // every if every else 0
+    return 2 + between, 2
+
+
+def checkpoints(iterations: int, every: int) -> int:
+    """Return how many are written: every so often, and after the last iteration."""
+    return 1 + ((iterations - 1) // every if every else 0)
+
+
+def _batch_of_data(data: DataSettings, count: int, each: int, responses: int, lengths: str) -> Batch:
+    """Return a batch of annotated examples with so many responses, mixed with own ones where asked."""
+    if data.share is None:
+        if responses == 1:
+            return Batch(f"{_many(count, 'response')} of the data set", count, 0, data.num_responses)
+        words = (
+            f"{count} prompts of the data set × {responses} responses = {_many(count * responses, 'rollout')}"
+        )
+        return Batch(words, count * responses, 0, data.num_responses)
+    mixed = mixture(data.share, count, each, responses)
+    own, from_data = mixed.num_prompts * each, mixed.num_examples * responses
+    words = f"{_product(mixed.num_prompts, each)}{lengths}, and {from_data:,} of the data set"
+    return Batch(words, own + from_data, mixed.num_prompts, data.num_responses)
+
+
+def _product(num_prompts: int, each: int, plays: bool = False) -> str:
+    made, word = ("episode", "try") if plays else ("rollout", "response")
+    return f"{_many(num_prompts, 'prompt')} × {_many(each, word)} = {_many(num_prompts * each, made)}"
+
+
+def _lengths(max_tokens: int, max_turns: int | None) -> str:
+    """
+    >>> _lengths(48, None), _lengths(8, 3)
+    (' of at most 48 tokens', ' of at most 3 turns of 8 tokens')
+    """
+    turns = "" if max_turns is None else f"{_many(max_turns, 'turn')} of "
+    return f" of at most {turns}{max_tokens:,} tokens"
+
+
+def _update(algorithm: Algorithm, found: Batch, token_budget: int) -> str:
+    num = found.num_rollouts
+    chosen = "what it selects of " if algorithm.selects else ""
+    an_epoch, steps = optimizer_steps(algorithm, found)
+    budget = f"micro-batches of at most {token_budget:,} tokens"
+    if algorithm.traits.update == "trust_region":
+        return f"one step within the trust region, and {_many(steps, 'step')} of the critic, in {budget}"
+    size = min(algorithm.minibatch_size or num, num)
+    told = f"{_bound(algorithm, found)}{_many(steps, 'optimiser step')}"
+    return (
+        f"{chosen}{_many(num, 'rollout')} in minibatches of {size:,} = {_many(an_epoch, 'minibatch')} × "
+        f"{_many(algorithm.num_epochs, 'epoch')} = {told}, in {budget}"
+    )
+
+
+def _bound(algorithm: Algorithm, found: Batch) -> str:
+    """Say whether the number of optimiser steps is a bound."""
+    return "at most " if algorithm.target_kl is not None or algorithm.selects else found.bound
+
+
+def _run(algorithm: Algorithm, iterations: int, found: Batch) -> str:
+    steps = iterations * optimizer_steps(algorithm, found)[1]
+    told = f" and {_bound(algorithm, found)}{_many(steps, 'optimiser step')}"
+    if algorithm.traits.update == "trust_region":
+        told = f", {_many(iterations, 'step')} within the trust region and {steps:,} of the critic"
+    rollouts = f"{found.bound}{_many(iterations * found.num_rollouts, 'rollout')}"
+    return f"{_many(iterations, 'iteration')} = {rollouts}{told}"
+
+
+def _uses(asked: int, available: int | None, priority_scale: float) -> str:
+    """Say how often training prompts come: once in each epoch of their order, or drawn by weight."""
+    if not available or not asked:
+        return ""
+    prompts = _many(available, "training prompt")
+    if priority_scale:
+        return f"; {asked:,} draws of {prompts}, by their weight"
+    if asked < available:
+        return f"; {asked:,} of {prompts} {'is' if asked == 1 else 'are'} used"
+    times, rest = divmod(asked, available)
+    return f"; each of {prompts} comes {times:,}{f' or {times + 1:,}' if rest else ''} times"
+
+
+def _evaluated(
+    evaluation: EvaluationSettings, times: tuple[int, int], num_prompts: Mapping[Split, int], made: str
+) -> str:
+    told = []
+    splits = ("validation", num_prompts.get("validation", 0)), ("test", num_prompts.get("test", 0))
+    for (split, available), often in zip(splits, times, strict=True):
+        count = min(available, evaluation.num_prompts or available)
+        texts = _many(count * evaluation.samples_per_prompt, made)
+        told.append(f"{often} × {texts} for {_many(count, split + ' prompt')}")
+    return " and ".join(told)
+
+
+def _drawn(sampling: Sampling) -> str:
+    """
+    >>> _drawn(Sampling(max_tokens=1, temperature=0.0)), _drawn(Sampling(max_tokens=1, top_k=50))
+    ('written greedily', 'drawn at temperature 1, top-k 50')
+    >>> _drawn(Sampling(max_tokens=1, temperature=0.0, num_beams=5))
+    'searched with 5 beams'
+    """
+    if sampling.num_beams > 1:
+        return f"searched with {sampling.num_beams} beams"
+    if sampling.temperature == 0:
+        return "written greedily"
+    cuts = f", top-k {sampling.top_k}" if sampling.top_k else ""
+    return f"drawn at temperature {sampling.temperature:g}{cuts}" + (
+        f", top-p {sampling.top_p:g}" if sampling.top_p < 1 else ""
+    )
+
+
+def _checkpoints(written: int, keep: int, keep_best: str | None) -> str:
+    """
+    >>> _checkpoints(10, 2, None), _checkpoints(1, 2, None)
+    ('10 written, the newest 2 kept; at the end model/', '1 written, all kept; at the end model/')
+    """
+    newest = "the newest" if keep == 1 else f"the newest {keep}"
+    if keep_best is not None:  # each best so far is also written
+        return f"at least {written} written, {newest} and the best kept; at the end model/ and best_model/"
+    return f"{written} written, {'all' if written <= keep else newest} kept; at the end model/"
+
+
+def _many(count: int, word: str) -> str:
+    """
+    >>> _many(1, "epoch"), _many(1024, "minibatch"), _many(2, "try")
+    ('1 epoch', '1,024 minibatches', '2 tries')
+    """
+    plural = {"minibatch": "minibatches", "try": "tries"}.get(word, f"{word}s")
+    return f"{count:,} {word if count == 1 else plural}"

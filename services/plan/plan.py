@@ -1,0 +1,118 @@
+"""`whetstone plan [OVERRIDES]`: tell what `whetstone train` would do, need and read; nothing is started."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from contracts.redaction import without_secrets
+from reward_servers.apart import try_apart
+from services.config.compose import run_settings
+from services.config.settings import RunSettings
+from services.plan.arithmetic import arithmetic, batch, dropout
+from services.plan.memory import Amount, amounts, num_parameters, total_bytes
+from services.plan.processes import Processes, environments, processes, servers
+from services.plan.read_files import sources
+from services.preflight import preflight
+from services.preflight.deployment import Deployment, deployment, this_machine
+from services.preflight.environment_checks import environment_warnings
+from services.preflight.memory import GIB, MemoryNeeds, available_bytes, share_and_base
+from services.runs.claim import plain
+from services.runs.folder import RunFolder
+from services.runs.mirror import open_mirror
+from services.sources.annotated_data import with_iterations
+from services.tasks.base import SPLITS
+from services.tokens.cut_prompts import said_of_limits
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Plan of a run that could start.
+
+    Example: `make_plan(["experiment=demo", "model.path=runs/demo-start-model"]).words["run"]` is
+    "80 iterations = 10,240 rollouts and …".
+    """
+
+    settings: RunSettings
+    folder: RunFolder
+    done: int  # iterations that a run in this folder, or in its mirror, has done
+    deployment: Deployment
+    num_parameters: int | None
+    is_estimated: bool  # the number of parameters: the weights are still on the hub
+    processes: list[Processes]
+    memory: list[Amount]
+    words: Mapping[str, str]
+    sources: Mapping[str, str]
+    warnings: list[str]
+
+    @property
+    def total_bytes(self) -> float:
+        return total_bytes(self.memory, self.settings.rollout.num_workers)
+
+
+def make_plan(overrides: list[str]) -> Plan:
+    """Check all that `whetstone train` checks, and plan the run.
+
+    Raises:
+        InputError: train would refuse this run, with the same message.
+    """
+    settings = run_settings(overrides)
+    checked = preflight.check(settings)
+    settings = with_iterations(settings)
+    config = settings.resolved()
+    folder = RunFolder.look(settings.output_dir, settings.run_name, config=config, resume=settings.resume)
+    done = list(folder.checkpoints())
+    asked = without_secrets(plain(config))
+    if (mirror := open_mirror(settings.mirror, folder.path, asked, settings.resume)) is not None:
+        done += mirror.complete()
+    told = try_apart(settings.reward, settings.metrics, settings.reward_servers, checked.trial)
+    model = checked.model
+    deployed = deployment(
+        settings.rollout,
+        settings.cluster,
+        settings.learner.num_processes,
+        this_machine(),
+        is_encoder_decoder=model.is_encoder_decoder,
+    )
+    count, is_estimated = num_parameters(model)
+    turns = settings.environment.max_turns if settings.plays else None
+    found = batch(settings.algorithm, settings.rollout, settings.group_size, settings.data, turns)
+    memory = []
+    if count is not None:
+        parts = settings.model, settings.algorithm, settings.learner, settings.rollout
+        needs = MemoryNeeds(*parts, count, *share_and_base(settings.model, model, count))
+        memory = amounts(needs, model, deployed, None if settings.plays else found.num_rollouts)
+    rows = processes(settings.learner, settings.algorithm_name, deployed)
+    if settings.plays:
+        workers = settings.rollout.num_workers
+        rows.append(environments(settings.environment, settings.environment_name, workers))
+    rows += servers(settings.reward, settings.metrics, settings.reward_servers)
+    return Plan(
+        settings=settings,
+        folder=folder,
+        done=max(done, default=0),
+        deployment=deployed,
+        num_parameters=count,
+        is_estimated=is_estimated,
+        processes=rows,
+        memory=memory,
+        words={
+            "prompts": said_of_limits({split: settings.prompt_limit(split) for split in SPLITS}),
+            **arithmetic(settings, found, checked.num_prompts),
+            "dropout": dropout(settings.model, settings.algorithm, settings.algorithm_name, model.config),
+        },
+        sources=sources(settings, overrides, model, folder),
+        warnings=checked.warnings
+        + environment_warnings(settings.environment, settings.algorithm)
+        + _tight(deployed, total_bytes(memory, settings.rollout.num_workers))
+        + told,
+    )
+
+
+def _tight(deployed: Deployment, needed: float) -> list[str]:
+    """Warn where the estimate with activations is more than there is; the least amount is checked before."""
+    there = available_bytes()
+    if deployed.machine.cluster or deployed.machine.num_gpus or needed <= there:
+        return []
+    return [
+        f"with activations this may take {needed / GIB:.1f} GiB, and {there / GIB:.1f} GiB are available: "
+        "lower learner.token_budget or learner.logits_budget, or set model.gradient_checkpointing=true"
+    ]

@@ -1,0 +1,106 @@
+"""List the processes that a run starts: how many of each, what each reserves and computes with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from learner.settings import LearnerSettings
+from reward_servers.settings import Part, RewardServersSettings, ServerSettings
+from rollout_workers.environments.base import EnvironmentSettings
+from services.preflight.deployment import Deployment
+from services.preflight.placement import Reservation
+
+ASLEEP = {
+    True: "asleep while the learner updates",
+    None: "on a GPU asleep while the learner updates",
+    False: "no GPU's memory to leave asleep",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """Processes of one kind. `num_gpus` is None where the cluster decides when the run starts.
+
+    Example: `Processes("rollout worker", "2", "vLLM, bfloat16, 2 threads", Reservation(0.0, 0.5))`
+    """
+
+    part: str
+    count: str
+    what: str
+    num_cpus: float = 0.0
+    num_gpus: float | None = 0.0
+
+
+def processes(learner: LearnerSettings, algorithm_name: str, deployed: Deployment) -> list[Processes]:
+    """Return the driver first, then learner and workers."""
+    placed, trains = deployed.placement, _learner(learner, algorithm_name, deployed)
+    open_shares = deployed.workers_on_gpu is None
+    return [
+        Processes("driver", "1", "training loop, tasks, evaluation, tracking"),
+        _row("learner", str(placed.num_learners), trains, placed.learner, open_shares),
+        _row("rollout worker", str(placed.num_workers), _workers(deployed), placed.worker, open_shares),
+    ]
+
+
+def environments(environment: EnvironmentSettings, name: str, num_workers: int) -> Processes:
+    """Return the processes in which workers play."""
+    parallel = environment.num_parallel
+    what = f"{name}, at most {parallel} episodes at once beside each worker"
+    if not environment.isolated:
+        return Processes("environment", "0", f"{what}, in the worker's own process")
+    return Processes("environment", f"0–{parallel * num_workers}", what)
+
+
+def servers(
+    rewards: Sequence[Part], metrics: Sequence[Part], settings: RewardServersSettings
+) -> list[Processes]:
+    """Return the processes of rewards, then those of metrics."""
+    weighs = len(rewards) > 1
+    rows = [_server("reward", part, settings.for_label(part.label), weighs) for part in rewards]
+    return rows + [_server("metric", part, settings.for_label(part.label)) for part in metrics]
+
+
+def _row(part: str, count: str, what: str, reserved: Reservation, open_shares: bool) -> Processes:
+    return Processes(part, count, what, reserved.num_cpus, None if open_shares else reserved.num_gpus)
+
+
+def _learner(learner: LearnerSettings, algorithm_name: str, deployed: Deployment) -> str:
+    auto = {None: "a GPU where its node has one", True: "cuda", False: "cpu"}[deployed.learner_on_gpu]
+    device = auto if learner.device == "auto" else learner.device
+    shared = learner.num_processes > 1 and learner.num_threads is None
+    threads = "all cores shared out" if shared else _threads(learner.num_threads)
+    return f"{algorithm_name}, on {device}, {threads}"
+
+
+def _workers(deployed: Deployment) -> str:
+    rollout = deployed.rollout
+    engine = {"vllm": "vLLM"}.get(deployed.engine, "transformers")
+    dtype = deployed.engine_dtype or "bfloat16 on a GPU, float32 on a CPU"
+    told = [engine, dtype, _threads(rollout.num_threads)]
+    if (size := rollout.tensor_parallel_size) > 1:
+        on_cpu = deployed.workers_on_gpu is False
+        told.insert(1, f"split over {size} {'processes' if on_cpu else 'GPUs'}")
+    told.append(f"{rollout.max_concurrent} rollouts at once")
+    if rollout.sleep:
+        told.append(ASLEEP[deployed.workers_sleep])
+    if deployed.strategy != "none":
+        told.append(f"placed together: {deployed.strategy}")
+    return ", ".join(told)
+
+
+def _threads(asked: int | None) -> str:
+    if asked is None:
+        return "threads on all cores"
+    return f"{asked} thread{'s' * (asked > 1)}"
+
+
+def _server(kind: str, part: Part, server: ServerSettings, weighs: bool = False) -> Processes:
+    name = part.name if part.label == part.name else f"{part.label} ({part.name})"
+    weight = f", weight {part.weight:g}" if weighs else ""
+    what = f"{name}{weight}, {server.batch_size} texts a call, answers within {server.timeout_s:g} s"
+    return Processes(f"{kind} replica", _replicas(server), what, server.num_cpus, server.num_gpus)
+
+
+def _replicas(server: ServerSettings) -> str:
+    if server.replicas is not None or server.min_replicas == server.max_replicas:
+        return str(server.most_replicas)
+    return f"{server.min_replicas}–{server.max_replicas}"

@@ -1,0 +1,137 @@
+"""Draw a plan for a person: processes, memory, arithmetic, and the files that the run reads."""
+
+from collections.abc import Mapping
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from contracts.redaction import redact
+from services.plan.memory import Amount
+from services.plan.plan import Plan
+from services.plan.processes import Processes
+from services.preflight.memory import GIB, available_bytes
+
+MIB = 2**20
+WIDTH = 120  # columns of a file or a pipe, which have none
+
+
+def show(plan: Plan) -> None:
+    console = Console(highlight=False)
+    console = console if console.is_terminal else Console(highlight=False, width=WIDTH)
+    console.print(drawn(plan))
+
+
+def drawn(plan: Plan) -> RenderableType:
+    """Return the whole plan in the order in which a person asks."""
+    parts: list[RenderableType] = [_heading(plan)]
+    parts += [Text(f"! {redact(warning)}", style="yellow") for warning in plan.warnings]
+    parts += [
+        _section("What goes where", _processes(plan)),
+        _section("Memory, about", _memory(plan)),
+        _section("What it comes to", _pairs(plan.words)),
+        _section("What is read", _pairs(plan.sources)),
+    ]
+    return Group(*parts, Text("\nNothing was started. whetstone train with the same words starts it."))
+
+
+def _heading(plan: Plan) -> Text:
+    settings, machine = plan.settings, plan.deployment.machine
+    told = Text(settings.run_name, style="bold")
+    size = "" if plan.num_parameters is None else f", {_count(plan.num_parameters)} parameters"
+    if plan.is_estimated and size:
+        size += " by its config.json"
+    what = f"{settings.algorithm_name} on {settings.task_name}, {settings.model.path}{size}"
+    told.append(f"   {what}", style="not bold")
+    if machine.cluster:
+        where = f"the Ray cluster at {machine.cluster}; what it has is seen when the run starts"
+    else:
+        gpus = f"{machine.num_gpus:g} GPU{'s' * (machine.num_gpus != 1)}" if machine.num_gpus else "no GPU"
+        where = f"this machine: {machine.num_cores:g} cores, {gpus}"
+    told.append(f"\non {where}", style="not bold dim")
+    state = "a new run" if not plan.done else f"goes on after iteration {plan.done}"
+    told.append(f"\nin {plan.folder.path}: {state}", style="not bold dim")
+    return told
+
+
+def _section(title: str, body: RenderableType) -> RenderableType:
+    return Group(Text(f"\n{title}", style="bold"), Padding(body, (0, 0, 0, 2), expand=False))
+
+
+def _processes(plan: Plan) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for title, justify in (("process", "left"), ("how many", "right"), ("CPUs", "right"), ("GPUs", "right")):
+        table.add_column(title, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    table.add_column("", overflow="fold")
+    for row in plan.processes:
+        table.add_row(row.part, row.count, _amount(row.num_cpus), _gpus(row), Text(row.what, style="dim"))
+    return table
+
+
+def _gpus(row: Processes) -> str:
+    return "a share" if row.num_gpus is None else _amount(row.num_gpus)
+
+
+def _amount(number: float) -> str:
+    """Return the number; a dash for 0, so that reservations catch the eye."""
+    return f"{number:.3g}" if number else "–"
+
+
+def _memory(plan: Plan) -> RenderableType:
+    if not plan.memory:
+        return Text("not known: the weights are still on the hub, and config.json does not tell their number")
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(style="dim", overflow="fold")
+    before = None
+    for amount in plan.memory:
+        where = amount.where if amount.where != before else ""
+        table.add_row(where, amount.what, _size(amount), amount.note)
+        before = amount.where
+    workers = plan.settings.rollout.num_workers
+    total = f"learner and {workers} worker{'s' * (workers > 1)}, without environments and reward replicas"
+    if any(amount.num_bytes is None for amount in plan.memory):
+        total += ", and without what has no number here"
+    if plan.deployment.workers_sleep:
+        total += "; workers awake, or the learner's update, whichever is more"
+    if not (plan.deployment.machine.cluster or plan.deployment.machine.num_gpus):
+        total += f"; available: {available_bytes() / GIB:.1f} GiB"
+    table.add_row("in all", "", _bytes(plan.total_bytes), total, style="bold")
+    return table
+
+
+def _size(amount: Amount) -> str:
+    return "–" if amount.num_bytes is None else _bytes(amount.num_bytes)
+
+
+def _bytes(number: float) -> str:
+    """
+    >>> _bytes(1.5 * GIB), _bytes(20 * MIB), _bytes(300_000)
+    ('1.5 GiB', '20 MiB', '0.3 MiB')
+    """
+    if number >= GIB:
+        return f"{number / GIB:.1f} GiB"
+    return f"{number / MIB:.0f} MiB" if number >= MIB else f"{number / MIB:.1f} MiB"
+
+
+def _count(number: int) -> str:
+    """
+    >>> _count(124_439_808), _count(111_232), _count(999)
+    ('124 million', '111 thousand', '999')
+    """
+    for least, word in ((10**9, "billion"), (10**6, "million"), (10**3, "thousand")):
+        if number >= least:
+            return f"{number / least:.3g} {word}"
+    return str(number)
+
+
+def _pairs(told: Mapping[str, str]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, what in told.items():
+        table.add_row(name, Text(redact(what)))  # a path may have brackets, which are no markup
+    return table

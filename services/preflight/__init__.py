@@ -1,0 +1,1 @@
+"""Checks before anything is started: machine, memory, model, data, placement."""

@@ -1,0 +1,102 @@
+"""Decide a run's deployment: engine, number formats, reservations and places.
+
+settings ─┐
+model ────┼─▶ Deployment ─▶ plan, preflight, doctor (before the start), launch (with what Ray has)
+Machine ──┘
+"""
+
+import os
+from dataclasses import dataclass
+
+from rollout_workers.engines.choice import choose_dtype, choose_engine
+from rollout_workers.settings import RolloutSettings
+from services.config.cluster_settings import ClusterSettings
+from services.preflight.machine import find_gpus, num_cores
+from services.preflight.placement import Placement, placement
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Machine or cluster that a run starts on.
+
+    Example: two cores and no GPU: `Machine(num_cores=2.0, num_gpus=0, cluster=None)`
+    """
+
+    num_cores: float
+    num_gpus: float
+    cluster: str | None = None  # RAY_ADDRESS of a cluster that was not asked what it has
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Decisions about a run's processes that its settings leave open.
+
+    None stands for what a cluster decides when the run starts.
+
+    Example: on two cores and no GPU, a causal model's has engine "vllm", engine_dtype "float32", and
+    reserves no GPU.
+    """
+
+    machine: Machine
+    rollout: RolloutSettings  # as asked for
+    engine: str
+    engine_dtype: str | None
+    placement: Placement
+    strategy: str  # how the workers' places are laid out
+    learner_on_gpu: bool | None
+    workers_on_gpu: bool | None
+
+    @property
+    def workers_sleep(self) -> bool | None:
+        """Tell whether workers leave their memory to the learner while it updates."""
+        return self.rollout.sleep and self.workers_on_gpu
+
+    @property
+    def engine_settings(self) -> RolloutSettings:
+        """Return the workers' settings with engine and number format filled in."""
+        return self.rollout.model_copy(update={"engine": self.engine, "dtype": self.engine_dtype})
+
+
+def this_machine() -> Machine:
+    """Return this machine's cores and GPUs, and the cluster that RAY_ADDRESS names."""
+    gpus = find_gpus()
+    return Machine(num_cores(), len(gpus.names) if gpus.usable else 0, os.environ.get("RAY_ADDRESS") or None)
+
+
+def deployment(
+    rollout: RolloutSettings,
+    cluster: ClusterSettings,
+    num_learners: int,
+    machine: Machine,
+    *,
+    is_encoder_decoder: bool,
+) -> Deployment:
+    """Decide what the settings leave open.
+
+    Args:
+        num_learners: processes of the learner; 0: workers alone.
+    """
+    placed = placement(rollout, cluster, num_learners, machine.num_gpus)
+    workers_on_gpu = _on_gpu(machine, cluster.worker_gpus, placed.worker.num_gpus)
+    return Deployment(
+        machine=machine,
+        rollout=rollout,
+        engine=choose_engine(rollout.engine, is_encoder_decoder=is_encoder_decoder),
+        engine_dtype=_dtype(rollout.dtype, workers_on_gpu),
+        placement=placed,
+        strategy=cluster.strategy,
+        learner_on_gpu=_on_gpu(machine, cluster.learner_gpus, placed.learner.num_gpus),
+        workers_on_gpu=workers_on_gpu,
+    )
+
+
+def _on_gpu(machine: Machine, asked: float | None, reserved: float) -> bool | None:
+    if asked is None and machine.cluster is not None:
+        return None
+    return reserved > 0
+
+
+def _dtype(asked: str, on_gpu: bool | None) -> str | None:
+    if on_gpu is None and asked == "auto":
+        return None
+    return choose_dtype(asked, on_gpu=bool(on_gpu))

@@ -1,0 +1,131 @@
+"""Check that an environment, the model and the task's prompts fit together."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import InputError
+from contracts.rollout import Prompt
+from contracts.settings import build
+from learner.algorithms.base import Algorithm
+from learner.settings import ModelSettings
+from reward_servers.server import shown_keys
+from rollout_workers.environments.base import EnvironmentSettings
+from rollout_workers.environments.dialogue import Dialogue
+from rollout_workers.environments.frozen_partner import MODEL, FrozenPartner
+from rollout_workers.environments.partners import FROZEN, OPTIONS
+from rollout_workers.environments.textworld import TextWorld
+from rollout_workers.settings import RolloutSettings
+from services.models.files import ModelFiles, read_model
+from services.models.token_counter import token_counter
+
+
+def check_environment(
+    environment: EnvironmentSettings, name: str, rollout: RolloutSettings, path: str, model: ModelFiles
+) -> None:
+    """Check that the model can play in an environment of several turns.
+
+    Args:
+        name: the environment's, for messages.
+        path: the model's, for messages.
+
+    Raises:
+        InputError: the model can't end an answer, can't remember as it is asked to, or has no chat template;
+            or the environment can't be made.
+    """
+    environment.check()
+    if isinstance(environment, Dialogue):
+        _check_partner(environment)
+    _check_end(environment, name, rollout, model)
+    if model.is_encoder_decoder and environment.memory is None:
+        raise InputError(
+            f"model.path={path} is an encoder-decoder, which reads the context of each turn "
+            f"afresh: expected environment.memory=N, the number of turns that it remembers"
+        )
+    if environment.template == "chat" and not _has_chat_template(model.tokenizer_folder):
+        raise InputError(
+            f"environment.template=chat: the tokenizer in {model.tokenizer_folder} has no chat template; set "
+            f"chat_template in its tokenizer_config.json, or environment.template=plain"
+        )
+
+
+def environment_warnings(environment: EnvironmentSettings, algorithm: Algorithm) -> list[str]:
+    """Warn of a text game whose progress is discounted otherwise than turns are."""
+    turn_gamma = algorithm.turn_discount
+    if not isinstance(environment, TextWorld) or turn_gamma is None:
+        return []
+    rewards = environment.rewards
+    if not rewards.progress or rewards.discount == turn_gamma:
+        return []
+    return [
+        f"environment.rewards.discount={rewards.discount:g} discounts the progress, and "
+        f"algorithm.turn_gamma={turn_gamma:g} what turns earn: only with one number for both is the best "
+        f"play with that reward the best without it"
+    ]
+
+
+def check_environment_prompts(
+    environment: EnvironmentSettings, name: str, task_name: str, prompts: Sequence[Prompt]
+) -> None:
+    """Check that the environment can play these prompts: a text game's, for one, name the game's file.
+
+    Raises:
+        InputError: a prompt lacks what the environment reads.
+    """
+    needed = environment.needs_meta
+    for prompt in prompts if needed else ():
+        missing = [key for key in needed if prompt.meta.get(key) is None]
+        if missing:
+            raise InputError(
+                f"environment={name} needs prompts with meta data {', '.join(missing)}, "
+                f"and task={task_name} gives: {shown_keys(prompt.meta)} (prompt {prompt.id}). "
+                f"Choose the task that belongs to it, such as task={name}"
+            )
+    for prompt in prompts:
+        environment.check_prompt(prompt)
+
+
+def _check_partner(dialogue: Dialogue) -> None:
+    """Check a frozen partner's files as the model's own are checked."""
+    if dialogue.partner != FROZEN:
+        return
+    partner = build(FrozenPartner, dialogue.partner_options, where=OPTIONS)
+    model = read_model(ModelSettings(path=partner.model, revision=partner.revision), key=MODEL)
+    partner.check_model(str(model.config.get("model_type")), model.is_encoder_decoder, model.window)
+    token_counter(model)
+
+
+def _check_end(
+    environment: EnvironmentSettings, name: str, rollout: RolloutSettings, model: ModelFiles
+) -> None:
+    """Refuse a model without an end token, whose answers would all go on to the token limit."""
+    if rollout.stop or environment.reply_end:
+        return
+    given = (
+        model.config.get("eos_token_id"),
+        _json(model.folder / "generation_config.json").get("eos_token_id"),
+        _json(model.tokenizer_folder / "tokenizer_config.json").get("eos_token"),
+        _json(model.tokenizer_folder / "special_tokens_map.json").get("eos_token"),
+    )
+    if all(end is None for end in given):
+        raise InputError(
+            f"environment={name}: neither the model in {model.folder} nor its tokenizer "
+            f"has an end token, so every answer would go on for rollout.max_tokens="
+            f"{rollout.max_tokens} tokens. Set environment.reply_end, such as '\"\\n\"', or "
+            f"rollout.stop; or eos_token in tokenizer_config.json"
+        )
+
+
+def _has_chat_template(folder: Path) -> bool:
+    in_file = any(folder.glob("chat_template*"))
+    return in_file or bool(_json(folder / "tokenizer_config.json").get("chat_template"))
+
+
+def _json(file: Path) -> dict[str, Any]:
+    """Return the object in a file of the model; empty where the file is missing or holds no object."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

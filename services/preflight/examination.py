@@ -1,0 +1,84 @@
+"""Examine this machine for `whetstone doctor`: hardware, packages, ports, and what a run would use.
+
+torch is imported only where there is a GPU.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from contracts.components import find
+from reward_servers.metrics import METRICS
+from reward_servers.requirements import REQUIREMENTS, requires
+from reward_servers.rewards import REWARDS
+from rollout_workers.engines.choice import choose_dtype, choose_engine
+from services.preflight.installation import (
+    IMAGE_AND_SOUND,
+    VLLM_PACKAGES,
+    image_and_sound,
+    installed_versions,
+    packages,
+    python,
+    vllm_package,
+)
+from services.preflight.machine import (
+    Finding,
+    Gpus,
+    cores,
+    disk,
+    find_gpus,
+    gpu,
+    memory,
+    port,
+    shared_memory,
+)
+
+PORTS = {8000: "whetstone serve", 8265: "Ray's dashboard"}
+
+
+def examine(folder: Path | None = None) -> list[Finding]:
+    """Return all findings, in the order of reading."""
+    gpus = find_gpus()
+    installed = installed_versions((*VLLM_PACKAGES, *IMAGE_AND_SOUND, "torch"))
+    return [
+        cores(),
+        memory(),
+        disk(folder or Path.cwd()),
+        shared_memory(),
+        gpu(gpus),
+        python(),
+        *packages(),
+        vllm_package(installed, has_gpu=gpus.usable),
+        *image_and_sound(installed),
+        *graders(),
+        *(port(number, user) for number, user in PORTS.items()),
+        plan(installed, gpus),
+    ]
+
+
+def graders() -> list[Finding]:
+    """Check what only some rewards and metrics require."""
+    users: dict[str, set[str]] = {}
+    for kind, table in (("reward", REWARDS), ("metric", METRICS)):
+        for name in table:
+            for each in requires(find(kind, name, table)):
+                users.setdefault(each, set()).add(name)
+    return [_grader(name, sorted(names)) for name, names in sorted(users.items())]
+
+
+def _grader(name: str, users: Sequence[str]) -> Finding:
+    needed, wanted_by = REQUIREMENTS[name], f"for {', '.join(users)}"
+    if needed.is_there():
+        return Finding(name, "ok", wanted_by)
+    return Finding(name, "warning", f"not there: {needed.what}, {wanted_by}", needed.remedy)
+
+
+def plan(installed: Mapping[str, str | None], gpus: Gpus) -> Finding:
+    """Say what a run uses by default: engine, device, number format and threads."""
+    has_vllm = any(installed.get(name) for name in VLLM_PACKAGES)
+    engine = choose_engine("auto", is_encoder_decoder=False, has_vllm=has_vllm).replace("vllm", "vLLM")
+    device, dtype = "GPU" if gpus.usable else "CPU", choose_dtype("auto", on_gpu=gpus.usable)
+    threads = os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))
+    address = os.environ.get("RAY_ADDRESS")
+    where = f", in the Ray cluster at {address}" if address else ""
+    return Finding("a run uses", "ok", f"{engine} on the {device}, {dtype}, {threads} threads{where}")

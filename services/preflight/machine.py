@@ -1,0 +1,147 @@
+"""Check the machine's cores, memory, disks, GPUs and ports, for `whetstone doctor`."""
+
+import os
+import shutil
+import socket
+import subprocess
+from dataclasses import dataclass
+from importlib import util
+from pathlib import Path
+from typing import Literal
+
+from services.preflight.memory import GIB, available_bytes
+
+SETUP = {"cpu": "make setup", "cuda": "make setup EXTRA=cuda"}
+MIN_MEMORY_GIB, FAIR_MEMORY_GIB = 2.0, 4.0  # a learner and one worker with a tiny model take about 3
+MIN_DISK_GIB, FAIR_DISK_GIB = 1.0, 5.0
+FAIR_SHARED_MEMORY_GIB = 1.0
+
+Status = Literal["ok", "warning", "missing", "damaged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Result of one check of the machine or of a run's folder. `remedy` is a command or a sentence.
+
+    While anything of the machine is "missing", a run is impossible. Files of a folder may be "damaged".
+
+    Example: `Finding("disk", "warning", "3.1 GiB free in /home/ada", "free some: checkpoints are large")`
+    """
+
+    topic: str
+    status: Status
+    found: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """GPUs that the driver shows, and whether the installed torch can use them."""
+
+    names: tuple[str, ...]
+    usable: bool
+    detail: str = ""
+
+
+def num_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> float:
+    """Return the cores that this process may use, by its affinity and its container's quota."""
+    count: float = len(os.sched_getaffinity(0))
+    try:
+        quota, period = (cgroup / "cpu.max").read_text().split()
+        count = min(count, int(quota) / int(period))
+    except (OSError, ValueError):  # no such control group, or "max": no quota
+        pass
+    return count
+
+
+def cores(cgroup: Path = Path("/sys/fs/cgroup")) -> Finding:
+    count = num_cores(cgroup)
+    if count < 2:
+        return Finding("cores", "warning", f"{count:g}", "a run works, slowly: its parts take turns")
+    return Finding("cores", "ok", f"{count:g}")
+
+
+def memory(cgroup: Path = Path("/sys/fs/cgroup")) -> Finding:
+    """Check how much memory a run can still take."""
+    import psutil
+
+    total_gib, available_gib = psutil.virtual_memory().total / GIB, available_bytes(cgroup) / GIB
+    found = f"{available_gib:.1f} GiB available, {total_gib:.1f} GiB in the machine"
+    return _by_amount(
+        "memory", available_gib, (MIN_MEMORY_GIB, FAIR_MEMORY_GIB), found, "end other programs, or take more"
+    )
+
+
+def disk(folder: Path) -> Finding:
+    free_gib = shutil.disk_usage(folder).free / GIB
+    return _by_amount(
+        "disk",
+        free_gib,
+        (MIN_DISK_GIB, FAIR_DISK_GIB),
+        f"{free_gib:.1f} GiB free in {folder}",
+        "free some, or set output_dir= elsewhere: checkpoints hold the model three times",
+    )
+
+
+def shared_memory(place: Path = Path("/dev/shm")) -> Finding:
+    """Check the place of Ray's object store, through which weights and rollouts pass."""
+    if not place.is_dir():
+        return Finding("shared memory", "warning", f"no {place}", "Ray takes the disk instead, slowly")
+    free_gib = shutil.disk_usage(place).free / GIB
+    found = f"{free_gib:.2f} GiB free in {place}"
+    if free_gib < FAIR_SHARED_MEMORY_GIB:
+        return Finding("shared memory", "warning", found, "in a container: docker run --shm-size=4g …")
+    return Finding("shared memory", "ok", found)
+
+
+def find_gpus() -> Gpus:
+    """Find GPUs with torch where it is installed, else with nvidia-smi."""
+    if not any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")):
+        return Gpus((), usable=False)  # and no need to import torch, which takes seconds
+    if util.find_spec("torch") is None:
+        return Gpus(_names_by_driver(), usable=False, detail="torch is not installed")
+    import torch
+
+    if not torch.cuda.is_available():
+        return Gpus(_names_by_driver(), usable=False, detail=f"torch {torch.__version__} can't use it")
+    properties = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    return Gpus(tuple(f"{p.name}, {p.total_memory / GIB:.0f} GiB" for p in properties), usable=True)
+
+
+def gpu(gpus: Gpus) -> Finding:
+    if not gpus.names:
+        return Finding("GPU", "ok", "none; the CPU will do")
+    found = f"{len(gpus.names)} × {gpus.names[0]}"
+    if gpus.usable:
+        return Finding("GPU", "ok", found)
+    return Finding("GPU", "warning", f"{found}, idle: {gpus.detail}", SETUP["cuda"])
+
+
+def port(number: int, user: str) -> Finding:
+    """Check that the port is free; only the command `user` needs it."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", number))
+        except OSError:
+            remedy = f"choose another for {user}, or end what holds it: ss -ltnp 'sport = :{number}'"
+            return Finding(f"port {number}", "warning", f"taken; {user} wants it", remedy)
+    return Finding(f"port {number}", "ok", f"free, for {user}")
+
+
+def _names_by_driver() -> tuple[str, ...]:
+    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ("unknown GPU",)
+    return tuple(answer.splitlines())
+
+
+def _by_amount(topic: str, amount: float, limits: tuple[float, float], found: str, remedy: str) -> Finding:
+    least, fair = limits
+    if amount < least:
+        return Finding(topic, "missing", f"{found}; {least:g} GiB at least are needed", remedy)
+    if amount < fair:
+        return Finding(topic, "warning", found, remedy)
+    return Finding(topic, "ok", found)

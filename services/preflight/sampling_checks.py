@@ -1,0 +1,61 @@
+"""Check that training can correct for how its rollouts are drawn, and by which weights."""
+
+from contracts.errors import InputError
+from contracts.rollout import Sampling
+from learner.algorithms.base import Algorithm
+
+
+def check_behavior(behavior: str, sampling: Sampling) -> None:
+    """Check that importance weights can correct for the sampling: some tokens must not be ruled out.
+
+    Args:
+        behavior: learner.behavior.
+
+    Raises:
+        InputError: training draws with top-k, top-p, a minimum length or a mask.
+    """
+    if behavior != "importance":
+        return
+    cuts = [
+        name
+        for name, cut in (
+            ("rollout.top_k", sampling.top_k > 0),
+            ("rollout.top_p", sampling.top_p < 1),
+            ("rollout.min_tokens", sampling.min_tokens > 0),
+            ("algorithm.name=nlpo", sampling.masked),
+        )
+        if cut
+    ]
+    if cuts:
+        raise InputError(
+            f"learner.behavior=importance corrects for a temperature only, and {', '.join(cuts)} leaves "
+            f"tokens that are never drawn; expected learner.behavior=exact"
+        )
+
+
+def check_staleness(ahead: int, sampling: Sampling, algorithm: Algorithm, name: str, serve: str) -> None:
+    """Check that texts may be written while weights change.
+
+    Args:
+        ahead: rollout.max_staleness.
+        name: the algorithm's, for messages.
+        serve: model.adapter.serve.
+
+    Raises:
+        InputError: a mask or an adapter changes with the weights, or nothing is written.
+    """
+    if ahead and sampling.masked:
+        raise InputError(
+            f"rollout.max_staleness={ahead} with algorithm={name}: the mask may change while a text is "
+            "written, and ratios are exact under one mask alone; expected rollout.max_staleness=0"
+        )
+    if ahead and serve == "adapter":
+        raise InputError(
+            f"rollout.max_staleness={ahead} with model.adapter.serve=adapter: a text that vLLM has begun "
+            "keeps the adapter it began with; expected model.adapter.serve=merged"
+        )
+    if ahead and not algorithm.traits.online:
+        raise InputError(
+            f"rollout.max_staleness={ahead} with algorithm={name}: nothing is written that could be "
+            "ahead; expected rollout.max_staleness=0"
+        )

@@ -1,0 +1,1 @@
+"""Report of a run on one page."""

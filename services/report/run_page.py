@@ -1,0 +1,243 @@
+"""Content of the report's page, read and computed from a run's folder."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from services.loop.baselines import BASELINE, PLAYERS, of_player
+from services.report.curves import Chart, Panel, lay_out, panels, reward_panel
+from services.report.transcripts import Transcript, transcripts
+from services.runs.changes import change_in
+from services.runs.claim import flatten
+from services.runs.folder import RunFolder
+from services.runs.standard_errors import Change
+from services.terminal.readable import duration
+
+log = logging.getLogger(__name__)
+
+REWARD, WON = "reward/mean", "environment/won/mean"
+PHASES = ("rollout", "reward", "score", "update", "weights")
+SPLIT_TITLES = {"val": "Validation", "test": "Test"}
+NUM_SAMPLES = 8
+NUM_SCORES = 6  # scores shown under a sample
+WIDE, NARROW, SMALL = (1040, 300), (380, 240), (340, 180)  # boxes of charts, in pixels
+PREDICTION_TEXTS = ("split_name", "sample_id", "prompt_text", "prompt_as_read", "generated_text", "ref_text")
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """A metric before and after training, with the values of baseline players if there are any."""
+
+    split: str
+    metric: str
+    before: float
+    after: float
+    epochs: tuple[int, int]
+    baselines: tuple[tuple[str, float], ...] = ()
+    change: Change | None = None
+
+    @property
+    def colour(self) -> str:
+        """Return the change's CSS class: up or down for a clear change of a metric where more is better."""
+        directions = {1: "up", -1: "down", 0: ""}
+        return directions[self.change.direction] if self.change and self.metric in (WON, REWARD) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplePair:
+    """The model's texts for one prompt at the first and at the last evaluation."""
+
+    prompt: str
+    before: str
+    after: str
+    scores: tuple[tuple[str, float | None, float | None], ...]  # name, before, after
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTime:
+    """A phase's mean seconds per iteration, its share of the iteration, and its total seconds."""
+
+    name: str
+    mean_s: float
+    share: float
+    total_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationTable:
+    split: str
+    metrics: tuple[str, ...]
+    rows: tuple[tuple[int, tuple[float | None, ...]], ...]  # epoch, a value per metric
+    baselines: tuple[tuple[str, tuple[float | None, ...]], ...] = ()  # player, a value per metric
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Content for the template."""
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    num_done: int
+    num_planned: int
+    headlines: tuple[Headline, ...]
+    reward_charts: tuple[tuple[str, Chart], ...]  # a wide and a narrow one; the page shows the one that fits
+    charts: tuple[Chart, ...]
+    samples: tuple[SamplePair, ...]
+    sample_epochs: tuple[int, int]
+    transcripts: tuple[Transcript, ...]  # of episodes, in place of samples
+    timings: tuple[PhaseTime, ...]
+    tables: tuple[EvaluationTable, ...]
+    config_text: str
+
+
+def gather(folder: RunFolder) -> tuple[Page, list[Panel]]:
+    """Return the page's content, and the panels of all its charts."""
+    config = folder.config()
+    rows = merged(folder.rollout_info(), folder.training_info())
+    reward = reward_panel(rows, folder.evaluations("val"))
+    others = panels(rows)
+    epochs = folder.prediction_epochs("val")
+    shown_epochs = (epochs[0], epochs[-1]) if epochs else (0, 0)
+    before, after = (folder.whole_predictions(epoch, "val") if epochs else [] for epoch in shown_epochs)
+    played = transcripts(before, after, shown_epochs)
+    page = Page(
+        title=folder.path.absolute().name,
+        facts=_facts(config, rows),
+        num_done=int(rows[-1]["iteration"]) if rows else 0,
+        num_planned=int(config.get("iterations", 0)),
+        headlines=tuple(filter(None, (_headline(folder, split) for split in SPLIT_TITLES))),
+        reward_charts=(("wide", lay_out(reward, *WIDE)), ("narrow", lay_out(reward, *NARROW)))
+        if reward.curves
+        else (),
+        charts=tuple(lay_out(panel, *SMALL) for panel in others),
+        samples=() if played else sample_pairs(before, after),
+        sample_epochs=shown_epochs,
+        transcripts=played,
+        timings=timings(rows),
+        tables=tuple(
+            evaluation_table(split, folder.evaluations(split))
+            for split in SPLIT_TITLES
+            if folder.evaluations(split)
+        ),
+        config_text=folder.config_file.read_text(encoding="utf-8"),
+    )
+    return page, ([reward] if reward.curves else []) + others
+
+
+def merged(*files: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Merge the rows of several info files into one row per iteration, in order.
+
+    >>> merged([{"iteration": 1, "a": 2}], [{"iteration": 1, "b": 3}])
+    [{'iteration': 1, 'a': 2, 'b': 3}]
+    """
+    by_iteration: dict[int, dict[str, Any]] = {}
+    for rows in files:
+        for row in rows:
+            by_iteration.setdefault(row["iteration"], {}).update(row)
+    return [by_iteration[iteration] for iteration in sorted(by_iteration)]
+
+
+def headline(split: str, evaluations: Sequence[Mapping[str, Any]]) -> Headline | None:
+    """Return the main metric at the first and the last evaluation; None without one.
+
+    It is the share of games won, else the mean reward, else the first metric.
+    """
+    known = [
+        {key: value for key, value in row["metrics"].items() if value is not None} for row in evaluations
+    ]
+    if not known:
+        return None
+    everywhere = (name for name in (WON, REWARD) if all(name in metrics for metrics in known))
+    metric = next(everywhere, next(iter(known[0]), None))
+    if metric is None or metric not in known[-1]:
+        return None
+    epochs = (evaluations[0]["epoch"], evaluations[-1]["epoch"])
+    others = tuple(
+        (player, own[metric]) for player in PLAYERS if metric in (own := of_player(player, known[0]))
+    )
+    return Headline(SPLIT_TITLES[split], metric, known[0][metric], known[-1][metric], epochs, others)
+
+
+def _headline(folder: RunFolder, split: str) -> Headline | None:
+    """Return the headline with its change and the change's standard error."""
+    found = headline(split, folder.evaluations(split))
+    return found and replace(found, change=change_in(folder, split, found.metric))
+
+
+def sample_pairs(
+    before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
+) -> tuple[SamplePair, ...]:
+    """Return the first, not the best, NUM_SAMPLES prompts that both evaluations have."""
+    later = {_identity(row): row for row in reversed(after)}
+    both = [(row, later[_identity(row)]) for row in before if _identity(row) in later]
+    one_each = {_identity(old): (old, new) for old, new in reversed(both)}
+    return tuple(
+        SamplePair(
+            prompt=str(old.get("prompt_text", "")),
+            before=str(old.get("generated_text", "")),
+            after=str(new.get("generated_text", "")),
+            scores=_scores(old, new),
+        )
+        for old, new in list(reversed(one_each.values()))[:NUM_SAMPLES]
+    )
+
+
+def timings(rows: Sequence[Mapping[str, Any]]) -> tuple[PhaseTime, ...]:
+    """Return the time of each phase of an iteration; "other" is the rest.
+
+    Phases may overlap, as texts are scored while others are written: then shares are of the phases' sum.
+    """
+    timed = [row for row in rows if row.get("time/iteration_s")]
+    if not timed:
+        return ()
+    totals = {phase: sum(row.get(f"time/{phase}_s") or 0.0 for row in timed) for phase in PHASES}
+    iterations_s = sum(row["time/iteration_s"] for row in timed)
+    totals["other"] = max(0.0, iterations_s - sum(totals.values()))
+    whole_s = sum(totals.values())
+    return tuple(
+        PhaseTime(phase, total / len(timed), total / whole_s, total) for phase, total in totals.items()
+    )
+
+
+def evaluation_table(split: str, evaluations: Sequence[Mapping[str, Any]]) -> EvaluationTable:
+    """Return a table with a row per epoch and per baseline, and a column per metric of any evaluation."""
+    keys = dict.fromkeys(key for row in evaluations for key in row["metrics"])
+    metrics = tuple(key for key in keys if not key.startswith(f"{BASELINE}/"))
+    rows = tuple(
+        (row["epoch"], tuple(row["metrics"].get(metric) for metric in metrics)) for row in evaluations
+    )
+    played = {player: of_player(player, evaluations[0]["metrics"]) for player in PLAYERS}
+    others = tuple((player, tuple(own.get(key) for key in metrics)) for player, own in played.items() if own)
+    return EvaluationTable(SPLIT_TITLES[split], metrics, rows, others)
+
+
+def _facts(config: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    flat = flatten(config)
+    facts = []
+    for label, keys in (
+        ("model", ("model.path",)),
+        ("algorithm", ("algorithm.name", "algorithm")),
+        ("task", ("task.name", "task")),
+        ("seed", ("seed",)),
+    ):
+        found = next((flat[key] for key in keys if flat.get(key) is not None), None)
+        if found is not None:
+            facts.append((label, str(found)))
+    elapsed_s = sum(row.get("time/iteration_s") or 0.0 for row in rows)
+    return (*facts, ("time in iterations", duration(elapsed_s))) if elapsed_s else tuple(facts)
+
+
+def _identity(row: Mapping[str, Any]) -> Any:
+    return row.get("sample_id", row.get("prompt_text"))
+
+
+def _scores(
+    old: Mapping[str, Any], new: Mapping[str, Any]
+) -> tuple[tuple[str, float | None, float | None], ...]:
+    names = [
+        key
+        for key in dict.fromkeys((*old, *new))
+        if key not in PREDICTION_TEXTS and any(isinstance(row.get(key), int | float) for row in (old, new))
+    ]
+    return tuple((name, old.get(name), new.get(name)) for name in names[:NUM_SCORES])

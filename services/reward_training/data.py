@@ -1,0 +1,238 @@
+"""Read the training data of a reward model: rows with labels, rows with pairs, or a task's prompts.
+
+text + label                  a classifier of texts
+prompt + response + label     a classifier of responses, each read after its prompt
+chosen + rejected             a model of preferences; a prompt, if there is one, is read before both
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from contracts.errors import InputError, there_are
+from contracts.scores import Sample
+from contracts.settings import Settings, Strings
+from reward_servers.models.intent import Join, utterance_pair
+from reward_servers.text.whole_text import whole_text
+from services.tasks.base import Split, Task
+from services.tasks.files import DataFiles, expect_files, from_files, from_hub
+from services.tasks.rows import text_at
+
+Objective = Literal["labels", "pairs"]
+EXPECTED = "expected text and label, or prompt, response and label, or chosen and rejected"
+
+
+class RewardData(Settings):
+    """Source of the rows, and names of their columns."""
+
+    files: DataFiles | None = None  # a folder with train/validation/test, a mapping of splits, or one file
+    path: str = ""  # a data set's name on the hub, unless files is given
+    subset: str | None = None
+    revision: str | None = None
+    text: str = "text"
+    prompt: str = "prompt"
+    response: str = "response"
+    label: str = "label"  # for a task: the key in its prompts' meta data
+    chosen: str = "chosen"
+    rejected: str = "rejected"
+    margin: str | None = None  # the column with the size of the preference
+    label_names: Strings = ()  # in the order of the labels; empty: the labels themselves
+    join: Literal["whole"] | Join = "whole"  # of prompt and response: whole, or the last turn
+    max_rows: int | None = Field(default=None, ge=1)  # of each split; None: all
+    skip_empty: bool = False  # skip rows without a text instead of refusing them
+
+    _files = field_validator("files", mode="before")(expect_files)
+
+
+@dataclass(frozen=True, slots=True)
+class RewardRow:
+    """Row: one text with its label, or a chosen and a rejected text.
+
+    Example: `RewardRow(("a fine film",), label=1)`, `RewardRow(("Q: … A: yes", "Q: … A: no"), margin=0.0)`
+    """
+
+    texts: tuple[str, ...]
+    label: int | str = 0
+    margin: float = 0.0
+
+
+@dataclass
+class RewardRows:
+    """Rows of one split, and counts of the skipped rows by reason."""
+
+    rows: list[RewardRow] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+
+
+def read_split(data: RewardData, task: Task | None, objective: Objective | None, split: Split) -> RewardRows:
+    """Read the rows of one split; a split that the source lacks is cut out of its train split.
+
+    Raises:
+        InputError: a row can't be used; names the file, the line or row, and the fault.
+    """
+    if task is not None:
+        found: Iterable[RewardRow] = _of_task(data, task, split)
+    else:
+        found = _of_columns(data, objective, split)
+    kept = RewardRows()
+    for row in found:
+        if any(not text.strip() for text in row.texts):
+            kept.skipped["empty"] += 1
+        elif len(row.texts) == 2 and row.texts[0] == row.texts[1]:
+            kept.skipped["chosen = rejected"] += 1
+        else:
+            kept.rows.append(row)
+    if not kept.rows:
+        raise InputError(f"data: {split} has no usable row; left out: {dict(kept.skipped) or 'none'}")
+    return kept
+
+
+def label_places(labels: Sequence[int | str], names: Sequence[str]) -> tuple[dict[int | str, int], list[str]]:
+    """Return each label's output and the names of the outputs.
+
+    Numbers keep their order; words have the order of `names`, or the alphabet's.
+
+    >>> label_places([2, 1, 2], ["inform", "question"])
+    ({1: 0, 2: 1}, ['inform', 'question'])
+    >>> label_places(["good", "bad"], [])
+    ({'bad': 0, 'good': 1}, ['bad', 'good'])
+
+    Raises:
+        InputError: there are fewer than two labels, numbers mix with words, or names don't fit the labels.
+    """
+    distinct = set(labels)
+    if len({type(label) for label in distinct}) > 1:
+        raise InputError(f"data.label: the labels are numbers and words mixed: {_shown(distinct)}")
+    if len(distinct) < 2:
+        raise InputError(
+            f"data.label: every training row has the label {_shown(distinct)}; a classifier needs two"
+        )
+    ordered = sorted(distinct)  # type: ignore[type-var]
+    if names and isinstance(ordered[0], str):
+        if set(names) != distinct:
+            raise InputError(f"data.label_names={list(names)}, but the labels are {_shown(distinct)}")
+        ordered = list(names)
+    if names and len(names) != len(ordered):
+        raise InputError(
+            f"data.label_names has {len(names)} names, and the training rows {len(ordered)} labels: "
+            f"{_shown(distinct)}; give one for each, in their order"
+        )
+    called = list(names) or [str(label) for label in ordered]
+    return {label: place for place, label in enumerate(ordered)}, called
+
+
+def _of_columns(data: RewardData, objective: Objective | None, split: Split) -> Iterable[RewardRow]:
+    def check(row: Mapping[str, Any], where: str) -> None:
+        _row(data, objective, row, where)
+
+    try:
+        if data.files is not None:
+            rows = from_files(data.files, split, (), check)
+        else:
+            rows = from_hub(data.path, split, (), subset=data.subset, revision=data.revision)
+    except InputError as error:
+        told = str(error).replace("task.data_files", "data.files")
+        raise InputError(
+            told.replace("task.revision", "data.revision").replace("task.path", "data.path")
+        ) from None
+    for number, row in enumerate(rows):
+        if data.max_rows is not None and number >= data.max_rows:
+            return
+        yield _row(data, objective, row, f"data: {split} row {number}")
+
+
+def _row(data: RewardData, objective: Objective | None, row: Mapping[str, Any], where: str) -> RewardRow:
+    if _objective_of(data, objective, row, where) == "pairs":
+        return _pair(data, row, where)
+    label = _label(row[data.label], f"{where}: column '{data.label}'")
+    if data.text in row:
+        text = text_at(row, data.text, where)
+    else:
+        prompt = text_at(row, data.prompt, where) if data.prompt in row else ""
+        text = _joined(data, prompt, text_at(row, data.response, where))
+    _refuse_empty(data, text, where)
+    return RewardRow((text,), label=label)
+
+
+def _objective_of(
+    data: RewardData, objective: Objective | None, row: Mapping[str, Any], where: str
+) -> Objective:
+    # Once a file is read, each of its rows has every column, even one with rows of both kinds.
+    has_pair = {data.chosen, data.rejected} <= row.keys() and (row[data.chosen], row[data.rejected]) != (
+        None,
+        None,
+    )
+    has_label = data.label in row and (data.text in row or data.response in row)
+    if has_pair and objective != "labels":
+        return "pairs"
+    if has_label and objective != "pairs":
+        return "labels"
+    asked = f" for objective={objective}" if objective else ""
+    raise InputError(
+        f"{where}: {EXPECTED}{asked}; {there_are(row, 'columns')}. "
+        "A column of another name is given as data.text=NAME, data.label=NAME, data.chosen=NAME …"
+    )
+
+
+def _pair(data: RewardData, row: Mapping[str, Any], where: str) -> RewardRow:
+    chosen, rejected = (text_at(row, column, where) for column in (data.chosen, data.rejected))
+    _refuse_empty(data, chosen, f"{where}: column '{data.chosen}'")
+    _refuse_empty(data, rejected, f"{where}: column '{data.rejected}'")
+    if data.prompt in row and isinstance(row[data.prompt], str):
+        chosen, rejected = (_joined(data, row[data.prompt], text) for text in (chosen, rejected))
+    margin = 0.0 if data.margin is None else _margin(row.get(data.margin), f"{where}: column '{data.margin}'")
+    return RewardRow((chosen, rejected), margin=margin)
+
+
+def _of_task(data: RewardData, task: Task, split: Split) -> Iterable[RewardRow]:
+    for number, prompt in enumerate(task.prompts(split)):
+        if data.max_rows is not None and number >= data.max_rows:
+            return
+        if data.label not in prompt.meta or not prompt.references:
+            there = ", ".join(prompt.meta) or "nothing"
+            raise InputError(
+                f"task, prompt {prompt.id}: expected a reference, and its label as data.label={data.label} "
+                f"in the meta data, where there is: {there}"
+            )
+        label = _label(prompt.meta[data.label], f"task, prompt {prompt.id}: meta data '{data.label}'")
+        yield RewardRow((_joined(data, prompt.text, prompt.references[0]),), label=label)
+
+
+def _joined(data: RewardData, prompt: str, response: str) -> str:
+    """Join prompt and response as the served reward does; a response that repeats its prompt stays whole."""
+    if data.join != "whole":
+        return utterance_pair(prompt, response, data.join)
+    if response.startswith(prompt):
+        return response
+    return whole_text(Sample(response, prompt=prompt), include_prompt=True)
+
+
+def _label(value: Any, where: str) -> int | str:
+    if isinstance(value, bool):
+        return int(value)
+    if not isinstance(value, int | str) or value == "":
+        raise InputError(f"{where}: expected a label, a whole number or a word, got {value!r:.200}")
+    return value
+
+
+def _margin(value: Any, where: str) -> float:
+    try:
+        if math.isfinite(margin := float(value)):
+            return margin
+    except (TypeError, ValueError):
+        pass
+    raise InputError(f"{where}: expected a number, got {value!r:.200}")
+
+
+def _refuse_empty(data: RewardData, text: str, where: str) -> None:
+    if not text.strip() and not data.skip_empty:
+        raise InputError(f"{where}: the text is empty; data.skip_empty=true leaves such rows out")
+
+
+def _shown(labels: Iterable[int | str]) -> str:
+    names = sorted(map(str, labels))
+    return ", ".join(names[:10]) + (f" … ({len(names)} in all)" if len(names) > 10 else "")

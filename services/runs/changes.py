@@ -1,0 +1,81 @@
+"""Change of a metric between two evaluations of one split, with its standard error.
+
+    rows of both evaluations ─▶ each prompt's values, before and after ─▶ difference ± standard error
+
+Both evaluations mostly have the same prompts. An easy prompt is easy in both, so the difference has a smaller
+error than the two means suggest. Therefore prompts are compared in pairs.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from services.runs.folder import RunFolder
+from services.runs.standard_errors import Change, standard_error_of_change, unpaired
+from services.terminal.readable import with_error
+
+REWARD, ERROR, MEAN = "reward/mean", "reward/standard_error", "/mean"
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One metric of one evaluation: its value, and the texts' values where it is their mean.
+
+    Example: `Observed(0.5, 0.1, (0.4, 0.6), (("imdb/test/0", "It"), ("imdb/test/1", "A")))`
+    """
+
+    value: float
+    standard_error: float | None  # from the evaluation
+    texts: tuple[float, ...] = ()
+    prompts: tuple[tuple[str, str], ...] = ()  # id and text of each text's prompt
+
+
+def change_in(folder: RunFolder, split: str, metric: str) -> Change | None:
+    """Return a metric's change from the first evaluation to the last one; None where one of them lacks it."""
+    evaluations, epochs = folder.evaluations(split), folder.prediction_epochs(split)
+    ends = [row for row in (evaluations[:1] + evaluations[1:][-1:]) if row["metrics"].get(metric) is not None]
+    if len(ends) < 2:
+        return None
+    rows = [folder.whole_predictions(row["epoch"], split) if row["epoch"] in epochs else () for row in ends]
+    before, after = (observed(metric, end["metrics"], own) for end, own in zip(ends, rows, strict=True))
+    return change(before, after)
+
+
+def observed(metric: str, metrics: Row, rows: Sequence[Row]) -> Observed:
+    """Collect a metric's value and its texts' values from an evaluation's `metrics` and prediction `rows`."""
+    value, error = metrics[metric], metrics.get(ERROR) if metric == REWARD else None
+    for key in (metric, metric.removesuffix(MEAN)):
+        known = [row for row in rows if _is_number(row.get(key))]
+        texts = tuple(float(row[key]) for row in known)
+        # Only where the metric is the mean of its texts; corpus BLEU, for example, is not.
+        if texts and math.isclose(math.fsum(texts) / len(texts), value, rel_tol=1e-6, abs_tol=1e-9):
+            prompts = tuple((str(row.get("sample_id", "")), str(row.get("prompt_text", ""))) for row in known)
+            return Observed(value, error, texts, prompts)
+    return Observed(value, error)
+
+
+def change(before: Observed, after: Observed) -> Change:
+    """Return the difference and its error: paired by prompt, or else from both standard errors."""
+    if before.texts and after.texts:
+        error = standard_error_of_change(before.texts, before.prompts, after.texts, after.prompts)
+    else:
+        error = unpaired(before.standard_error, after.standard_error)
+    return Change(after.value - before.value, error)
+
+
+def in_words(change: Change) -> str:
+    """Write a change for people.
+
+    >>> in_words(Change(0.33, 0.02)), in_words(Change(0.00035, 0.029)), in_words(Change(0.33, None))
+    ('+0.330 ± 0.020', '+0.000 ± 0.029, no clear change', '+0.33, error not known')
+    """
+    told = with_error(change.difference, change.standard_error, "+")
+    if change.standard_error is None:
+        return f"{told}, error not known"
+    return told if change.direction else f"{told}, no clear change"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,108 @@
+"""Retention of a run's state: newest and best checkpoints, exported models, copies in the mirror."""
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from contracts.clients import LearnerClient
+from services.runs import checkpoints
+from services.runs.best import Best, Criterion, best_of
+from services.runs.checksums import write_checksums
+from services.runs.folder import RunFolder
+from services.runs.json_lines import write_atomically
+from services.runs.uploads import Uploads
+
+log = logging.getLogger(__name__)
+
+
+class Keeper:
+    """Writer of a run's checkpoints and models; `uploads` copies them to the mirror."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        *,
+        keep: int,
+        keep_best: str | None,
+        uploads: Uploads | None = None,
+        note: Callable[[str], None] = log.warning,
+    ) -> None:
+        self._folder, self._keep, self._uploads, self._note = folder, keep, uploads, note
+        self._criterion = Criterion.of(keep_best) if keep_best else None
+        self._told: Best | None = None
+
+    def save(self, learner: LearnerClient, iteration: int, state: Mapping[str, Any]) -> None:
+        """Write a checkpoint, and delete those that are neither new nor the best."""
+        checkpoints.save(self._folder, iteration, learner.save, state)
+        best = self._best_saved()
+        if best is not None and best != self._told:
+            self._tell(best)
+        if self._uploads is not None:
+            self._uploads.wait()  # a checkpoint must not be deleted while it is copied
+        checkpoints.forget(self._folder, self._keep, spared=best.iteration if best else None)
+        if self._uploads is not None:
+            self._uploads.begin(iteration)
+
+    def check(self, metrics: Mapping[str, Any]) -> None:
+        """Check that validation measures the metric of `keep_best`.
+
+        Raises:
+            InputError: it does not.
+        """
+        if self._criterion is not None:
+            self._criterion.check(metrics)
+
+    def is_best(self, iteration: int) -> bool:
+        """Return whether the evaluation after this iteration is the best so far."""
+        if self._criterion is None:
+            return False
+        best = best_of(self._criterion, self._folder.evaluations("validation"))
+        return best is not None and best.iteration == iteration
+
+    def export(self, learner: LearnerClient, iteration: int) -> None:
+        """Export the current model and the best one. The learner ends with the best one's state."""
+        _export(learner, self._folder.model)
+        best = self._best_whole(iteration)
+        if best is None:
+            return
+        if best.iteration != iteration:
+            learner.load(str(self._folder.checkpoint(best.iteration)))
+        _export(learner, self._folder.best_model)
+
+    def _best_whole(self, iteration: int) -> Best | None:
+        """Return the best undamaged checkpoint and write it to `best.json`; damaged ones are set aside."""
+        while (best := self._best_saved()) is not None and best.iteration != iteration:
+            path = self._folder.checkpoint(best.iteration)
+            found = checkpoints.damage(path)
+            if not found:
+                break
+            checkpoints.set_aside(path, found, self._note)
+        if best is not None and best != self._told:
+            self._tell(best)
+        return best
+
+    def _best_saved(self) -> Best | None:
+        if self._criterion is None:
+            return None
+        return best_of(
+            self._criterion, self._folder.evaluations("validation"), among=self._folder.checkpoints()
+        )
+
+    def _tell(self, best: Best) -> None:
+        assert self._criterion is not None
+        said = {
+            "iteration": best.iteration,
+            "metric": f"val/{self._criterion.key}",
+            "better": self._criterion.better,
+            "value": best.value,
+        }
+        write_atomically(self._folder.best_file, json.dumps(said) + "\n")
+        self._told = best
+
+
+def _export(learner: LearnerClient, place: Path) -> None:
+    with checkpoints.appearing_whole(place) as unfinished:
+        learner.export(str(unfinished))
+        write_checksums(unfinished)

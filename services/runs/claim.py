@@ -1,0 +1,182 @@
+"""Claims on a run's folder: only the same run may start there, in one process. Refusals touch nothing."""
+
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import InputError
+
+# Options that may differ when a run goes on: how long it runs, what it writes and where, and how much of a
+# machine it takes. All others shape the results: changed half-way, one curve would show two different runs.
+MAY_CHANGE = (
+    "iterations",
+    "data.num_epochs",
+    "evaluate_every",
+    "save_every",
+    "keep_checkpoints",
+    "keep_best",
+    "mirror",
+    "resume",
+    "run_name",
+    "output_dir",
+    "measures",
+    "tracking",
+    "cluster",
+    "reward_servers",
+    "rollout.num_workers",
+    "rollout.num_threads",
+    "rollout.tensor_parallel_size",
+    "rollout.sleep",
+    "rollout.max_concurrent",
+    "rollout.kv_cache_gib",
+    "rollout.gpu_memory_utilization",
+    "rollout.start_timeout_s",
+    "rollout.stall_timeout_s",
+    "rollout.max_restarts",
+    "environment.num_parallel",
+    "environment.isolated",
+    "environment.start_timeout_s",
+    "environment.step_timeout_s",
+    "environment.max_attempts",
+    "learner.device",
+    "learner.num_threads",
+    "learner.token_budget",
+    "learner.logits_budget",
+    "learner.push",
+    "learner.start_timeout_s",
+    "learner.stall_timeout_s",
+    "learner.progress_timeout_s",
+    "learner.max_restarts",
+)
+
+# In a folder before its run began: words of a start that failed, and functions that are its rewards.
+BEFORE = ("log.txt", "functions")
+ELSEWHERE = "Choose another run_name= or output_dir=."
+
+# POSIX locks belong to a process, not to an object; so the open descriptors are global.
+_locks: dict[Path, int] = {}
+
+
+def refuse_strangers(path: Path) -> None:
+    """Refuse a `path` that exists and is no run's folder."""
+    try:
+        names = [entry.name for entry in path.iterdir()]
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InputError(f"{path} is no folder to write in: {error.strerror}. {ELSEWHERE}") from None
+    others = sorted(name for name in names if not name.startswith(".") and name not in BEFORE)
+    if others and "config.yaml" not in others:
+        raise InputError(f"{path} holds {others[0]!r} but no config.yaml: it is no run's folder. {ELSEWHERE}")
+
+
+def refuse_other_config(path: Path | str, there: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Refuse to go on with a run under a configuration that would change its results."""
+    differences = config_differences(there, asked)
+    if differences:
+        lines = [f"  {key}: there {old}, asked for {new}" for key, old, new in differences[:5]]
+        more = len(differences) - len(lines)
+        raise InputError(
+            f"{path} holds a run with another configuration:\n"
+            + "\n".join(lines + [f"  … and {more} more"] * (more > 0))
+            + "\nTo start a new run beside it, choose another run_name=."
+        )
+
+
+def make_writable(path: Path) -> None:
+    """Make the folder if it is missing, and check that a file can be made in it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
+    except OSError as error:
+        raise InputError(f"{path} can't be written: {error.strerror}. {ELSEWHERE}") from None
+
+
+def expect_writable(path: Path) -> None:
+    """Check like `make_writable`, but make nothing: test the nearest existing folder."""
+    there = next(place for place in (path, *path.parents) if place.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"{path} can't be written: permission is denied in {there}. {ELSEWHERE}")
+
+
+def lock(path: Path) -> None:
+    """Hold the folder until this process ends, however it ends."""
+    if path in _locks:
+        return
+    descriptor = os.open(path / ".lock", os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        os.close(descriptor)
+        raise InputError(
+            f"{path}: this run is running now, in another process. Wait for it, or choose another run_name=."
+        ) from None
+    except OSError:
+        pass  # a file system without locks: a run without this guard is better than no run
+    _locks[path] = descriptor
+
+
+def is_held(path: Path) -> bool:
+    """Return whether a run is running there; also True where the lock can't be tested."""
+    if path in _locks:
+        return True
+    try:
+        descriptor = os.open(path / ".lock", os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def config_differences(
+    there: Mapping[str, Any], asked: Mapping[str, Any], may_change: Sequence[str] = MAY_CHANGE
+) -> list[tuple[str, ...]]:
+    """Return (dotted key, value there, value asked for) wherever two configurations differ and must not.
+
+    >>> config_differences({"seed": 1, "model": {"path": "a"}}, {"seed": 1, "model": {"path": "b"}})
+    [('model.path', "'a'", "'b'")]
+    >>> config_differences({"iterations": 5}, {"iterations": 9})
+    []
+    """
+    left, right = flatten(there), flatten(asked)
+    fixed = [
+        key
+        for key in {**left, **right}
+        if not any(key == free or key.startswith(f"{free}.") for free in may_change)
+    ]
+    absent = object()
+    return [
+        (key, *(repr(side[key]) if key in side else "nothing" for side in (left, right)))
+        for key in fixed
+        if left.get(key, absent) != right.get(key, absent)
+    ]
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flatten nested mappings into one with dotted keys. Lists stay values.
+
+    >>> flatten({"seed": 1, "model": {"path": "gpt2", "dtype": None}})
+    {'seed': 1, 'model.path': 'gpt2', 'model.dtype': None}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `config` as YAML reads it back: tuples become lists, unusual values become text."""
+    read_back: dict[str, Any] = json.loads(json.dumps(config, default=str))
+    return read_back

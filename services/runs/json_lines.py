@@ -1,0 +1,175 @@
+"""JSON and JSON Lines files: valid JSON without NaN, whole or absent after a crash."""
+
+import contextlib
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contracts.disk import room_for
+from contracts.errors import InputError
+from contracts.secret_values import hide
+
+log = logging.getLogger(__name__)
+_told: set[tuple[Path, "BadLine"]] = set()  # so that repeated reading warns only once
+SHOWN = 3  # lines in a message
+
+
+Needs = Mapping[str, type]  # the keys that each row must have, and the types of their values
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """A line that is no valid row. Example: `BadLine(7, "it is not JSON: …")`"""
+
+    number: int
+    why: str
+
+
+def told(bad: Sequence[BadLine]) -> str:
+    """List bad lines for a message.
+
+    >>> told([BadLine(7, "it is not JSON"), *[BadLine(number, "…") for number in (8, 9, 10, 11)]])
+    'line 7: it is not JSON; line 8: …; line 9: …; and 2 more lines'
+    """
+    lines = [f"line {line.number}: {line.why}" for line in bad[:SHOWN]]
+    return "; ".join([*lines, *[f"and {len(bad) - SHOWN} more lines"] * (len(bad) > SHOWN)])
+
+
+def read_rows(file: Path, needs: Needs | None = None) -> list[dict[str, Any]]:
+    """Return a JSON Lines file's rows; none if it is missing. Bad lines are left out, with one warning."""
+    rows, bad = sift(file, needs)
+    new = [line for line in bad if (file, line) not in _told]
+    if new:
+        _told.update((file, line) for line in new)
+        log.warning("%s is damaged and read without these lines: %s", file, told(new))
+    return rows
+
+
+def sift(file: Path, needs: Needs | None = None) -> tuple[list[dict[str, Any]], list[BadLine]]:
+    """Return the rows of a JSON Lines file, and its bad lines.
+
+    A broken last line without a newline is neither: it is being written, or a crash cut it short.
+    """
+    rows, bad = [], []
+    # splitlines() would also split at U+2028 inside a text.
+    lines = file.read_bytes().split(b"\n") if file.exists() else []
+    for number, line in enumerate(lines, 1):
+        try:
+            if line:
+                rows.append(_row(line, needs or {}))
+        except ValueError as error:
+            if number < len(lines):
+                bad.append(BadLine(number, str(error)))
+    return rows, bad
+
+
+def _row(line: bytes, needs: Needs) -> dict[str, Any]:
+    try:
+        found = json.loads(line.decode())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"expected an object {{…}}, got {type(found).__name__}")
+    for key, kind in needs.items():
+        if not isinstance(found.get(key), kind):
+            raise ValueError(
+                f"expected {key!r} with a value of type {kind.__name__}, got {found.get(key)!r:.80}"
+            )
+    return found
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """Read a JSON file that holds one object.
+
+    Raises:
+        InputError: the file can't be read, is not JSON, or holds no object.
+    """
+    found = read_json(file)
+    if not isinstance(found, dict):
+        raise InputError(f"{file} is damaged: expected an object {{…}}, got {type(found).__name__}")
+    return found
+
+
+def read_json(file: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        InputError: the file can't be read, or is not JSON.
+    """
+    try:
+        return json.loads(file.read_bytes().decode())
+    except OSError as error:
+        raise InputError(f"{file} can't be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file} is damaged: it is not JSON: {error}") from None
+
+
+def damaged_name(path: Path) -> Path:
+    """Return a free name for a damaged file or folder: `rollout_info.jsonl.damaged-20261122-153217`."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    names = (path.with_name(f"{path.name}.damaged-{stamp}{more}") for more in ("", *range(-2, -100, -1)))
+    return next(name for name in names if not name.exists())
+
+
+def to_line(row: Mapping[str, Any]) -> str:
+    """Return a row as a line of JSON, with the secrets that this process knows hidden."""
+    return hide(json.dumps(without_nan(row), ensure_ascii=False, allow_nan=False)) + "\n"
+
+
+def without_nan(value: Any) -> Any:
+    """Replace NaN and infinity, which JSON lacks, by None, and NumPy's numbers by Python's."""
+    if isinstance(value, Mapping):
+        return {str(key): without_nan(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(inner) for inner in value]
+    if hasattr(value, "item") and not isinstance(value, str):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_atomically(path: Path, text: str) -> Path:
+    """Write a temporary file and rename it to `path`: a reader finds the old file or the new one.
+
+    Secrets that this process knows are hidden.
+    """
+    neighbour = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with room_for(path), _removed_at_last(neighbour):
+        # A model can write half a surrogate pair; it becomes JSON's escape for it.
+        with neighbour.open("w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(hide(text))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(neighbour, path)
+    return path
+
+
+@contextlib.contextmanager
+def _removed_at_last(path: Path) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def append_row(file: Path, row: Mapping[str, Any]) -> None:
+    """Append a line. Where the disk has no room for all of it, remove the part that was written.
+
+    Raises:
+        DiskFull: there was no room.
+    """
+    line = to_line(row).encode("utf-8", "backslashreplace")
+    with room_for(file), file.open("ab", buffering=0) as opened:
+        end = opened.seek(0, os.SEEK_END)
+        try:
+            while line:
+                line = line[opened.write(line) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                opened.truncate(end)
+            raise

@@ -1,0 +1,1 @@
+"""Sources of training prompts and annotated data, in an order that a resumed run continues exactly."""

@@ -1,0 +1,148 @@
+"""Open and check a run's annotated data set, and count its epochs in iterations."""
+
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import InputError, LearnerError
+from learner.settings import ModelSettings
+from services.annotated.parts import TOLD, read_manifest, reference_fingerprint
+from services.annotated.rows import check_vocabulary, read_annotated
+from services.annotated.task import disagreement
+from services.config.data_settings import DataSettings
+from services.config.settings import RunSettings
+from services.models.files import ModelFiles, read_model
+from services.models.tokenizer import load_tokenizer
+from services.sources.data_needs import Needs, check_same_rewards, needs_of
+from services.sources.offline import OfflineSource
+from services.tokens.response_tokens import ResponseTokens
+
+
+def open_source(settings: RunSettings, tokenizer: Any) -> OfflineSource:
+    """Return the source of the rows that the algorithm can learn from, before their first epoch.
+
+    Raises:
+        InputError: the folder has no annotation; or that lacks what the algorithm needs, has another
+            vocabulary, or has nothing to learn from.
+    """
+    data, rollout = _given(settings.data), settings.rollout
+    needs = needs_of(settings.algorithm, settings.reward, data)
+    rows = read_annotated(
+        Path(data.folder), needs.rewards, needs_reference=needs.reference, needs_values=needs.values
+    )
+    check_same_rewards(data, needs)
+    if needs.scores and rows.rewards_M is None:
+        raise InputError(
+            f"data={data.folder} has no rewards, which algorithm={settings.algorithm_name} needs: repeat the "
+            f"command that annotated it, with reward=NAME; it adds the rewards and keeps the rest"
+        )
+    check_vocabulary(Path(data.folder), tokenizer)
+    return OfflineSource(
+        rows,
+        settings.algorithm,
+        seed=settings.seed,
+        to_tokens=ResponseTokens(tokenizer, settings.prompt_limit("train"), rollout.max_tokens, room=None),
+        num_responses=needs.num_responses,
+        rank_by=data.rank_by,
+        only_good=needs.only_good,
+    )
+
+
+def check_data(settings: RunSettings, model: ModelFiles) -> None:
+    """Refuse data that the algorithm or the model can't train on.
+
+    Raises:
+        InputError: as in `open_source`; or responses don't fit in the model's window; or the algorithm
+            refuses the first iteration's responses.
+    """
+    source = open_source(settings, load_tokenizer(settings.model))
+    longest = source.longest(apart=model.is_encoder_decoder)
+    if model.window is not None and longest > model.window:
+        raise InputError(
+            f"data={_given(settings.data).folder}: the longest example has {longest} tokens, "
+            f"and the model's window is {model.window}. Annotate with a lower rollout.max_prompt_tokens or "
+            f"rollout.max_tokens; data without a reference are cut by the run's own keys"
+        )
+    if _given(settings.data).share is None:
+        try:
+            settings.algorithm.check(source.next(settings.rollout.prompts_per_iteration))
+        except LearnerError as error:
+            raise InputError(f"algorithm={settings.algorithm_name}: {error}") from None
+
+
+def with_iterations(settings: RunSettings) -> RunSettings:
+    """Return settings that state `data.num_epochs` and `data.evaluations_per_epoch` as iterations."""
+    data = settings.data
+    if data is None or data.num_epochs is None:
+        return settings
+    source = open_source(settings, load_tokenizer(settings.model))
+    an_epoch = source.num_batches(1, settings.rollout.prompts_per_iteration)
+    counted = {"iterations": data.num_epochs * an_epoch}
+    if data.evaluations_per_epoch is not None:
+        counted["evaluate_every"] = max(1, an_epoch // data.evaluations_per_epoch)
+    return settings.model_copy(update=counted)
+
+
+def summary(source: OfflineSource) -> str:
+    """Return one line for the console.
+
+    Example: `data: 640 examples an epoch, 36 % dropped; left out before: 2 not scored`
+    """
+    told = f"data: {source.num_kept} examples an epoch"
+    if source.share_dropped:
+        told += f", {source.share_dropped:.0%} dropped"
+    if source.left_out:
+        counts = ", ".join(f"{count} {reason}" for reason, count in source.left_out.items())
+        told += f"; left out before: {counts}"
+    return told
+
+
+def warnings(data: DataSettings, needs: Needs, model: ModelSettings, task_name: str) -> list[str]:
+    """Return warnings about the data, one sentence each."""
+    found = (
+        disagreement(Path(data.folder), task_name),
+        other_reference(data, needs, model),
+        other_values(data, needs),
+    )
+    return [warning for warning in found if warning]
+
+
+def other_reference(data: DataSettings, needs: Needs, model: ModelSettings) -> str | None:
+    """Return a warning if another model gave the log-probabilities that the algorithm needs, else None."""
+    found = read_manifest(Path(data.folder)).get("reference")
+    if data.share is not None or found is None or not needs.reference:
+        return None
+    if found.get("sha256") == reference_fingerprint(model.path, read_model(model).folder):
+        return None
+    return (
+        f"data={data.folder} was annotated with reference={found.get(TOLD)}, and the files of "
+        f"model.path={model.path} differ: importance weights and the distance to the reference "
+        f"are then measured from a model that training did not start from"
+    )
+
+
+def other_values(data: DataSettings, needs: Needs) -> str | None:
+    """Return a warning if the values that the algorithm needs were learned with other settings, else None.
+
+    Example: "data=a has values that were not learned as data.value says: num_epochs=10 instead of 5; …"
+    """
+    if data.value is None or not needs.values:
+        return None
+    manifest = read_manifest(Path(data.folder))
+    found = {**manifest.get("generations", {}), **manifest.get("value", {})}
+    asked = data.value.model_dump(mode="json")
+    if differs := [
+        f"{key}={found[key]} instead of {asked[key]}"
+        for key in asked
+        if found.get(key, asked[key]) != asked[key]
+    ]:
+        return (
+            f"data={data.folder} has values that were not learned as data.value says: {', '.join(differs)}; "
+            f"whetstone annotate experiment=… value=true overwrite=true learns them as the experiment says"
+        )
+    return None
+
+
+def _given(data: DataSettings | None) -> DataSettings:
+    if data is None:
+        raise ValueError("there is no data= to open")
+    return data

@@ -1,0 +1,156 @@
+"""Derive what a run needs from its annotated data: columns, rewards, and responses of each prompt."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.errors import InputError
+from contracts.rollout import Sampling
+from learner.algorithms import ALGORITHMS
+from learner.algorithms.base import Algorithm
+from learner.algorithms.classes import algorithm_class
+from reward_servers.settings import Part
+from services.annotated.parts import read_manifest
+from services.config.data_settings import DataSettings
+from services.config.settings import RunSettings
+from services.runs.claim import plain
+from services.sources.mixed import mixture
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Needs of a run from annotated data.
+
+    Example: PPO with `data.share` needs scored responses, rejected ones too, and the reference's
+    log-probabilities: `Needs(True, False, True, (Part("length"),), num_responses=1, only_good=False)`.
+    """
+
+    reference: bool  # the reference's log-probabilities
+    values: bool
+    scores: bool
+    rewards: tuple[Part, ...] | None  # None: as annotated
+    num_responses: int  # per example
+    only_good: bool  # leave out rejected responses, unless they are compared
+
+
+def needs_of(algorithm: Algorithm, reward: tuple[Part, ...], data: DataSettings) -> Needs:
+    """Return what an algorithm needs of the data.
+
+    Args:
+        reward: the run's own rewards.
+    """
+    if data.share is None:
+        return Needs(
+            reference=algorithm.needs_reference,
+            values=algorithm.needs_values,
+            # Responses that are only compared need no rewards: the data set's order ranks them.
+            scores=algorithm.needs_rewards and not algorithm.traits.whole_groups,
+            rewards=data.reward,
+            num_responses=num_responses(algorithm, data),
+            only_good=True,
+        )
+    weighted, kl = algorithm.traits.mixes_data == "weighted", algorithm.kl
+    earns = algorithm.traits.online  # imitation of reference texts uses no reward
+    own = reward if earns else ()
+    return Needs(
+        reference=weighted or bool(kl.coefficient or kl.target),
+        values=False,
+        scores=earns,
+        rewards=own if data.reward is None else data.reward,
+        num_responses=num_responses(algorithm, data),
+        only_good=not earns,
+    )
+
+
+def num_responses(algorithm: Algorithm, data: DataSettings) -> int:
+    """Return the number of the data set's responses that make one example."""
+    traits = algorithm.traits
+    compares = traits.whole_groups if data.share is None else bool(traits.default_group_size)
+    return data.num_responses if compares else 1
+
+
+def check_data_fits(settings: RunSettings) -> None:
+    """Refuse a run whose annotated data and algorithm do not fit.
+
+    Raises:
+        InputError: the algorithm needs data and has none, or it or the settings can't use the given data.
+    """
+    name, data = settings.algorithm_name, settings.data
+    if data is None:
+        if settings.algorithm.traits.learns_from == "data":
+            raise InputError(
+                f"algorithm={name} learns from an annotated data set: expected data=FOLDER, which "
+                f"whetstone annotate … output=FOLDER makes"
+            )
+        return
+    if settings.algorithm.traits.learns_from == "data" and data.share is not None:
+        raise InputError(
+            f"algorithm={name} learns from data alone: leave data.share={data.share:g} out, or choose an "
+            f"algorithm that generates"
+        )
+    if settings.algorithm.traits.learns_from != "data":
+        _check_mixed(settings, data)
+    if settings.plays:
+        raise InputError(
+            f"data={data.folder} has one response to each prompt, and "
+            f"environment={settings.environment_name} has several turns: leave environment out"
+        )
+
+
+def _check_mixed(settings: RunSettings, data: DataSettings) -> None:
+    name, traits = settings.algorithm_name, settings.algorithm.traits
+    how = traits.mixes_data
+    if data.share is None:
+        known = [one for one in ALGORITHMS if algorithm_class(one).traits.learns_from == "data"]
+        mix = ", or give data.share=0.25 to make a quarter of each batch of it" if how else ""
+        raise InputError(
+            f"data={data.folder} is for algorithms that learn from data ({', '.join(known)}); "
+            f"algorithm={name} learns from {traits.learns_from}: leave data out{mix}"
+        )
+    if how is None:
+        known = [one for one in ALGORITHMS if algorithm_class(one).traits.mixes_data]
+        raise InputError(
+            f"data.share={data.share:g}: algorithm={name} can't weigh responses that the policy did not "
+            f"write; expected one of {', '.join(known)}"
+        )
+    if how == "weighted":
+        _check_weights(settings.sampling(), settings.learner.behavior, settings.algorithm.credits, data.share)
+    responses = num_responses(settings.algorithm, data)
+    mixture(data.share, settings.rollout.prompts_per_iteration, settings.group_size, responses)
+
+
+def _check_weights(sampling: Sampling, behavior: str, level: str, share: float) -> None:
+    """Refuse settings under which π_old/μ is 0 for the data's tokens, or credit is not given to tokens."""
+    cuts = {
+        "rollout.top_k": sampling.top_k > 0,
+        "rollout.top_p": sampling.top_p < 1,
+        "rollout.min_tokens": sampling.min_tokens > 0,
+    }
+    if (told := [key for key, cut in cuts.items() if cut]) and behavior == "exact":
+        raise InputError(
+            f"data.share={share:g}: with {', '.join(told)} the policy never draws some tokens, and the data "
+            f"may have them; leave {'these keys' if len(told) > 1 else 'this key'} out"
+        )
+    if level != "token":
+        raise InputError(
+            f"data.share={share:g}: responses of the data are weighed token by token, and "
+            f"algorithm.value_level={level} gives credit to whole turns; expected algorithm.value_level=token"
+        )
+
+
+def check_same_rewards(data: DataSettings, needs: Needs) -> None:
+    """Refuse data whose rewards differ from the run's, since an update compares the two.
+
+    Raises:
+        InputError: a reward of the same label was annotated with other options.
+    """
+    if data.share is None or data.reward is not None or not needs.rewards:
+        return
+    annotated = read_manifest(Path(data.folder)).get("rewards", {}).get("parts", {})
+    for part in needs.rewards:
+        asked = plain({"name": part.name, **part.options})
+        if (found := annotated.get(part.label)) is not None and found != asked:
+            raise InputError(
+                f"data={data.folder}: reward '{part.label}' was annotated as {found}, and this run's is "
+                f"{asked}: their scores can't be compared in one batch. Annotate with the run's "
+                f"reward, or give data.reward= if they are the same"
+            )

@@ -1,0 +1,98 @@
+"""Order in which a run trains on its prompts: endless, seeded, and resumable at any point."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from contracts.errors import InputError
+
+
+class PromptOrder:
+    """Order of prompts in which epoch e is a permutation drawn from (seed, e) alone.
+
+    One number is the position, so a resumed run continues exactly. With weights, an epoch consists of
+    `prompts_count` independent draws instead, with replacement and in proportion to the weights.
+
+    Example:
+
+        >>> order = PromptOrder(prompts_count=3, seed=7)
+        >>> first, second = order.next(3), order.next(3)
+        >>> sorted(first) == sorted(second) == [0, 1, 2]
+        True
+        >>> PromptOrder(prompts_count=3, seed=7, start=3).next(3) == second
+        True
+        >>> PromptOrder(prompts_count=3, seed=7, weights=[0, 1, 0]).next(3)
+        [1, 1, 1]
+    """
+
+    def __init__(
+        self, prompts_count: int, seed: int, start: int = 0, weights: Sequence[float] | None = None
+    ) -> None:
+        if prompts_count < 1:
+            raise ValueError(f"an order needs at least one prompt, got {prompts_count}")
+        self._count = prompts_count
+        self._seed = seed
+        self._position = start
+        self._epoch = -1
+        self._indices: list[int] = []  # of the epoch
+        self._probabilities = None if weights is None else _probabilities(weights, prompts_count)
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, int], weights: Sequence[float] | None = None) -> "PromptOrder":
+        return cls(state["prompts_count"], state["seed"], state["position"], weights)
+
+    def state(self) -> dict[str, int]:
+        return {"prompts_count": self._count, "seed": self._seed, "position": self._position}
+
+    def next(self, n: int) -> list[int]:
+        """Return the next `n` prompts as indices below `prompts_count`; go on into the next epoch."""
+        return [self._take() for _ in range(n)]
+
+    def _take(self) -> int:
+        epoch, offset = divmod(self._position, self._count)
+        if epoch != self._epoch:
+            generator = np.random.default_rng(np.random.SeedSequence((self._seed, epoch)))
+            if self._probabilities is None:
+                indices = generator.permutation(self._count)
+            else:
+                indices = generator.choice(self._count, size=self._count, p=self._probabilities)
+            self._indices = indices.tolist()
+            self._epoch = epoch
+        self._position += 1
+        return self._indices[offset]
+
+
+def scaled(weights: Sequence[float], scale: float) -> list[float] | None:
+    """Return each weight to the power of `scale`, as in RL4LMs' sampler; None for 0: all weights are equal.
+
+    >>> scaled([1, 4], 0.5)
+    [1.0, 2.0]
+
+    Raises:
+        InputError: a weight is below 0 or not finite.
+    """
+    if scale == 0:
+        return None
+    for index, weight in enumerate(weights):
+        if not 0 <= weight < np.inf:
+            raise InputError(
+                f"rollout.priority_scale={scale}: the weight of prompt {index} is {weight}; expected a "
+                f"number of at least 0"
+            )
+    with np.errstate(over="ignore"):  # `_probabilities` refuses an overflow
+        found: list[float] = (np.asarray(weights, dtype=np.float64) ** scale).tolist()
+    return found
+
+
+def _probabilities(weights: Sequence[float], count: int) -> np.ndarray:
+    if len(weights) != count:
+        raise ValueError(f"expected a weight for each of {count} prompts, got {len(weights)}")
+    whole = np.asarray(weights, dtype=np.float64)
+    largest = whole.max()
+    if not largest > 0 or not np.isfinite(largest):
+        raise InputError(
+            "rollout.priority_scale: no prompt has a weight above 0, or a scaled weight overflows; "
+            "rollout.priority_scale=0 takes every prompt alike"
+        )
+    whole = whole / largest  # so that no sum overflows
+    return whole / whole.sum()

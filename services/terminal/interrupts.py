@@ -1,0 +1,303 @@
+"""Handling of Ctrl-C, SIGTERM and SIGHUP: how a command ends when it is asked to.
+
+    nothing to save                a signal interrupts at once; what still runs ENDS_WITHIN_S later is killed
+    between `hold` and `restore`   the first signal is a request: the loop stops where its state is whole;
+                                   the second interrupts, as above
+
+One keystroke may arrive twice: once for the whole process group, once from a wrapper that passes it on. So a
+signal within ECHO_S of another counts as the same request. A signal that the parent ignores stays ignored, as
+POSIX requires: a script's job behind `&` ignores Ctrl-C, one under `nohup` the end of its terminal.
+"""
+
+import contextlib
+import logging
+import math
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from contracts.redaction import redact
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ECHO_S = 1.0
+ENDS_WITHIN_S = 4.0
+ENDS_ON_A_CLUSTER_WITHIN_S = 20.0  # reward servers have to be removed there
+LOOK_S = 0.1
+SHOW_CURSOR = b"\x1b[?25h\n"
+EXIT_FAULT, EXIT_INTERRUPTED = 1, 130
+
+
+class Interrupted(KeyboardInterrupt):
+    """A requested stop: everything is saved or about to be."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP: the whole command has to end, not just its current step."""
+
+
+class Requests:
+    """Filter that tells a request to stop from the echo of the one before.
+
+    >>> requests = Requests()
+    >>> [requests.counts(at) for at in (10.0, 10.2, 10.9, 11.1)]
+    [True, False, False, True]
+    """
+
+    def __init__(self) -> None:
+        self._counted_at = -math.inf
+
+    def counts(self, now: float) -> bool:
+        """Return whether a signal at time `now` (in seconds) is a new request."""
+        if now - self._counted_at < ECHO_S:
+            return False
+        self._counted_at = now
+        return True
+
+
+class Command:
+    """A running command: its signal handlers, and a thread that makes sure it ends.
+
+    Python runs a handler only between two steps of the main thread, which may be waiting inside a library.
+    The thread receives signals at once, through a pipe.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.requests = Requests()  # counted by the handlers
+        self.holder: StopRequest | None = None
+        self.last_words: Callable[[], str] = lambda: ""
+        self.is_for_others: set[int] = set()  # signals that do not end the command
+        self._before = {number: signal.signal(number, self.interrupt) for number in heeded()}
+        self._pipe, self._wakeup = os.pipe()
+        os.set_blocking(self._wakeup, False)
+        self._wakeup_before = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
+        self._thread = threading.Thread(target=self._watch, name="interrupts", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Restore the earlier handlers and end the thread, when the command has ended by itself."""
+        signal.set_wakeup_fd(self._wakeup_before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        os.close(self._wakeup)  # the thread reads the end of the pipe and returns
+        self._thread.join()
+        os.close(self._pipe)
+
+    def interrupt(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal where there is nothing to save."""
+        if self.requests.counts(time.monotonic()):
+            leave_terminal(number)
+            raise KeyboardInterrupt if number == signal.SIGINT else Terminated
+
+    def said(self, reason: str = "interrupted") -> str:
+        """Return the command's last line."""
+        try:
+            words = self.last_words()
+        except Exception as error:  # last_words reads files, and no error may keep the command from ending
+            words = f"what is saved could not be read: {error}"
+        return redact(f"{self.name}: {reason}" + (f"; {words}" if words else ""))
+
+    def _watch(self) -> None:
+        requests, asked_by = Requests(), None
+        while number := self._next_signal(None):
+            if number in self.is_for_others or not requests.counts(time.monotonic()):
+                continue
+            if self.holder is not None and (self.holder is not asked_by or self.holder.never_insists):
+                asked_by = self.holder
+                asked_by.tell()
+            elif self._outlasts_deadline():
+                self.end(self.said(), EXIT_INTERRUPTED)
+
+    def _next_signal(self, patience_s: float | None) -> int:
+        """Return the next signal's number; 0 when the command has ended or `patience_s` is over."""
+        if not select.select([self._pipe], [], [], patience_s)[0]:
+            return 0
+        found = os.read(self._pipe, 1)
+        return found[0] if found else 0
+
+    def _outlasts_deadline(self) -> bool:
+        patience_s = ENDS_ON_A_CLUSTER_WITHIN_S if "RAY_ADDRESS" in os.environ else ENDS_WITHIN_S
+        deadline = time.monotonic() + patience_s
+        while (left_s := deadline - time.monotonic()) > 0:
+            if select.select([self._pipe], [], [], left_s)[0] and not os.read(self._pipe, 1):
+                return False
+        return True
+
+    def end(self, said: str, code: int) -> None:
+        """Exit, and have a shell kill all child processes afterwards: if they died first, Ray would abort."""
+        import psutil
+
+        logging.getLogger().error("stopped: %s", said)
+
+        with contextlib.suppress(OSError):
+            if os.isatty(1):
+                os.write(1, SHOW_CURSOR)  # a live screen hides it
+            os.write(2, f"{said}\n".encode())
+        family = " ".join(str(process.pid) for process in psutil.Process().children(recursive=True))
+        if family:
+            kill = ["/bin/sh", "-c", f"sleep 0.2; kill -9 {family}"]
+            subprocess.Popen(
+                kill, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+            )
+        os._exit(code)
+
+
+_command: Command | None = None
+
+
+def _forget_in_child() -> None:
+    """Detach a forked process from the command's pipe: its signals are its own."""
+    if _command is not None:
+        signal.set_wakeup_fd(-1)
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+@contextlib.contextmanager
+def interruptible(name: str) -> Iterator[None]:
+    """Handle signals for a whole command. Outside of the main thread this does nothing."""
+    global _command
+    if threading.current_thread() is not threading.main_thread() or _command is not None:
+        yield
+        return
+    _command = Command(name)
+    try:
+        yield
+    finally:
+        command, _command = _command, None
+        command.close()
+
+
+def on_interruption(last_words: Callable[[], str]) -> None:
+    """Set the words that the command ends with when interrupted: what is saved, and how to go on."""
+    if _command is not None:
+        _command.last_words = last_words
+
+
+def said_at_interruption(name: str) -> str:
+    """Return the last line of a command that was interrupted."""
+    return f"{name}: interrupted" if _command is None else _command.said()
+
+
+def give_up(reason: str) -> None:
+    """End the command and its child processes: something it needs is gone, and nothing can be saved any more.
+
+    Example: `give_up("Ray's raylet died")` says `whetstone train: Ray's raylet died; checkpoint 4 is whole`
+    """
+    if _command is not None:
+        _command.end(_command.said(reason), EXIT_FAULT)
+
+
+def leave_at_once() -> None:
+    """End this process without the shutdown of Python and its libraries, which can take many seconds."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    logging.shutdown()
+    os._exit(EXIT_INTERRUPTED)
+
+
+def take_ctrl_c() -> None:
+    """Let Ctrl-C raise KeyboardInterrupt in the current step, such as an answer; the command goes on."""
+    if signal.SIGINT in heeded():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if _command is not None:
+        _command.is_for_others.add(signal.SIGINT)
+
+
+def heeded() -> list[int]:
+    """Return the signals that this process handles: those that its parent did not set to be ignored."""
+    return [number for number in SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+
+
+@contextlib.contextmanager
+def handlers_kept() -> Iterator[None]:
+    """Restore the signal handlers afterwards, whatever the code inside sets."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:  # None: set outside of Python, which can't set it again
+                signal.signal(number, handler)
+
+
+def leave_terminal(number: int) -> None:
+    """After SIGHUP, redirect output from the lost terminal to nowhere: writing there would raise an error."""
+    if number != signal.SIGHUP:
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            if os.isatty(stream.fileno()):
+                os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+class StopRequest:
+    """A requested stop that the loop checks for, so that it ends where its state is whole.
+
+    Args:
+        tell: called at the first request, in a separate thread: the loop may take a while to notice.
+    """
+
+    def __init__(self, tell: Callable[[], None] = lambda: None) -> None:
+        self.tell = tell
+        self.never_insists = False
+        self._is_asked = False
+        self._before: dict[int, Any] = {}
+        self._at_request: Callable[[], None] = lambda: None
+        self._requests = Requests()
+
+    def hold(self, at_request: Callable[[], None] = lambda: None, *, never_insists: bool = False) -> None:
+        """Make the first request stop the loop at its next `check`, and the second one interrupt.
+
+        Args:
+            at_request: called at each request.
+            never_insists: no request interrupts, because another process was told and ends in its own time.
+        """
+        self._at_request, self.never_insists = at_request, never_insists
+        for number in heeded():
+            self._before[number] = signal.signal(number, self._ask)
+        if _command is not None:
+            _command.holder = self
+
+    def restore(self) -> None:
+        """Restore the signal handlers from before `hold`."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
+        if _command is not None and _command.holder is self:
+            _command.holder = None
+
+    def check(self) -> None:
+        """Raise Interrupted if a stop was requested."""
+        if self._is_asked:
+            raise Interrupted
+
+    def wait(self) -> None:
+        """Wait until a stop is requested, then raise Interrupted."""
+        while not self._is_asked:
+            time.sleep(LOOK_S)
+        raise Interrupted
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        requests = self._requests if _command is None else _command.requests
+        if not requests.counts(time.monotonic()):
+            return
+        leave_terminal(number)
+        insists, self._is_asked = self._is_asked and not self.never_insists, True
+        self._at_request()
+        if insists:
+            raise KeyboardInterrupt if number == signal.SIGINT else Terminated

@@ -1,0 +1,127 @@
+"""Counts of prompts and references that are too long, and sentences about the part that the model reads."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from contracts.rollout import Prompt
+from services.models.token_counter import CountsTokens
+from services.tasks.base import Split
+from services.tokens.prompt_tokens import PromptLimit
+
+AT_ONCE = 1000  # texts that are tokenized together
+
+
+@dataclass(frozen=True, slots=True)
+class CutPrompts:
+    """The prompts of one split that are cut.
+
+    Example: `CutPrompts("train", num_prompts=50, num_cut=41, limit=PromptLimit(512, "right"))`
+    """
+
+    split: Split
+    num_prompts: int  # in the run
+    num_cut: int
+    limit: PromptLimit
+
+    def __str__(self) -> str:
+        return f"{self.split}: {said_of_cuts(self.num_cut, self.num_prompts, self.limit)}"
+
+
+@dataclass(frozen=True, slots=True)
+class CutExamples:
+    """The examples of supervised training that the model does not learn whole.
+
+    Example: `CutExamples(num_examples=400, num_cut=3, num_crowded=1, max_tokens=512, window=1024)`
+    """
+
+    num_examples: int  # one per reference
+    num_cut: int  # references that lose their end
+    num_crowded: int  # examples whose prompt has no room beside its reference
+    max_tokens: int
+    window: int | None
+
+    def sentences(self) -> list[str]:
+        """Return sentences for people; none where every example is whole."""
+        found = []
+        if self.num_cut:
+            found.append(
+                f"train: {self._share(self.num_cut)} references are longer than rollout.max_tokens="
+                f"{self.max_tokens}: training learns them without their end"
+            )
+        if self.num_crowded:
+            found.append(
+                f"train: {self._share(self.num_crowded)} examples are longer than the model's window of "
+                f"{self.window:,} tokens: their prompts are cut (task.truncation_side)"
+            )
+        return found
+
+    def _share(self, count: int) -> str:
+        return f"{count:,} of {self.num_examples:,} ({count / self.num_examples:.0%})"
+
+
+def said_of_cuts(num_cut: int, num_prompts: int, limit: PromptLimit) -> str:
+    """Say how many prompts are cut, and which part of them the model reads.
+
+    >>> said_of_cuts(41, 50, PromptLimit(64, "right"))[:64]
+    '41 of 50 (82%) prompts are longer than 64 tokens (rollout.max_pr'
+    """
+    share, most = num_cut / num_prompts, f"{limit.max_tokens:,}"
+    lost = "end" if limit.side == "right" else "beginning"
+    return (
+        f"{num_cut:,} of {num_prompts:,} ({share:.0%}) prompts are longer than {most} tokens "
+        f"({limit.option}): the model reads their {limit.kept} {most}, without their {lost} "
+        f"(task.truncation_side={limit.side})"
+    )
+
+
+def said_of_limits(limits: Mapping[Split, PromptLimit]) -> str:
+    """Say how much of a prompt the model reads.
+
+    >>> said_of_limits(dict.fromkeys(("train", "test"), PromptLimit(512, "right")))
+    'the first 512 tokens of each'
+    >>> said_of_limits({"train": PromptLimit(64, "right"), "test": PromptLimit()})
+    'the first 64 tokens of each (train), all of each (test)'
+    """
+    said: dict[str, list[str]] = {}
+    for split, limit in limits.items():
+        part = "all" if limit.max_tokens is None else f"the {limit.kept} {limit.max_tokens:,} tokens"
+        said.setdefault(f"{part} of each", []).append(split)
+    if len(said) == 1:
+        return next(iter(said))
+    return ", ".join(f"{part} ({', '.join(splits)})" for part, splits in said.items())
+
+
+def lengths(texts: Iterable[str], count: CountsTokens) -> Iterator[int]:
+    """Yield each text's number of tokens."""
+    remaining = iter(texts)
+    while some := list(islice(remaining, AT_ONCE)):
+        yield from count(some)
+
+
+def cut_examples(
+    prompts: Sequence[Prompt], limit: PromptLimit, max_tokens: int, window: int | None, count: CountsTokens
+) -> CutExamples:
+    """Count the examples that supervised training does not learn whole.
+
+    A reference may begin with its prompt, which is not counted as part of it.
+
+    Args:
+        max_tokens: of the longest reference that is not cut.
+        window: tokens that prompt and reference may have together; None: no limit.
+    """
+    pairs = [(prompt.text, text) for prompt in prompts for text in prompt.references]
+    num_cut = num_crowded = 0
+    of_prompts = lengths((prompt for prompt, _ in pairs), count)
+    of_references = lengths((text.removeprefix(prompt) for prompt, text in pairs), count)
+    for before, after in zip(of_prompts, of_references, strict=True):
+        num_cut += after > max_tokens
+        kept = min(before, limit.max_tokens or before) + min(after, max_tokens)
+        num_crowded += window is not None and kept > window
+    return CutExamples(len(pairs), num_cut, num_crowded, max_tokens, window)
+
+
+def warnings(cut_prompts: Mapping[Split, CutPrompts], examples: CutExamples | None) -> list[str]:
+    """Return a sentence for each split with cut prompts, and the sentences about supervised examples."""
+    found = [str(each) for each in cut_prompts.values() if each.num_cut]
+    return found + (examples.sentences() if examples is not None else [])

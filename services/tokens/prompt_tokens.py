@@ -1,0 +1,103 @@
+"""Conversion of prompts to tokens, with the side on which long prompts are cut.
+
+task.truncation_side, rollout.max_prompt_tokens, evaluation.max_prompt_tokens ─▶ PromptLimit ─▶ PromptTokens
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from contracts.errors import InputError, did_you_mean
+from services.tasks.base import SIDE_KEY, SPLITS, Side, Split
+
+SIDES: tuple[str, ...] = get_args(Side)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLimit:
+    """The longest prompt, and the side on which a longer one is cut.
+
+    Example: `PromptLimit(512, "right")` keeps the first 512 tokens of a prompt, special tokens included.
+    """
+
+    max_tokens: int | None = None  # None: prompts are never cut
+    side: Side = "left"
+    option: str = field(default="rollout.max_prompt_tokens", compare=False)  # that sets the limit
+
+    def cuts(self, num_tokens: int) -> bool:
+        """Return whether a prompt of `num_tokens` tokens is too long."""
+        return self.max_tokens is not None and num_tokens > self.max_tokens
+
+    @property
+    def kept(self) -> str:
+        """Return "first" or "last": the part of a long prompt that the model reads."""
+        return "first" if self.side == "right" else "last"
+
+
+UNCUT = PromptLimit()
+
+
+class PromptTokens:
+    """Converter of texts to tokens, and of tokens back to the text that the model reads."""
+
+    def __init__(self, tokenizer: Any, limit: PromptLimit = UNCUT) -> None:
+        self._tokenizer, self.limit = tokenizer, limit
+
+    def __call__(self, text: str) -> tuple[int, ...]:
+        cut: dict[str, Any] = {}
+        if self.limit.max_tokens:
+            # A tokenizer may serve several limits, so each call sets its own side.
+            self._tokenizer.truncation_side = self.limit.side
+            cut = {"truncation": True, "max_length": self.limit.max_tokens}
+        tokens = self._tokenizer(text, **cut)["input_ids"]
+        if tokens:
+            return tuple(tokens)
+        # An empty prompt: a model still needs one token to start from.
+        for start in (self._tokenizer.bos_token_id, self._tokenizer.eos_token_id):
+            if start is not None:
+                return (start,)
+        raise InputError(
+            "an empty prompt needs a token to start from, and the tokenizer has neither a beginning nor "
+            "an end token; give every prompt a text, or set bos_token in tokenizer_config.json"
+        )
+
+    def cuts(self, text: str) -> bool:
+        """Return whether this prompt is too long to be read whole."""
+        return self.limit.cuts(len(self._tokenizer(text)["input_ids"]))
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """Return the text of these tokens, special tokens visible."""
+        written: str = self._tokenizer.decode(list(tokens), skip_special_tokens=False)
+        return written
+
+
+def sides_of(asked: Any, task: object) -> dict[Split, Side]:
+    """Return the side on which each split's long prompts are cut.
+
+    Args:
+        asked: the value of `task.truncation_side`: a side, a mapping of splits to sides, or None.
+        task: its class attribute `truncation_side` holds for the splits that `asked` leaves out; else left.
+
+    Raises:
+        InputError: `asked` is neither.
+
+    >>> sides_of({"train": "right"}, None)
+    {'train': 'right', 'validation': 'left', 'test': 'left'}
+    """
+    default = getattr(task, SIDE_KEY, "left")
+    one = default if asked is None else asked
+    given: Mapping[Any, Any] = asked if isinstance(asked, Mapping) else dict.fromkeys(SPLITS, one)
+    for split, side in given.items():
+        if split not in SPLITS:
+            raise InputError(f"task.{SIDE_KEY}: no such split {split!r}{did_you_mean(str(split), SPLITS)}")
+        if side not in SIDES:
+            raise InputError(
+                f"task.{SIDE_KEY}: got {side!r}; expected left (long prompts lose their beginning) or right "
+                f"(they lose their end), or a mapping such as {{train: right, validation: left}}"
+            )
+    return {split: given.get(split, default) for split in SPLITS}
+
+
+def shown_sides(sides: Mapping[Split, Side]) -> str | dict[Split, Side]:
+    """Return the sides as `task.truncation_side` takes them: one word where all splits agree."""
+    return next(iter(sides.values())) if len(set(sides.values())) == 1 else dict(sides)

@@ -1,0 +1,111 @@
+"""Tokens of responses for training: the prompt as in rollouts, the response, the end token.
+
+Scoring and training read the same tokens. Longer prompts are cut on their limit's side; longer responses lose
+their end.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from contracts.errors import InputError
+from contracts.rollout import Prompt
+from services.tasks.base import Split
+from services.tasks.responses import ResponseRow
+from services.tokens.cut_prompts import CutPrompts
+from services.tokens.prompt_tokens import PromptLimit, PromptTokens
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A prompt and its response as training reads them.
+
+    Example: the prompt "3 5" with the whole response "6 8" is `Tokens((6, 8), (9, 11, 1), cut=False)`. A cut
+    response has no end token. A response with nothing but end tokens becomes empty.
+    """
+
+    prompt: tuple[int, ...]
+    response: tuple[int, ...]
+    cut: bool
+
+
+class ResponseTokens:
+    """Converter of prompts and responses to tokens.
+
+    Args:
+        limit: of the prompts.
+        max_tokens: the longest response, end token included.
+        room: the most tokens that a prompt may have beside a response; None: no limit.
+
+    Raises:
+        InputError: the tokenizer has no end token, which each response needs.
+    """
+
+    def __init__(self, tokenizer: Any, limit: PromptLimit, max_tokens: int, room: int | None) -> None:
+        if tokenizer.eos_token_id is None:
+            raise InputError(
+                "responses end with the end token, and the tokenizer has none; set eos_token in "
+                "tokenizer_config.json"
+            )
+        self.tokenizer, self._max_tokens, self._room = tokenizer, max_tokens, room
+        self.of_prompt = PromptTokens(tokenizer, limit)
+
+    def __call__(self, prompt: str, response: str) -> Tokens:
+        end = self.tokenizer.eos_token_id
+        tokens = self.tokenizer(response, add_special_tokens=False)["input_ids"]
+        kept = (*tokens, end)[: self._max_tokens]
+        if all(token == end for token in kept):  # nothing is left to learn
+            kept = ()
+        return Tokens(self.of_prompt(prompt), tuple(kept), cut=len(tokens) >= self._max_tokens)
+
+    def check_prompts(self, prompts: Sequence[Prompt], what: str = "validation prompts are") -> None:
+        """Check that every prompt leaves room for a response in the model's window.
+
+        Args:
+            what: the beginning of a message about the prompts, after their number.
+
+        Raises:
+            InputError: some leave none; says how many.
+        """
+        lengths = [len(self.of_prompt(prompt.text)) for prompt in prompts]
+        room = self._room
+        if room is None or not (num_long := sum(length > room for length in lengths)):
+            return
+        raise InputError(
+            f"{num_long} of {len(prompts)} {what} of more than {room} tokens, the longest one has "
+            f"{max(lengths)}: that is what the model's window leaves beside a response of rollout.max_tokens="
+            f"{self._max_tokens}. rollout.max_prompt_tokens={room} keeps the {self.of_prompt.limit.kept} "
+            f"{room} tokens of each"
+        )
+
+    def cut_prompts(self, split: Split, prompts: Sequence[Prompt]) -> CutPrompts:
+        """Count the prompts that are too long to be read whole."""
+        num_cut = sum(self.of_prompt.cuts(prompt.text) for prompt in prompts)
+        return CutPrompts(split, len(prompts), num_cut, self.of_prompt.limit)
+
+    def check(self, rows: Sequence[ResponseRow]) -> int:
+        """Check the responses, and return how many are cut.
+
+        Raises:
+            InputError: some prompts leave no room for a response in the model's window, or all responses are
+                cut to nothing.
+        """
+        self.check_prompts([row.prompt for row in rows], "responses have a prompt")
+        num_cut = num_empty = 0
+        for row in rows:
+            found = self(row.prompt.text, row.response)
+            num_cut += found.cut
+            num_empty += not found.response
+        if num_empty == len(rows):
+            raise InputError(
+                f"all {len(rows)} responses are cut to nothing: with rollout.max_tokens={self._max_tokens} "
+                f"not one has a token but the end; expected more"
+            )
+        return num_cut
+
+
+def vocabulary_fingerprint(tokenizer: Any) -> str:
+    """Return a hash of the vocabulary: saved tokens are valid only for models with the same one."""
+    tokens = sorted(tokenizer.get_vocab().items(), key=lambda entry: (entry[1], entry[0]))
+    return hashlib.sha256(repr(tokens).encode()).hexdigest()

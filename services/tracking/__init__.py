@@ -1,0 +1,1 @@
+"""Outputs of a run in progress: MLflow, Prometheus, console and log."""

@@ -1,0 +1,220 @@
+"""Console of a run: a live screen on a terminal, one line per iteration elsewhere.
+
+    Console       keeps the run's state and prints plain lines
+    LiveConsole   draws the same state as a screen, a few times a second, in a thread of its own
+
+Calls only store numbers under a lock, so they cost microseconds and may come from any thread.
+"""
+
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from rich.console import Console as Terminal
+from rich.console import RenderableType
+from rich.live import Live
+
+from contracts.redaction import redact
+from services.runs.changes import Observed, change, in_words, observed
+from services.terminal.doing import doing
+from services.terminal.readable import number
+from services.tracking.screen import ITERATION_S, REWARD, Level, Phase, RunView, draw_frame, iteration_line
+
+FRAMES_PER_S = 8
+IDLE_FRAME_S = 1.0  # the clocks move on even when nothing happens
+
+
+class Console:
+    """Console of plain lines, for files, pipes and terminals that can't draw."""
+
+    def __init__(self, terminal: Terminal):
+        self.terminal = terminal
+        self.view = RunView()
+        self.on_progress: Callable[[], None] = lambda: None  # called whenever work is done
+        self._noted: list[tuple[str, Level]] = []  # notes before `listen` is called
+        self._on_note: Callable[[str, Level], None] = lambda text, level: self._noted.append((text, level))
+        self._lock = threading.Lock()
+        # The first evaluation of each split and metric, with its iteration.
+        self._first: dict[tuple[str, str], tuple[int, Observed]] = {}
+
+    def start(self, title: str, iterations: int, first_iteration: int = 1) -> None:
+        """Show that the run begins, or goes on, with `first_iteration` of `iterations`."""
+        title = redact(title)
+        with self._lock:
+            self.view.title, self.view.iterations = title, iterations
+            self.view.first_iteration, self.view.iteration = first_iteration, first_iteration - 1
+            self.view.iteration_began = time.monotonic()
+        if first_iteration > iterations:
+            self._say(f"{title}: all {iterations} iterations are done; only the steps after them are left")
+        else:
+            self._say(f"{title}: iterations {first_iteration} to {iterations}")
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        """Begin phase `name` anew, with `total` units of work if that is known."""
+        with self._lock:
+            self.view.phases[name] = Phase(total, time.monotonic())
+
+    def advance(self, name: str, n: int = 1) -> None:
+        """Count `n` more units of the phase as done."""
+        now = time.monotonic()
+        with self._lock:
+            self.view.phases.setdefault(name, Phase(None, now)).advance(n, now)
+        if n:
+            self.on_progress()
+
+    def iteration_done(self, iteration: int, metrics: Mapping[str, Any]) -> None:
+        now = time.monotonic()
+        with self._lock:
+            view = self.view
+            view.iteration_ended(now, metrics.get(ITERATION_S))
+            view.iteration = iteration
+            view.metrics = dict(metrics)
+            reward = metrics.get(REWARD)
+            view.rewards.append(math.nan if reward is None else float(reward))
+            for phase in view.phases.values():
+                phase.is_old = True
+            line = iteration_line(view, now)
+        self._say(line)
+
+    def evaluation_done(
+        self,
+        split: str,
+        iteration: int,
+        metrics: Mapping[str, Any],
+        rows: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """Show an evaluation after `iteration` iterations by its mean reward, or else by its first number.
+
+        Args:
+            rows: its predictions, for the standard error of the change since the first evaluation.
+        """
+        numbers = {key: value for key, value in metrics.items() if isinstance(value, int | float)}
+        if not numbers:
+            return
+        metric = REWARD if REWARD in numbers else next(iter(numbers))
+        found = observed(metric, metrics, rows)
+        since, first = self._first.setdefault((split, metric), (iteration, found))
+        moved = change(first, found) if iteration > since else None
+        with self._lock:
+            self.view.evaluations.setdefault(split, []).append((iteration, numbers[metric]))
+            self.view.changes |= {split: moved} if moved else {}
+        shown = "  ".join(f"{key} {number(value)}" for key, value in list(numbers.items())[:6])
+        told = f" ({metric} since iteration {since}: {in_words(moved)})" if moved else ""
+        self._say(f"{split} after iteration {iteration}: {shown}{told}")
+
+    def note(self, text: str, level: Level = "info") -> None:
+        """Show a line, and pass it to the run's log."""
+        self._on_note(text, level)
+        self.show(text, level)
+
+    def warn(self, text: str) -> None:
+        """Show a line as a warning, and pass it to the run's log."""
+        self.note(text, "warning")
+
+    def listen(self, on_note: Callable[[str, Level], None]) -> None:
+        """Call `on_note` for every note from now on, and at once for those so far."""
+        self._on_note = on_note
+        while self._noted:
+            on_note(*self._noted.pop(0))
+
+    def show(self, text: str, level: Level = "info") -> None:
+        """Show a line without passing it to the run's log."""
+        text = redact(text)
+        with self._lock:
+            self.view.notes.append((time.strftime("%H:%M:%S"), level, text))
+        self._say(text if level == "info" else f"warning: {text}")
+
+    def doing(self, what: str) -> AbstractContextManager[None]:
+        """Report a slow step while it goes on, unless a screen or a bar shows it."""
+        return contextlib.nullcontext() if self.shows_progress else doing(what, self.note)
+
+    @property
+    def shows_progress(self) -> bool:
+        return False
+
+    def stop(self) -> None:
+        """End the display; its last frame stays. May be called twice."""
+
+    def _say(self, line: str) -> None:
+        self.terminal.print(redact(line), soft_wrap=True, markup=False, highlight=False, emoji=False)
+
+
+class LiveConsole(Console):
+    """Console whose screen is redrawn in place, and stays when the run ends."""
+
+    def __init__(self, terminal: Terminal):
+        super().__init__(terminal)
+        self._live = Live(
+            console=terminal, get_renderable=self._frame, auto_refresh=False, vertical_overflow="crop"
+        )
+        self._has_news = threading.Event()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._redraw, name="console", daemon=True)
+
+    @property
+    def shows_progress(self) -> bool:
+        return self._live.is_started
+
+    def start(self, title: str, iterations: int, first_iteration: int = 1) -> None:
+        super().start(title, iterations, first_iteration)
+        self._live.start(refresh=True)
+        self._thread.start()
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        super().phase(name, total)
+        self._has_news.set()
+
+    def advance(self, name: str, n: int = 1) -> None:
+        super().advance(name, n)
+        self._has_news.set()
+
+    def stop(self) -> None:
+        with self._lock:
+            self.view.is_over = True
+        if self._thread.is_alive():
+            self._is_over.set()
+            self._has_news.set()
+            self._thread.join()
+            self._live.stop()
+
+    def _say(self, line: str) -> None:
+        if self._live.is_started:
+            self._has_news.set()  # the next frame shows it
+        else:
+            super()._say(line)
+
+    def _redraw(self) -> None:
+        while not self._is_over.is_set():
+            self._has_news.wait(IDLE_FRAME_S)
+            self._has_news.clear()
+            self._live.refresh()
+            self._is_over.wait(1 / FRAMES_PER_S)
+
+    def _frame(self) -> RenderableType:
+        with self._lock:
+            return draw_frame(self.view, self.terminal.width, self.terminal.height, time.monotonic())
+
+
+class LastingTerminal(Terminal):
+    """Terminal that ignores lost output, so that a run goes on after its window or `tee` is closed."""
+
+    def on_broken_pipe(self) -> None:
+        with contextlib.suppress(SystemExit):  # rich would end the run by it
+            super().on_broken_pipe()
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        with contextlib.suppress(OSError):
+            super().print(*objects, **options)
+
+
+def open_console() -> Console:
+    """Return a live screen where standard output can show it, else a console of plain lines."""
+    terminal = LastingTerminal()
+    can_draw = terminal.is_terminal and not terminal.is_dumb_terminal
+    if can_draw and terminal.encoding.startswith("utf"):
+        return LiveConsole(terminal)
+    return Console(terminal)

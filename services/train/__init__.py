@@ -1,0 +1,1 @@
+"""Training runs from start to end: one, a sweep, the demo."""

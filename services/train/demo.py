@@ -1,0 +1,145 @@
+"""`whetstone demo`: train a model from nothing with the whole service on this machine, in minutes.
+
+A small GPT with its own tokenizer first learns to write rows of numbers (supervised). Then PPO, with vLLM's
+rollouts and Serve's rewards, teaches it to write increasing ones. Nothing is downloaded.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console as Terminal
+from rich.progress import track
+from rich.table import Table
+
+from contracts.rollout import FinishReason, Prompt, Rollout, Turn
+from services.runs.folder import RunFolder
+from services.terminal.doing import doing
+
+NUMBERS = 100  # the vocabulary: 0 to 99, and an end
+ROW_LENGTH = 20
+WARM_UP_STEPS, WARM_UP_ROWS = 120, 64
+END = "<end>"
+
+
+def demo(overrides: Sequence[str]) -> int:
+    """Make the start model where it is missing, train it, show before and after; return the exit code."""
+    with doing("reading the configuration"):
+        from services.config.compose import run_settings
+        from services.train.train import train
+
+    start_model = Path("runs/demo-start-model")
+    settings = run_settings(["experiment=demo", f"model.path={start_model}", "run_name=demo", *overrides])
+    if not (start_model / "model.safetensors").exists():
+        print("1/2  a small GPT learns to write rows of numbers (supervised)", flush=True)
+        make_start_model(start_model, seed=0)
+    print("2/2  PPO: vLLM writes, Ray Serve scores, the learner updates", flush=True)
+    code = train(settings)
+    if code == 0:
+        show_result(RunFolder(Path(settings.output_dir).absolute() / settings.run_name))
+    return code
+
+
+def make_start_model(folder: Path, seed: int) -> None:
+    """Make a two-layer GPT-2 with a word tokenizer, warmed up on number rows that mostly increase."""
+    with doing("loading torch"):
+        from learner.algorithms.supervised import Supervised
+        from learner.learner import Learner
+        from learner.settings import LearnerSettings, ModelSettings
+
+    untrained = folder.with_name(f"{folder.name}-untrained")
+    with doing("making the model"):
+        tokenizer = save_untrained(untrained, seed)
+    learner = Learner(
+        ModelSettings(path=str(untrained), dropout=False),  # so small a model has nothing to spare
+        Supervised(learning_rate=3e-3, minibatch_size=None),
+        LearnerSettings(),
+        seed=seed,
+        iterations=WARM_UP_STEPS,
+    )
+    rows = number_rows(seed)
+    for step in track(range(WARM_UP_STEPS), description="     warm-up"):
+        learner.update([as_rollout(i, next(rows), tokenizer) for i in range(WARM_UP_ROWS)])
+        if step == WARM_UP_STEPS - 1:
+            learner.export(str(folder))
+
+
+def save_untrained(folder: Path, seed: int) -> Any:
+    """Save random weights and the tokenizer; return the tokenizer."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    tokenizer = number_tokenizer()
+    torch.manual_seed(seed)
+    config = GPT2Config(
+        vocab_size=len(tokenizer),
+        n_positions=64,
+        n_embd=64,
+        n_layer=2,
+        n_head=2,  # heads of 32: the smallest that vLLM's kernels for CPUs take
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    GPT2LMHeadModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+def number_tokenizer() -> Any:
+    """Make a tokenizer with a token for each number, and one for the end."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = [END, *map(str, range(NUMBERS))]
+    backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=END))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.decoder = decoders.WordPiece(prefix="##")  # words joined by blanks
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token=END, bos_token=END, pad_token=END, unk_token=END
+    )
+
+
+def number_rows(seed: int) -> Iterator[list[int]]:
+    """Yield rows without end: mostly a step up of 1 to 8, now and then any number."""
+    draw = random.Random(seed)
+    while True:
+        row = [draw.randrange(NUMBERS // 2)]
+        while len(row) < ROW_LENGTH:
+            higher = row[-1] + draw.randint(1, 8)
+            goes_up = higher < NUMBERS and draw.random() < 0.75
+            row.append(higher if goes_up else draw.randrange(NUMBERS))
+        yield row
+
+
+def as_rollout(index: int, row: Sequence[int], tokenizer: Any) -> Rollout:
+    """Make a rollout whose prompt is the row's first two numbers, and whose response is the rest."""
+    prompt, response = " ".join(map(str, row[:2])), " ".join(map(str, row[2:]))
+    answer = (*tokenizer(response)["input_ids"], tokenizer.eos_token_id)
+    turn = Turn(
+        observation=tuple(tokenizer(prompt)["input_ids"]),
+        tokens=answer,
+        text=response,
+        behavior_logprobs=(0.0,) * len(answer),
+        weight_versions=(0,) * len(answer),
+    )
+    return Rollout(index, index, Prompt(f"demo/{index}", prompt), (turn,), FinishReason.STOP)
+
+
+def show_result(folder: RunFolder) -> None:
+    """Print rewards and texts before and after training."""
+    terminal = Terminal()
+    table = Table(title="mean reward (share of the text that is one increasing run)", title_justify="left")
+    for column in ("", "before", "after"):
+        table.add_column(column, justify="left" if not column else "right")
+    for split in ("val", "test"):
+        found = folder.evaluations(split)
+        table.add_row(split, *(f"{found[i]['metrics']['reward/mean']:.3f}" for i in (0, -1)))
+    terminal.print(table)
+    first, last = folder.prediction_epochs("val")[0], folder.prediction_epochs("val")[-1]
+    for before, after in zip(
+        folder.whole_predictions(first, "val")[:3], folder.whole_predictions(last, "val"), strict=False
+    ):
+        terminal.print(f"[bold]{before['prompt_text']}[/] …")
+        terminal.print(f"   before  {before['generated_text']}", style="dim", highlight=False)
+        terminal.print(f"   after   {after['generated_text']}", highlight=False)

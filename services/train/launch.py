@@ -1,0 +1,307 @@
+"""Start a run's parts on Ray: the learner's processes, the workers, the reward servers.
+
+Importing this module imports Ray; `services/train/train.py` does so only after all checks.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+
+import ray
+from ray.util.placement_group import placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from contracts.errors import DeadlineExceeded, LearnerFailed, LearnerLost, LearnerSilent
+from contracts.rollout import MaskRule
+from contracts.scores import MetricValue, Sample, Score
+from learner.algorithms.base import Algorithm
+from learner.group import LearnerGroup
+from learner.learner import Learner
+from learner.process import CALLS_AT_ONCE, LearnerProcess
+from learner.ranks import Rendezvous
+from learner.settings import ModelSettings
+from reward_servers.app import deploy, remove
+from reward_servers.client import RewardClient, compute_metrics
+from reward_servers.settings import Part, RewardServersSettings
+from reward_servers.trial import MADE_UP, Trial
+from rollout_workers.environment_actors import start_environments
+from rollout_workers.environments.base import EnvironmentSettings
+from rollout_workers.fleet import Fleet
+from rollout_workers.processes import RolloutWorkerProcess
+from rollout_workers.settings import RolloutSettings
+from services.config.cluster_settings import ClusterSettings
+from services.config.settings import RunSettings
+from services.loop.controller import Clients
+from services.loop.learner_restarts import LearnerRestarts
+from services.models.files import read_model
+from services.preflight.deployment import Deployment, Machine, deployment
+from services.preflight.placement import Reservation
+from services.terminal.doing import doing
+from services.terminal.readable import duration
+
+# Large arrays come and go at every step. malloc keeps their memory, in huge pages, instead of handing it back
+# to the system: this made loading 400 MB of weights five times as fast.
+MALLOC_TUNABLES = ":".join(
+    ("glibc.malloc.hugetlb=1", "glibc.malloc.mmap_max=0", "glibc.malloc.trim_threshold=1099511627776")
+)
+NOTE_AFTER_S = 5.0  # of waiting for workers' places
+ACTOR_THREADS = 6  # calls answered at once: polls, weights and questions, while an engine computes
+
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RewardServers:
+    """Client of one run's rewards and metrics: a `contracts.clients.RewardClient`."""
+
+    client: RewardClient
+    rewards: Sequence[Part]
+    metrics: Sequence[Part]
+    settings: RewardServersSettings
+
+    def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]:
+        return self.client.submit(samples)
+
+    def compute_metrics(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
+        if not self.metrics:
+            return {}
+        patience_s = max(self.settings.for_label(part.label).timeout_s for part in self.metrics)
+        return compute_metrics(self.metrics, samples, patience_s, self.settings.retries)
+
+    def cached(self) -> dict[str, float]:
+        return self.client.cached()
+
+
+@contextlib.contextmanager
+def service(
+    settings: RunSettings, warn: Note, tell: Note | None = None, trial: Trial = MADE_UP
+) -> Iterator[Clients]:
+    """Start workers, learner and reward servers side by side, slow ones first; yield them once all are up.
+
+    Args:
+        warn: hears what goes wrong.
+        tell: hears how the start gets on; by default `warn`.
+        trial: texts for trying the user's own rewards and metrics.
+    """
+    tell, began = tell or warn, time.monotonic()
+
+    def is_up(part: str) -> None:
+        tell(f"{part} up after {duration(time.monotonic() - began)}")
+
+    tell("starting the rollout workers, the learner and the reward servers")
+    model = model_of(settings.model, settings.algorithm, settings.environment)
+    graders = settings.reward, settings.metrics, settings.reward_servers
+    num_learners = settings.learner.num_processes
+    machines = deployed(settings.model, settings.rollout, settings.cluster, num_learners)
+    fleet = start_fleet(model, machines, warn, tell)
+    learner = start_learner(settings, machines, warn, tell)
+    with contextlib.ExitStack() as ends:
+        ends.callback(learner.stop)
+        ends.callback(fleet.stop)
+        rewards = ends.enter_context(served_rewards(*graders, warn, tell, trial))
+        is_up("the reward servers are")
+        wait_for_learner(learner, LearnerRestarts(settings.learner.max_restarts), warn)
+        is_up("the learner is")
+        fleet.wait_until_ready()
+        is_up("the rollout workers are")
+        yield Clients(fleet, rewards, learner)
+
+
+def wait_for_learner(learner: LearnerGroup, restarts: LearnerRestarts, warn: Note) -> None:
+    """Wait until the learner's models are loaded; restart it where its process died.
+
+    Raises:
+        InputError: the model can't be used.
+        LearnerFailed: the learner raised an error; another would raise it again.
+        LearnerSilent: the learner takes too long.
+        RunError: too many learners died.
+    """
+    start = learner.wait_until_ready
+    while True:
+        try:
+            return start()
+        except (LearnerFailed, LearnerSilent):
+            raise
+        except LearnerLost as error:
+            warn(f"{error}; {restarts.spend(error, 0)} starts")
+            start = learner.restart
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerModel:
+    """Model that workers write with, and how.
+
+    Example: any model as it is: `WorkerModel("gpt2", "gpt2")`
+    """
+
+    path: str
+    tokenizer: str
+    revision: str | None = None
+    mask: MaskRule | None = None
+    environment: EnvironmentSettings | None = None
+    lora_rank: int | None = None
+
+
+def model_of(model: ModelSettings, algorithm: Algorithm, environment: EnvironmentSettings) -> WorkerModel:
+    """Return the model that workers begin with."""
+    return WorkerModel(
+        model.path,
+        model.tokenizer or model.path,
+        model.revision,
+        algorithm.mask_rule() if algorithm.traits.masks else None,
+        environment,
+        model.adapter.r if model.adapter.serve == "adapter" else None,
+    )
+
+
+def deployed(
+    model: ModelSettings, rollout: RolloutSettings, cluster: ClusterSettings, num_learners: int
+) -> Deployment:
+    """Return the deployment of a run on what Ray has now."""
+    is_encoder_decoder = read_model(model).is_encoder_decoder
+    return deployment(rollout, cluster, num_learners, ray_machine(), is_encoder_decoder=is_encoder_decoder)
+
+
+def ray_machine() -> Machine:
+    """Return what the cluster, to which this process is connected, has."""
+    resources = ray.cluster_resources()
+    return Machine(resources.get("CPU", 0.0), resources.get("GPU", 0.0))
+
+
+def start_fleet(model: WorkerModel, deployed: Deployment, note: Note, tell: Note | None = None) -> Fleet:
+    """Start the rollout workers; `wait_until_ready` waits for them."""
+    rollout, strategy = deployed.engine_settings, deployed.strategy
+    options = _options(deployed.placement.worker, rollout.num_threads)
+    places = places_together(deployed, note)
+
+    def make_worker(is_extra: bool) -> object:
+        where = extra_place(strategy) if is_extra else places
+        actor = ray.remote(RolloutWorkerProcess).options(max_concurrency=ACTOR_THREADS, **options, **where)
+        return actor.remote(
+            model.path,
+            model.tokenizer,
+            None,
+            deployed.engine,
+            rollout,
+            model.mask,
+            model.revision,
+            model.environment,
+            start_environments,
+            model.lora_rank,
+        )
+
+    return Fleet(make_worker, rollout, note, tell)
+
+
+def start_learner(
+    settings: RunSettings, deployed: Deployment, note: Note, tell: Note | None = None
+) -> LearnerGroup:
+    """Start the learner's processes; `wait_until_ready` waits for them."""
+    cores = max(1, (os.cpu_count() or 1) // settings.learner.num_processes)
+    options = _options(deployed.placement.learner, settings.learner.num_threads or cores)
+    actor = ray.remote(LearnerProcess).options(max_concurrency=CALLS_AT_ONCE, **options)
+
+    def make_learner(rendezvous: Rendezvous | None) -> object:
+        return actor.remote(
+            partial(
+                Learner,
+                settings.model,
+                settings.algorithm,
+                settings.learner,
+                seed=settings.seed,
+                iterations=settings.iterations,
+                sampling=settings.sampling(),
+                max_turns=settings.environment.max_turns if settings.plays else 1,
+                shares_gpu=settings.rollout.sleep,
+                rendezvous=rendezvous,
+            )
+        )
+
+    return LearnerGroup(make_learner, deployed.engine_settings.dtype, settings.learner, note, tell)
+
+
+@contextlib.contextmanager
+def served_rewards(
+    rewards: Sequence[Part],
+    metrics: Sequence[Part],
+    settings: RewardServersSettings,
+    warn: Note,
+    tell: Note,
+    trial: Trial = MADE_UP,
+) -> Iterator[RewardServers]:
+    """Deploy rewards and metrics, the user's own ones after a trial; yield their client once all answer.
+
+    On a cluster that outlives the run they end with it, however far their start has come.
+
+    Raises:
+        InputError: a reward or a metric does not answer as it should.
+    """
+    try:
+        if rewards or metrics:
+            with doing("starting the reward servers", tell):
+                for warning in deploy(rewards, metrics, settings, http=False, trial=trial):
+                    warn(warning)
+        client = RewardClient(rewards, settings)
+        with contextlib.closing(client):
+            yield RewardServers(client, rewards, metrics, settings)
+    finally:
+        if "RAY_ADDRESS" in os.environ:
+            remove(rewards, metrics)
+
+
+def _options(reserved: Reservation, num_threads: int | None) -> dict[str, object]:
+    """Return the options of an actor: what it reserves, and how many threads it may use.
+
+    Ray gives an actor without processors of its own a single thread unless told otherwise.
+    """
+    threads = str(num_threads or os.cpu_count() or 1)
+    return {
+        "num_cpus": reserved.num_cpus,
+        "num_gpus": reserved.num_gpus,
+        "runtime_env": {"env_vars": {"OMP_NUM_THREADS": threads, "GLIBC_TUNABLES": MALLOC_TUNABLES}},
+    }
+
+
+def places_together(deployed: Deployment, note: Note) -> dict[str, object]:
+    """Reserve all workers' places at once, laid out as `cluster.strategy` says; return the actors' option.
+
+    A worker takes any free place: a replacement finds the lost worker's, or a new one that Ray made for it.
+
+    Raises:
+        DeadlineExceeded: the cluster has not had room for all of them in time.
+    """
+    strategy, patience_s = deployed.strategy, deployed.rollout.start_timeout_s
+    placed = deployed.placement
+    if strategy == "none":
+        return {}
+    bundles = [placed.worker.resources] * placed.num_workers
+    group = placement_group(bundles, strategy=strategy.upper())
+    asked = f"cluster.strategy={strategy}: {placed.num_workers} places of {placed.worker.resources}"
+    if not group.wait(min(NOTE_AFTER_S, patience_s)):
+        note(f"waiting for {asked}; the cluster has {_shown(ray.cluster_resources())}")
+        if not group.wait(patience_s):
+            raise DeadlineExceeded(
+                f"waited {patience_s:g} s (rollout.start_timeout_s) for {asked}; the cluster has "
+                f"{_shown(ray.cluster_resources())}, of which {_shown(ray.available_resources())} are free"
+            )
+    return {"scheduling_strategy": PlacementGroupSchedulingStrategy(group)}
+
+
+def extra_place(strategy: str) -> dict[str, object]:
+    """Return the place of an added worker: outside the first workers' group, which can't grow.
+
+    Where the others are spread, Ray spreads it as well as it can.
+    """
+    return {"scheduling_strategy": "SPREAD"} if "spread" in strategy else {}
+
+
+def _shown(resources: dict[str, float]) -> str:
+    """
+    >>> _shown({"CPU": 4.0, "memory": 1e9})
+    '4 CPU, 0 GPU'
+    """
+    return ", ".join(f"{resources.get(name, 0):g} {name}" for name in ("CPU", "GPU"))

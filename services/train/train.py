@@ -1,0 +1,214 @@
+"""`whetstone train [OVERRIDES]`: check the run, start its parts, run the loop, report, save."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from contracts.disk import check_room
+from contracts.errors import RunError
+from contracts.output import say
+from contracts.redaction import without_secrets
+from services.config.settings import RunSettings
+from services.runs import checkpoints
+from services.runs.claim import flatten, plain
+from services.runs.folder import RunFolder
+from services.runs.full_disk import explained
+from services.runs.mirror import Mirror, open_mirror
+from services.runs.uploads import Uploads
+from services.terminal.doing import doing
+from services.terminal.interrupts import EXIT_INTERRUPTED, Interrupted, StopRequest, on_interruption
+from services.tracking.console import Console, open_console
+from services.tracking.mlflow_run import Status, Tracker
+from services.tracking.run_log import log_to
+from services.tracking.settings import TrackingSettings
+
+if TYPE_CHECKING:
+    from reward_servers.trial import Trial
+
+ASKED_TO_STOP = "asked to stop: it ends as soon as its state is whole and saved; asked again, at once"
+
+
+def train(settings: RunSettings) -> int:
+    """Train one run from its checks to its report; return the exit code."""
+    with doing("checking settings, model and data"):
+        from services.preflight import preflight
+        from services.preflight.environment_checks import environment_warnings
+        from services.sources.annotated_data import with_iterations
+
+        checked = preflight.check(settings)
+        settings = with_iterations(settings)
+    check_room(Path(settings.output_dir), "the run", "choose another output_dir=")
+    console = open_console()
+    with doing("opening the run's folder"):
+        folder, mirror = open_folder(settings, console)
+    on_interruption(lambda: _last_words(folder))
+    log_to(folder.log, console)
+    if _is_done(folder, settings.iterations, settings.keep_best):
+        say(f"{folder.path} is done: {settings.iterations} iterations. iterations= allows for more.")
+        _require_copied(Uploads(mirror, folder, console.warn).finish() if mirror else None, folder)
+        return 0
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # its bar would tear our screen
+    for warning in [*checked.warnings, *environment_warnings(settings.environment, settings.algorithm)]:
+        console.warn(warning)
+    tracker = _start_tracker(settings.tracking, settings.resolved(), folder)
+    status: Status = "FAILED"
+    uploads = Uploads(mirror, folder, console.warn) if mirror else None
+    try:
+        interrupted = _run_on_cluster(settings, checked.trial, folder, tracker, console, uploads)
+        status = "KILLED" if interrupted else "FINISHED"
+    except KeyboardInterrupt:
+        status = "KILLED"
+        raise
+    except Exception as error:
+        if (told := explained(error, folder)) is error:
+            raise
+        raise told from error
+    finally:
+        console.stop()
+        unreported = _try_to_report(folder, tracker)
+        tracker.finish(status)
+        failure = uploads.finish() if uploads is not None else None
+    if unreported is not None:
+        raise explained(unreported, folder)
+    _require_copied(failure, folder)
+    if interrupted:
+        _say_how_to_go_on(folder)
+        return EXIT_INTERRUPTED
+    _say_what_is_where(folder, settings.keep_best, settings.mirror)
+    if settings.tracking.enabled:
+        say(f"tracking  mlflow ui --backend-store-uri {tracker.uri}")
+    return 0
+
+
+def open_folder(settings: RunSettings, console: Console) -> tuple[RunFolder, Mirror | None]:
+    """Open the run's folder, with the mirror's newest checkpoint where the mirror is ahead.
+
+    Raises:
+        InputError: as `RunFolder.open` and `open_mirror`; or no checkpoint is whole.
+        RunError: the mirror fails.
+    """
+    asked = without_secrets(plain(settings.resolved()))
+    path = Path(settings.output_dir).absolute() / settings.run_name
+    mirror = open_mirror(settings.mirror, path, asked, settings.resume)
+    folder = RunFolder.open(
+        settings.output_dir, settings.run_name, config=settings.resolved(), resume=settings.resume
+    )
+    checkpoints.remove_leftovers(folder, console.warn)
+    checkpoints.set_damaged_aside(folder, console.warn)
+    if settings.keep_best is not None:
+        checkpoints.set_damaged_best_aside(folder, console.warn)
+    if mirror is not None:
+        restored = mirror.restore(folder, console.warn, settings.keep_best)
+        if restored is not None:
+            console.note(f"restored checkpoint {restored} from {mirror.url}")
+        mirror.expect_writable(folder)
+    checkpoints.newest_whole(folder, console.warn)
+    return folder, mirror
+
+
+def _require_copied(failure: str | None, folder: RunFolder) -> None:
+    if failure:
+        raise RunError(f"{failure}. The run is whole in {folder.path}; the same command tries again")
+
+
+def _run_on_cluster(
+    settings: RunSettings,
+    trial: "Trial",
+    folder: RunFolder,
+    tracker: Tracker,
+    console: Console,
+    uploads: Uploads | None,
+) -> bool:
+    """Start the parts and run the loop; tell whether it was interrupted."""
+    with doing("loading Ray and torch", console.note):
+        from services.cluster.ray_cluster import cluster
+        from services.tracking.prometheus import RunMetrics
+        from services.train import launch
+        from services.train.loop import controller
+
+    stop = StopRequest(lambda: console.note(ASKED_TO_STOP))
+    with contextlib.ExitStack() as ends:
+        with doing("starting Ray", console.note):
+            ends.enter_context(cluster(console.warn))
+            watch = ends.enter_context(RunMetrics(settings.run_name, settings.iterations))
+        console.on_progress, tracker.on_metrics = watch.progress, watch.log
+        clients = ends.enter_context(launch.service(settings, console.warn, console.note, trial))
+        with doing("reading prompts", console.note):
+            loop = controller(settings, clients, folder, tracker, console, stop, uploads)
+        ends.callback(stop.restore)
+        stop.hold()
+        try:
+            loop.run()
+        except Interrupted:
+            return True
+    return False
+
+
+def _start_tracker(tracking: TrackingSettings, config: Mapping[str, Any], folder: RunFolder) -> Tracker:
+    found = checkpoints.latest(folder)
+    run_id = checkpoints.read_state(found[1]).get("tracking_run_id") if found else None
+    tracker = Tracker.start(tracking, config["output_dir"], config["run_name"], run_id)
+    tracker.log_parameters(flatten(config))
+    tracker.log_artifact(folder.config_file)
+    return tracker
+
+
+def _try_to_report(folder: RunFolder, tracker: Tracker) -> Exception | None:
+    """Write the report; return the error where that fails, so that it hides no other error."""
+    try:
+        finish_report(folder, tracker)
+    except Exception as error:
+        return error
+    return None
+
+
+def finish_report(folder: RunFolder, tracker: Tracker) -> None:
+    """Write the report and hand it to the tracker, with the curves where there are any."""
+    from services.report.report import write_report
+
+    tracker.log_artifact(write_report(folder))
+    if folder.curves.exists():
+        tracker.log_artifact(folder.curves)
+
+
+def _is_done(folder: RunFolder, iterations: int, keep_best: str | None) -> bool:
+    finished = max(folder.checkpoints(), default=-1)
+    has_models = folder.model.exists() and (keep_best is None or folder.best_model.exists())
+    return has_models and finished >= iterations
+
+
+def _last_words(folder: RunFolder) -> str:
+    """Say what is left of a run that was interrupted before its iteration's end."""
+    newest = max(folder.checkpoints(), default=0)
+    rows = folder.rollout_info()
+    num_lost = max(0, rows[-1]["iteration"] - newest) if rows else 0
+    lost = f", {num_lost} iteration{'s' * (num_lost > 1)} after it lost" if num_lost else ""
+    if not newest:
+        return f"there is no checkpoint yet{lost}; the same command begins anew"
+    whole = _shown(folder.checkpoint(newest))
+    return f"checkpoint {newest} is whole{lost}; the same command goes on from {whole}"
+
+
+def _say_how_to_go_on(folder: RunFolder) -> None:
+    path = _shown(folder.path)
+    again = " ".join(sys.argv[1:]) if Path(sys.argv[0]).name.startswith("whetstone") else "train …"
+    say(f"\nStopped and saved in {path}. The same command goes on from here: whetstone {again}")
+
+
+def _say_what_is_where(folder: RunFolder, keep_best: str | None, mirror: str | None) -> None:
+    say(f"\nreport    {_shown(folder.report)}")
+    say(f"model     {_shown(folder.model)}   (try it: whetstone chat {_shown(folder.path)})")
+    if folder.best_model.exists():
+        say(f"best      {_shown(folder.best_model)}   (by {keep_best})")
+    if mirror:
+        say(f"mirror    {mirror}")
+
+
+def _shown(path: Path) -> str:
+    with contextlib.suppress(ValueError):
+        return str(path.relative_to(Path.cwd()))
+    return str(path)

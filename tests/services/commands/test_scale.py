@@ -1,0 +1,62 @@
+"""`whetstone scale` where there is nothing to scale; `tests/reward_servers/test_scaling.py` has the rest."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from contracts.errors import InputError
+from services.cluster import open_cluster
+from services.commands.scale import run
+
+
+def test_nothing_listens_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    with pytest.raises(InputError, match=r"nor `serve` runs at RAY_ADDRESS=127\.0\.0\.1:1: nothing to scale"):
+        run(["rouge", "2"])
+
+
+@pytest.mark.parametrize("argv", [[], ["rouge"], ["rouge", "0"], ["rouge", "many"]])
+def test_a_label_and_a_number_are_needed(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run(argv)
+    assert "usage: whetstone scale" in capsys.readouterr().err
+
+
+@pytest.fixture
+def joined(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A cluster that is joined, with these applications and nothing behind them."""
+    from reward_servers import app
+
+    applications: dict[str, Any] = {}
+    context = SimpleNamespace(dashboard_url="127.0.0.1:8265")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(app.ray, "init", lambda *_, **__: context)
+    monkeypatch.setattr(app.ray, "shutdown", lambda: None)
+    monkeypatch.setattr(app.serve, "status", lambda: SimpleNamespace(applications=applications))
+    monkeypatch.setattr(open_cluster, "_answers_anybody", lambda address: False)
+    return applications
+
+
+def test_a_label_that_is_not_served_is_answered_with_those_that_are(joined: dict[str, Any]) -> None:
+    """Where there is none, no empty list is shown."""
+    with pytest.raises(InputError) as refused:
+        run(["nope", "4"])
+    assert str(refused.value) == "no reward 'nope' is served here, nor is any other reward"
+    joined["metric-rouge"] = None
+    with pytest.raises(InputError, match=r"nor is any other reward$"):
+        run(["nope", "4"])
+    joined["reward-length"] = None
+    with pytest.raises(InputError, match=r"no reward 'nope' is served here; there are: length$"):
+        run(["nope", "4"])
+
+
+def test_a_cluster_that_asks_for_no_token_is_told(
+    joined: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for is_open in (False, True):
+        monkeypatch.setattr(open_cluster, "_answers_anybody", lambda address, is_open=is_open: is_open)
+        with pytest.raises(InputError):
+            run(["nope", "4"])
+        said = capsys.readouterr().err
+        assert ("warning: http://127.0.0.1:8265 asks for no token" in said) is is_open

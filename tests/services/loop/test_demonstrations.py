@@ -1,0 +1,62 @@
+"""References as rollouts: what supervised training learns from."""
+
+from typing import Any
+
+import pytest
+
+from contracts.rollout import FinishReason, Lease, Prompt, Sampling
+from services.loop.demonstrations import Demonstrations
+from tests.models import make_tiny_model
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(make_tiny_model(tmp_path_factory.mktemp("model")))
+
+
+def lease(tokenizer: Any, text: str, *references: str) -> Lease:
+    tokens = tuple(tokenizer(text)["input_ids"])
+    return Lease(7, Prompt("p", text, references), tokens, 3, 0, Sampling(max_tokens=4))
+
+
+def test_each_reference_is_a_rollout_that_ends(tokenizer: Any) -> None:
+    given = lease(tokenizer, "3 5", "6 8", "9")
+    found = Demonstrations(tokenizer, max_tokens=4, loss_on="response")([given])
+    first, second = found.rollouts
+    assert first.tokens == (*given.tokens, *tokenizer("6 8")["input_ids"], tokenizer.eos_token_id)
+    assert first.loss_mask == (0, 0, 1, 1, 1)
+    assert (first.lease_id, first.group, first.text) == (7, 3, "6 8")
+    assert second.loss_mask == (0, 0, 1, 1)
+    assert {first.finish_reason, second.finish_reason} == {FinishReason.STOP}
+
+
+def test_a_reference_that_is_too_long_is_cut_and_teaches_no_end(tokenizer: Any) -> None:
+    (found,) = Demonstrations(tokenizer, 4, "response")([lease(tokenizer, "3", "4 5 6 7 8")]).rollouts
+    assert found.turns[0].tokens == tuple(tokenizer("4 5 6 7")["input_ids"])
+    assert found.finish_reason is FinishReason.LENGTH
+
+
+@pytest.mark.parametrize(("side", "kept"), [("left", "4 5"), ("right", "2 3")])
+def test_a_prompt_is_cut_beside_its_reference_where_the_window_ends(
+    tokenizer: Any, side: Any, kept: str
+) -> None:
+    """Five tokens in all: the reference and its end take three of them."""
+    learn = Demonstrations(tokenizer, 4, "response", window=5, side=side)
+    (found,) = learn([lease(tokenizer, "2 3 4 5", "6 8")]).rollouts
+    assert found.tokens == (*tokenizer(f"{kept} 6 8")["input_ids"], tokenizer.eos_token_id)
+    assert found.loss_mask == (0, 0, 1, 1, 1)
+    (found,) = Demonstrations(tokenizer, 9, "text", 5)([lease(tokenizer, "2 3", "4 5 6 7 8")]).rollouts
+    assert found.tokens == tuple(tokenizer("3 4 5 6 7")["input_ids"])  # one token of the prompt stays
+
+
+def test_a_reference_that_begins_with_its_prompt_is_the_whole_text(tokenizer: Any) -> None:
+    (found,) = Demonstrations(tokenizer, 4, "response")([lease(tokenizer, "3 5", "3 5 9")]).rollouts
+    assert found.turns[0].tokens == (*tokenizer("9")["input_ids"], tokenizer.eos_token_id)
+
+
+def test_the_whole_text_counts_where_rl4lms_counts_it(tokenizer: Any) -> None:
+    (found,) = Demonstrations(tokenizer, 4, "text")([lease(tokenizer, "3 5", "6 8")]).rollouts
+    assert found.tokens == tuple(tokenizer("3 5 6 8")["input_ids"])  # no end
+    assert found.loss_mask == (0, 1, 1, 1)

@@ -1,0 +1,111 @@
+"""What an evaluation writes down: numbers by hand, rows with RL4LMs' keys."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console as Terminal
+
+from contracts.rollout import Prompt, Sampling
+from contracts.scores import Score
+from services.config.reward_view import with_score
+from services.loop.collecting import Collector, FailureBudget
+from services.loop.evaluation import Evaluation, evaluate, prediction_row, reward_statistics
+from services.sources.leasing import EVALUATION, evaluation_leases
+from services.tokens.prompt_tokens import PromptTokens
+from services.tracking.console import Console
+from tests.fakes import FakeRewards, FakeWorkers, WordTokens, prompts, rollout_of
+
+
+def evaluated(count: int, rewards: FakeRewards) -> Evaluation:
+    leases = evaluation_leases(
+        prompts(count), PromptTokens(WordTokens()), Sampling(max_tokens=4), samples=2, seed=0
+    )
+    console = Console(Terminal(file=io.StringIO()))
+    budget = FailureBudget(10, 10)
+    collector = Collector(FakeWorkers([]), rewards, budget, console, lambda: None, 1.0)
+    return evaluate("validation", leases, collector)
+
+
+def test_numbers_of_a_split() -> None:
+    found = evaluated(2, FakeRewards())  # rewards EVALUATION + 0, 1, 2, 3
+
+    assert found.metrics == {
+        "reward/mean": EVALUATION + 1.5,
+        "reward/std": pytest.approx((5 / 3) ** 0.5),  # squares 2.25 + 0.25 + 0.25 + 2.25, over 3
+        "reward/standard_error": 1.0,  # two prompts' means, 0.5 and 2.5 more: √2 / √2
+        "response_length/mean": 2.0,
+        "reward/number/mean": EVALUATION + 1.5,
+        "length/mean": float(len(f"text {EVALUATION}")),
+        "corpus/only": 0.5,
+    }
+
+
+def test_one_prompt_says_nothing_of_the_error() -> None:
+    found = evaluated(1, FakeRewards())  # two texts of it
+
+    assert found.metrics["reward/std"] > 0
+    assert "reward/standard_error" not in found.metrics
+
+
+def test_rows_of_a_data_set_that_share_a_prompt_are_one_draw() -> None:
+    leases = evaluation_leases(
+        [Prompt(f"data/train/{n}", text) for n, text in enumerate("aabb")],
+        PromptTokens(WordTokens()),
+        Sampling(max_tokens=4),
+        samples=1,
+        seed=0,
+    )
+    rewards = (1.0, 3.0, 5.0, 7.0)
+    own = [
+        with_score(rollout_of(lease), Score(reward)) for lease, reward in zip(leases, rewards, strict=True)
+    ]
+    of_data = [replace(rollout, from_data=True) for rollout in own]
+    assert reward_statistics(of_data)["reward/standard_error"] == 2.0  # means 2 and 6: √8 / √2
+    assert reward_statistics(own)["reward/standard_error"] == pytest.approx((20 / 3) ** 0.5 / 2)
+
+
+def test_rows_are_in_the_prompts_order_and_hold_every_metrics_own() -> None:
+    rows = evaluated(2, FakeRewards()).rows
+
+    assert [row["sample_id"] for row in rows] == ["p/0", "p/0", "p/1", "p/1"]  # they came back in reverse
+    assert [row["generated_text"] for row in rows] == [f"text {EVALUATION + n}" for n in range(4)]
+    assert rows[0]["length/mean"] == len(f"text {EVALUATION}")
+    assert rows[0]["corpus/only"] == "n/a"
+
+
+def test_a_sample_without_a_score_is_in_no_number_and_no_row() -> None:
+    found = evaluated(1, FakeRewards(fails=lambda text: text.endswith(str(EVALUATION))))
+
+    assert [row["generated_text"] for row in found.rows] == [f"text {EVALUATION + 1}"]
+    assert found.metrics["reward/mean"] == EVALUATION + 1
+    assert found.metrics["reward/std"] == 0.0  # of a single one
+
+
+def test_nothing_scored_is_no_number() -> None:
+    assert evaluated(1, FakeRewards(fails=lambda text: True)) == Evaluation({}, [])
+    assert reward_statistics([]) == {}
+
+
+def test_a_row_has_rl4lms_keys_with_all_references() -> None:
+    (lease,) = evaluation_leases(
+        [Prompt("p/0", "a", references=("one", "two"))],
+        PromptTokens(WordTokens()),
+        Sampling(max_tokens=4),
+        samples=1,
+        seed=0,
+    )
+    rollout = with_score(rollout_of(replace(lease, id=7)), Score(0.25, {"rouge": 0.5}))
+
+    read = prediction_row("validation", rollout, lambda tokens: f"{len(tokens)} tokens")
+    assert read["prompt_as_read"] == "1 tokens"
+    assert list(read)[2:4] == ["prompt_text", "prompt_as_read"]
+    assert prediction_row("validation", rollout) == {
+        "split_name": "val",
+        "sample_id": "p/0",
+        "prompt_text": "a",
+        "generated_text": "text 7",
+        "ref_text": "<START-1>one<END-1><START-2>two<END-2>",
+        "reward": 0.25,
+        "reward/rouge": 0.5,
+    }

@@ -1,0 +1,480 @@
+"""`whetstone plan`: the arithmetic of a run, its memory and places, by hand; and what train would refuse."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.errors import InputError
+from contracts.settings import build
+from learner.settings import ModelSettings
+from services import cli
+from services.config.settings import RunSettings
+from services.models.files import ModelFiles, read_model
+from services.models.shape import ModelShape, shape_of
+from services.plan.arithmetic import (
+    Batch,
+    arithmetic,
+    batch,
+    checkpoints,
+    dropout,
+    evaluations,
+    optimizer_steps,
+)
+from services.plan.memory import Amount, amounts, total_bytes
+from services.plan.plan import make_plan
+from services.plan.processes import Processes, environments, processes, servers
+from services.preflight.deployment import Deployment, Machine, deployment
+from services.preflight.memory import GIB, LEARNER_PROCESS, MemoryNeeds, share_and_base
+from services.runs.folder import RunFolder
+from tests.learner.tiny import make_learner, make_model, random_rollouts
+from tests.models import make_tiny_model
+
+HERE = Machine(num_cores=2.0, num_gpus=0, cluster=None)
+
+
+def deployed(run: RunSettings, machine: Machine = HERE) -> tuple[ModelFiles, Deployment]:
+    model = read_model(run.model)
+    return model, deployment_of(run, machine, model)
+
+
+def deployment_of(run: RunSettings, machine: Machine, model: ModelFiles) -> Deployment:
+    learners, is_encoder_decoder = run.learner.num_processes, model.is_encoder_decoder
+    return deployment(run.rollout, run.cluster, learners, machine, is_encoder_decoder=is_encoder_decoder)
+
+
+def estimated(run: RunSettings, model: ModelFiles, deployed: Deployment) -> list[Amount]:
+    assert model.num_parameters is not None
+    share, base = share_and_base(run.model, model, model.num_parameters)
+    needs = replace(needs_of(run, model.num_parameters), trained_share=share, base_bytes=base)
+    return amounts(needs, model, deployed, batch_of(run).num_rollouts)
+
+
+def rows_of(run: RunSettings, deployed: Deployment) -> list[Processes]:
+    rows = processes(run.learner, run.algorithm_name, deployed)
+    if run.plays:
+        rows.append(environments(run.environment, run.environment_name, run.rollout.num_workers))
+    return rows + servers(run.reward, run.metrics, run.reward_servers)
+
+
+def needs_of(run: RunSettings, num_parameters: int) -> MemoryNeeds:
+    return MemoryNeeds(run.model, run.algorithm, run.learner, run.rollout, num_parameters)
+
+
+PARAMETERS = 95_424  # of the model below: 103 × 64 twice, two layers of 41,088, and a norm of 64
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+def settings(**given: Any) -> RunSettings:
+    whole = {"algorithm": "ppo", "task": "increasing_numbers", "model": {"path": "some/model"}, **given}
+    return build(RunSettings, whole, where="")
+
+
+def batch_of(run: RunSettings) -> Batch:
+    turns = run.environment.max_turns if run.plays else None
+    return batch(run.algorithm, run.rollout, run.group_size, run.data, turns)
+
+
+def words(**given: Any) -> dict[str, str]:
+    run = settings(**given)
+    return arithmetic(run, batch_of(run), {"train": 100, "validation": 8, "test": 6})
+
+
+# Arithmetic
+
+
+def test_ppo_in_words() -> None:
+    told = words(
+        algorithm={"name": "ppo", "num_epochs": 4, "minibatch_size": 32},
+        rollout={"prompts_per_iteration": 50, "group_size": 2},
+        iterations=10,
+    )
+    assert told["iteration"] == "50 prompts × 2 responses = 100 rollouts of at most 48 tokens"
+    assert told["update"] == (
+        "100 rollouts in minibatches of 32 = 4 minibatches × 4 epochs = 16 optimiser steps, in micro-batches "
+        "of at most 16,384 tokens"
+    )
+    assert told["run"] == (
+        "10 iterations = 1,000 rollouts and 160 optimiser steps; each of 100 training prompts comes 5 times"
+    )
+
+
+def test_grpo_brings_its_group_and_target_kl_may_end_an_update_early() -> None:
+    assert batch_of(settings(algorithm="grpo")).words.startswith("64 prompts × 8 responses = 512 rollouts of")
+    stopped = words(algorithm={"name": "ppo", "target_kl": 0.1})
+    assert "= at most 10 optimiser steps" in stopped["update"]
+    assert "and at most 1,000 optimiser steps" in stopped["run"]
+
+
+def test_trpo_takes_one_step() -> None:
+    told = words(algorithm={"name": "trpo", "num_epochs": 2, "minibatch_size": 16}, iterations=3)
+    assert told["update"].startswith("one step within the trust region, and 8 steps of the critic")
+    assert told["run"].startswith(
+        "3 iterations = 192 rollouts, 3 steps within the trust region and 24 of the critic; "
+    )
+
+
+def test_rejection_trains_on_some_and_supervised_on_references() -> None:
+    chosen = words(algorithm="rejection")
+    assert chosen["update"].startswith("what it selects of 64 rollouts")
+    assert "6,400 rollouts and at most 200 optimiser steps" in chosen["run"]
+    imitated = words(algorithm="supervised")
+    assert imitated["iteration"] == (
+        "64 prompts with a reference of at most 48 tokens each, more where one has several"
+    )
+    assert "at least 2 optimiser steps" in imitated["update"]
+    assert "at least 6,400 rollouts and at least 200 optimiser steps" in imitated["run"]
+
+
+def test_what_an_expert_plays_is_as_long_as_other_episodes() -> None:
+    game = {"task": "textworld", "environment": {"name": "textworld", "max_turns": 3}}
+    told = words(algorithm="supervised", **game)
+    assert told["iteration"] == "64 episodes of at most 3 turns of 48 tokens, played by an expert"
+    assert "11 × 8 episodes for 8 validation prompts" in told["evaluation"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "; each of 100 training prompts comes 64 times"),
+        ({"iterations": 2}, "; each of 100 training prompts comes 1 or 2 times"),
+        ({"iterations": 1}, "; 64 of 100 training prompts are used"),
+        ({"rollout": {"priority_scale": 0.5}}, "; 6,400 draws of 100 training prompts, by their weight"),
+        ({"data": {"folder": "d", "share": 0.25}}, "; each of 100 training prompts comes 48 times"),
+    ],
+)
+def test_how_often_a_prompt_comes(given: dict[str, Any], said: str) -> None:
+    assert words(**given)["run"].endswith(said)
+
+
+def test_of_a_mixed_batch_the_policys_share_alone_has_the_rollouts_length() -> None:
+    assert words(data={"folder": "d", "share": 0.25})["iteration"] == (
+        "48 prompts × 1 response = 48 rollouts of at most 48 tokens, and 16 of the data set"
+    )
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "said"),
+    [
+        ({}, ", drawn at temperature 1"),
+        ({"temperature": 0}, ", written greedily"),
+        ({"temperature": 0, "num_beams": 5}, ", searched with 5 beams"),
+        ({"temperature": 0.7, "top_k": 50, "top_p": 0.9}, ", drawn at temperature 0.7, top-k 50, top-p 0.9"),
+    ],
+)
+def test_how_evaluations_are_written(evaluation: dict[str, Any], said: str) -> None:
+    assert words(evaluation=evaluation)["evaluation"].endswith(f"6 test prompts{said}")
+
+
+def test_turns_are_counted() -> None:
+    told = words(environment={"name": "dialogue", "max_turns": 3}, rollout={"max_tokens": 8})
+    assert told["iteration"] == "64 prompts × 1 try = 64 episodes of at most 3 turns of 8 tokens"
+
+
+@pytest.mark.parametrize("every", [0, 1, 3, 10, 11])
+@pytest.mark.parametrize("iterations", [1, 10, 12])
+def test_evaluations_and_checkpoints_are_those_of_the_loop(every: int, iterations: int) -> None:
+    due = [n for n in range(iterations + 1) if n in (0, iterations) or (every and n % every == 0)]
+    assert evaluations(iterations, every) == (len(due), 2)
+    saved = [n for n in range(1, iterations + 1) if n == iterations or (every and n % every == 0)]
+    assert checkpoints(iterations, every) == len(saved)
+
+
+def test_the_best_checkpoint_is_kept_beside_the_newest() -> None:
+    given: dict[str, Any] = {"iterations": 10, "save_every": 1, "keep_checkpoints": 2}
+    assert words(**given)["checkpoints"] == "10 written, the newest 2 kept; at the end model/"
+    assert words(**given, keep_best="val/reward/mean")["checkpoints"] == (
+        "at least 10 written, the newest 2 and the best kept; at the end model/ and best_model/"
+    )
+    assert words(iterations=1)["checkpoints"] == "1 written, all kept; at the end model/"
+
+
+def test_held_out_texts() -> None:
+    told = words(iterations=20, evaluate_every=10, evaluation={"num_prompts": 7, "samples_per_prompt": 2})
+    assert told["evaluation"] == (
+        "3 × 14 texts for 7 validation prompts and 2 × 12 texts for 6 test prompts, drawn at temperature 1"
+    )
+
+
+GPT2_RATES = {"attn_pdrop": 0.1, "resid_pdrop": 0.2, "embd_pdrop": 0.0, "summary_first_dropout": 0.1}
+LORA = {"kind": "lora", "lora_dropout": 0.05}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "model", "told"),
+    [
+        ("supervised", {}, "on, as supervised was published: attn_pdrop 0.1, resid_pdrop 0.2"),
+        ("ppo", {}, "off, as ppo was published"),
+        ("ppo", {"dropout": True}, "on, as asked for: attn_pdrop 0.1, resid_pdrop 0.2"),
+        ("supervised", {"dropout": False}, "off, as asked for"),
+        ("ppo", {"adapter": LORA}, "off, as ppo was published; in the adapter 0.05"),
+    ],
+)
+def test_whether_updates_drop_out(algorithm: str, model: dict[str, Any], told: str) -> None:
+    run = settings(algorithm=algorithm, model={"path": "some/model", **model})
+    assert dropout(run.model, run.algorithm, run.algorithm_name, GPT2_RATES) == told
+
+
+def test_a_model_without_dropout_is_told_of() -> None:
+    run = settings(algorithm="supervised")
+    assert dropout(run.model, run.algorithm, "supervised", {"model_type": "llama"}) == (
+        "none, for config.json names no rate above 0 (with one: on, as supervised was published)"
+    )
+
+
+@pytest.mark.parametrize(("minibatch_size", "num_epochs"), [(3, 2), (None, 3), (100, 1)])
+def test_the_learner_makes_as_many_steps(tmp_path: Path, minibatch_size: int | None, num_epochs: int) -> None:
+    given = {"name": "ppo", "minibatch_size": minibatch_size, "num_epochs": num_epochs}
+    run = settings(algorithm=given, rollout={"prompts_per_iteration": 8})
+    learner = make_learner(make_model(tmp_path / "model", "llama"), run.algorithm)
+    assert (
+        learner.update(random_rollouts(8))["update/steps"] == optimizer_steps(run.algorithm, batch_of(run))[1]
+    )
+
+
+# Memory
+
+
+def test_the_shape_of_a_model(model: Path) -> None:
+    found = shape_of(read_model(ModelSettings(path=str(model))))
+    assert found == ModelShape(width=64, num_layers=2, kv_width=64, vocabulary=103)
+    # keys and values, two layers, 64 wide, four bytes each
+    assert found.cache_bytes(4) == 2 * 2 * 64 * 4
+
+
+def test_memory_by_hand(model: Path) -> None:
+    run = settings(model={"path": str(model)}, learner={"token_budget": 1000, "logits_budget": 2000})
+    found = {(each.where, each.what): each for each in estimated(run, *deployed(run))}
+    size = {key: each.num_bytes for key, each in found.items()}
+    assert size["learner", "weights"] == size["learner", "gradients"] == 4 * PARAMETERS
+    assert size["learner", "optimiser's moments"] == 8 * PARAMETERS
+    assert size["learner", "reference model"] == 4 * PARAMETERS
+    # 1,000 tokens, 17 times 64 numbers of four bytes in each of two layers; 2,000 logits, three times
+    assert size["learner", "activations"] == 1000 * 17 * 64 * 4 * 2
+    assert size["learner", "logits"] == 3 * 4 * 2000
+    assert size["each worker", "KV cache"] == GIB
+    assert found["each worker", "KV cache"].note == f"{2**30 // 1024:,} tokens"
+
+
+@pytest.mark.parametrize(("algorithm", "copies"), [("ppo", 1), ("trpo", 3)])
+def test_processes_that_are_not_sharded_hold_a_copy_each(algorithm: str, copies: int) -> None:
+    run = settings(algorithm=algorithm, learner={"num_processes": 3})
+    alone = settings(algorithm=algorithm)
+    one, several = needs_of(alone, 10**6).least(), needs_of(run, 10**6).least()
+    trained, reference = list(several.values())[:2]
+    assert reference == copies * 4e6 == copies * list(one.values())[1]
+    assert trained - 3 * LEARNER_PROCESS == pytest.approx(
+        copies * (next(iter(one.values())) - LEARNER_PROCESS)
+    )
+
+
+def test_checkpointing_keeps_inputs_and_one_layer(model: Path) -> None:
+    given = {"path": str(model), "gradient_checkpointing": True}
+    run = settings(model=given, learner={"token_budget": 1000})
+    found = {each.what: each.num_bytes for each in estimated(run, *deployed(run))}
+    assert found["activations"] == 1000 * (2 + 17) * 64 * 4
+
+
+def test_dropout_on_a_cpu_keeps_attentions_probabilities(model: Path) -> None:
+    """Of 1,000 tokens, two heads and two layers, each to 32 + 48 tokens, three times."""
+    given = {"rollout": {"max_prompt_tokens": 32}, "learner": {"token_budget": 1000}}
+    files = read_model(ModelSettings(path=str(model)))
+    noisy = replace(files, config={**files.config, "attention_dropout": 0.1})
+    wanted = {"path": str(model)}
+
+    def kept(algorithm: str, where: Machine = HERE, files: ModelFiles = noisy, **model: Any) -> float | None:
+        run = settings(algorithm=algorithm, model={**wanted, **model}, **given)
+        held = estimated(run, files, deployment_of(run, where, files))
+        return {each.what: each.num_bytes for each in held}.get("attention")
+
+    assert kept("supervised") == 3 * 4 * 1000 * 2 * 2 * (32 + 48)
+    assert kept("supervised", gradient_checkpointing=True) == 3 * 4 * 1000 * 2 * (32 + 48)
+    assert kept("ppo") is None and kept("supervised", dropout=False) is None
+    assert kept("supervised", files=files) is None
+    assert kept("supervised", Machine(8.0, 1, None)) is None
+
+
+# Places
+
+
+def test_what_goes_where(model: Path) -> None:
+    run = settings(
+        model={"path": str(model)},
+        cluster={"learner_gpus": 1, "worker_gpus": 1, "worker_cpus": 2, "strategy": "spread"},
+        rollout={"num_workers": 3, "engine": "vllm"},
+        reward=["length", {"name": "rouge", "weight": 0.5}],
+        reward_servers={"rouge": {"min_replicas": 1, "max_replicas": 4, "num_cpus": 1}},
+        environment={"name": "dialogue", "num_parallel": 5},
+    )
+    rows = {row.part: row for row in rows_of(run, deployed(run, Machine(8.0, 4, None))[1])}
+    assert (rows["learner"].num_gpus, rows["rollout worker"].num_gpus) == (1, 1)
+    assert (rows["rollout worker"].count, rows["rollout worker"].num_cpus) == ("3", 2)
+    assert "vLLM, bfloat16" in rows["rollout worker"].what and "spread" in rows["rollout worker"].what
+    assert rows["environment"].count == "0–15"
+    assert (rows["reward replica"].count, rows["reward replica"].num_cpus) == ("1–4", 1)
+    assert "rouge, weight 0.5" in rows["reward replica"].what
+
+
+def test_threads_are_those_that_the_learners_processes_get(model: Path) -> None:
+    told = {}
+    for count, threads in ((1, None), (2, None), (2, 3)):
+        run = settings(model={"path": str(model)}, learner={"num_processes": count, "num_threads": threads})
+        (row,) = [r for r in rows_of(run, deployed(run)[1]) if r.part == "learner"]
+        told[count, threads] = row.what.rpartition(", ")[2]
+    assert told == {
+        (1, None): "threads on all cores",
+        (2, None): "all cores shared out",
+        (2, 3): "3 threads",
+    }
+
+
+def test_a_worker_that_sleeps_takes_turns_with_the_update(model: Path) -> None:
+    gib = 10**9
+    one_gpu = Machine(8.0, 1, None)
+    shared = {"learner_gpus": 0.5, "worker_gpus": 0.5}
+    run = settings(model={"path": str(model)}, rollout={"sleep": True, "engine": "vllm"}, cluster=shared)
+    rows = {row.part: row for row in rows_of(run, deployed(run, one_gpu)[1])}
+    assert "asleep while the learner updates" in rows["rollout worker"].what
+
+    found = estimated(run, *deployed(run, one_gpu))
+    by_phase: dict[str | None, dict[str, float]] = {None: {}, "rollouts": {}, "update": {}}
+    for each in found:
+        by_phase[each.phase][f"{each.where}: {each.what}"] = each.num_bytes or 0.0
+    assert by_phase["rollouts"] == {"each worker: weights": 2 * PARAMETERS, "each worker: KV cache": 0.0}
+    assert by_phase["update"].keys() == {
+        *("learner: gradients", "learner: activations", "learner: logits", "each worker: weights, asleep")
+    }
+    assert by_phase["update"]["each worker: weights, asleep"] == 2 * PARAMETERS  # bfloat16, on the host
+    stays = sum(by_phase[None].values())
+    assert total_bytes(found, 1) == stays + sum(by_phase["update"].values())
+
+    larger = [*found, Amount("each worker", "more", gib, phase="rollouts")]
+    assert total_bytes(larger, 3) == pytest.approx(
+        stays + 2 * by_phase[None]["each worker: Python, torch, vLLM"] + 3 * (gib + 2 * PARAMETERS)
+    )
+
+
+def test_a_worker_with_nothing_to_leave_counts_all_the_time(model: Path) -> None:
+    """Without a GPU, or awake: the sum of all that was said."""
+    for machine, sleep in ((HERE, True), (HERE, False), (Machine(8.0, 1, None), False)):
+        run = settings(model={"path": str(model)}, rollout={"sleep": sleep, "engine": "vllm"})
+        found = estimated(run, *deployed(run, machine))
+        assert total_bytes(found, 1) == sum(each.num_bytes or 0.0 for each in found)
+        (row,) = [r for r in rows_of(run, deployed(run, machine)[1]) if r.part == "rollout worker"]
+        assert ("no GPU's memory to leave" in row.what) is sleep
+
+
+# The command
+
+
+def command(model: Path, output_dir: Path, *more: str) -> list[str]:
+    short = ["rollout.max_tokens=8", "rollout.kv_cache_gib=0.1"]
+    return [f"model.path={model}", f"output_dir={output_dir}", "run_name=numbers", *short, *more]
+
+
+def test_a_plan_says_all_of_it_and_writes_nothing(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["plan", *command(model, tmp_path / "runs", "cluster=laptop")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    for expected in (
+        "What goes where", "rollout worker 1", "Memory, about", "KV cache 102 MiB", "a new run",
+        "64 prompts × 1 response = 64 rollouts", "conf/cluster/laptop.yaml", "conf/train.yaml",
+        str(model / "model.safetensors"), "made by the task itself", "Nothing was started",
+    ):  # fmt: skip
+        assert expected in said, expected
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_train_refuses_is_refused_with_the_same_words(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for wrong in ("rollout.max_tokens=500", "iterations=0", "model.path=nowhere/at/all", "seed=1,2"):
+        said = []
+        for word in ("plan", "train"):
+            assert cli.main([word, *command(model, tmp_path, wrong)]) == 2
+            said.append(capsys.readouterr().err.removeprefix(f"whetstone {word}: "))
+        assert said[0] == said[1] != ""
+
+
+GRADERS = "tests.reward_servers.graders"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (f"reward={GRADERS}:Mapped", "reward Mapped: score() returned a dict {0.0: 'The answer is 42.'"),
+        (f"reward={GRADERS}:Mean", "reward Mean: score() returned 1 scores for 2 samples"),
+        (f"reward={GRADERS}:Misspelt", "reward Misspelt: none of 2 texts could be scored: AttributeError"),
+        (
+            f"metrics={GRADERS}:Formless",
+            "metric Formless: compute() returned a float 1.0 for 'mine/formless'",
+        ),
+        (
+            "reward=tests.test_signatures:Later",
+            "Later.score() is asynchronous (async def); expected a plain def",
+        ),
+        (
+            "reward=tests.test_signatures:NoSamples",
+            "got NoSamples.score(self); expected score(self, samples)",
+        ),
+    ],
+)
+def test_rewards_and_metrics_of_ones_own_are_tried(
+    model: Path, tmp_path: Path, wrong: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["plan", *command(model, tmp_path, wrong)]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_what_should_be_known_of_them_is_told(model: Path, tmp_path: Path) -> None:
+    own = (f"reward={GRADERS}:Ranked", f"metrics={GRADERS}:Vowels")
+    (warning,) = make_plan(command(model, tmp_path, *own)).warnings
+    assert warning.startswith(
+        "reward Ranked: it reads sample.group, and the samples of a call are parts of group"
+    )
+
+
+@pytest.fixture
+def begun(model: Path, tmp_path: Path) -> Iterator[Path]:
+    """A folder in which a run has done 20 iterations."""
+    config = make_plan(command(model, tmp_path)).settings.resolved()
+    folder = RunFolder.open(tmp_path, "numbers", config=config, resume="auto")
+    folder.checkpoint(20).mkdir(parents=True)
+    yield tmp_path
+
+
+def test_a_plan_looks_at_the_folder(model: Path, begun: Path) -> None:
+    plan = make_plan(command(model, begun, "iterations=200"))
+    assert plan.done == 20
+    assert plan.sources["checkpoint"].endswith("checkpoints/20")
+    with pytest.raises(InputError, match="holds a run with another configuration"):
+        make_plan(command(model, begun, "seed=3"))
+    with pytest.raises(InputError, match="resume=never was asked for"):
+        make_plan(command(model, begun, "resume=never"))
+
+
+def test_a_place_that_is_no_folder(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="is no folder to write in"):
+        make_plan(command(model, tmp_path / "file"))
+
+
+def test_the_files_are_those_that_the_experiment_chooses() -> None:
+    from services.plan.read_files import configuration_files
+
+    assert {"conf/cluster/laptop.yaml", "conf/experiment/demo.yaml"} <= {
+        *configuration_files(["experiment=demo"])
+    }
+    assert "conf/cluster/nodes.yaml" in configuration_files(["experiment=demo", "cluster=nodes"])

@@ -1,0 +1,121 @@
+"""Episodes in the report, of an invented run: which are shown, and that all they say is shown as said."""
+
+from pathlib import Path
+from typing import Any
+
+from services.report.report import write_report
+from services.report.run_page import evaluation_table, headline
+from services.report.transcripts import SHOWN_TURNS, transcript, transcripts
+from services.runs.folder import RunFolder
+from tests.services.report.test_report import CONFIG, Page
+
+KITCHEN = "[Kitchen]\nYou are in a kitchen. There is a fridge here, and a closed door to the east."
+CORRIDOR = "[Corridor]\nA corridor without a window. On the floor lies a coin."
+HINT = "\nYour possible actions are go east, go west, open door, take coin, or look."
+
+
+def row(sample: int, end: str, *turns: tuple[str, str, float]) -> dict[str, Any]:
+    reward = sum(turn[2] for turn in turns)
+    return {
+        "split_name": "val",
+        "sample_id": f"textworld/validation/{sample}",
+        "prompt_text": f"coin, level 5, game {sample}",
+        "generated_text": "\n".join(turn[1] for turn in turns),
+        "ref_text": "",
+        "reward": reward,
+        "turns": [{"observation": said, "answer": answer, "reward": got} for said, answer, got in turns],
+        "end": end,
+        "environment/won": float(end == "won"),
+        "environment/score": max(0.0, min(1.0, reward)),
+        "environment/steps": float(len(turns)),
+    }
+
+
+OPEN = (KITCHEN + HINT, "open door", 0.0)
+EAST = ("You open the door.\n\n" + KITCHEN.replace("closed", "open") + HINT, "go east", 0.0)
+TAKE = (CORRIDOR + HINT, "take coin", 1.0)
+JUNK = ("I did not understand that." + HINT, "the the door coin of", -0.5)
+
+WON = row(0, "won", OPEN, EAST, TAKE)
+LOST = row(1, "lost", OPEN, JUNK, ("You step into the well.\n*** You lost! ***", "jump", -1.0))
+CUT = row(2, "cut", *[OPEN, JUNK] * 10)
+
+
+def invented_games(output_dir: Path) -> RunFolder:
+    """A run as training in an environment leaves it, with made-up numbers."""
+    config = {**CONFIG, "task": {"name": "textworld"}, "environment": {"name": "textworld"}}
+    folder = RunFolder.open(output_dir, "coins-ppo-seed0", config, resume="auto")
+    for iteration in range(1, 41):
+        won = 0.25 + 0.5 * iteration / 40
+        shares = {"environment/won/mean": won, "environment/lost/mean": 0.1, "finish/cut": 0.9 - won}
+        numbers = {"turns/mean": 14 - 9 * won, "environment/invalid/mean": 0.3 - 0.25 * won}
+        folder.append_rollout_info(
+            iteration, {"reward/mean": 2 * won - 0.6, "time/iteration_s": 9.0, **shares, **numbers}
+        )
+    played = {"baseline/random/environment/won/mean": 0.12, "baseline/random/reward/mean": -0.9}
+    played |= {"baseline/expert/environment/won/mean": 1.0, "baseline/expert/reward/mean": 1.0}
+    for split in ("validation", "test"):
+        for epoch, won in ((0, 0.25), (20, 0.5), (40, 0.72)):
+            metrics = {"reward/mean": 2 * won - 0.6, "environment/won/mean": won, "turns/mean": 14 - 9 * won}
+            folder.append_evaluation(epoch, split, metrics | (played if epoch == 0 else {}))
+    folder.write_predictions(0, "val", [row(0, "cut", *[OPEN, JUNK] * 10), LOST])
+    folder.write_predictions(40, "val", [row(0, "won", *[OPEN, JUNK] * 3, OPEN, EAST, TAKE), LOST, CUT, WON])
+    return folder
+
+
+def test_the_first_prompt_before_and_after_then_the_best_and_the_worst() -> None:
+    best = {**WON, "sample_id": "textworld/validation/3"}
+    found = transcripts([CUT, LOST], [{**CUT, "reward": -3.0}, LOST, best], (0, 40))
+
+    assert [(each.title, each.end, each.reward) for each in found] == [
+        ("First prompt, iteration 0", "cut", -5.0),
+        ("First prompt, iteration 40", "cut", -3.0),
+        ("Best of iteration 40", "won", 1.0),
+    ]  # the worst of iteration 40 is the first: it is shown already
+    assert transcripts([], [WON], (40, 40))[0].title == "First prompt, iteration 40"
+    assert transcripts([WON], [{"generated_text": "no episode"}], (0, 40)) == ()
+
+
+def test_a_long_episode_is_folded_in_its_middle_and_a_short_one_is_whole() -> None:
+    long = transcript("Long", CUT)
+    assert [len(part) for part in (long.opening, long.folded, long.closing)] == [3, 14, 3]
+    numbers = [turn.number for part in (long.opening, long.folded, long.closing) for turn in part]
+    assert numbers == list(range(1, 21))
+    just = transcript("Just", row(0, "cut", *[OPEN] * (2 * SHOWN_TURNS + 1)))
+    assert (len(just.opening), just.folded, just.closing) == (7, (), ())
+
+
+def test_the_page_tells_episodes_in_place_of_samples(tmp_path: Path) -> None:
+    page = Page(write_report(invented_games(tmp_path)).read_text(encoding="utf-8"))
+
+    assert "Transcripts of validation" in page.text and "Samples" not in page.text
+    assert "First prompt, iteration 40 won" in page.text and "Worst of iteration 40 cut" in page.text
+    assert "14 more turns" in page.text
+    assert "+ 1" in page.text.replace("+1", "+ 1") and "-0.5" in page.text
+    assert "Validation · environment/won/mean 0.25 → 0.72" in page.text
+    assert "random 0.12 · expert 1" in page.text
+    assert not {"script", "link", "img"} & set(page.tags) and page.addresses == []
+
+
+def test_what_worlds_and_models_say_is_shown_and_never_run(tmp_path: Path) -> None:
+    folder = RunFolder.open(tmp_path, "new", CONFIG, resume="auto")
+    evil = row(0, "<i>won", ("<script>alert(1)</script>", "<img src=x>{{ 7 * 7 }}", 1.0))
+    folder.write_predictions(0, "val", [{**evil, "prompt_text": "<b>&", "environment/<u>": 1.0}])
+    page = Page(write_report(folder).read_text(encoding="utf-8"))
+
+    assert {"script", "img", "u"} & set(page.tags) == set()
+    for said in ("<script>alert(1)</script>", "<img src=x>{{ 7 * 7 }}", "<b>&", "<u> 1", "<i>won"):
+        assert said in page.text
+
+
+def test_baselines_stand_beside_the_models_numbers() -> None:
+    rows = [
+        {"epoch": 0, "metrics": {"reward/mean": 0.5, "length": 3.0, "baseline/random/reward/mean": 0.1}},
+        {"epoch": 9, "metrics": {"reward/mean": 0.7, "length": 4.0}},
+    ]
+    table = evaluation_table("val", rows)
+    assert table.metrics == ("reward/mean", "length")
+    assert table.rows == ((0, (0.5, 3.0)), (9, (0.7, 4.0)))
+    assert table.baselines == (("random", (0.1, None)),)
+    line = headline("val", rows)
+    assert line is not None and line.baselines == (("random", 0.1),)
