@@ -59,7 +59,10 @@ class Adapter:
                 layer.enable_adapters(True)
 
     def published(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return two values by peft's names: the configuration that a server needs, and the matrices."""
+        """Return two values by peft's names: the server's configuration, and the matrices.
+
+        The matrices have the shapes (rank, inputs) and (outputs, rank).
+        """
         from peft import get_peft_model_state_dict
 
         config = self._model.peft_config[ADAPTER]

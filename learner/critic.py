@@ -93,7 +93,7 @@ class RunningNorm(nn.Module):
         return ((values - mean) / deviation).to(values.dtype)
 
     def as_predicted(self, values: Tensor) -> Tensor:
-        """Convert values back to the critic's predictions, by the moments from before the last update.
+        """Convert values, of any shape, back to predictions, by the moments from before the last update.
 
         With the new moments a value would seem to move without a step, and could leave the clip's range.
         """

@@ -29,7 +29,7 @@ def matrices_of(lm: nn.Module) -> set[int]:
 
 
 def merged_parameters(lm: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield all parameters, merged and by name; tied ones once."""
+    """Yield names and parameters, merged, each in the model's own shape; tied ones once."""
     layers = {name: module for name, module in lm.named_modules() if hasattr(module, "lora_A")}
     matrices = matrices_of(lm)
     for name, parameter in lm.named_parameters():
@@ -44,7 +44,7 @@ def merged_parameters(lm: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def changed_parameters(lm: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield the parameters that differ from the model's files, and those that engines join with them.
+    """Yield names and tensors of the parameters that differ from the model's files, in the model's own shapes.
 
     Engines join some layers of a block in one matrix (queries, keys and values), and replace it as a whole.
     """

@@ -50,7 +50,7 @@ class Policy(nn.Module):
         return trunk
 
     def logits(self, hidden_NH: Tensor) -> Tensor:
-        """Apply the model's own head, with the scalings that some architectures put around it."""
+        """Return logits (N, V) of the model's own head, with the scalings that some architectures add."""
         config = self.lm.config
         logits_NV = self.lm.get_output_embeddings()(hidden_NH * self.head_scale)
         if (bias := getattr(self.lm, "final_logits_bias", None)) is not None:  # BART's

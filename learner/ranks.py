@@ -72,7 +72,7 @@ class Ranks:
 
     @torch.no_grad()
     def copy_first(self, tensor: Tensor) -> None:
-        """Replace the tensor, in place, by the first rank's."""
+        """Replace the tensor, of any shape, in place by the first rank's."""
         if self.size > 1:
             dist.broadcast(tensor, src=0)
 

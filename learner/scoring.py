@@ -220,7 +220,7 @@ def support_bits(
 def count_masked(
     models: Models, micro: MicroBatch, hidden_NH: Tensor, rule: MaskRule, statistics: MaskStatistics
 ) -> None:
-    """Add to the statistics what the mask excludes, where probabilities ignore the mask."""
+    """Add to the statistics how many tokens the mask excludes, where probabilities ignore the mask."""
     policy, mask = models.pair.policy, models.mask
     assert mask is not None
     mask_hidden_NH = mask.states(micro)

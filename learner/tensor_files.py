@@ -26,7 +26,7 @@ ROWS = "rows"  # the entry in a file's header
 
 
 def write(tensors: Mapping[str, Tensor], folder: Path, name: str, ranks: Ranks) -> None:
-    """Write the tensors, with all ranks at once; the first rank writes the tensors that are not sharded."""
+    """Write tensors of any shape, with all ranks at once; the first rank writes those not sharded."""
     if not any(isinstance(tensor, DTensor) for tensor in tensors.values()):
         if ranks.is_first:
             save_file(_on_cpu(tensors), folder / f"{name}.safetensors")

@@ -64,7 +64,7 @@ def arrays_of(lm: nn.Module, engine_dtype: str, ranks: Ranks = ALONE) -> dict[st
 def gathered(
     tensors: Mapping[str, Tensor], kinds: Mapping[str, torch.dtype], ranks: Ranks, *, copies: bool = False
 ) -> Iterator[tuple[str, Array]]:
-    """Yield the tensors as arrays one by one; only the first rank yields any.
+    """Yield each name and its whole array, one by one; only the first rank yields any.
 
     Args:
         copies: True: arrays get memory of their own, even on a CPU.
@@ -82,7 +82,7 @@ def published_parameters(lm: nn.Module) -> dict[str, Tensor]:
 
 
 def sent_as(tensor: Tensor, engine_dtype: str) -> torch.dtype:
-    """Return the dtype in which a parameter travels.
+    """Return the dtype in which a parameter travels; the shape stays.
 
     >>> sent_as(torch.zeros(1), "bfloat16"), sent_as(torch.zeros(1), "float32")
     (torch.bfloat16, torch.float32)

@@ -59,7 +59,7 @@ class Places:
         self._places.remove(place)
 
     def lost(self, place: Place, name: str, reason: str, num_leases: int, lasted_s: float) -> None:
-        """Count the loss of a place's worker, and leave the place empty for a while.
+        """Count the loss of a place's worker, and leave the place empty for some seconds.
 
         Raises:
             WorkerError: `rollout.max_restarts` would be exceeded.

@@ -106,7 +106,11 @@ class RolloutWorker:
         self._post(lambda: self._admit(leases))
 
     def poll(self, wait_s: float) -> WorkerReport:
-        """Return finished rollouts as soon as there is one, at the latest after `wait_s`."""
+        """Return finished rollouts as soon as there is one, at the latest after `wait_s`.
+
+        Raises:
+            WorkerError: the engine's thread has ended.
+        """
         with self._shipped:
             self._shipped.wait_for(lambda: self._outbox or self._failure, timeout=wait_s)
             if self._failure:

@@ -89,7 +89,7 @@ class CriticFree(Algorithm):
         return loss if importance is None else loss * importance
 
     def drift(self, inputs: LossInputs) -> dict[str, Tensor]:
-        """Measure by the clipped ratios how far the policy is from the one that sampled."""
+        """Return scalars that measure, by the ratios, how far the policy is from the one that sampled."""
         n, logprobs_N = inputs.num_tokens, inputs.logprobs_N.detach()
         approx_kl = k3(inputs.old_logprobs_N, logprobs_N).sum() / n
         ratio = (logprobs_N - inputs.old_logprobs_N).exp()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def advantage_metrics(inputs: LossInputs) -> dict[str, Tensor]:
-    """Return the responses' mean advantage, and the share of advantages above 0."""
+    """Return two scalars: the responses' mean advantage, and the share of advantages above 0."""
     advantages_N, shares_N = inputs.advantages_N, shares(inputs, whole_responses=True)
     return {
         "advantage/mean": (advantages_N * shares_N).sum(),

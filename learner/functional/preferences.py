@@ -36,7 +36,9 @@ def dpo(
     beta: float = 0.1,
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """Return -(1 - ε) log σ(z) - ε log σ(-z), z = β ((log π/π_ref)(chosen) - (log π/π_ref)(rejected)).
+    """Return for each pair (B,) -(1 - ε) log σ(z) - ε log σ(-z), with the margin z.
+
+    z = β ((log π/π_ref)(chosen) - (log π/π_ref)(rejected)).
 
     Rafailov et al. 2023 (arXiv 2305.18290), eq. 7; smoothing, for preferences that are wrong with
     probability ε: Mitchell 2023, "A note on DPO with noisy preferences".

@@ -113,7 +113,7 @@ class UpdateContext:
         )
 
     def value_targets(self, micro: MicroBatch, credit: Credit) -> tuple[Tensor, Tensor]:
-        """Return two tensors in the critic's units: values predicted at sampling time, and returns."""
+        """Return values predicted at sampling time (N,) and returns (N,), both in the critic's units."""
         old_values_N, returns_N = micro.pick(self.scored.values_BT), micro.pick(credit.returns_BT)
         norm = self.models.pair.value_norm
         if norm is None:

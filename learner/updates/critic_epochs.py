@@ -18,7 +18,10 @@ def fit_critic(
     credit: Credit,
     micro_batches: Callable[[Tensor], Iterable[MicroBatch]],
 ) -> dict[str, float]:
-    """Minimise the value loss alone in epochs of minibatches; the policy and a shared trunk do not change."""
+    """Minimise the value loss, a mean over tokens, in epochs of minibatches.
+
+    The policy and a shared trunk do not change.
+    """
     batch = context.batch
     size = algorithm.minibatch_size or batch.num_rollouts
     loss, norms, steps = 0.0, 0.0, 0

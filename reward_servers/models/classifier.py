@@ -46,7 +46,7 @@ class Classifier:
         return logits_NL
 
     def probabilities(self, texts: Sequence[str], seconds: Sequence[str] | None = None) -> torch.Tensor:
-        """Return the softmax over the labels, or the sigmoid of a single label."""
+        """Return probabilities (texts, labels): a softmax over the labels, or the sigmoid of a single one."""
         logits_NL = self.logits(texts, seconds)
         return logits_NL.sigmoid() if self.num_labels == 1 else logits_NL.softmax(dim=-1)
 

@@ -120,7 +120,10 @@ class ConvolutionHead:
                 )
 
     def score(self, stack: Sequence[np.ndarray[Any, Any]]) -> float:
-        """Return the score of one pair, 0 to 1, from each model's array of `images`."""
+        """Return the score of one pair, 0 to 1, from each model's array of `images`.
+
+        An array has the shape (sentences, sentences, labels).
+        """
         values = np.zeros(3)
         if stack[0].any():
             count = min(stack[0].shape[2], MAX_SUMMARY_PIECES)

@@ -78,6 +78,9 @@ class Spice:
 def f_scores(answer: Any, count: int) -> list[float]:
     """Return the F1 of each entry; an entry without any tuple has no F1 and counts as 0.
 
+    Raises:
+        RewardError: SPICE gave fewer answers than texts.
+
     >>> nothing = {"image_id": 0, "scores": {"All": {"f": "NaN"}}}
     >>> half = {"image_id": 1, "scores": {"All": {"f": 0.5}}}
     >>> f_scores([half, nothing], 2)

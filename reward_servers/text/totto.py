@@ -50,6 +50,9 @@ def padded_references(sample: Sample, null_references: bool) -> list[str]:
 def cells_of(meta: Mapping[str, Any]) -> tuple[Cells, Cells]:
     """Return two lists of cells as words: those that count for precision, and those that count for recall.
 
+    Raises:
+        InputError: the meta data have no table, or its cells are not as expected.
+
     Example: `{"table": [[{"value": "Ann", "is_header": False, …}]], "highlighted_cells": [[0, 0]],
     "table_page_title": "A list"}` gives `([["ann"], ["a", "list"]], [["ann"], ["a", "list"]])`.
     """

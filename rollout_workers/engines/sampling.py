@@ -22,6 +22,9 @@ def sample(
 
     Args:
         uniforms_B: one random number in [0, 1) for each row; a draw depends on it and its own logits alone.
+
+    Raises:
+        WorkerError: a logit is NaN or infinite.
     """
     if bool((~(logits_BV.amax(-1).isfinite())).any()):  # NaN, too, is a row's maximum
         raise WorkerError(

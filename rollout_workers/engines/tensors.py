@@ -8,7 +8,7 @@ import torch
 
 
 def as_tensor(array: "np.ndarray[Any, Any]", dtype: str) -> torch.Tensor:
-    """Return a tensor over the array's own memory; the store's memory must only be read.
+    """Return a tensor of the same shape over the array's own memory; the store's memory must only be read.
 
     Args:
         dtype: a torch dtype's name; bfloat16 comes as uint16, which NumPy can hold.

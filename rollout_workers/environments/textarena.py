@@ -36,7 +36,11 @@ class TextArena(EnvironmentSettings):
     options: dict[str, Any] = Field(default_factory=dict)  # of the game's constructor
 
     def check(self) -> None:
-        """Make a game and begin it for one player: only then it asks for more players or a word list."""
+        """Make a game and begin it for one player: only then it asks for more players or a word list.
+
+        Raises:
+            InputError: the game can't begin.
+        """
         try:
             self._play().reset(Prompt("check", ""), 0)
         except InputError:

@@ -56,7 +56,11 @@ def _check_environment(name: str, found: Any, task: Any) -> None:
 
 
 def name_and_options(value: Any, kind: str) -> tuple[str, dict[str, Any]]:
-    """Split `{"name": …, **options}` or a bare name into name and options."""
+    """Split `{"name": …, **options}` or a bare name into name and options.
+
+    Raises:
+        InputError: the value is neither a name nor a mapping with a name.
+    """
     if isinstance(value, str):
         return value, {}
     if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):

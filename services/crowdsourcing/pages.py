@@ -82,7 +82,11 @@ def items_from(kind: Kind, sources: Sequence[str], seed: int, num_prompts: int |
 
 
 def write_example(kind: Kind, questions: Questions, out: Path) -> Path:
-    """Write an example of a file of texts into `out`; return its path."""
+    """Write an example of a file of texts into `out`; return its path.
+
+    Raises:
+        InputError: `out` can't be written.
+    """
     try:
         out.mkdir(parents=True, exist_ok=True)
         return write_atomically(out / f"{kind}-example.csv", example_csv(kind, questions))

@@ -22,7 +22,11 @@ SMALLEST_P = 0.001
 
 
 def write_tables(tables: Mapping[str, list[dict[str, Any]]], text: str, out: Path) -> None:
-    """Write results.json, and a CSV file for each table that has rows."""
+    """Write results.json, and a CSV file for each table that has rows.
+
+    Raises:
+        InputError: `out` can't be written.
+    """
     try:
         out.mkdir(parents=True, exist_ok=True)
         write_atomically(out / "results.json", text)

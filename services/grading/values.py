@@ -24,7 +24,11 @@ from reward_servers.trial import Trial, is_own
 
 
 def find_grader(name: str, options: Mapping[str, Any], as_reward: bool) -> tuple[str, Part]:
-    """Find a component and its kind; a name of both kinds is the metric, unless `as_reward`."""
+    """Find a component and its kind; a name of both kinds is the metric, unless `as_reward`.
+
+    Raises:
+        InputError: there is no such component, or its options or requirements are wrong.
+    """
     if ":" in name:
         is_metric = hasattr(find("metric", name, {}), "compute")
     elif name in METRICS or name in REWARDS:

@@ -29,7 +29,11 @@ LARGEST_STRIDE = 512  # for a file without one: half of GPT-2's window
 
 
 def iterations(section: Section, found: Findings) -> None:
-    """Translate the cadence of an RL run."""
+    """Translate the cadence of an RL run.
+
+    Raises:
+        InputError: the file asks for no training.
+    """
     count = section.integer("n_iters")
     if count < 1:
         raise InputError(

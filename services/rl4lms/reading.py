@@ -81,7 +81,11 @@ class Section:
         return f"{self.source.file}{f', line {line}' if line else ''}: {full}"
 
     def take(self, key: str, default: Any = REQUIRED) -> Any:
-        """Return the value unchanged, and mark the key as known."""
+        """Return the value unchanged, and mark the key as known.
+
+        Raises:
+            InputError: the key is required, and is missing.
+        """
         self._known.append(key)
         if key in self._values:
             return self._values[key]
@@ -108,7 +112,11 @@ class Section:
         return value
 
     def part(self, key: str, default: Any = REQUIRED) -> Section:
-        """Return a section inside this one; with a default, null or no key is an empty section."""
+        """Return a section inside this one; with a default, null or no key is an empty section.
+
+        Raises:
+            InputError: the value is no mapping, or a sweep.
+        """
         value = self.take(key, default)
         if value is None and default is not REQUIRED:
             value = {}
@@ -122,7 +130,11 @@ class Section:
         return Section(value, self.key(key), self.source)
 
     def parts(self, key: str) -> list[Section]:
-        """Return a list of sections, which may be empty."""
+        """Return a list of sections, which may be empty.
+
+        Raises:
+            InputError: the value is no list of mappings.
+        """
         value = self.take(key, None) or []
         if not isinstance(value, Sequence) or isinstance(value, str):
             raise InputError(f"{self.place(key)}: expected a list, got {shown(value)[:60]}")

@@ -88,7 +88,11 @@ def refuse_other_config(path: Path | str, there: Mapping[str, Any], asked: Mappi
 
 
 def make_writable(path: Path) -> None:
-    """Make the folder if it is missing, and check that a file can be made in it."""
+    """Make the folder if it is missing, and check that a file can be made in it.
+
+    Raises:
+        InputError: it can't be made or written.
+    """
     try:
         path.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path).close()
@@ -97,14 +101,22 @@ def make_writable(path: Path) -> None:
 
 
 def expect_writable(path: Path) -> None:
-    """Check like `make_writable`, but make nothing: test the nearest existing folder."""
+    """Check like `make_writable`, but make nothing: test the nearest existing folder.
+
+    Raises:
+        InputError: that folder refuses writing.
+    """
     there = next(place for place in (path, *path.parents) if place.exists())
     if not os.access(there, os.W_OK | os.X_OK):
         raise InputError(f"{path} can't be written: permission is denied in {there}. {ELSEWHERE}")
 
 
 def lock(path: Path) -> None:
-    """Hold the folder until this process ends, however it ends."""
+    """Hold the folder until this process ends, however it ends.
+
+    Raises:
+        InputError: another process holds it.
+    """
     if path in _locks:
         return
     descriptor = os.open(path / ".lock", os.O_RDWR | os.O_CREAT)

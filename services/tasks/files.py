@@ -94,7 +94,11 @@ def from_hub(
 def hub_splits(
     name: str, subset: str | None = None, revision: str | None = None, data_dir: str | None = None
 ) -> Mapping[str, Any]:
-    """Return all splits of a data set on the hub or in its local cache, or those of its folder `data_dir`."""
+    """Return all splits of a data set on the hub or in its local cache, or those of its folder `data_dir`.
+
+    Raises:
+        InputError: the hub can't be reached, or the data set can't be loaded.
+    """
     remedy = "Files of your own go without the hub: task.data_files=FOLDER."
     if not Path(name).is_dir() and not use_cache_if_unreachable() and not _may_be_cached(name):
         raise InputError(
@@ -117,14 +121,22 @@ def hub_splits(
 
 
 def expect_files(value: Any) -> Any:
-    """Check the type of `DataFiles` in a validator, with one message in place of one per type."""
+    """Check the type of `DataFiles` in a validator, with one message in place of one per type.
+
+    Raises:
+        ValueError: the value is no text and no mapping.
+    """
     if value is None or isinstance(value, str | dict):
         return value
     raise ValueError("expected a folder, a file, or a mapping of splits to files")
 
 
 def split_files(data_files: DataFiles) -> dict[str, str]:
-    """Return each split's file."""
+    """Return each split's file.
+
+    Raises:
+        InputError: a split has an unknown name, or the folder has no training file.
+    """
     if isinstance(data_files, dict):
         for name in data_files:
             if name not in SPLITS:
@@ -167,6 +179,9 @@ def kept_rows(
 
     Args:
         places: the number by which each row is dealt; None: its place.
+
+    Raises:
+        InputError: the split would be empty.
 
     >>> kept_rows(12, "train", ("train", "test"), "here")
     [0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11]

@@ -97,6 +97,9 @@ def wizard_replies(fields: Mapping[str, Any], where: str, keep_unchecked: bool) 
 
     Args:
         keep_unchecked: whether the history keeps the wizard's turns without a checked sentence.
+
+    Raises:
+        InputError: the column `dialog` holds no list of turns.
     """
     turns = fields["dialog"]
     if not isinstance(turns, list) or not all(isinstance(turn, Mapping) for turn in turns):

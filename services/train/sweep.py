@@ -61,6 +61,9 @@ def jobs(arguments: list[str]) -> list[Job]:
     """Return the combinations in the order of the command line; the last key changes fastest.
 
     Each run's name ends in its own values, so that no two share a folder.
+
+    Raises:
+        InputError: two combinations would have the same folder.
     """
     combinations, swept = expand(arguments)
     planned = [_job(overrides, swept) for overrides in combinations]
