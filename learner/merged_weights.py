@@ -44,7 +44,7 @@ def merged_parameters(lm: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def changed_parameters(lm: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield names and tensors of the parameters that differ from the model's files, in the model's own shapes.
+    """Yield names and tensors of the parameters that differ from the model's files, in the model's shapes.
 
     Engines join some layers of a block in one matrix (queries, keys and values), and replace it as a whole.
     """
