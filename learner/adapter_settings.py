@@ -21,7 +21,7 @@ class AdapterSettings(Settings):
     kind: Literal["none", "lora", "qlora"] = "none"  # none: the model's own weights train
     r: int = Field(default=16, ge=1)  # the matrices' rank
     lora_alpha: int = Field(default=32, ge=1)  # the matrices' product is scaled by lora_alpha / r
-    lora_dropout: float = Field(default=0.0, ge=0, lt=1)
+    lora_dropout: float = Field(default=0.0, ge=0, lt=1)  # probability that an input is dropped
     # all-linear: all layers but the head; a list: ends of names; a text: a regular expression over names
     target_modules: str | Strings = "all-linear"
     # How rollout workers get the adapter: merged into the weights, or beside them as a LoRA of vLLM's

@@ -42,8 +42,8 @@ class EnvironmentSettings(Settings):
     target_return: float | None = None
     reward_at: Literal["end", "turn"] = "end"  # whether reward servers judge the whole episode or each answer
     isolated: bool = True  # False: in the worker's own process, for debugging
-    start_timeout_s: float = Field(default=60.0, gt=0)
-    step_timeout_s: float = Field(default=30.0, gt=0)
+    start_timeout_s: float = Field(default=60.0, gt=0)  # until an episode has begun
+    step_timeout_s: float = Field(default=30.0, gt=0)  # until a step has its answer
     max_attempts: int = Field(default=3, ge=1)  # of an episode whose environment fails
     max_failures: int = Field(default=10, ge=0)  # failed episodes that a run allows
 
