@@ -116,6 +116,7 @@ def versions(fleet: Fleet, start: int) -> set[int]:
 
 
 @pytest.mark.ray
+@pytest.mark.long
 @pytest.mark.usefixtures("_ray")
 def test_a_late_joiner_and_who_replaces_a_lost_worker_get_the_whole(model: Path, tmp_path: Path) -> None:
     """From the learner's own copy; where the learner is gone, that is said, and another begins anew."""

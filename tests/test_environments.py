@@ -151,6 +151,7 @@ def guessing(tmp_path: Path) -> Iterator[Run]:
     made.end()
 
 
+@pytest.mark.long
 def test_a_gymnasium_environment_is_trained_in_with_vllm(guessing: Run) -> None:
     """A number is said at each of two turns: below 10 it may be right, above 9 it never is."""
     assert guessing.finish() == 0, guessing.output

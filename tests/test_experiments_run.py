@@ -77,8 +77,20 @@ def family_of(name: str) -> str:
     return next(family for part, family in FAMILIES.items() if part in path)
 
 
+def is_long(name: str) -> bool:
+    """Leave the variants of a task to the long tests: they differ from its PPO by an algorithm or a model."""
+    return not name.endswith("_ppo")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in SHIPPED if name not in {*OURS, *FROM_DATA}])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] * is_long(name))
+        for name in SHIPPED
+        if name not in {*OURS, *FROM_DATA}
+    ],
+)
 def test_an_experiment_does_an_iteration(name: str, models: dict[str, Path], tmp_path: Path) -> None:
     chosen = [f"experiment={name}", f"output_dir='{tmp_path}'", "run_name=run"]
     chosen.append(f"model.path='{models[family_of(name)]}'")

@@ -265,7 +265,7 @@ def test_progress_ends_where_it_should(models: dict[str, Path]) -> None:
     }  # gradient, products, tries, the critic's epochs
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama"])
+@pytest.mark.parametrize("name", ["gpt2", pytest.param("llama", marks=pytest.mark.long)])
 def test_the_rewarded_token_becomes_almost_certain(models: dict[str, Path], name: str) -> None:
     """On the learner's own path: scored, credited, updated, the version counted."""
     algorithm = TRPO(target_kl=0.05, num_epochs=4, minibatch_size=32)

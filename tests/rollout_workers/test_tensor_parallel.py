@@ -20,7 +20,7 @@ from rollout_workers.worker import RolloutWorker
 from tests.rollout_workers.generation import load_lm, perturb, worst_difference
 from tests.rollout_workers.test_fleet import generation
 
-pytestmark = [pytest.mark.ray, pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.vllm, pytest.mark.long, pytest.mark.timeout(600)]
 
 SETTINGS = RolloutSettings(
     tensor_parallel_size=2, dtype="float32", kv_cache_gib=0.125, max_concurrent=16, num_threads=1

@@ -353,7 +353,7 @@ def test_no_runs_make_an_empty_table(tmp_path: Path) -> None:
     assert "No run has finished yet." in to_html(tables(found), found, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.ray
 def test_a_real_run_is_tabulated_tracked_and_not_done_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
