@@ -12,18 +12,17 @@ from contracts.errors import InputError
 
 # Options that may differ when a run goes on: how long it runs, what it writes and where, and how much of a
 # machine it takes. All others shape the results: changed half-way, one curve would show two different runs.
-MAY_CHANGE = tuple(
-    """
-    iterations data.num_epochs evaluate_every save_every keep_checkpoints keep_best mirror resume run_name
-    output_dir measures tracking cluster reward_servers rollout.num_workers rollout.num_threads
-    rollout.tensor_parallel_size rollout.sleep rollout.max_concurrent rollout.kv_cache_gib
-    rollout.gpu_memory_utilization rollout.start_timeout_s rollout.stall_timeout_s rollout.max_restarts
-    environment.num_parallel environment.isolated environment.start_timeout_s environment.step_timeout_s
-    environment.max_attempts learner.device learner.num_threads learner.token_budget learner.logits_budget
-    learner.push learner.start_timeout_s learner.stall_timeout_s learner.progress_timeout_s
-    learner.max_restarts
-    """.split()
-)
+KEYS_THAT_MAY_CHANGE = """
+iterations data.num_epochs evaluate_every save_every keep_checkpoints keep_best mirror resume run_name
+output_dir measures tracking cluster reward_servers rollout.num_workers rollout.num_threads
+rollout.tensor_parallel_size rollout.sleep rollout.max_concurrent rollout.kv_cache_gib
+rollout.gpu_memory_utilization rollout.start_timeout_s rollout.stall_timeout_s rollout.max_restarts
+environment.num_parallel environment.isolated environment.start_timeout_s environment.step_timeout_s
+environment.max_attempts learner.device learner.num_threads learner.token_budget learner.logits_budget
+learner.push learner.start_timeout_s learner.stall_timeout_s learner.progress_timeout_s
+learner.max_restarts
+"""
+MAY_CHANGE = tuple(KEYS_THAT_MAY_CHANGE.split())
 
 # In a folder before its run began: words of a start that failed, and functions that are its rewards.
 BEFORE = ("log.txt", "functions")
