@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from contracts.rollout import MaskRule
+from contracts.token_sets import mask_set
 from learner.actor_critic import ActorCritic
 from learner.batching import Batch, MicroBatch, micro_batches
 from learner.functional.kl import k1, k2, k3
 from learner.functional.logprobs import Restriction, row_chunks
-from learner.functional.support import SamplingDistribution, allowed_tokens, mask_set, pack_bits
+from learner.functional.support import SamplingDistribution, allowed_tokens, pack_bits
 from learner.kl_control import KLSettings
 from learner.policy import Policy
 from learner.rank_batches import rank_micro_batches

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from contracts.rollout import MaskRule, Sampling
+from contracts.token_sets import mask_set, top_k_set, top_p_set
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,53 +68,8 @@ def allowed_tokens(
     if 0 < sampling.top_k < logits_NV.shape[-1]:
         warped_NV = warped_NV.masked_fill(~top_k_set(warped_NV, sampling.top_k), -torch.inf)
     if sampling.top_p < 1.0:
-        warped_NV = warped_NV.masked_fill(~top_p_set(warped_NV, sampling.top_p), -torch.inf)
+        warped_NV = warped_NV.masked_fill(~top_p_set(warped_NV.softmax(-1), sampling.top_p), -torch.inf)
     return warped_NV.isfinite(), masked_NV
-
-
-def mask_set(mask_logits_NV: Tensor, rule: MaskRule) -> Tensor:
-    """Return NLPO's set, the mask model's top p or top k; Ramamurthy et al. 2023 (arXiv 2210.01241), §4."""
-    if rule.top_k is not None:
-        inside_NV = top_k_set(mask_logits_NV, max(rule.top_k, rule.min_tokens_to_keep))
-    else:
-        assert rule.top_p is not None
-        inside_NV = top_p_set(mask_logits_NV, rule.top_p, rule.min_tokens_to_keep)
-    if rule.always:
-        inside_NV[:, list(rule.always)] = True
-    return inside_NV
-
-
-def top_k_set(logits_NV: Tensor, k: int) -> Tensor:
-    """Return the k likeliest tokens and those that tie with the last of them; a logit of -inf is never in."""
-    smallest_N1 = logits_NV.topk(min(k, logits_NV.shape[-1])).values[:, -1:]
-    return (logits_NV >= smallest_N1) & logits_NV.isfinite()
-
-
-def top_p_set(logits_NV: Tensor, p: float, at_least: int = 1) -> Tensor:
-    """Return the smallest set of likeliest tokens whose probability reaches p (Holtzman et al. 2020).
-
-    It has at least `at_least` tokens, and all that tie with its last one. A probability of 0 is never in it.
-
-    >>> top_p_set(torch.tensor([[0.5, 0.3, 0.2]]).log(), 0.7).tolist()
-    [[True, True, False]]
-    """
-    probabilities_NV = logits_NV.softmax(-1)
-    if p >= 1.0:
-        return probabilities_NV > 0
-    ascending_NV = _sorted(probabilities_NV)
-    cumulative_NV = ascending_NV.cumsum(-1)
-    # A token is in while the likelier ones hold less than p: the one that crosses p is kept.
-    num_outside_N1 = torch.searchsorted(cumulative_NV, cumulative_NV[:, -1:] - p, right=True)
-    most_outside = max(logits_NV.shape[-1] - at_least, 0)
-    smallest_N1 = ascending_NV.gather(-1, num_outside_N1.clamp(max=most_outside))
-    return probabilities_NV >= smallest_N1.clamp(min=torch.finfo(torch.float32).tiny)
-
-
-def _sorted(values_NV: Tensor) -> Tensor:
-    """Sort each row in ascending order; NumPy sorts no indices along, and takes a 25th of torch's time."""
-    if values_NV.device.type == "cpu":
-        return torch.from_numpy(np.sort(values_NV.detach().numpy(), axis=-1))
-    return values_NV.sort(-1).values
 
 
 def pack_bits(allowed_NV: Tensor) -> Tensor:

@@ -1,14 +1,12 @@
 """Mean BERTScore F1 of the texts against their best references (0 to 1)."""
 
-from collections.abc import Sequence
+from typing import ClassVar
 
-from contracts.scores import MetricValue, Sample
-from reward_servers.metrics.mean import mean_of
+from reward_servers.metrics.mean import MeanScore
 from reward_servers.rewards import bert_score
 
 
-class BertScore(bert_score.BertScore):
+class BertScore(bert_score.BertScore, MeanScore):
     """The reward of the same name, as a metric."""
 
-    def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
-        return {"semantic/bert_score": mean_of(self.score(samples))}
+    key: ClassVar[str] = "semantic/bert_score"

@@ -1,14 +1,12 @@
 """Mean BLEURT of the texts against their references, by a checkpoint converted to transformers."""
 
-from collections.abc import Sequence
+from typing import ClassVar
 
-from contracts.scores import MetricValue, Sample
-from reward_servers.metrics.mean import mean_of
+from reward_servers.metrics.mean import MeanScore
 from reward_servers.rewards import bleurt
 
 
-class Bleurt(bleurt.Bleurt):
+class Bleurt(bleurt.Bleurt, MeanScore):
     """The reward of the same name, as a metric."""
 
-    def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
-        return {"semantic/bleurt": mean_of(self.score(samples))}
+    key: ClassVar[str] = "semantic/bleurt"

@@ -1,15 +1,12 @@
 """Share of the texts that hold a date such as 2024-01-31 (0 to 1)."""
 
-from collections.abc import Sequence
+from typing import ClassVar
 
-from contracts.scores import MetricValue, Sample
-from contracts.settings import Settings
-from reward_servers.metrics.mean import mean_of
-from reward_servers.rewards.dates import has_date
+from reward_servers.metrics.mean import MeanScore
+from reward_servers.rewards import dates
 
 
-class Dates(Settings):
+class Dates(dates.Dates, MeanScore):
     """The reward of the same name, as a metric."""
 
-    def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
-        return {"synthetic/dates_in_text": mean_of([has_date(sample.text) for sample in samples])}
+    key: ClassVar[str] = "synthetic/dates_in_text"

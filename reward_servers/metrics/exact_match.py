@@ -1,14 +1,12 @@
 """Share of the texts that equal one of their references."""
 
-from collections.abc import Sequence
+from typing import ClassVar
 
-from contracts.scores import MetricValue, Sample
-from reward_servers.metrics.mean import mean_of
-from reward_servers.rewards.exact_match import ExactMatch as Reward
+from reward_servers.metrics.mean import MeanScore
+from reward_servers.rewards import exact_match
 
 
-class ExactMatch(Reward):
+class ExactMatch(exact_match.ExactMatch, MeanScore):
     """The reward of the same name, with its options, as a metric."""
 
-    def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
-        return {"lexical/exact_match": mean_of(self.score(samples))}
+    key: ClassVar[str] = "lexical/exact_match"

@@ -1,20 +1,12 @@
 """Mean share of the text that is one strictly increasing run of numbers (0 to 1)."""
 
-from collections.abc import Sequence
+from typing import ClassVar
 
-from pydantic import Field
-
-from contracts.scores import MetricValue, Sample
-from contracts.settings import Settings
-from reward_servers.metrics.mean import mean_of
-from reward_servers.rewards.increasing_numbers import increasing_fraction
+from reward_servers.metrics.mean import MeanScore
+from reward_servers.rewards import increasing_numbers
 
 
-class IncreasingNumbers(Settings):
+class IncreasingNumbers(increasing_numbers.IncreasingNumbers, MeanScore):
     """The reward of the same name, as a metric."""
 
-    min_tokens: int = Field(default=20, ge=0)
-
-    def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
-        rows = [increasing_fraction(sample.text, self.min_tokens) for sample in samples]
-        return {"synthetic/increasing_numbers_in_text": mean_of(rows)}
+    key: ClassVar[str] = "synthetic/increasing_numbers_in_text"

@@ -2,8 +2,22 @@
 
 from collections.abc import Sequence
 from statistics import fmean
+from typing import ClassVar
 
-from contracts.scores import MetricValue
+from contracts.scores import MetricValue, Sample
+from contracts.settings import Settings
+
+
+class MeanScore(Settings):
+    """Base of a metric that is the mean of a reward, named second: `class Meteor(Reward, MeanScore)`."""
+
+    key: ClassVar[str]  # the value's name in the results
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        raise NotImplementedError
+
+    def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
+        return {self.key: mean_of(self.score(samples))}
 
 
 def mean_of(rows: Sequence[float]) -> MetricValue:

@@ -1,14 +1,12 @@
 """Mean METEOR as RL4LMs computes it, against printed lists of references (0 to 1)."""
 
-from collections.abc import Sequence
+from typing import ClassVar
 
-from contracts.scores import MetricValue, Sample
-from reward_servers.metrics.mean import mean_of
-from reward_servers.rewards.meteor_rl4lms_compat import MeteorRl4lmsCompat as Reward
+from reward_servers.metrics.mean import MeanScore
+from reward_servers.rewards import meteor_rl4lms_compat
 
 
-class MeteorRl4lmsCompat(Reward):
+class MeteorRl4lmsCompat(meteor_rl4lms_compat.MeteorRl4lmsCompat, MeanScore):
     """The reward of the same name, with its options, as a metric."""
 
-    def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
-        return {"lexical/meteor_rl4lms_compat": mean_of(self.score(samples))}
+    key: ClassVar[str] = "lexical/meteor_rl4lms_compat"

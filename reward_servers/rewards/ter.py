@@ -36,7 +36,7 @@ class Ter(Settings):
         return [1.0 - rate([self.of_sample(sample)]) for sample in samples]
 
     def of_sample(self, sample: Sample) -> Edits:
-        tokenize, count = self._counter()
+        tokenize, count = _ter(**self.model_dump(exclude={"max_words"}))
         text = tokenize(sample.text.rstrip()).split()
         targets = [tokenize(target.rstrip()).split() for target in references_of(sample, "ter")]
         found = [
@@ -46,9 +46,6 @@ class Ter(Settings):
             for target in targets
         ]
         return min(found), sum(map(len, targets)) / len(targets)
-
-    def _counter(self) -> tuple[Any, Any]:
-        return _ter(**self.model_dump(exclude={"max_words"}))
 
 
 def rate(edits: Sequence[Edits]) -> float:

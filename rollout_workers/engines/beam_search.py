@@ -75,16 +75,13 @@ class Search:
     def advance(self, candidates: Sequence[Beam]) -> list[int]:
         """Take a step's candidates, likeliest first; return which beams go on."""
         num_beams = self.request.sampling.num_beams
-        ends = [self._ends(beam) for beam in candidates]
+        ends = [b.token in self._end_tokens or b.length >= self._max_tokens for b in candidates]
         # An end counts only among the likeliest; the other candidates replace beams that ended.
         ended = [beam for beam, end in zip(candidates[:num_beams], ends[:num_beams], strict=True) if end]
         self.finished = sorted([*self.finished, *ended], key=lambda beam: -self.score(beam))[:num_beams]
         going_on = [index for index, end in enumerate(ends) if not end][:num_beams]
         self.running = [candidates[index] for index in going_on]
         return going_on
-
-    def _ends(self, beam: Beam) -> bool:
-        return beam.token in self._end_tokens or beam.length >= self._max_tokens
 
 
 class BeamBatch:

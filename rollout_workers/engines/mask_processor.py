@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from contracts.rollout import MaskRule
-from rollout_workers.engines.sampling import allowed
+from contracts.token_sets import mask_set
 
 MASKED = {"masked": True}  # the `extra_args` of a masked request's parameters
 
@@ -51,7 +51,7 @@ class MaskProcessor:
         rows_M = torch.tensor(sorted(self._masked), device=logits_BV.device)
         policy_MV = logits_BV[rows_M]
         mask_MV = self._twin.mask_logits(rows_M).float().masked_fill(policy_MV.isneginf(), -torch.inf)
-        logits_BV[rows_M] = policy_MV.masked_fill(~allowed(mask_MV, self._rule), -torch.inf)
+        logits_BV[rows_M] = policy_MV.masked_fill(~mask_set(mask_MV, self._rule), -torch.inf)
         return logits_BV
 
 

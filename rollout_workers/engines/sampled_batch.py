@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from contracts.rollout import FinishReason, MaskRule
+from contracts.token_sets import mask_set
 from rollout_workers.engines.base import Generation, Request
 from rollout_workers.engines.decoding import Decoding
-from rollout_workers.engines.sampling import allowed, forbid_, penalize_, sample
+from rollout_workers.engines.sampling import forbid_, penalize_, sample
 
 
 @dataclass(slots=True)
@@ -86,7 +87,7 @@ class SampledBatch:
             return logits_BV
         # The end tokens leave the mask model's distribution too, or it could allow nothing else.
         mask_logits_BV = forbid_(self._mask.decoding.read(self._newest_B), too_short, self._end_tokens)
-        return logits_BV.masked_fill(~allowed(mask_logits_BV, self._mask.rule), float("-inf"))
+        return logits_BV.masked_fill(~mask_set(mask_logits_BV, self._mask.rule), float("-inf"))
 
     def _retire(self) -> list[Generation]:
         """Take the rows that ended out of the batch; the last ones move into their places."""

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from contracts.errors import WorkerError
 from contracts.rollout import MaskRule, Sampling
+from contracts.token_sets import top_k_set, top_p_set
 
 BLOCK = 256  # tokens whose probabilities a draw sums together
 
@@ -58,10 +58,10 @@ def warp(logits_BV: Tensor, sampling: Sampling) -> Tensor:
     if sampling.temperature != 1:
         logits_BV = logits_BV / sampling.temperature
     if 0 < sampling.top_k < logits_BV.shape[-1]:
-        logits_BV = logits_BV.masked_fill(~_likeliest(logits_BV, sampling.top_k), -torch.inf)
+        logits_BV = logits_BV.masked_fill(~top_k_set(logits_BV, sampling.top_k), -torch.inf)
     probabilities_BV = logits_BV.softmax(-1)
     if sampling.top_p < 1:
-        probabilities_BV = probabilities_BV.masked_fill(~_nucleus(probabilities_BV, sampling.top_p), 0)
+        probabilities_BV = probabilities_BV.masked_fill(~top_p_set(probabilities_BV, sampling.top_p), 0)
         probabilities_BV /= probabilities_BV.sum(-1, keepdim=True)
     return probabilities_BV
 
@@ -123,47 +123,6 @@ def penalize_(scores_BV: Tensor, seen: Sequence[Sequence[int]], penalties: Seque
     return scores_BV
 
 
-def allowed(mask_logits_BV: Tensor, rule: MaskRule) -> Tensor:
-    """Return NLPO's mask, the mask model's likely tokens, (B, V) bool (Ramamurthy et al. 2023, § 4)."""
-    if rule.top_k is not None:
-        inside_BV = _likeliest(mask_logits_BV, max(rule.top_k, rule.min_tokens_to_keep))
-    else:
-        assert rule.top_p is not None
-        inside_BV = _nucleus(mask_logits_BV.softmax(-1), rule.top_p, rule.min_tokens_to_keep)
-    if rule.always:
-        inside_BV[:, list(rule.always)] = True
-    return inside_BV
-
-
 def with_special_tokens(rule: MaskRule, tokenizer: Any) -> MaskRule:
     """Return the rule, with the tokenizer's special tokens allowed if it asks for that."""
     return replace(rule, always=tuple(tokenizer.all_special_ids)) if rule.keep_special else rule
-
-
-def _likeliest(scores_BV: Tensor, count: int) -> Tensor:
-    """Return the `count` tokens with the highest scores, and those that equal the last of them."""
-    smallest_kept_B1 = scores_BV.topk(min(count, scores_BV.shape[-1])).values[:, -1:]
-    return scores_BV >= smallest_kept_B1
-
-
-def _nucleus(probabilities_BV: Tensor, top_p: float, at_least: int = 1) -> Tensor:
-    """Return the smallest set of likeliest tokens whose probability reaches `top_p`, at least `at_least`.
-
-    Tokens that equal the last of them are in the set, tokens without probability never.
-    """
-    if top_p >= 1:
-        return probabilities_BV > 0
-    ascending_BV = _sorted(probabilities_BV)
-    cumulative_BV = ascending_BV.cumsum(-1)
-    # A token is in while the likelier ones sum to less than p, so the one that crosses p is kept.
-    num_outside_B1 = torch.searchsorted(cumulative_BV, cumulative_BV[:, -1:] - top_p, right=True)
-    most_outside = max(probabilities_BV.shape[-1] - at_least, 0)
-    smallest_kept_B1 = ascending_BV.gather(-1, num_outside_B1.clamp(max=most_outside))
-    return probabilities_BV >= smallest_kept_B1.clamp(min=torch.finfo(torch.float32).tiny)
-
-
-def _sorted(values_BV: Tensor) -> Tensor:
-    """Sort each row in ascending order; NumPy sorts no indices along, and takes a 25th of torch's time."""
-    if values_BV.device.type == "cpu":
-        return torch.from_numpy(np.sort(values_BV.numpy(), axis=-1))
-    return values_BV.sort(-1).values

@@ -79,10 +79,6 @@ def _seeds(text: str) -> list[int]:
         raise InputError(f"--seeds {text}: expected whole numbers, such as 0,1,2") from None
 
 
-def _choices() -> str:
-    return "; ".join(f"{name}: {benchmark.about}" for name, benchmark in BENCHMARKS.items())
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="whetstone benchmark",
@@ -90,7 +86,8 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("benchmark", choices=BENCHMARKS, help=_choices())
+    choices = "; ".join(f"{name}: {benchmark.about}" for name, benchmark in BENCHMARKS.items())
+    parser.add_argument("benchmark", choices=BENCHMARKS, help=choices)
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings of the runs")
     parser.add_argument("--tasks", metavar="A,B", help="default: the benchmark's")
     parser.add_argument("--algorithms", metavar="A,B", help="default: all that have experiments")

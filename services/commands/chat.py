@@ -7,6 +7,7 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def run(argv: Sequence[str]) -> int:
         take_ctrl_c()
         if speaker.never_ends:
             print(_endless(sampling), file=sys.stderr)
-        converse(reader, speaker, _lines(), _say)
+        converse(reader, speaker, _lines(), partial(print, end="", flush=True))
         return 0
     with doing("loading the web server"):
         from services.chat.web_chat import Facts, listen, serve
@@ -145,7 +146,3 @@ def _lines() -> Iterator[str]:
             raise
         except KeyboardInterrupt:  # at the prompt there is no answer to stop
             print(f"\n{WELCOME}")
-
-
-def _say(text: str) -> None:
-    print(text, end="", flush=True)

@@ -39,7 +39,8 @@ def run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     model = find_model(arguments.model)
     sampling = chosen_sampling(model, arguments)
-    _check_engine(arguments.engine)
+    if arguments.engine == "vllm" and importlib.util.find_spec("vllm") is None:
+        raise InputError("--engine vllm: vLLM is not installed; whetstone doctor says how to get it")
     rows = _rows(arguments)
     check_lengths(model, [row["prompt"] for row in rows], sampling.max_tokens)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -77,11 +78,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print a JSON object on each line")
     add_sampling_options(parser, seed=0)
     return parser
-
-
-def _check_engine(asked: str) -> None:
-    if asked == "vllm" and importlib.util.find_spec("vllm") is None:
-        raise InputError("--engine vllm: vLLM is not installed; whetstone doctor says how to get it")
 
 
 def _rows(arguments: argparse.Namespace) -> list[dict[str, Any]]:

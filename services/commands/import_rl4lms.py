@@ -86,8 +86,4 @@ def _print(found: Findings, target: Path) -> None:
     console.print(table)
     if found.warnings:
         console.print(f"{len(found.warnings)} warnings stand above the table.")
-    console.print(f"\n{_how_to_run(target)}", soft_wrap=True, markup=False)
-
-
-def _how_to_run(target: Path) -> str:
-    return f"{target}: whetstone train experiment={target}"
+    console.print(f"\n{target}: whetstone train experiment={target}", soft_wrap=True, markup=False)

@@ -94,16 +94,13 @@ class PostProcessed:
 
     def generate(self, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
         for finished in self._workers.generate(leases):
-            yield [self._processed(rollout) for rollout in finished]
+            yield [replace(each, turns=tuple(map(self._turn, each.turns))) for each in finished]
 
     def logprobs(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
         return self._workers.logprobs(texts)
 
     def load_weights(self, weights: PublishedWeights) -> None:
         self._workers.load_weights(weights)
-
-    def _processed(self, rollout: Rollout) -> Rollout:
-        return replace(rollout, turns=tuple(self._turn(turn) for turn in rollout.turns))
 
     def _turn(self, turn: Turn) -> Turn:
         return replace(turn, text=self._post_process(turn.text))

@@ -62,7 +62,9 @@ AT_THE_END = Judging()  # one prompt, one answer
 def as_sample(rollout: Rollout, split: str) -> Sample:
     """Return the whole rollout as one sample; the answers of several turns take a line each."""
     prompt = rollout.prompt
-    return Sample(rollout.text, prompt.text, prompt.references, prompt.meta, _group_of(rollout, split))
+    # All answers to one prompt share the group; training and held-out prompts never share one.
+    group = f"{split}/{rollout.group}"
+    return Sample(rollout.text, prompt.text, prompt.references, prompt.meta, group)
 
 
 def with_score(rollout: Rollout, score: Score) -> Rollout:
@@ -84,11 +86,6 @@ def talk_before(rollout: Rollout, index: int) -> str:
 def _turn_sample(rollout: Rollout, index: int, split: str) -> Sample:
     text, before = rollout.turns[index].text, talk_before(rollout, index)
     return replace(as_sample(rollout, split), text=text, prompt=before)
-
-
-def _group_of(rollout: Rollout, split: str) -> str:
-    """Return a name that all answers to one prompt share; training and held-out prompts never share one."""
-    return f"{split}/{rollout.group}"
 
 
 def _answered(rollout: Rollout) -> list[int]:

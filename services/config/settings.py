@@ -80,7 +80,7 @@ class RunSettings(RunParts):
         if not found and task and environment and not environment.rewards_itself:
             raise InputError(
                 "reward: this task has no default reward; expected one, or an environment that rewards by "
-                f"itself. {_choices('reward', REWARDS)}"
+                f"itself. Give reward=NAME; {there_are(sorted(REWARDS))}."
             )
         check_parts("reward", found)
         return found
@@ -117,7 +117,9 @@ class RunSettings(RunParts):
             plain[kind] = {"name": self._given[kind]["name"], **options}
         plain["task"][SIDE_KEY] = shown_sides(self._sides)
         for kind in ("reward", "metrics"):
-            plain[kind] = [_flat(part) for part in getattr(self, kind)]
+            plain[kind] = [
+                {**part.model_dump(exclude={"options"}), **part.options} for part in getattr(self, kind)
+            ]
         plain["measures"] = list(self.measures.entries)
         return plain
 
@@ -130,11 +132,3 @@ def _plain(value: Any) -> Any:
     return value.model_dump(mode="json") | {
         name: _plain(inner) for name, inner in value if isinstance(inner, Settings)
     }
-
-
-def _flat(part: Part) -> dict[str, Any]:
-    return {**part.model_dump(exclude={"options"}), **part.options}
-
-
-def _choices(key: str, table: Mapping[str, str]) -> str:
-    return f"Give {key}=NAME; {there_are(sorted(table))}."

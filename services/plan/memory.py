@@ -79,7 +79,8 @@ def _of_learner(
 ) -> list[Amount]:
     learner, checkpointing = needs.learner, needs.model.gradient_checkpointing
     processes = learner.num_processes
-    found = [Amount("learner", "Python, torch", processes * LEARNER_PROCESS, _of_processes(processes))]
+    note = f"in {processes} processes; what follows is of all together" if processes > 1 else ""
+    found = [Amount("learner", "Python, torch", processes * LEARNER_PROCESS, note)]
     for what, size in needs.of_learner().items():
         found.append(Amount("learner", what, size, phase="update" if what == "gradients" else None))
     if shape is None:
@@ -114,10 +115,6 @@ def _longest(needs: MemoryNeeds, window: int | None, is_open: bool) -> int:
     budget, prompt = needs.learner.token_budget, needs.rollout.max_prompt_tokens
     asked = budget if is_open or prompt is None else prompt + needs.rollout.max_tokens
     return min(asked, budget, window or budget)
-
-
-def _of_processes(count: int) -> str:
-    return f"in {count} processes; what follows is of all together" if count > 1 else ""
 
 
 def _most_tokens(budget: int, window: int | None, num_texts: int | None) -> int:

@@ -58,7 +58,9 @@ def make_plan(overrides: list[str]) -> Plan:
     checked = preflight.check(settings)
     settings = with_iterations(settings)
     config = settings.resolved()
-    folder = RunFolder.look(settings.output_dir, settings.run_name, config=config, resume=settings.resume)
+    folder = RunFolder.open(
+        settings.output_dir, settings.run_name, config=config, resume=settings.resume, only_look=True
+    )
     done = list(folder.checkpoints())
     asked = without_secrets(plain(config))
     if (mirror := open_mirror(settings.mirror, folder.path, asked, settings.resume)) is not None:

@@ -125,7 +125,9 @@ def check_memory(needs: MemoryNeeds, *, training: bool = True) -> None:
     Raises:
         InputError: with what is needed, part by part, and what there is.
     """
-    if _has_gpu(needs.learner.device) or os.environ.get("RAY_ADDRESS"):
+    device = needs.learner.device
+    has_gpu = device == "cuda" or (device == "auto" and Path("/dev/nvidiactl").exists())
+    if has_gpu or os.environ.get("RAY_ADDRESS"):
         return
     needed = needs.least(training=training)
     total, available = sum(needed.values()), available_bytes()
@@ -171,7 +173,3 @@ def _check_object_store(needed: int) -> None:
             f"{needed / GIB:.2f} GiB; free are: {listed}. In a container give more shared memory: "
             f"--shm-size={needed // GIB + 1}g"
         )
-
-
-def _has_gpu(device: str) -> bool:
-    return device == "cuda" or (device == "auto" and Path("/dev/nvidiactl").exists())

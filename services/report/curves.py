@@ -1,13 +1,18 @@
-"""Learning curves of a run: their selection, their geometry for the report's page, and a PNG."""
+"""Learning curves of a run: their selection and their drawing, for the report's page and for a PNG."""
 
+import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 MAX_POINTS = 240  # in a chart; neighbouring points are averaged beyond that
-MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 46, 8, 8, 22
+# The page's CSS variables and their light colours: curves, then ticks, then the grid.
+COLOURS = {
+    **{"c0": "#2463a8", "c1": "#c8641b", "c2": "#2f8559", "c3": "#7d4fb0", "c4": "#b03a67", "c5": "#6f6a1d"},
+    **{"soft": "#6d6d68", "line": "#e4e3de"},
+}
 
 Point = tuple[float, float]  # iteration, value
 
@@ -32,15 +37,10 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A panel laid out in a box of `width` × `height` pixels, y downwards as in SVG."""
+    """A panel with its drawing for the page: an <svg> element."""
 
     panel: Panel
-    width: int
-    height: int
-    paths: tuple[str, ...]  # the attribute `d` of each curve's <path>
-    marks: tuple[tuple[Point, ...], ...]  # dots of each curve
-    x_ticks: tuple[tuple[float, str], ...]  # position, label
-    y_ticks: tuple[tuple[float, str], ...]
+    svg: str
 
 
 # Title, note, and keys with their labels. `reward_panel` makes the reward's panel, whose curves vary.
@@ -99,84 +99,62 @@ def panels(rows: Sequence[Mapping[str, Any]]) -> list[Panel]:
     return [panel for panel in filled if panel.curves]
 
 
-def lay_out(panel: Panel, width: int, height: int) -> Chart:
-    """Lay out a panel in a box of `width` × `height` pixels."""
-    points = [point for curve in panel.curves for point in curve.points]
-    x_low, x_high = _span(x for x, _ in points)
-    y_low, y_high = _span(y for _, y in points)
-    y_ticks = ticks(y_low, y_high, most=4)
-    y_low, y_high = min(y_low, y_ticks[0]), max(y_high, y_ticks[-1])
-    inner_width = width - MARGIN_LEFT - MARGIN_RIGHT
-    inner_height = height - MARGIN_TOP - MARGIN_BOTTOM
+def draw_svg(panel: Panel, width: int, height: int) -> Chart:
+    """Draw a panel in a box of `width` × `height` pixels, in the colours of the page's CSS."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
 
-    def place(point: Point) -> Point:
-        right = MARGIN_LEFT + (point[0] - x_low) / (x_high - x_low) * inner_width
-        down = MARGIN_TOP + (y_high - point[1]) / (y_high - y_low) * inner_height
-        return round(right, 1), round(down, 1)
-
-    placed = [[place(point) for point in curve.points] for curve in panel.curves]
-    has_dots = [curve.is_sparse or len(curve.points) == 1 for curve in panel.curves]
-    return Chart(
-        panel=panel,
-        width=width,
-        height=height,
-        paths=tuple("M" + " L".join(f"{x:g},{y:g}" for x, y in line) for line in placed),
-        marks=tuple(tuple(line) if dots else () for line, dots in zip(placed, has_dots, strict=True)),
-        x_ticks=tuple(
-            (place((tick, y_low))[0], tick_label(tick)) for tick in ticks(x_low, x_high, most=6, whole=True)
-        ),
-        y_ticks=tuple((place((x_low, tick))[1], tick_label(tick)) for tick in y_ticks),
-    )
+    figure, file = Figure(figsize=(width / 72, height / 72), layout="constrained"), io.StringIO()
+    _plot(figure.add_subplot(), panel, font_size=11)
+    figure.get_layout_engine().set(w_pad=0, h_pad=0)  # type: ignore[union-attr,call-arg]
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": panel.title}):  # texts stay texts; stable ids
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(file, format="svg", transparent=True, metadata=nothing)
+    svg = file.getvalue()[file.getvalue().index("<svg") :]
+    for variable, colour in COLOURS.items():
+        svg = svg.replace(colour, f"var(--{variable})")
+    return Chart(panel, svg.replace("<svg", f'<svg role="img" aria-label="{panel.title} by iteration"', 1))
 
 
 def draw_png(panels_: Sequence[Panel], path: Path, title: str) -> Path:
     """Draw all panels into one PNG, for a talk or a message; return its path."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
 
     num_columns = min((3, 4, 5), key=lambda columns: -len(panels_) % columns)  # fewest empty places
     num_rows = math.ceil(len(panels_) / num_columns)
     figure = Figure(figsize=(4 * num_columns, 2.7 * num_rows + 0.4), layout="constrained", dpi=130)
-    FigureCanvasAgg(figure)
     figure.suptitle(title, fontsize=11)
     for index, panel in enumerate(panels_):
         axes = figure.add_subplot(num_rows, num_columns, index + 1)
-        for curve in panel.curves:
-            xs, ys = zip(*curve.points, strict=True)
-            marker = "o" if curve.is_sparse or len(xs) == 1 else None
-            axes.plot(xs, ys, label=curve.label, linewidth=1.4, marker=marker, markersize=3.5)
+        _plot(axes, panel, font_size=7)
         axes.set_title(panel.title, fontsize=9, loc="left")
-        axes.tick_params(labelsize=7)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", linewidth=0.4, alpha=0.5)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
         if len(panel.curves) > 1:
             axes.legend(fontsize=7, frameon=False)
     figure.savefig(path, format="png")
     return path
 
 
-def ticks(low: float, high: float, most: int, whole: bool = False) -> list[float]:
-    """Return at most `most` + 1 round numbers that span `low` to `high`.
+def _plot(axes: Any, panel: Panel, font_size: int) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    >>> ticks(0.31, 0.86, most=4)
-    [0.2, 0.4, 0.6, 0.8, 1.0]
-    >>> ticks(1, 40, most=6, whole=True)
-    [10.0, 20.0, 30.0, 40.0]
-
-    With `whole`, for iterations, they are whole numbers inside the span.
-    """
-    rough = (high - low) / most
-    power = 10.0 ** math.floor(math.log10(rough))
-    sizes = (1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10)
-    step = next(size * power for size in sizes if size * power >= rough * (1 - 1e-9))
-    if whole:
-        whole_step = max(1, round(step))
-        first = math.ceil(low / whole_step) * whole_step
-        return [float(tick) for tick in range(first, math.floor(high) + 1, whole_step)]
-    first_index, last_index = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [float(f"{index * step:.12g}") for index in range(first_index, last_index + 1)]
+    *colours, soft, line = COLOURS.values()
+    for number, curve in enumerate(panel.curves):
+        xs, ys = zip(*curve.points, strict=True)
+        marker = "o" if curve.is_sparse or len(xs) == 1 else None
+        look = {"linestyle": ":" if curve.is_sparse else "-", "color": colours[number % len(colours)]}
+        axes.plot(
+            xs, ys, label=curve.label, linewidth=1.7, marker=marker, markersize=4, clip_on=False, **look
+        )
+    axes.tick_params(labelsize=font_size, labelcolor=soft, length=0, pad=7)
+    axes.spines[:].set_visible(False)
+    axes.grid(axis="y", linewidth=1, color=line)
+    axes.set_axisbelow(True)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=(1, 2, 5, 10)))
+    axes.yaxis.set_major_locator(rows := MaxNLocator(nbins=4, steps=(1, 2, 2.5, 5, 10)))
+    first, *_, last = rows.tick_values(*axes.dataLim.intervaly)  # around the values
+    axes.set(xmargin=0, ylim=(first, last))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: tick_label(value)))
 
 
 def tick_label(value: float) -> str:
@@ -204,16 +182,6 @@ def _thinned(points: Sequence[Point]) -> list[Point]:
     bins = [points[start : start + size] for start in range(0, len(points), size)]
     means = [(sum(x for x, _ in b) / len(b), sum(y for _, y in b) / len(b)) for b in bins]
     return [*means[:-1], points[-1]]
-
-
-def _span(values: Iterable[float]) -> Point:
-    """Return the lowest and the highest value, with some room between them where they are equal."""
-    known = list(values)
-    low, high = min(known), max(known)
-    if high - low > 1e-9 * max(abs(low), abs(high)):
-        return low, high
-    room = abs(low) * 0.1 or 1.0
-    return low - room, high + room
 
 
 def _is_number(value: Any) -> bool:

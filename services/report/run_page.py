@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from services.loop.baselines import BASELINE, PLAYERS, of_player
-from services.report.curves import Chart, Panel, lay_out, panels, reward_panel
+from services.report.curves import Chart, Panel, draw_svg, panels, reward_panel
 from services.report.transcripts import Transcript, transcripts
 from services.runs.changes import change_in
 from services.runs.claim import flatten
@@ -107,10 +107,10 @@ def gather(folder: RunFolder) -> tuple[Page, list[Panel]]:
         num_done=int(rows[-1]["iteration"]) if rows else 0,
         num_planned=int(config.get("iterations", 0)),
         headlines=tuple(filter(None, (_headline(folder, split) for split in SPLIT_TITLES))),
-        reward_charts=(("wide", lay_out(reward, *WIDE)), ("narrow", lay_out(reward, *NARROW)))
+        reward_charts=(("wide", draw_svg(reward, *WIDE)), ("narrow", draw_svg(reward, *NARROW)))
         if reward.curves
         else (),
-        charts=tuple(lay_out(panel, *SMALL) for panel in others),
+        charts=tuple(draw_svg(panel, *SMALL) for panel in others),
         samples=() if played else sample_pairs(before, after),
         sample_epochs=shown_epochs,
         transcripts=played,

@@ -36,69 +36,18 @@ KEPT = (
     ("adam_beta2", "algorithm.optimizer.beta2"),
     ("adam_epsilon", "algorithm.optimizer.eps"),
 )
-OF_THE_MACHINE = (
-    *(
-        "fp16",
-        "bf16",
-        "fp16_full_eval",
-        "tf32",
-        "no_cuda",
-        "use_cpu",
-        "local_rank",
-        "deepspeed",
-        "sharded_ddp",
-        "fsdp",
-    ),
-    *(
-        "dataloader_num_workers",
-        "dataloader_pin_memory",
-        "dataloader_drop_last",
-        "group_by_length",
-        "half_precision_backend",
-    ),
-    *(
-        "per_device_eval_batch_size",
-        "eval_accumulation_steps",
-        "remove_unused_columns",
-        "prediction_loss_only",
-    ),
-)
-OF_THE_RUN = (
-    *(
-        "output_dir",
-        "overwrite_output_dir",
-        "seed",
-        "data_seed",
-        "run_name",
-        "report_to",
-        "logging_dir",
-        "disable_tqdm",
-    ),
-    *(
-        "do_train",
-        "do_eval",
-        "do_predict",
-        "evaluation_strategy",
-        "eval_strategy",
-        "eval_steps",
-        "save_strategy",
-    ),
-    *(
-        "logging_strategy",
-        "logging_first_step",
-        "log_level",
-        "load_best_model_at_end",
-        "metric_for_best_model",
-    ),
-    *(
-        "greater_is_better",
-        "push_to_hub",
-        "resume_from_checkpoint",
-        "ignore_data_skip",
-        "optim",
-        "label_names",
-    ),
-)
+OF_THE_MACHINE = """
+fp16 bf16 fp16_full_eval tf32 no_cuda use_cpu local_rank deepspeed sharded_ddp fsdp
+dataloader_num_workers dataloader_pin_memory dataloader_drop_last group_by_length
+half_precision_backend per_device_eval_batch_size eval_accumulation_steps remove_unused_columns
+prediction_loss_only
+"""
+OF_THE_RUN = """
+output_dir overwrite_output_dir seed data_seed run_name report_to logging_dir disable_tqdm do_train
+do_eval do_predict evaluation_strategy eval_strategy eval_steps save_strategy logging_strategy
+logging_first_step log_level load_best_model_at_end metric_for_best_model greater_is_better
+push_to_hub resume_from_checkpoint ignore_data_skip optim label_names
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +156,7 @@ def _training(arguments: Section, rows: int | None, found: Findings) -> None:
         found.put("keep_checkpoints", max(1, kept), arguments.key("save_total_limit"), kept)
     _length(arguments, batch * several, rows, found)
     for keys, why in ((OF_THE_MACHINE, "as the machine has it"), (OF_THE_RUN, "as every run does it")):
-        found.leave_all(arguments, keys, why)
+        found.leave_all(arguments, keys.split(), why)
     arguments.finish()
 
 

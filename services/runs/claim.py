@@ -1,6 +1,5 @@
 """Claims on a run's folder: only the same run may start there, in one process. Refusals touch nothing."""
 
-import fcntl
 import json
 import os
 import tempfile
@@ -8,57 +7,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from contracts.errors import InputError
 
 # Options that may differ when a run goes on: how long it runs, what it writes and where, and how much of a
 # machine it takes. All others shape the results: changed half-way, one curve would show two different runs.
-MAY_CHANGE = (
-    "iterations",
-    "data.num_epochs",
-    "evaluate_every",
-    "save_every",
-    "keep_checkpoints",
-    "keep_best",
-    "mirror",
-    "resume",
-    "run_name",
-    "output_dir",
-    "measures",
-    "tracking",
-    "cluster",
-    "reward_servers",
-    "rollout.num_workers",
-    "rollout.num_threads",
-    "rollout.tensor_parallel_size",
-    "rollout.sleep",
-    "rollout.max_concurrent",
-    "rollout.kv_cache_gib",
-    "rollout.gpu_memory_utilization",
-    "rollout.start_timeout_s",
-    "rollout.stall_timeout_s",
-    "rollout.max_restarts",
-    "environment.num_parallel",
-    "environment.isolated",
-    "environment.start_timeout_s",
-    "environment.step_timeout_s",
-    "environment.max_attempts",
-    "learner.device",
-    "learner.num_threads",
-    "learner.token_budget",
-    "learner.logits_budget",
-    "learner.push",
-    "learner.start_timeout_s",
-    "learner.stall_timeout_s",
-    "learner.progress_timeout_s",
-    "learner.max_restarts",
-)
+KEYS_THAT_MAY_CHANGE = """
+iterations data.num_epochs evaluate_every save_every keep_checkpoints keep_best mirror resume run_name
+output_dir measures tracking cluster reward_servers rollout.num_workers rollout.num_threads
+rollout.tensor_parallel_size rollout.sleep rollout.max_concurrent rollout.kv_cache_gib
+rollout.gpu_memory_utilization rollout.start_timeout_s rollout.stall_timeout_s rollout.max_restarts
+environment.num_parallel environment.isolated environment.start_timeout_s environment.step_timeout_s
+environment.max_attempts learner.device learner.num_threads learner.token_budget learner.logits_budget
+learner.push learner.start_timeout_s learner.stall_timeout_s learner.progress_timeout_s
+learner.max_restarts
+"""
+MAY_CHANGE = tuple(KEYS_THAT_MAY_CHANGE.split())
 
 # In a folder before its run began: words of a start that failed, and functions that are its rewards.
 BEFORE = ("log.txt", "functions")
 ELSEWHERE = "Choose another run_name= or output_dir=."
 
-# POSIX locks belong to a process, not to an object; so the open descriptors are global.
-_locks: dict[Path, int] = {}
+# A process holds its runs' folders until it ends, so the locks are global.
+_locks: dict[Path, FileLock] = {}
 
 
 def refuse_strangers(path: Path) -> None:
@@ -119,34 +91,29 @@ def lock(path: Path) -> None:
     """
     if path in _locks:
         return
-    descriptor = os.open(path / ".lock", os.O_RDWR | os.O_CREAT)
+    _locks[path] = FileLock(path / ".lock", blocking=False)
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        os.close(descriptor)
+        _locks[path].acquire()
+    except Timeout:
+        del _locks[path]
         raise InputError(
             f"{path}: this run is running now, in another process. Wait for it, or choose another run_name=."
         ) from None
     except OSError:
         pass  # a file system without locks: a run without this guard is better than no run
-    _locks[path] = descriptor
 
 
 def is_held(path: Path) -> bool:
     """Return whether a run is running there; also True where the lock can't be tested."""
     if path in _locks:
         return True
-    try:
-        descriptor = os.open(path / ".lock", os.O_RDWR)
-    except OSError:
+    if not os.access(path / ".lock", os.W_OK):
         return False
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+        with FileLock(path / ".lock", blocking=False):
+            return False
+    except OSError:  # Timeout is one
         return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def config_differences(

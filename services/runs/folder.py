@@ -65,42 +65,19 @@ class RunFolder:
         run_name: str,
         config: Mapping[str, Any],
         resume: Literal["auto", "never"],
+        *,
+        only_look: bool = False,
     ) -> "RunFolder":
         """Make the folder, or take the existing one of the same run; `config` becomes its config.yaml.
+
+        Args:
+            only_look: make, write and lock nothing; then a run may be running there.
 
         Raises:
             InputError: the name is no folder name; the place can't be written; the folder belongs to
                 something else, to a run with another configuration, or to one that is running now;
                 or it holds results and `resume` is "never". The folder is untouched then.
         """
-        folder, asked = cls._checked(output_dir, run_name, config, resume)
-        run_claim.make_writable(folder.path)
-        run_claim.lock(folder.path)
-        write_atomically(folder.config_file, yaml.safe_dump(asked, sort_keys=False, allow_unicode=True))
-        return folder
-
-    @classmethod
-    def look(
-        cls,
-        output_dir: str | os.PathLike[str],
-        run_name: str,
-        config: Mapping[str, Any],
-        resume: Literal["auto", "never"],
-    ) -> "RunFolder":
-        """Return the folder that `open` would make or take, without making, writing or locking anything.
-
-        Raises:
-            InputError: as for `open`, except that a run may be running there.
-        """
-        folder, _ = cls._checked(output_dir, run_name, config, resume)
-        run_claim.expect_writable(folder.path)
-        return folder
-
-    @classmethod
-    def _checked(
-        cls, output_dir: str | os.PathLike[str], run_name: str, config: Mapping[str, Any], resume: str
-    ) -> tuple["RunFolder", dict[str, Any]]:
-        """Return the folder, and the configuration in the form in which it is written there."""
         if Path(run_name).name != run_name or run_name in ("", ".."):
             raise InputError(f"run_name={run_name!r}: expected a single folder name, without slashes")
         folder = cls(Path(output_dir).absolute() / run_name)
@@ -113,7 +90,13 @@ class RunFolder:
                     f"{folder.path} already holds this run's results, and resume=never was asked for. "
                     f"Choose another run_name=, or resume=auto to go on with it."
                 )
-        return folder, asked
+        if only_look:
+            run_claim.expect_writable(folder.path)
+            return folder
+        run_claim.make_writable(folder.path)
+        run_claim.lock(folder.path)
+        write_atomically(folder.config_file, yaml.safe_dump(asked, sort_keys=False, allow_unicode=True))
+        return folder
 
     @property
     def config_file(self) -> Path:

@@ -1,6 +1,5 @@
 """Messages for a full disk: what could not be written, what is safe, and what to type."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from contracts.disk import full_places, is_full, ray_folder
@@ -23,7 +22,8 @@ def what_is_safe(folder: RunFolder) -> str:
     Example: `Safe in runs/numbers: checkpoint 4 and the lines until iteration 4. Not saved: iteration 5.
     Make room, and the same command goes on from there`
     """
-    newest, last = checkpoints.latest(folder), _last_iteration(folder)
+    newest = checkpoints.latest(folder)
+    last = max((row["iteration"] for row in folder.rollout_info()), default=0)
     if newest is None:
         lost = f"Not saved: {_iterations(1, last)}" if last else "No iteration was finished"
         return f"No checkpoint is in {folder.path} yet. {lost}. Make room, and the same command begins anew"
@@ -45,25 +45,14 @@ def _iterations(first: int, last: int) -> str:
     return f"iteration {first}" if first == last else f"iterations {first} to {last}"
 
 
-def _last_iteration(folder: RunFolder) -> int:
-    return max((row["iteration"] for row in folder.rollout_info()), default=0)
-
-
 def _with_hint(error: Exception, folder: RunFolder) -> Exception:
     """Add the full places to a RunError: a part that died of a full disk may have been unable to say so."""
-    full = full_places(_places(folder)) if isinstance(error, RunError) else []
+    places = [folder.path, ray_folder(), Path("/dev/shm")]  # the run's, Ray's files, Ray's object store
+    full = full_places(places) if isinstance(error, RunError) else []
     if not full:
         return error
-    return RunError(f"{_first_line(error)}. There is no room left in {_listed(full)}. {what_is_safe(folder)}")
-
-
-def _places(folder: RunFolder) -> list[Path]:
-    """Return the folders that a run writes to: its own, Ray's files and Ray's object store."""
-    return [folder.path, ray_folder(), Path("/dev/shm")]
-
-
-def _listed(places: Sequence[Path]) -> str:
-    return " and ".join(map(str, dict.fromkeys(places)))
+    listed = " and ".join(map(str, dict.fromkeys(full)))
+    return RunError(f"{_first_line(error)}. There is no room left in {listed}. {what_is_safe(folder)}")
 
 
 def _first_line(error: Exception) -> str:

@@ -13,7 +13,7 @@ from reward_servers.text.person_names import names_for, with_names
 from services.tasks.base import SPLITS, Split
 from services.tasks.files import from_files, kept_rows, split_files
 from services.tasks.response_task import EMPTY, Answer, Answered, ResponseTask
-from services.tasks.rows import text_at
+from services.tasks.rows import read_tabbed, text_at
 
 COLUMNS = ("head", "relation", "tail")
 # Words for each relation, between its event and its tail.
@@ -77,7 +77,8 @@ class Atomic(ResponseTask):
         path = Path(files.get(split) or files["train"])
         where = f"task.data_files={path}"
         if path.suffix == ".tsv":
-            triples = read_triples(path)
+            expected = "head, relation and tail with tabs between them"
+            triples = read_tabbed(path, COLUMNS, expected, may_have_header=True)
             return [triples[row] for row in kept_rows(len(triples), split, files, where)]
         # The whole file, whichever splits it serves.
         rows = from_files(dict.fromkeys(SPLITS, str(path)), split, self.columns)
@@ -105,31 +106,6 @@ class Atomic(ResponseTask):
             return split_files(self.data_files)
         named = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
         return {split: str(folder / name) for split, name in named.items() if (folder / name).is_file()}
-
-
-def read_triples(path: Path) -> list[dict[str, str]]:
-    """Return the rows of an ATOMIC 2020 file, whose lines are `head <tab> relation <tab> tail`.
-
-    Raises:
-        InputError: the file is missing, empty or not UTF-8, or a line does not have three columns.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"task.data_files: {path} can't be read as UTF-8 text: {error}") from None
-    rows = []
-    for number, line in enumerate(lines, start=1):
-        found = line.rstrip("\r").split("\t")
-        if line.strip() and len(found) != len(COLUMNS):
-            raise InputError(
-                f"task.data_files: {path}, line {number}: expected head, relation and tail with tabs between "
-                f"them, got {len(found)} columns: {line[:60]}"
-            )
-        if line.strip() and tuple(found) != COLUMNS:  # some copies have a header
-            rows.append(dict(zip(COLUMNS, found, strict=True)))
-    if not rows:
-        raise InputError(f"task.data_files: {path} holds no rows")
-    return rows
 
 
 def _scores(fields: Mapping[str, Any], where: str) -> dict[str, float]:

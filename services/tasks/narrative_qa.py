@@ -9,9 +9,10 @@ from contracts.rollout import Prompt
 from services.tasks.base import Side, Split
 from services.tasks.data_set import DataSetTask
 from services.tasks.files import split_files
-from services.tasks.rows import check_columns
+from services.tasks.rows import check_columns, read_tabbed
 
 NESTED = ("question.text", "document.summary.text", "answers")  # of the hub's rows; the books are not read
+OF_TSV = (("prompt", "answer"), "a prompt, a tab and an answer")
 BETWEEN = " \\n "  # UnifiedQA writes a backslash and an n between question and summary
 
 
@@ -43,9 +44,8 @@ class NarrativeQa(DataSetTask):
         return [Prompt("", text.lower(), references=tuple(one.lower().strip() for one in answers))]
 
     def rows(self, split: Split) -> Any:
-        tsv = self._tsv(split)
-        if tsv is not None:
-            return read_tsv(tsv)
+        if (tsv := self._tsv(split)) is not None:
+            return read_tabbed(tsv, *OF_TSV)
         rows = super().rows(split)
         if "document" not in rows.column_names:
             return rows
@@ -54,11 +54,9 @@ class NarrativeQa(DataSetTask):
         return flat.select_columns(list(NESTED))
 
     def first_prompts(self, split: Split) -> Sequence[Prompt]:
-        return (
-            list(self._made(split, read_tsv(tsv)))
-            if (tsv := self._tsv(split))
-            else super().first_prompts(split)
-        )
+        if (tsv := self._tsv(split)) is None:
+            return super().first_prompts(split)
+        return list(self._made(split, read_tabbed(tsv, *OF_TSV)))
 
     def puts_together(self, split: Split) -> bool:
         return True
@@ -80,32 +78,6 @@ class NarrativeQa(DataSetTask):
                 f"there is none for {split}: task.data_files={{train: …, {split}: …}}"
             )
         return Path(files[split])
-
-
-def read_tsv(path: Path) -> list[dict[str, str]]:
-    """Return the rows of a UnifiedQA file.
-
-    Raises:
-        InputError: the file is missing, empty or not UTF-8, or a line does not have two columns.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"task.data_files: {path} can't be read as UTF-8 text: {error}") from None
-    rows = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        columns = line.rstrip("\r").split("\t")
-        if len(columns) != 2:
-            raise InputError(
-                f"task.data_files: {path}, line {number}: expected a prompt, a tab and an answer, "
-                f"got {len(columns)} columns: {line[:60]}"
-            )
-        rows.append({"prompt": columns[0], "answer": columns[1]})
-    if not rows:
-        raise InputError(f"task.data_files: {path} holds no rows")
-    return rows
 
 
 def _at(fields: Mapping[str, Any], column: str, where: str) -> Any:

@@ -55,7 +55,8 @@ class RedditComments(ResponseTask):
         problem = self._too_long(parent, reply) if parent and reply else "no text"
         if not problem and math.isnan(score):
             problem = "no score"
-        if not problem and split == "train" and not self._is_wanted(score):
+        is_wanted = score > 0 if self.polarity == "positive" else score < 0
+        if not problem and split == "train" and not is_wanted:
             problem = f"not {self.polarity}"
         prompt = Prompt("", parent + self.eos_token, meta={"turns": [parent]})
         return [Answered(prompt, (Answer(reply, scores={"score": score}),), problem)]
@@ -100,9 +101,6 @@ class RedditComments(ResponseTask):
         count = token_counter(self.tokenizer)
         is_long = count(parent) + count(reply) > self.max_pair_tokens
         return f"more than {self.max_pair_tokens} tokens" if is_long else ""
-
-    def _is_wanted(self, score: float) -> bool:
-        return score > 0 if self.polarity == "positive" else score < 0
 
 
 def _cleaned(fields: Mapping[str, Any], column: str, where: str) -> str:

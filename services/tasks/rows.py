@@ -54,6 +54,37 @@ def read_checked(
     return []
 
 
+def read_tabbed(
+    path: Path, names: tuple[str, ...], expected: str, *, may_have_header: bool = False
+) -> list[dict[str, str]]:
+    """Return the rows of a file whose columns `names` have tabs between them.
+
+    Args:
+        expected: the columns in words, for the error.
+
+    Raises:
+        InputError: the file is missing, empty or not UTF-8, or a line does not have these columns.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"task.data_files: {path} can't be read as UTF-8 text: {error}") from None
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        found = tuple(line.rstrip("\r").split("\t"))
+        if not line.strip() or (may_have_header and found == names):
+            continue
+        if len(found) != len(names):
+            raise InputError(
+                f"task.data_files: {path}, line {number}: expected {expected}, "
+                f"got {len(found)} columns: {line[:60]}"
+            )
+        rows.append(dict(zip(names, found, strict=True)))
+    if not rows:
+        raise InputError(f"task.data_files: {path} holds no rows")
+    return rows
+
+
 def check_columns(there: Iterable[str], columns: Sequence[str], where: str) -> None:
     """Refuse a row or file that lacks one of `columns`; the message lists the columns there are."""
     names = list(there)

@@ -7,7 +7,6 @@ settings ─┬─▶ tokenizer, prompts, annotated data ─▶ a batch source �
 from collections.abc import Callable
 
 from contracts.clients import FleetClient, RewardClient, RolloutClient
-from services.config.data_settings import DataSettings
 from services.config.settings import RunSettings
 from services.loop.batches import BatchSource, Demonstrated, Expert, FromData, Mixed, Online
 from services.loop.collecting import Collector, FailureBudget
@@ -88,7 +87,7 @@ def assembled(
     weights = WorkerWeights(
         clients.learner,
         clients.workers,
-        each_update=not _is_all(settings.data),
+        each_update=settings.data is None or settings.data.share is not None,  # not from data alone
         sleep=bool(settings.rollout.sleep),
     )
     keeper = Keeper(
@@ -165,8 +164,3 @@ def prompted(
         max_staleness=settings.rollout.max_staleness,
         iterations=settings.iterations,
     )
-
-
-def _is_all(data: DataSettings | None) -> bool:
-    """Tell whether a data set is all that training learns from."""
-    return data is not None and data.share is None

@@ -13,6 +13,7 @@ import torch
 from contracts.components import find
 from contracts.errors import LearnerError
 from contracts.rollout import Rollout
+from contracts.token_sets import mask_set
 from learner.algorithms import ALGORITHMS
 from learner.algorithms.base import (
     Algorithm,
@@ -21,7 +22,6 @@ from learner.algorithms.base import (
     OptimizerSettings,
 )
 from learner.algorithms.classes import algorithm_class
-from learner.functional.support import mask_set
 from learner.kl_control import KLSettings
 from learner.learner import Learner
 from tests.learner.seq2seq import single_turns

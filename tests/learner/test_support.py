@@ -8,16 +8,14 @@ from torch import Tensor
 from transformers.generation import logits_process as warpers
 
 from contracts.rollout import MaskRule, Sampling
+from contracts.token_sets import mask_set, top_k_set, top_p_set
 from learner.functional.support import (
     SamplingDistribution,
     allowed_tokens,
-    mask_set,
     pack_bits,
-    top_k_set,
-    top_p_set,
     unpack_bits,
 )
-from rollout_workers.engines.sampling import allowed, forbid_, warp
+from rollout_workers.engines.sampling import forbid_, warp
 
 # Probabilities 0.4, 0.3, 0.2, 0.1; the second row the other way round.
 LOGITS_NV = torch.tensor([[0.4, 0.3, 0.2, 0.1], [0.1, 0.2, 0.3, 0.4]]).log()
@@ -106,7 +104,7 @@ def as_an_engine_draws(
     logits_NV = forbid_(logits_NV.clone(), early, distribution.end_tokens)
     if distribution.mask is not None:
         mask_NV = forbid_(mask_logits_NV.clone(), early, distribution.end_tokens)
-        logits_NV = logits_NV.masked_fill(~allowed(mask_NV, distribution.mask), -torch.inf)
+        logits_NV = logits_NV.masked_fill(~mask_set(mask_NV, distribution.mask), -torch.inf)
     return warp(logits_NV, distribution.sampling) > 0
 
 
@@ -148,7 +146,7 @@ def test_of_equal_tokens_all_are_in_or_none(row: list[float], k: int, p: float) 
     ids = torch.zeros(1, 1, dtype=torch.long)
     assert torch.equal(top_k_set(scores, k), warpers.TopKLogitsWarper(k)(ids, scores).isfinite())
     sampling = Sampling(max_tokens=1, top_p=p)
-    found, drawn = top_p_set(scores, p), warp(scores, sampling) > 0
+    found, drawn = top_p_set(scores.softmax(-1), p), warp(scores, sampling) > 0
     assert torch.equal(found, drawn)
     assert all(bool(found[scores == score].all()) for score in scores[found])
 
@@ -161,7 +159,7 @@ def test_in_a_large_vocabulary_the_set_is_that_of_sorting_it(sharpness: float) -
         sorted_NV, order_NV = logits_NV.softmax(-1).sort(descending=True, stable=True)
         inside_NV = sorted_NV.cumsum(-1) - sorted_NV < p
         expected = torch.zeros_like(inside_NV).scatter(-1, order_NV, inside_NV)
-        assert torch.equal(top_p_set(logits_NV, p), expected)
+        assert torch.equal(top_p_set(logits_NV.softmax(-1), p), expected)
 
 
 @given(logit_rows, masks.filter(bool))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from contracts.errors import WorkerError
 from contracts.rollout import MaskRule, Sampling
+from contracts.token_sets import mask_set
 from rollout_workers.engines.sampling import (
-    allowed,
     draw,
     forbid_,
     sample,
@@ -101,7 +101,7 @@ def test_a_nucleus_in_a_large_vocabulary_is_the_sorted_one(sharpness: float) -> 
     ids=str,
 )
 def test_the_mask_allows_the_likeliest_tokens(rule: MaskRule, expected: list[bool]) -> None:
-    assert allowed(LOGITS_BV, rule)[0].tolist() == expected
+    assert mask_set(LOGITS_BV, rule)[0].tolist() == expected
 
 
 def test_a_draw_is_where_the_probabilities_add_up_to_more_than_the_random_number() -> None:
@@ -176,7 +176,7 @@ def test_special_tokens_get_through_a_mask_that_keeps_them() -> None:
 
     logits_BV = torch.tensor([[2.0, 1.0, 0.0, -9.0]])
     rule = MaskRule(top_k=1, keep_special=True)
-    assert allowed(logits_BV, rule).tolist() == [[True, False, False, False]]
+    assert mask_set(logits_BV, rule).tolist() == [[True, False, False, False]]
     kept = with_special_tokens(rule, Tokenizer())
-    assert allowed(logits_BV, kept).tolist() == [[True, False, False, True]]
+    assert mask_set(logits_BV, kept).tolist() == [[True, False, False, True]]
     assert with_special_tokens(MaskRule(top_k=1), Tokenizer()).always == ()
