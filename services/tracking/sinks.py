@@ -1,4 +1,4 @@
-"""Trackers besides MLflow: one file each, imported when a run names it in `tracking.also`."""
+"""Trackers besides MLflow: a file NAME_sink.py each, imported when a run names it in `tracking.also`."""
 
 import importlib
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ class Sink(Protocol):
 
 def open_sink(name: str, project: str, run_name: str, output_dir: Path) -> Sink:
     """Begin a run in a tracker, or go on with the run of this name where the tracker can."""
-    module = importlib.import_module(f"services.tracking.sinks.{name}_sink")
+    module = importlib.import_module(f"services.tracking.{name}_sink")
     sink: Sink = module.open_run(project, run_name, output_dir)
     return sink
 
