@@ -12,7 +12,7 @@ from services.config.compose import run_settings
 from services.config.settings import RunSettings
 from services.runs.folder import RunFolder
 from services.terminal.interrupts import StopRequest
-from services.tracking.mlflow_run import Tracker
+from services.tracking.tracker import Tracker
 from services.train import launch
 from services.train.loop import controller
 

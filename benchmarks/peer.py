@@ -17,7 +17,7 @@ from services.cluster.ray_cluster import cluster
 from services.config.compose import run_settings
 from services.runs.folder import RunFolder
 from services.terminal.interrupts import StopRequest
-from services.tracking.mlflow_run import Tracker
+from services.tracking.tracker import Tracker
 from services.train import launch
 from services.train.loop import controller
 

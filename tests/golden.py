@@ -51,6 +51,10 @@ RUNS: dict[str, tuple[str, ...]] = {
         *("environment.max_turns=3", "rollout.max_prompt_tokens=100", *PLAYED),
     ),
 }
+SINCE: dict[str, Any] = {  # options that came after the records, with their defaults
+    "tracking.also": [],
+    "tracking.model": False,
+}
 CLOCKS = ("time/", "timings/", "throughput/", "memory/", "idle")
 ENDS = ("_s", "seconds", "_bytes")
 
@@ -153,6 +157,17 @@ def digests() -> dict[str, str]:
 
 
 def digest(found: Any) -> str:
+    """Return a digest of settings, without options that are younger than the records and at their defaults.
+
+    A new option that does nothing unless it is given changes no experiment.
+    """
+    for key, default in SINCE.items():
+        *path, last = key.split(".")
+        section = found if isinstance(found, dict) else {}
+        for name in path:
+            section = section.get(name, {})
+        if last in section and section[last] == default:
+            del section[last]
     return hashlib.sha256(json.dumps(found, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 

@@ -22,7 +22,7 @@ from services.runs.uploads import Uploads
 from services.sources.annotated_data import with_iterations
 from services.terminal.interrupts import StopRequest
 from services.tracking.console import Console
-from services.tracking.mlflow_run import Tracker
+from services.tracking.tracker import Tracker
 from services.train.loop import controller
 from services.train.train import open_folder
 

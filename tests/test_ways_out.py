@@ -26,8 +26,9 @@ from services.report.report import write_report
 from services.runs.folder import RunFolder
 from services.runs.mirror import Mirror
 from services.tracking.console import Console, LiveConsole
-from services.tracking.mlflow_run import Tracker, TrackingSettings
 from services.tracking.run_log import close_log, log_to
+from services.tracking.settings import TrackingSettings
+from services.tracking.tracker import Tracker
 
 OPTION, VARIABLE, PASSWORD = "q7-Zebra.crossing+11", "hf_Yellow0submarine", "w'ord/of*9"
 SECRETS = (OPTION, VARIABLE, PASSWORD)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from services.loop.evaluation import Evaluation
 from services.runs.folder import SHORT_SPLITS, RunFolder
 from services.tracking.console import Console
-from services.tracking.mlflow_run import Tracker
+from services.tracking.tracker import Tracker
 
 SHOWN_SAMPLES = 20  # rows of an evaluation that go to the tracker's table
 

@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 from contracts.errors import InputError, did_you_mean
 from contracts.redaction import redact
 from contracts.whole_texts import expect_whole
-from services.tracking.mlflow_run import TrackingSettings
+from services.tracking.settings import TrackingSettings
+from services.tracking.sinks import missing_packages
 
 DATABASES = ("mssql", "mysql", "postgresql", "sqlite")
 SERVERS = ("http", "https")
@@ -20,7 +21,8 @@ def check_tracking(settings: TrackingSettings) -> None:
     """Check the address and the experiment's name.
 
     Raises:
-        InputError: MLflow has no store for the address, or can't use it; or the name is empty or too long.
+        InputError: MLflow has no store for the address, or can't use it; the name is empty or too long; or a
+            tracker's package is not installed.
     """
     if not settings.enabled:
         return
@@ -29,6 +31,11 @@ def check_tracking(settings: TrackingSettings) -> None:
     if not name.strip() or len(name) > LONGEST_NAME:
         raise InputError(
             f"tracking.experiment: got {len(name)} characters; expected a name of 1 to {LONGEST_NAME}"
+        )
+    if missing := missing_packages(settings.also):
+        raise InputError(
+            f"tracking.also={','.join(settings.also)}: not installed: {', '.join(missing)}; "
+            f"python -m pip install {' '.join(missing)}"
         )
     if settings.uri not in (None, "databricks"):
         try:

@@ -1,11 +1,15 @@
 """Settings under `tracking.` of a training run."""
 
+from typing import Literal
+
 from contracts.settings import Settings
 
 
 class TrackingSettings(Settings):
-    """Place in MLflow where the run is tracked, besides its own folder."""
+    """Place in MLflow where the run is tracked, and other trackers, besides the run's own folder."""
 
     enabled: bool = True  # False: the run is in its own folder only
     uri: str | None = None  # None: a SQLite file and artifacts in output_dir
-    experiment: str = "whetstone"  # the name in MLflow under which runs are grouped
+    experiment: str = "whetstone"  # the name in MLflow under which runs are grouped; elsewhere the project
+    also: tuple[Literal["wandb", "tensorboard", "trackio"], ...] = ()  # further trackers
+    model: bool = False  # True: MLflow gets a copy of the trained model

@@ -33,7 +33,7 @@ from services.sources.prompts import prompts_of
 from services.terminal.interrupts import StopRequest
 from services.tokens.prompt_tokens import PromptTokens
 from services.tracking.console import Console
-from services.tracking.mlflow_run import Tracker
+from services.tracking.tracker import Tracker
 
 
 def controller(

@@ -1,8 +1,10 @@
 """`whetstone train [OVERRIDES]`: check the run, start its parts, run the loop, report, save."""
 
 import contextlib
+import logging
 import os
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ from contracts.errors import RunError
 from contracts.output import say
 from contracts.redaction import without_secrets
 from services.config.settings import RunSettings
-from services.runs import checkpoints
+from services.runs import checkpoints, provenance
 from services.runs.claim import flatten, plain
 from services.runs.folder import RunFolder
 from services.runs.full_disk import explained
@@ -21,12 +23,15 @@ from services.runs.uploads import Uploads
 from services.terminal.doing import doing
 from services.terminal.interrupts import EXIT_INTERRUPTED, Interrupted, StopRequest, on_interruption
 from services.tracking.console import Console, open_console
-from services.tracking.mlflow_run import Status, Tracker
+from services.tracking.mlflow_run import Status
 from services.tracking.run_log import log_to
 from services.tracking.settings import TrackingSettings
+from services.tracking.tracker import Tracker
 
 if TYPE_CHECKING:
     from reward_servers.trial import Trial
+
+log = logging.getLogger(__name__)
 
 ASKED_TO_STOP = "asked to stop: it ends as soon as its state is whole and saved; asked again, at once"
 
@@ -70,7 +75,7 @@ def train(settings: RunSettings) -> int:
     finally:
         console.stop()
         unreported = _try_to_report(folder, tracker)
-        tracker.finish(status)
+        _finish_tracking(tracker, folder, status)
         failure = uploads.finish() if uploads is not None else None
     if unreported is not None:
         raise explained(unreported, folder)
@@ -154,7 +159,24 @@ def _start_tracker(tracking: TrackingSettings, config: Mapping[str, Any], folder
     tracker = Tracker.start(tracking, config["output_dir"], config["run_name"], run_id)
     tracker.log_parameters(flatten(config))
     tracker.log_artifact(folder.config_file)
+    # Digests of large data files take minutes.
+    threading.Thread(target=_record_provenance, args=(folder, config, tracker), daemon=True).start()
     return tracker
+
+
+def _record_provenance(folder: RunFolder, config: Mapping[str, Any], tracker: Tracker) -> None:
+    try:
+        tracker.log_provenance(provenance.record(folder, config))
+    except OSError as error:  # a data file that vanished, or a full disk: others say so
+        log.warning("the run's %s can't be written: %s", provenance.FILE, error)
+
+
+def _finish_tracking(tracker: Tracker, folder: RunFolder, status: Status) -> None:
+    """Hand the log to the tracker, and the model where it was asked for; close the tracker."""
+    for path in (folder.log, folder.model):
+        if path.exists() and (path != folder.model or tracker.settings.model):
+            tracker.log_artifact(path)
+    tracker.finish(status)
 
 
 def _try_to_report(folder: RunFolder, tracker: Tracker) -> Exception | None:

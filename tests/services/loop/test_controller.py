@@ -28,7 +28,7 @@ from services.sources.leasing import EVALUATION, LeaseSource, evaluation_leases
 from services.terminal.interrupts import Interrupted, StopRequest
 from services.tokens.prompt_tokens import PromptTokens
 from services.tracking.console import Console
-from services.tracking.mlflow_run import Tracker
+from services.tracking.tracker import Tracker
 from services.train.loop import assembled, collector_of, prompted
 from tests.fakes import Calls, FakeLearner, FakeRewards, FakeWorkers, WordTokens, prompts, rollout_of
 

@@ -17,7 +17,7 @@ from services.report.curves import Curve, Panel, draw_svg, reward_panel
 from services.report.report import write_report
 from services.report.run_page import headline, merged, sample_pairs, timings
 from services.runs.folder import RunFolder
-from services.tracking.mlflow_run import Tracker
+from services.tracking.tracker import Tracker
 from services.train.train import finish_report
 
 CONFIG: dict[str, Any] = {

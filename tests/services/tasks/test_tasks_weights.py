@@ -13,7 +13,7 @@ from services.loop.controller import Clients
 from services.runs.folder import RunFolder
 from services.terminal.interrupts import StopRequest
 from services.tracking.console import Console
-from services.tracking.mlflow_run import Tracker
+from services.tracking.tracker import Tracker
 from services.train.loop import controller
 from tests.fakes import Calls, FakeLearner, FakeRewards, FakeWorkers
 from tests.models import make_tiny_model

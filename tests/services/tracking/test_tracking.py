@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from services.tracking import mlflow_run as tracking
-from services.tracking.mlflow_run import Tracker, TrackingSettings
+from services.tracking import background, mlflow_run
+from services.tracking.settings import TrackingSettings
+from services.tracking.tracker import Tracker
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def test_what_is_logged_arrives(tracker: Tracker, output_dir: Path, tmp_path: Pa
     assert run.info.run_name == "numbers"
     assert run.info.status == "FINISHED"
     assert run.data.params["seed"] == "1"
-    assert len(run.data.params["prompt"]) == tracking.MAX_PARAMETER_LENGTH
+    assert len(run.data.params["prompt"]) == mlflow_run.MAX_PARAMETER_LENGTH
     history = client.get_metric_history(tracker.run_id, "reward/mean")
     assert [(point.step, point.value) for point in history] == [(1, 0.25), (2, 0.5)]
     artifacts = output_dir / "mlartifacts" / str(tracker.run_id) / "artifacts"
@@ -59,6 +60,25 @@ def test_what_is_logged_arrives(tracker: Tracker, output_dir: Path, tmp_path: Pa
     assert table["columns"] == ["iteration", "prompt_text", "reward"]
     assert table["data"] == [[0, "3 5", 0.1], [2, "3 5", 0.5], [2, "1", None]]
     assert "samples/val.json" in run.data.tags["mlflow.loggedArtifacts"]
+
+
+def test_a_run_in_mlflow_has_commit_command_versions_and_data(tracker: Tracker) -> None:
+    data = {"split": "train", "path": "/data/train.jsonl", "sha256": "9c" * 32}
+    known = {
+        **{"command": "whetstone train task=prompts", "commit": "1f" * 20, "changed": False},
+        **{"python": "3.11.9", "versions": {"torch": "2.13.0"}, "data": [data]},
+    }
+    tracker.log_provenance(known)
+    tracker.finish()
+
+    assert tracker.num_failures == 0
+    run = client_of(tracker).get_run(tracker.run_id)
+    assert run.data.tags["mlflow.source.git.commit"] == "1f" * 20
+    assert run.data.tags["mlflow.source.name"] == "whetstone train task=prompts"
+    assert run.data.tags["version.torch"] == "2.13.0"
+    (found,) = run.inputs.dataset_inputs
+    assert (found.dataset.name, found.dataset.source) == ("train.jsonl", "/data/train.jsonl")
+    assert found.dataset.digest == data["sha256"][:32]
 
 
 def test_values_that_are_no_numbers_and_names_mlflow_refuses_cost_nothing(tracker: Tracker) -> None:
@@ -128,8 +148,8 @@ def test_a_server_that_is_gone_is_told_once_and_costs_seconds(
 def test_a_server_that_hangs_fills_the_queue_and_not_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tracking, "MAX_PENDING", 3)
-    monkeypatch.setattr(tracking, "FINISH_S", 0.2)
+    monkeypatch.setattr(background, "MAX_PENDING", 3)
+    monkeypatch.setattr(background, "FINISH_S", 0.2)
     with socket.socket() as silent:  # accepts the connection and never answers
         silent.bind(("127.0.0.1", 0))
         silent.listen()

@@ -1,0 +1,1 @@
+"""The command `push`: a run's model with a card about it, in a folder or on the Hugging Face hub."""

@@ -1,0 +1,112 @@
+"""Publish a run's model: safetensors, tokenizer, card and curves, into a folder or onto the hub.
+
+run's folder ──▶ staged files (model/*, README.md, learning_curves.png) ──▶ a folder, or one commit on the hub
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from contracts.disk import room_for
+from contracts.errors import InputError, RunError
+from services.publishing.card import write_card
+from services.runs.folder import RunFolder
+
+PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
+FOLDER_SIGNS = ("/", "./", "../", "~")
+
+
+def is_folder_name(name: str) -> bool:
+    """Tell a folder from a name on the hub: a folder begins with /, ./, ../ or ~.
+
+    >>> is_folder_name("./out"), is_folder_name("me/my-model")
+    (True, False)
+    """
+    return name in (".", "..") or name.startswith(FOLDER_SIGNS)
+
+
+def model_of(folder: RunFolder, best: bool) -> Path:
+    """Return the run's model folder.
+
+    Raises:
+        InputError: the run has no such model, or its weights are pickles.
+    """
+    model = folder.best_model if best else folder.model
+    if not (model / "config.json").is_file() and not (model / "adapter_config.json").is_file():
+        wanted = "best_model/, which keep_best= makes" if best else "model/, which a finished run has"
+        raise InputError(f"{folder.path} has no {wanted}: nothing was pushed")
+    if pickles := sorted(path.name for path in model.iterdir() if path.suffix in PICKLES):
+        raise InputError(
+            f"{model} holds {', '.join(pickles)}: a pickle can run code where it is loaded. Expected "
+            ".safetensors"
+        )
+    if not any(model.glob("*.safetensors")):
+        raise InputError(f"{model} has no .safetensors file: nothing was pushed")
+    return model
+
+
+def stage(folder: RunFolder, model: Path, out: Path) -> None:
+    """Copy a model into `out`, with its card and the run's curves."""
+    shutil.copytree(model, out, dirs_exist_ok=True)
+    has_curves = folder.curves.exists()
+    if has_curves:
+        shutil.copy2(folder.curves, out / folder.curves.name)
+    (out / "README.md").write_text(write_card(folder, model, has_curves), encoding="utf-8")
+
+
+def to_folder(folder: RunFolder, model: Path, out: Path) -> Path:
+    """Write the model with its card into a new or empty folder.
+
+    Raises:
+        InputError: the folder holds something.
+    """
+    out = out.expanduser()
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out} exists and is not empty: name a new folder")
+    out.mkdir(parents=True, exist_ok=True)
+    with room_for(out):
+        stage(folder, model, out)
+    return out
+
+
+def to_hub(folder: RunFolder, model: Path, name: str, private: bool) -> str:
+    """Upload the model with its card in one commit; return its address.
+
+    The token is that of `hf auth login` or of the variable HF_TOKEN.
+
+    Raises:
+        InputError: the hub refuses the name or the token.
+        RunError: the hub can't be reached, or the upload fails.
+    """
+    import httpx
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    api = HfApi(library_name="whetstone")
+    try:
+        with tempfile.TemporaryDirectory() as place:
+            stage(folder, model, Path(place))
+            address = api.create_repo(name, private=private, exist_ok=True)
+            api.upload_folder(
+                repo_id=address.repo_id,
+                folder_path=place,
+                commit_message=f"Push {folder.path.absolute().name}",
+            )
+    except HFValidationError as error:
+        raise InputError(f"{name}: {error}. A folder is written ./{name}") from None
+    except HfHubHTTPError as error:
+        raise _refusal(name, error) from None
+    except (OSError, httpx.HTTPError) as error:  # no network, or a full disk
+        raise RunError(f"{name}: the upload failed: {type(error).__name__}: {error}") from None
+    return str(address)
+
+
+def _refusal(name: str, error: Any) -> InputError | RunError:
+    status = getattr(error.response, "status_code", None)
+    if status in (401, 403):
+        return InputError(
+            f"{name}: the hub refused ({status}). Set HF_TOKEN to a token that may write there, or type: "
+            "hf auth login"
+        )
+    return RunError(f"{name}: the hub answered {status}: {error}")

@@ -1,0 +1,48 @@
+"""Trackio: a local dashboard; `TRACKIO_DIR` names the place of its files, as usual."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import trackio
+import trackio.run
+
+# Trackio prints on the screen what it does, in the middle of our progress; it has no option for silence.
+for module in (trackio, trackio.run):
+    vars(module)["print"] = lambda *words, **options: None
+
+
+class TrackioSink:
+    """Run in Trackio."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+
+    def parameters(self, texts: Mapping[str, str]) -> None:
+        self._run.config.update(texts)
+
+    def metrics(self, values: Mapping[str, float], step: int) -> None:
+        self._run.log(dict(values), step=step)
+
+    def samples(self, rows: Sequence[Mapping[str, Any]], step: int, split: str) -> None:
+        columns = list(dict.fromkeys(key for row in rows for key in row))
+        data = [[str(row.get(column, "")) for column in columns] for row in rows]
+        table = trackio.Table(columns=columns, data=data)
+        self._run.log({f"samples/{split}": table}, step=step)
+
+    def close(self, is_finished: bool) -> None:
+        self._run.finish()
+
+
+def open_run(project: str, run_name: str, output_dir: Path) -> TrackioSink:
+    """Begin the run, or go on with the run of this name."""
+    return TrackioSink(
+        trackio.init(
+            project=project,
+            name=run_name,
+            resume="allow",
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+        )
+    )

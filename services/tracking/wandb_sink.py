@@ -1,0 +1,45 @@
+"""Weights & Biases. Its own variables (WANDB_API_KEY, WANDB_ENTITY, WANDB_MODE=offline) hold as usual."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import wandb
+
+
+class WandbSink:
+    """Run in Weights & Biases."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+
+    def parameters(self, texts: Mapping[str, str]) -> None:
+        self._run.config.update(dict(texts), allow_val_change=True)
+
+    def metrics(self, values: Mapping[str, float], step: int) -> None:
+        # An evaluation comes after its iteration, with the same step: W&B refuses to go back.
+        self._run.log({**values, "iteration": step})
+
+    def samples(self, rows: Sequence[Mapping[str, Any]], step: int, split: str) -> None:
+        columns = list(dict.fromkeys(key for row in rows for key in row))
+        table = wandb.Table(columns=columns, data=[[str(row.get(c, "")) for c in columns] for row in rows])
+        self._run.log({f"samples/{split}": table, "iteration": step})
+
+    def close(self, is_finished: bool) -> None:
+        self._run.finish(exit_code=0 if is_finished else 1)
+
+
+def open_run(project: str, run_name: str, output_dir: Path) -> WandbSink:
+    """Begin the run, or go on with it: its id follows from the run's folder."""
+    folder = output_dir / run_name
+    run = wandb.init(
+        project=project,
+        name=run_name,
+        id=hashlib.sha256(str(folder).encode()).hexdigest()[:16],
+        resume="allow",
+        dir=str(output_dir),
+        settings=wandb.Settings(silent=True, console="off"),
+    )
+    run.define_metric("*", step_metric="iteration")
+    return WandbSink(run)

@@ -1,0 +1,54 @@
+"""Provenance of a run: digests by another program, commits of a real repository, one entry a start."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from services.runs import provenance
+from services.runs.folder import RunFolder
+
+
+def git(*words: str, cwd: Path) -> str:
+    author = ("-c", "user.name=A", "-c", "user.email=a@example.com")
+    return subprocess.check_output(["git", *author, *words], cwd=cwd, text=True).strip()
+
+
+def test_a_files_digest_is_that_of_sha256sum(tmp_path: Path) -> None:
+    file = tmp_path / "train.jsonl"
+    file.write_bytes(b"a row\n" * 300_000)  # more than one block
+    (found,) = provenance.data_files({"task": {"name": "prompts", "data_files": {"train": str(file)}}})
+    assert found["sha256"] == subprocess.check_output(["sha256sum", file], text=True).split()[0]
+    assert (found["split"], found["path"]) == ("train", str(file))
+
+
+def test_a_folder_has_an_entry_for_each_file(tmp_path: Path) -> None:
+    for name in ("train.jsonl", "test.jsonl"):
+        (tmp_path / name).write_text(name)
+    found = provenance.data_files({"task": {"data_files": str(tmp_path)}, "data": {"folder": str(tmp_path)}})
+    assert [Path(each["path"]).name for each in found] == ["test.jsonl", "train.jsonl"] * 2
+    assert provenance.data_files({"task": {"name": "imdb"}, "data": None}) == []
+
+
+def test_the_commit_is_the_working_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert provenance.gather({})["commit"] is None
+    git("init", "-q", cwd=tmp_path)
+    (tmp_path / "my_rewards.py").write_text("one")
+    git("add", ".", cwd=tmp_path)
+    git("commit", "-q", "-m", "first", cwd=tmp_path)
+    known = provenance.gather({})
+    assert known["commit"] == git("rev-parse", "HEAD", cwd=tmp_path) and not known["changed"]
+    (tmp_path / "my_rewards.py").write_text("two")
+    assert provenance.gather({})["changed"]
+
+
+def test_each_start_adds_an_entry(tmp_path: Path) -> None:
+    folder = RunFolder.open(tmp_path, "run", {"iterations": 1}, resume="auto")
+    first = provenance.record(folder, {})
+    provenance.record(folder, {})
+    assert len(provenance.starts(folder)) == 2 and provenance.starts(folder)[0] == first
+    assert {"python", "versions", "command"} <= set(first) and "torch" in first["versions"]
+    (folder.path / provenance.FILE).write_text("{")
+    assert provenance.starts(folder) == []
