@@ -160,10 +160,14 @@ def test_the_readmes_reward_scores() -> None:
 
 
 def tables_of_defaults(text: str) -> Iterator[tuple[str, str, str]]:
-    """(algorithm, option, default) of each table whose first column is `algorithm.`; – says it has none."""
-    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
-        header, _, *rows = ([cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines())
-        for option, *defaults in rows if header[0] == "`algorithm.`" else ():
+    """(algorithm, option, default) of each table whose first column is `algorithm.`; – says it has none.
+
+    >>> list(tables_of_defaults("`algorithm.` | ppo, nlpo | meaning\\n--- | --- | ---\\n`gamma` | 0.9\\n"))
+    [('ppo', 'gamma', '0.9'), ('nlpo', 'gamma', '0.9')]
+    """
+    for table in re.findall(r"^`algorithm\.` \|.*\n(?:.*\|.*\n)+", text, re.MULTILINE):
+        header, _, *rows = ([cell.strip() for cell in row.split("|")] for row in table.splitlines())
+        for option, *defaults in rows:
             for names, default in zip(header[1:-1], defaults, strict=False):
                 if default != "–":
                     yield from ((name, option.strip("`"), default) for name in names.split(", "))
