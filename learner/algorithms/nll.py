@@ -20,7 +20,7 @@ class NLL(Offline):
 
     @property
     def worth(self) -> Worth:
-        """Return "advantage" if `sampling_strategy` draws an epoch's examples by their advantage, else "nothing".
+        """Return "advantage" if a sampling strategy selects examples by their advantage, else "nothing".
 
         The loss does not use the advantage.
         """
