@@ -106,7 +106,10 @@ class LearnerGroup:
         return PublishedWeights(manifest, both[0][1], self._mask_arrays, whole if manifest.base else None)
 
     def _published_whole(self, process: LearnerHandle, mask_arrays: Any) -> PublishedWeights:
-        """Fetch the whole last publication, for workers that lack the base of the changes."""
+        """Fetch all of the last published weights.
+
+        They are for workers that lack the weight version to which the published changes must be added.
+        """
         manifest, arrays = process.published_whole()
         what = "all of the published weights"
         self._await([manifest], what)

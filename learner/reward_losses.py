@@ -29,10 +29,15 @@ def bradley_terry(
     margins_B: Tensor | None = None,
     centering: float = 0.0,
 ) -> Tensor:
-    """Sum -log sigmoid(r_chosen - r_rejected - margin) + centering · (r_chosen + r_rejected)² over `divisor`.
+    """Sum the pairs' losses and divide by `divisor`.
+
+    The loss of a pair is
+
+        -log sigmoid(r_chosen - r_rejected - margin) + centering · (r_chosen + r_rejected)²
 
     Ouyang et al. 2022, equation 1, after Bradley & Terry 1952; margins: Touvron et al. 2023 (Llama 2),
-    equation 2; centring: Eisenstein et al. 2023. Without centring, pairs fix rewards only up to a constant.
+    equation 2; centring: Eisenstein et al. 2023. Without centring, the rewards are determined
+    only up to a constant.
 
     >>> round(float(bradley_terry(torch.tensor([1.0]), torch.tensor([-1.0]), divisor=1)), 4)
     0.1269

@@ -201,7 +201,11 @@ class Fleet:
         return answers
 
     def _wait_for_one(self) -> None:
-        """Wait until a worker is up, but not after a learner's loss, when there may be no weights for it."""
+        """Wait until at least one worker is up.
+
+        Do not call this after the learner process has died, because a new worker may then get no weights and
+        never come up.
+        """
         waiting = Waiting(self._note)
         while not self._pool.live:
             self._pool.tend(wait_s=1.0)

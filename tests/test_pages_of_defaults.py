@@ -28,8 +28,8 @@ PAGES = sorted((Path(__file__).parents[1] / "docs").glob("*.md"))
 NAME = r"`([a-z_]+(?:\.[a-z_]+)*)`"
 VALUE = r"(\d[\d,]*(?:\.\d+)?|true|false)"
 INLINE = re.compile(rf"{NAME} \((?:default )?{VALUE}(?: s)?[):;]")
-ROW = re.compile(rf"^\| *({NAME}(?:, {NAME})*) *\| *([^|]+?) *\|", re.MULTILINE)
-HEADED_ROW = re.compile(r"^\|[^|]*\| *default *\|.*\n(?:\|.*\n)+", re.MULTILINE)
+ROW = re.compile(rf"^\|? *({NAME}(?:, {NAME})*) *\| *([^|\n]+?) *(?:\||$)", re.MULTILINE)
+HEADED_ROW = re.compile(r"^\|?[^|\n]*\| *default *\|.*\n(?:.*\|.*\n)+", re.MULTILINE)
 CLASSES: tuple[tuple[str, Any], ...] = (
     ("", RunSettings),
     ("environment.", EnvironmentSettings),
@@ -125,10 +125,8 @@ def test_defaults_on_a_page_are_those_of_the_settings(page: Path, defaults: dict
 
 def test_variables_and_answers_are_listed_once_and_whole() -> None:
     docs = PAGES[0].parent
-    variables = re.findall(
-        r"`([A-Z_]{4,})`(?=[^|\n]* \|.*\|$)", (docs / "set-up.md").read_text(), re.MULTILINE
-    )
-    statuses = re.findall(r"^\| (\d{3}) \|", (docs / "rewards.md").read_text(), re.MULTILINE)
+    variables = re.findall(r"`([A-Z_]{4,})`(?=[^|\n]* \|)", (docs / "set-up.md").read_text(), re.MULTILINE)
+    statuses = re.findall(r"^(?:\| )?(\d{3}) \|", (docs / "rewards.md").read_text(), re.MULTILINE)
     assert len(set(variables)) == len(variables) > 10
     assert len(set(statuses)) == len(statuses)
     of_guard = set(re.findall(r"\b4\d\d\b", (docs.parent / "contracts/http_guard.py").read_text()))

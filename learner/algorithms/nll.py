@@ -20,7 +20,10 @@ class NLL(Offline):
 
     @property
     def worth(self) -> Worth:
-        """Return "advantage" if it draws the examples of an epoch; the loss does not use it."""
+        """Return "advantage" if a sampling strategy selects examples by their advantage, else "nothing".
+
+        The loss does not use the advantage.
+        """
         return "advantage" if self.sampling_strategy else "nothing"
 
     def token_losses(self, inputs: LossInputs) -> Tensor:

@@ -77,7 +77,10 @@ def _submit(overrides: list[str], arguments: argparse.Namespace) -> int:
 
 
 def _resume(jobs: "Jobs", id: str, more: Sequence[str], arguments: argparse.Namespace) -> int:
-    """Start the job's command again, which continues in the same folder; later overrides win."""
+    """Start the command of job `id` again; the new run continues in the folder of the old one.
+
+    The overrides `more` come after those of the job, and win over them. Return the exit code.
+    """
     job = jobs.get(id)
     if not job.is_over:
         raise InputError(f"{id} is {job.status}. `whetstone submit stop {id}` ends it; it saves first")

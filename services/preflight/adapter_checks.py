@@ -47,7 +47,11 @@ def trained_share(adapter: AdapterSettings, model: ModelFiles) -> float:
 
 
 def base_bytes(adapter: AdapterSettings, model: ModelFiles, num_parameters: int) -> float:
-    """Return the bytes of the learner's frozen base; embeddings and head are not quantised."""
+    """Return the bytes of the learner's frozen model, beside which the adapter is trained.
+
+    With LoRA all weights are float32. With QLoRA only the embeddings and the output head are float32, and
+    all other weights have 4 bits.
+    """
     if adapter.kind == "lora":
         return FROZEN_BYTES * num_parameters
     tables = 1 if model.config.get("tie_word_embeddings", True) else 2

@@ -1,10 +1,10 @@
-"""Runs near a path, for messages about a path that is no run."""
+"""Runs near a path, for error messages about a path that is not a run's folder."""
 
 from pathlib import Path
 
 
 def no_run(path: Path) -> str:
-    """Return a message about a path that is no run's folder; it names the runs nearby."""
+    """Return an error message: `path` is not the folder of a run. The message lists the runs nearby."""
     nearby = nearby_runs(path)
     reason = "there is no such folder" if not path.exists() else "it has no config.yaml, so it is no run"
     if not nearby:

@@ -90,7 +90,7 @@ def test_options_and_their_defaults_are_those_of_the_classes() -> None:
     fields = {*EnvironmentSettings.model_fields, *GymnasiumText.model_fields, *Dialogue.model_fields}
     assert named - fields == set() and fields - named == set()
     for line in PAGES[0].splitlines():
-        if (row := re.match(r"\| `environment\.(\w+)` \| `?([\w.]+)`? \|", line)) is not None:
+        if (row := re.match(r"(?:\| )?`environment\.(\w+)` \| `?([\w.]+)`? \|", line)) is not None:
             default = (EnvironmentSettings | GymnasiumText).__args__  # type: ignore[attr-defined]
             field = next(each.model_fields[row[1]] for each in default if row[1] in each.model_fields)
             assert str(field.default).replace("True", "true").removesuffix(".0") in (
