@@ -157,7 +157,7 @@ class Seq2SeqPolicy(Policy):
 
     @property
     def _start_token(self) -> int:
-        """Return the token that the decoder reads before its first own one."""
+        """Return the token that the decoder reads before it writes its first token."""
         return decoder_start(
             getattr(self.lm.config, "decoder_start_token_id", None),
             self.lm.generation_config.decoder_start_token_id,

@@ -102,7 +102,7 @@ class RewardTrainer:
 
 
 class _Roles:
-    """Adapter for `build_optimizer`: the reward model's body as its policy, its head as its critic."""
+    """View of a reward model for `build_optimizer`: its body is the policy, its head the critic."""
 
     def __init__(self, lm: Any, settings: RewardTraining) -> None:
         body = f"{lm.base_model_prefix}."

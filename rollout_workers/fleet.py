@@ -151,7 +151,7 @@ class Fleet:
             self._wait_for_one()
 
     def cancel_all(self) -> None:
-        """Give up all leases."""
+        """Cancel all leases, on the workers, too, and drop the rollouts that nobody has collected."""
         self._waiting.clear()
         self._finished.clear()
         self._await(RolloutWorker.cancel_all, self._pool.cancel_all(), "leases to be given up")

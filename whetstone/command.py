@@ -58,7 +58,7 @@ def run_command(words: Sequence[str], *, module: str = "whetstone", show: bool =
 
 
 class _Lines:
-    """Lines of a pipe, shown and kept as they come."""
+    """Reader of a pipe: it keeps each line, and prints it on `shown_on` at once, if given."""
 
     def __init__(self, pipe: IO[str], shown_on: IO[str] | None) -> None:
         self._pipe, self._shown_on = pipe, shown_on

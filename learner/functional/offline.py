@@ -69,10 +69,10 @@ def a_lol(
 
 
 def a_lol_ref_free(logprobs_N: Tensor, advantages_N: Tensor, *, negative_advantages: bool = False) -> Tensor:
-    """Return -max(A, 0) log π: A-LoL with all weights 1; the reference gives only V.
+    """Return -max(A, 0) log π: A-LoL with all weights 1. Only V in A comes from the reference.
 
     Args:
-        negative_advantages: use -A log π for A < 0, too, as the source does for Helpful-Harmless; such a
+        negative_advantages: also use -A log π for A < 0, as LoL-RL's code does for Helpful-Harmless. Such a
             response's probability falls without a bound.
     """
     return _weighted_nll(logprobs_N, advantages_N if negative_advantages else advantages_N.clamp(min=0))

@@ -222,7 +222,7 @@ def _patiently(get_node: Callable[[str, str], Any]) -> Callable[[str, str], Any]
 
 
 def _has_ended() -> bool:
-    """Return whether this process has no running raylet."""
+    """Return whether no raylet that this process started still runs."""
     return RAYLET not in _running()
 
 

@@ -129,7 +129,7 @@ def _endless(sampling: Sampling) -> str:
 
 
 def _lines() -> Iterator[str]:
-    """Yield typed lines, edited with a shell's keys, or lines from a pipe."""
+    """Yield the lines of a pipe, or those that the user types, with a history and a shell's editing keys."""
     if not sys.stdin.isatty():
         yield from lines_of(sys.stdin, "standard input")
         return

@@ -174,7 +174,7 @@ def _objective_of(
     asked = f" for objective={objective}" if objective else ""
     raise InputError(
         f"{where}: {EXPECTED}{asked}; {there_are(row, 'columns')}. "
-        "A column of another name is given as data.text=NAME, data.label=NAME, data.chosen=NAME …"
+        "If a column has another name, give it as data.text=NAME, data.label=NAME, data.chosen=NAME …"
     )
 
 

@@ -63,10 +63,10 @@ class ResponseTokens:
         """Check that every prompt leaves room for a response in the model's window.
 
         Args:
-            what: the beginning of a message about the prompts, after their number.
+            what: words of the error message that follow "3 of 20".
 
         Raises:
-            InputError: some leave none; says how many.
+            InputError: some prompts leave no room; the message counts them.
         """
         lengths = [len(self.of_prompt(prompt.text)) for prompt in prompts]
         room = self._room

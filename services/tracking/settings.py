@@ -1,6 +1,8 @@
 """Settings under `tracking.` of a training run."""
 
-from typing import Literal
+from typing import Any, Literal
+
+from pydantic import field_validator
 
 from contracts.settings import Settings
 
@@ -13,3 +15,9 @@ class TrackingSettings(Settings):
     experiment: str = "whetstone"  # the name in MLflow under which runs are grouped; elsewhere the project
     also: tuple[Literal["wandb", "tensorboard", "trackio"], ...] = ()  # further trackers
     model: bool = False  # True: MLflow gets a copy of the trained model
+
+    @field_validator("also", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        """Take one name or a list of names, as YAML has them."""
+        return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value

@@ -91,3 +91,14 @@ def test_a_missing_package_is_told_before_the_start(
     assert missing_packages([name]) == [package]
     with pytest.raises(InputError, match=f"not installed: {package}; python -m pip install {package}"):
         check_tracking(TrackingSettings(also=(name,)))  # type: ignore[arg-type]
+
+
+def test_one_tracker_or_a_list_is_named_on_the_command_line() -> None:
+    from services.config.compose import run_settings
+
+    asked = ["model.path=gpt2", "task=increasing_numbers"]
+    assert run_settings([*asked, "tracking.also=wandb"]).tracking.also == ("wandb",)
+    named = run_settings([*asked, "tracking.also=[wandb,tensorboard]"])
+    assert named.tracking.also == ("wandb", "tensorboard")
+    with pytest.raises(InputError, match="tracking.also"):
+        run_settings([*asked, "tracking.also=[comet]"])
