@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from contracts.errors import LearnerError
-from contracts.rollout import Rollout, Turn
+from contracts.rollout import FinishReason, Rollout, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ class Batch:
         mask_BT [[1, 1, 1]]   rewards_BT [[0, .5, 1]]   behavior_logprobs_BT [[-.7, -.1, -.4]]
         versions_BT [[4, 4, 4]]   positions_BT [[0, 1, 0]] (in its own turn)   groups_B [4]
         baseline_B [0] (0 where the rollout has none)   from_data_B None (all are the policy's)
+        truncated_B None (all came to their end)
     """
 
     tokens_SL: Tensor
@@ -83,6 +84,7 @@ class Batch:
     groups_B: Tensor
     baseline_B: Tensor
     from_data_B: Tensor | None = None  # which rollouts are a data set's; None: none
+    truncated_B: Tensor | None = None  # which rollouts ended at the limit of tokens; None: none
 
     @property
     def own_BT(self) -> Tensor:
@@ -170,13 +172,13 @@ def collate(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") -> 
         positions_BT=_pad(rows(lambda turn: range(len(turn.tokens))), torch.long, device),
         groups_B=torch.tensor([r.group for r in rollouts], device=device),
         baseline_B=torch.tensor([r.baseline or 0.0 for r in rollouts], dtype=torch.float32, device=device),
-        from_data_B=_from_data(rollouts, device),
+        from_data_B=_any([rollout.from_data for rollout in rollouts], device),
+        truncated_B=_any([rollout.finish_reason is FinishReason.LENGTH for rollout in rollouts], device),
     )
 
 
-def _from_data(rollouts: Sequence[Rollout], device: torch.device | str) -> Tensor | None:
-    from_data = [rollout.from_data for rollout in rollouts]
-    return torch.tensor(from_data, device=device) if any(from_data) else None
+def _any(is_so: list[bool], device: torch.device | str) -> Tensor | None:
+    return torch.tensor(is_so, device=device) if any(is_so) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from contracts.rollout import Rollout, Sampling
 from contracts.weights import WeightManifest
 from learner import checkpoint, dropout, off_policy, ranks
 from learner.actor_critic import copy_trained, frozen_copy, load_actor_critic, reference_of
-from learner.algorithms.base import Algorithm, CreditInputs
+from learner.algorithms.base import Algorithm, Credit, CreditInputs
 from learner.batch_metrics import measured_kl, sampler_metrics
 from learner.batching import Batch, collate
 from learner.bootstrap import bootstrap_values
@@ -132,7 +132,6 @@ class Learner:
         return metrics | {
             "time/score_s": scored_at - started,
             "time/update_s": finished - scored_at,
-            "rollouts/trained": float(batch.num_rollouts),
             "tokens/trained": float(batch.num_tokens * metrics["update/epochs"]),
         }
 
@@ -190,10 +189,12 @@ class Learner:
                 baseline_B=batch.baseline_B,
                 kl_coefficient=self.kl_coefficient,
                 traces_BT=off_policy.traces(batch, scored),
+                truncated_B=batch.truncated_B,
+                max_tokens=self.max_tokens,
             )
         )
         require_finite(credit.advantages_BT, batch.mask_BT, "advantages")
-        metrics = {}
+        metrics = {"rollouts/trained": float(_num_trained(batch, credit))}
         trained_BT = credit.trains_critic(batch.mask_BT)
         returns_N = credit.returns_BT[trained_BT]
         if algorithm.traits.critic:
@@ -334,6 +335,22 @@ class Learner:
     def leave(self) -> None:
         """End the connections to the other ranks; no call may follow."""
         self.ranks.leave()
+
+
+def _num_trained(batch: Batch, credit: Credit) -> int:
+    """Return how many rollouts the update trains on.
+
+    Raises:
+        LearnerError: credit leaves none of them.
+    """
+    count = batch.num_rollouts if credit.trains_B is None else int(credit.trains_B.sum())
+    if not count:
+        raise LearnerError(
+            f"all {batch.num_rollouts} responses were cut off at the limit of tokens, and "
+            "algorithm.filter_truncated=true leaves such out; expected a higher rollout.max_tokens, or "
+            "algorithm.filter_truncated=false"
+        )
+    return count
 
 
 def pick_device(settings: LearnerSettings, rendezvous: Rendezvous | None = None) -> torch.device:

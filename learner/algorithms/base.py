@@ -110,6 +110,10 @@ class Algorithm(Settings):
         """Return two lists: the rollouts to train on now (here all), and those to keep for later (none)."""
         return list(rollouts), []
 
+    def teaching(self, rollouts: Sequence[Rollout]) -> list[Rollout]:
+        """Return the rollouts that an update can learn from; here all. `refills` puts others in the place."""
+        return list(rollouts)
+
     def check(self, rollouts: Sequence[Rollout]) -> None:
         """Check that the loss can work with these rollouts.
 
@@ -153,6 +157,11 @@ class Algorithm(Settings):
     def selects(self) -> bool:
         """Return whether the algorithm's own `select` may leave rollouts out of an update."""
         return type(self).select is not Algorithm.select
+
+    @property
+    def refills(self) -> int:
+        """Return how often an iteration may ask further prompts in place of groups that teach nothing."""
+        return 0
 
     @property
     def needs_entropy(self) -> bool:

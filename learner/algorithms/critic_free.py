@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from learner.algorithms.base import Algorithm, KLSettings, OptimizerSettings
 from learner.algorithms.inputs import Credit, CreditInputs, LossInputs, LossOutput
@@ -17,9 +18,11 @@ from learner.functional.turns import turn_numbers
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from contracts.rollout import Rollout
+
 
 class CriticFree(Algorithm):
-    """Common settings and clipped loss of GRPO, RLOO and REINFORCE++."""
+    """Common settings and clipped loss of GRPO and its kin, RLOO and REINFORCE++."""
 
     learning_rate: float = Field(default=1e-6, gt=0)
     critic_learning_rate: None = None  # there is no critic to train
@@ -29,14 +32,56 @@ class CriticFree(Algorithm):
     clip_range_high: float | None = Field(default=None, gt=0)  # None: as clip_range; DAPO: 0.28
     aggregation: Aggregation = "token_mean"
     turn_gamma: float = Field(default=1.0, ge=0, le=1)  # discount of a reward from a turn to the one before
+    drop_constant_groups: bool = False  # groups of equal rewards teach nothing: leave them out of the mean
+    max_refills: int = Field(default=0, ge=0)  # rounds of further prompts an iteration, in their place
+    filter_truncated: bool = False  # no loss on responses that the limit of tokens cut off
     max_grad_norm: float | None = Field(default=1.0, gt=0)
     target_kl: float | None = Field(default=None, gt=0)
     optimizer: OptimizerSettings = OptimizerSettings(weight_decay=0.0)
     kl: KLSettings = KLSettings()
 
+    @model_validator(mode="after")
+    def _only_groups_are_dropped(self) -> Self:
+        if self.max_refills and not self.drop_constant_groups:
+            raise ValueError(
+                f"got max_refills={self.max_refills} with drop_constant_groups=false, which leaves no place to "
+                "fill; expected drop_constant_groups=true with it, or max_refills=0"
+            )
+        if self.drop_constant_groups and not self.traits.default_group_size:
+            raise ValueError(
+                "got drop_constant_groups=true, and this algorithm compares no groups; expected false"
+            )
+        return self
+
     @property
     def turn_discount(self) -> float:
         return self.turn_gamma
+
+    @property
+    def selects(self) -> bool:
+        return self.drop_constant_groups
+
+    @property
+    def refills(self) -> int:
+        return self.max_refills
+
+    def teaching(self, rollouts: Sequence[Rollout]) -> list[Rollout]:
+        """Return the rollouts of groups whose rewards differ, if the others are to be dropped."""
+        if not self.drop_constant_groups:
+            return list(rollouts)
+        rewards: dict[int, set[float]] = {}
+        for rollout in rollouts:
+            rewards.setdefault(rollout.group, set()).add(self._earned(rollout))
+        return [rollout for rollout in rollouts if len(rewards[rollout.group]) > 1]
+
+    def _earned(self, rollout: Rollout) -> float:
+        return sum(self.turn_gamma**k * (turn.reward or 0.0) for k, turn in enumerate(rollout.turns))
+
+    def select(
+        self, rollouts: Sequence[Rollout], elite: Sequence[Rollout]
+    ) -> tuple[list[Rollout], list[Rollout]]:
+        """Leave out groups of equal rewards if asked, but never all groups."""
+        return self.teaching(rollouts) or list(rollouts), []
 
     @abstractmethod
     def advantages(self, inputs: CreditInputs) -> Tensor:
@@ -57,7 +102,8 @@ class CriticFree(Algorithm):
         if advantages.ndim == 1:
             advantages = advantages[:, None].expand_as(inputs.rewards_BT)
         advantages_BT = advantages * inputs.mask_BT
-        return Credit(advantages_BT, advantages_BT)
+        cut_B = inputs.truncated_B if self.filter_truncated else None
+        return Credit(advantages_BT, advantages_BT, trains_B=None if cut_B is None else ~cut_B)
 
     def loss(self, inputs: LossInputs) -> LossOutput:
         """Return Σ w (surrogate + β KL), with w the weight of a token by `aggregation`."""

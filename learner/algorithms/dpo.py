@@ -1,6 +1,6 @@
 """Direct preference optimisation: make the chosen response likelier than the rejected one; also IPO.
 
-Rafailov et al. 2023 (arXiv 2305.18290); `loss=ipo`: Azar et al. 2024 (arXiv 2310.12036).
+Rafailov et al. 2023 (arXiv 2305.18290); `loss_type=ipo` is `algorithm=ipo`.
 """
 
 from __future__ import annotations
@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from contracts.errors import LearnerError
 from learner.algorithms.base import LossInputs, LossOutput, Traits
 from learner.algorithms.from_data import reference_of
-from learner.algorithms.preferences import Preferences, by_group
+from learner.algorithms.preferences import Preferences, of_pairs, pairs, require_pairs
 from learner.functional import preferences
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from contracts.rollout import Rollout
 
 
@@ -45,39 +42,17 @@ class DPO(Preferences):
 
     def check(self, rollouts: Sequence[Rollout]) -> None:
         super().check(rollouts)
-        groups = by_group(rollouts)
-        if more := [group for group in groups if len(group) > 2]:
-            raise LearnerError(
-                f"{len(more)} of {len(groups)} prompts have more than two responses, the first is "
-                f"{more[0][0].prompt.id} with {len(more[0])}; expected pairs. Longer lists are for "
-                "algorithm=pro"
-            )
+        require_pairs(rollouts)
 
     def loss(self, inputs: LossInputs) -> LossOutput:
-        """The mean over pairs."""
-        num_pairs = inputs.num_rollouts / inputs.group_size
-        logprobs_B2 = self.of_responses(inputs.logprobs_N, inputs)
-        ref_B2 = None if self.reference_free else self.of_responses(reference_of(inputs), inputs)
+        """Return the mean over pairs, of sums over tokens or IPO's means."""
+        mean = self.loss_type == "ipo"
+        logprobs_B2 = pairs(inputs.logprobs_N, inputs, mean=mean)
+        ref_B2 = None if self.reference_free else pairs(reference_of(inputs), inputs, mean=mean)
         if self.loss_type == "ipo":
             losses_B = preferences.ipo(logprobs_B2, ref_B2, beta=self.beta)
         else:
             losses_B = preferences.dpo(
                 logprobs_B2, ref_B2, beta=self.beta, label_smoothing=self.label_smoothing
             )
-        loss = losses_B.sum() / num_pairs
-        rewards_B2 = preferences.implicit_rewards(logprobs_B2, ref_B2, beta=self.beta)
-        chosen_B, rejected_B = rewards_B2.unbind(-1)
-        metrics = {
-            "loss/policy": loss.detach(),
-            "rewards/chosen": chosen_B.sum() / num_pairs,
-            "rewards/rejected": rejected_B.sum() / num_pairs,
-            "rewards/margin": (chosen_B - rejected_B).sum() / num_pairs,
-            "rewards/accuracy": (chosen_B > rejected_B).sum() / num_pairs,
-        }
-        return LossOutput(loss, metrics)
-
-    def of_responses(self, logprobs_N: Tensor, inputs: LossInputs) -> Tensor:
-        """Sums over tokens, or IPO's means, (B, 2)."""
-        return preferences.by_prompt(
-            logprobs_N, inputs.rows_N, inputs.group_size, mean=self.loss_type == "ipo"
-        )
+        return of_pairs(losses_B, preferences.implicit_rewards(logprobs_B2, ref_B2, beta=self.beta), inputs)

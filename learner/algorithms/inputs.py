@@ -29,6 +29,8 @@ class CreditInputs:
     kl_coefficient: float
     # min(1, π_old/μ) of a data set's tokens, 1 of the policy's own; None: all are its own
     traces_BT: Tensor | None = None
+    truncated_B: Tensor | None = None  # rollouts that ended at the limit of tokens; None: none did
+    max_tokens: int | None = None  # most tokens of a rollout; None: unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class Credit:
     advantages_BT: Tensor
     returns_BT: Tensor
     value_mask_BT: Tensor | None = None  # the tokens whose return trains the critic; None: all
+    trains_B: Tensor | None = None  # the rollouts that the update trains on; None: all
 
     def trains_critic(self, mask_BT: Tensor) -> Tensor:
         """Return the mask, boolean (B, T), of those tokens of `mask_BT` that train the critic."""

@@ -1,4 +1,4 @@
-"""Base of DPO and PRO, which compare the ranked responses of a prompt."""
+"""Base of the algorithms that learn from preferred responses, and what those of pairs share."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from pydantic import Field
 from contracts.errors import LearnerError
 from learner.algorithms.base import Algorithm, KLSettings, OptimizerSettings
 from learner.algorithms.from_data import LOL_RL_ADAMW, NO_KL, require_needs
-from learner.algorithms.inputs import Credit, CreditInputs
+from learner.algorithms.inputs import Credit, CreditInputs, LossInputs, LossOutput
+from learner.functional.preferences import by_prompt
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from contracts.rollout import Rollout
 
 
@@ -54,6 +57,41 @@ class Preferences(Algorithm):
                     f"{len(faulty)} of {len(groups)} prompts have {what}, the first is {first.prompt.id} "
                     f"(group {first.group}); expected {expected}. Leave those prompts out"
                 )
+
+
+def require_pairs(rollouts: Sequence[Rollout]) -> None:
+    """Check that no prompt has more than two responses.
+
+    Raises:
+        LearnerError: some have more; the message counts them and names the first.
+    """
+    groups = by_group(rollouts)
+    if more := [group for group in groups if len(group) > 2]:
+        raise LearnerError(
+            f"{len(more)} of {len(groups)} prompts have more than two responses, the first is "
+            f"{more[0][0].prompt.id} with {len(more[0])}; expected pairs. Longer lists are for "
+            "algorithm=pro"
+        )
+
+
+def pairs(values_N: Tensor, inputs: LossInputs, *, mean: bool = False) -> Tensor:
+    """Return sums or means over the tokens of each prompt's responses, (B, 2): chosen and rejected."""
+    return by_prompt(values_N, inputs.rows_N, inputs.group_size, mean=mean)
+
+
+def of_pairs(losses_B: Tensor, rewards_B2: Tensor, inputs: LossInputs) -> LossOutput:
+    """Return the mean loss over pairs, and metrics of the rewards that the policy implies."""
+    num_pairs = inputs.num_rollouts / inputs.group_size
+    loss = losses_B.sum() / num_pairs
+    chosen_B, rejected_B = rewards_B2.detach().unbind(-1)
+    metrics = {
+        "loss/policy": loss.detach(),
+        "rewards/chosen": chosen_B.sum() / num_pairs,
+        "rewards/rejected": rejected_B.sum() / num_pairs,
+        "rewards/margin": (chosen_B - rejected_B).sum() / num_pairs,
+        "rewards/accuracy": (chosen_B > rejected_B).sum() / num_pairs,
+    }
+    return LossOutput(loss, metrics)
 
 
 def by_group(rollouts: Sequence[Rollout]) -> list[list[Rollout]]:

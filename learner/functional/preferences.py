@@ -1,4 +1,4 @@
-"""Losses that learn from ranked responses: DPO, IPO and PRO.
+"""Losses that learn from preferred and refused responses: DPO, IPO, SimPO, ORPO, KTO and PRO.
 
 Shapes: _B prompts, _K responses of a prompt, the best first; a pair is (chosen, rejected). Log-probabilities
 are a response's: sums over its tokens, or means where the name says so. Losses are per prompt. The caller
@@ -60,6 +60,54 @@ def ipo(mean_logprobs_B2: Tensor, mean_ref_logprobs_B2: Tensor | None, *, beta: 
     authors' code and trl, so that the margin is per token; sums would follow the paper to the letter.
     """
     return (_margins(mean_logprobs_B2, mean_ref_logprobs_B2) - 1 / (2 * beta)).square()
+
+
+def simpo(mean_logprobs_B2: Tensor, *, beta: float = 2.0, gamma: float = 0.5) -> Tensor:
+    """Return -log σ(β (p_w - p_l) - γ), with p a response's mean log-probability; there is no reference.
+
+    Meng et al. 2024 (arXiv 2405.14734), eq. 6; the defaults are those of the authors' code.
+
+    Args:
+        gamma: the margin that the chosen response is to have.
+    """
+    from torch.nn.functional import softplus
+
+    return softplus(gamma - beta * _margins(mean_logprobs_B2, None))
+
+
+def orpo(mean_logprobs_B2: Tensor, *, weight: float = 0.1) -> Tensor:
+    """Return -p_w - λ log σ(o_w - o_l), with p a response's mean log-probability, o = p - log(1 - eᵖ).
+
+    The first term is supervised learning of the chosen response, the second compares the odds of both. Hong
+    et al. 2024 (arXiv 2403.07691), eqs. 4, 6 and 7, where eᵖ is P(y|x) and `weight` is λ.
+    """
+    from torch.nn.functional import softplus
+
+    return weight * softplus(-_margins(_log_odds(mean_logprobs_B2), None)) - mean_logprobs_B2[:, 0]
+
+
+def kto(
+    log_ratios_B: Tensor,
+    good_B: Tensor,
+    reference_point_B: Tensor,
+    *,
+    beta: float = 0.1,
+    desirable_weight: float = 1.0,
+    undesirable_weight: float = 1.0,
+) -> Tensor:
+    """Return λ_D (1 - σ(β (r - z))) of a good response, λ_U (1 - σ(β (z - r))) of another one, (B,).
+
+    Ethayarajh et al. 2024 (arXiv 2402.01306), eqs. 7 and 8: λ_y - v(x, y).
+
+    Args:
+        log_ratios_B: r = log π/π_ref of each response, a sum over its tokens.
+        good_B: True where the response is desirable.
+        reference_point_B: z, an estimate of KL(π‖π_ref) that has no gradient.
+    """
+    from torch import where
+
+    gains_B = where(good_B, 1.0, -1.0) * beta * (log_ratios_B - reference_point_B)
+    return where(good_B, desirable_weight, undesirable_weight) * (-gains_B).sigmoid()
 
 
 def implicit_rewards(logprobs_BK: Tensor, ref_logprobs_BK: Tensor | None, *, beta: float = 0.1) -> Tensor:
@@ -127,3 +175,11 @@ def _margins(logprobs_B2: Tensor, ref_logprobs_B2: Tensor | None) -> Tensor:
 
 def _log_ratios(logprobs_BK: Tensor, ref_logprobs_BK: Tensor | None) -> Tensor:
     return logprobs_BK if ref_logprobs_BK is None else logprobs_BK - ref_logprobs_BK
+
+
+def _log_odds(logprobs_BK: Tensor) -> Tensor:
+    """Return log(p / (1 - p)) of probabilities given as logarithms; a probability of 1 counts as just below."""
+    from torch import finfo
+
+    below_one_BK = logprobs_BK.clamp(max=-finfo(logprobs_BK.dtype).eps)
+    return logprobs_BK - (-below_one_BK.expm1()).log()

@@ -34,6 +34,14 @@ def clipped_surrogate(
     return -gain_N
 
 
+def clipped_weights(ratio_N: Tensor, clip_range: float, clip_range_high: float | None) -> Tensor:
+    """Return ρ within 1 - ε and 1 + ε_high, without a gradient: CISPO's weight of ∇log π (arXiv 2506.13585).
+
+    Example: ρ = 2, ε_high = 0.2 gives 1.2, and the token still pulls; by PPO's clipping it would not.
+    """
+    return ratio_N.detach().clamp(1.0 - clip_range, 1.0 + (clip_range_high or clip_range))
+
+
 def clipped_policy(
     logprobs_N: Tensor,
     old_logprobs_N: Tensor,

@@ -25,6 +25,19 @@ def spread_over_tokens(rewards_BT: Tensor, mask_BT: Tensor, positions_BT: Tensor
     return shares_BK.gather(1, turns_BT) * mask_BT
 
 
+def overlong_penalty(lengths_B: Tensor, max_tokens: int, share: float) -> Tensor:
+    """Return DAPO's soft punishment, (B,): 0 up to (1 - share) of max_tokens, then falling to -1 at all of it.
+
+    Yu et al. 2025 (arXiv 2503.14476), eq. 13, where `share` of `max_tokens` is L_cache.
+
+    >>> import torch
+    >>> overlong_penalty(torch.tensor([70, 80, 90, 100]), 100, 0.2).tolist()
+    [0.0, 0.0, -0.5, -1.0]
+    """
+    cache = share * max_tokens
+    return 0.0 - ((lengths_B.double() - (max_tokens - cache)) / cache).clamp(0.0, 1.0).float()
+
+
 def whitened(rewards_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """Return token rewards of mean 0 and deviation 1 over the batch, zeros included (RL4LMs' norm_reward)."""
     mask_BT = mask_BT.bool()

@@ -48,11 +48,17 @@ class UpdateContext:
         """Return whether the loss compares the responses of a prompt, so that it needs all at once."""
         return self.algorithm.traits.whole_groups
 
-    def minibatches(self, epoch: int) -> Iterator[Tensor]:
-        """Yield the rows of one epoch's minibatches; `whole_groups` keeps groups together and in order."""
+    def minibatches(self, epoch: int, trains_B: Tensor | None = None) -> Iterator[Tensor]:
+        """Yield the rows of one epoch's minibatches; `whole_groups` keeps groups together and in order.
+
+        Args:
+            trains_B: the rollouts to train on; None: all. A loss on whole groups needs all.
+        """
         batch, size = self.batch, self.algorithm.minibatch_size or self.batch.num_rollouts
         if not self.whole_groups:
-            yield from self.order(batch.num_rollouts, epoch).split(size)
+            every_B = torch.arange(batch.num_rollouts)
+            rows_R = every_B if trains_B is None else every_B[trains_B.cpu()]
+            yield from rows_R[self.order(len(rows_R), epoch)].split(size)
             return
         rows_GK = batch.whole_groups()
         num_groups, group_size = rows_GK.shape

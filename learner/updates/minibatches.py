@@ -24,7 +24,7 @@ class MinibatchUpdate:
         sums: dict[str, float] = {}
         steps, epochs = 0, 0.0
         for epoch in range(algorithm.num_epochs):
-            for rows_B in context.minibatches(epoch):
+            for rows_B in context.minibatches(epoch, credit.trains_B):
                 shares = self._accumulate(credit, rows_B)
                 if algorithm.target_kl and shares["approx_kl"] > 1.5 * algorithm.target_kl:
                     context.optimizer.zero_grad(set_to_none=True)

@@ -1,0 +1,29 @@
+"""Dr. GRPO: GRPO without its pull towards long wrong answers and towards easy or hard prompts.
+
+Liu et al. 2025 (arXiv 2503.20783), §3.2: advantages are divided by no deviation, a loss by no length, and there
+is no KL. Needs `rollout.group_size` of 2 or more; 8 unless given, as published.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from learner.algorithms.base import CreditInputs, KLSettings, Traits
+from learner.algorithms.critic_free import CriticFree
+from learner.functional.aggregation import Aggregation
+from learner.functional.groups import group_advantages
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class DrGRPO(CriticFree):
+    traits: ClassVar[Traits] = Traits(
+        learns_from="rollouts", online=True, mixes_data="weighted", default_group_size=8
+    )
+
+    aggregation: Aggregation = "constant"
+    kl: KLSettings = KLSettings(placement="loss", estimator="k3", coefficient=0.0)
+
+    def advantages(self, inputs: CreditInputs) -> Tensor:
+        return group_advantages(self.scores(inputs), inputs.groups_B, scale=False)

@@ -1,0 +1,43 @@
+"""Group sequence policy optimisation: GRPO whose ratio, and whose clipping, are a whole response's.
+
+Zheng et al. 2025 (arXiv 2507.18071). The ratio is the geometric mean of a response's ratios of tokens, so its
+range is a thousandth of GRPO's. The authors make four updates of a batch: `minibatch_size` a quarter of it.
+Needs `rollout.group_size` of 2 or more; 8 unless given.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from learner.algorithms.base import CreditInputs, KLSettings, LossInputs, Traits
+from learner.algorithms.critic_free import CriticFree
+from learner.functional.aggregation import Aggregation, sum_by_response
+from learner.functional.groups import group_advantages
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class GSPO(CriticFree):
+    traits: ClassVar[Traits] = Traits(
+        learns_from="rollouts",
+        online=True,
+        mixes_data="weighted",
+        whole_responses=True,  # the ratio is one mean over all of a rollout's tokens
+        default_group_size=8,
+    )
+
+    clip_range: float = Field(default=3e-4, gt=0)
+    clip_range_high: float | None = Field(default=4e-4, gt=0)
+    aggregation: Aggregation = "sequence_mean"  # of the KL in the loss, where it is there
+    kl: KLSettings = KLSettings(placement="loss", estimator="k3", coefficient=0.0)
+
+    def advantages(self, inputs: CreditInputs) -> Tensor:
+        return group_advantages(self.scores(inputs), inputs.groups_B, scale=True)
+
+    def response_ratios(self, inputs: LossInputs) -> Tensor:
+        """Return (π(y)/π_old(y))^(1/|y|) of each response, (B,)."""
+        log_ratios_N = (inputs.logprobs_N - inputs.old_logprobs_N) / inputs.lengths_N
+        return sum_by_response(log_ratios_N, inputs.rows_N).exp()
