@@ -119,6 +119,29 @@ def reference_of(pair: ActorCritic) -> Policy:
     return frozen_copy(pair.policy) if pair.adapter is None else WithoutAdapter(pair.policy, pair.adapter)
 
 
+def load_reference(settings: ModelSettings, policy: Policy, device: torch.device) -> Policy:
+    """Load the model of `model.reference.path`, frozen.
+
+    Args:
+        policy: the trained one, which it must resemble.
+
+    Raises:
+        InputError: it can't be loaded, or one of the two is an encoder-decoder and the other is not.
+    """
+    path = settings.reference.path
+    assert path is not None, "without a path the reference is a copy"
+    lm = load_language_model(ModelSettings(path=path, revision=settings.reference.revision), device)
+    kinds = {True: "an encoder-decoder", False: "a causal model"}
+    got, expected = (kinds[bool(each.config.is_encoder_decoder)] for each in (lm, policy.lm))
+    if got != expected:
+        raise InputError(
+            f"model.reference.path={path}: got {got}; expected {expected}, as model.path={settings.path} is"
+        )
+    reference = family(lm)(lm, policy.logits_budget).to(device).requires_grad_(False)
+    check_head(reference)
+    return reference.eval()
+
+
 @torch.no_grad()
 def copy_trained(policy: Policy, to: Policy) -> None:
     """Copy the trained weights into a frozen copy; both already use the same frozen weights."""

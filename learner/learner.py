@@ -21,7 +21,7 @@ from contracts.errors import LearnerError
 from contracts.rollout import Rollout, Sampling
 from contracts.weights import WeightManifest
 from learner import checkpoint, dropout, off_policy, ranks
-from learner.actor_critic import copy_trained, frozen_copy, load_actor_critic, reference_of
+from learner.actor_critic import copy_trained, frozen_copy, load_actor_critic, load_reference, reference_of
 from learner.algorithms.base import Algorithm, Credit, CreditInputs
 from learner.batch_metrics import measured_kl, sampler_metrics
 from learner.batching import Batch, collate
@@ -31,7 +31,9 @@ from learner.functional.advantages import require_finite
 from learner.functional.ratios import explained_variance
 from learner.kl_control import next_coefficient
 from learner.last_published import LastPublished
+from learner.mismatched import mismatched_kl
 from learner.optimizer import build_optimizer, schedule_factor, set_learning_rate
+from learner.policy import Policy
 from learner.ranks import Rendezvous
 from learner.sampling_distribution import sampling_distribution
 from learner.scoring import Models, ScoredBatch, score, score_by
@@ -79,7 +81,7 @@ class Learner:
         self.sampling_distribution = sampling_distribution(algorithm, sampling, settings, self.pair.lm, model)
         check_model(algorithm, self.pair.policy, loaded_on)
         self.ranks = ranks.join(rendezvous, self.device, settings.progress_timeout_s)
-        self.reference = self._placed(reference_of(self.pair), shards) if algorithm.traits.online else None
+        self.reference = self._placed(self._reference(loaded_on), shards) if _compares(algorithm) else None
         self.mask = self._placed(frozen_copy(self.pair.policy), shards) if algorithm.traits.masks else None
         self.mask_version = 0
         self._placed(self.pair, shards)  # copies are of the whole
@@ -90,6 +92,12 @@ class Learner:
         self._shares_gpu = shares_gpu
         self._last_published = LastPublished() if settings.push == "changed" else None
         self._progress = ("idle", 0, 1)
+
+    def _reference(self, device: torch.device) -> Policy:
+        """Return the reference policy: the model before training, or the one that the settings name."""
+        if self.model_settings.reference.path is None:
+            return reference_of(self.pair)
+        return load_reference(self.model_settings, self.pair.policy, device)
 
     def _placed(self, module: Module, shards: bool) -> Module:
         """Move a model to the device; where models are sharded over ranks, keep only this rank's rows."""
@@ -117,7 +125,7 @@ class Learner:
             )
         self.algorithm.check(chosen)
         batch = collate(chosen, self.device)
-        scored, bootstrap_B = self._score(batch), self._bootstrap(chosen)
+        scored, bootstrap_B = self._score(batch, chosen), self._bootstrap(chosen)
         scored_at = time.perf_counter()
         metrics = self._train(batch, scored, bootstrap_B)
         metrics |= self._adapt_kl(batch, scored) | self._behavior_metrics(batch, scored)
@@ -135,9 +143,9 @@ class Learner:
             "tokens/trained": float(batch.num_tokens * metrics["update/epochs"]),
         }
 
-    def _score(self, batch: Batch) -> ScoredBatch:
+    def _score(self, batch: Batch, rollouts: Sequence[Rollout]) -> ScoredBatch:
         if self.algorithm.traits.learns_from == "data":
-            return self._score_data(batch)
+            return self._score_data(batch, rollouts)
         if self.reference is None:
             return ScoredBatch.unscored(batch)
 
@@ -158,14 +166,18 @@ class Learner:
                 ranks=self.ranks,
             )
 
-    def _score_data(self, batch: Batch) -> ScoredBatch:
+    def _score_data(self, batch: Batch, rollouts: Sequence[Rollout]) -> ScoredBatch:
         """Score a data set by its own log-probabilities, or by the 4-bit base of a QLoRA adapter."""
-        if self.model_settings.adapter.kind != "qlora" or not self.algorithm.needs_reference:
-            return ScoredBatch.of_data(batch)
         self.pair.eval()
-        with self._autocast():
-            ref_BT = score_by(reference_of(self.pair), batch, self.settings.token_budget)
-        return ScoredBatch.of_data(batch, ref_BT)
+        budget, point, ref_BT = self.settings.token_budget, 0.0, None
+        if self.reference is not None:
+            with self._autocast(), self.ranks.at_hand():
+                policy = self.pair.policy
+                point = mismatched_kl(rollouts, policy, self.reference, budget, self.device, self.ranks)
+        if self.model_settings.adapter.kind == "qlora" and self.algorithm.needs_reference:
+            with self._autocast():
+                ref_BT = score_by(reference_of(self.pair), batch, budget)
+        return ScoredBatch.of_data(batch, ref_BT, point)
 
     def _bootstrap(self, rollouts: Sequence[Rollout]) -> torch.Tensor:
         """Return the values of the truncated contexts, (B,); zeros where the algorithm does not bootstrap."""
@@ -249,7 +261,7 @@ class Learner:
         return torch.from_numpy(order)
 
     def _adapt_kl(self, batch: Batch, scored: ScoredBatch) -> dict[str, float]:
-        if self.reference is None:
+        if not self.algorithm.traits.online:
             return {}
         metrics, kl = {"kl/coefficient": self.kl_coefficient}, measured_kl(batch, scored)
         if kl is None:
@@ -335,6 +347,11 @@ class Learner:
     def leave(self) -> None:
         """End the connections to the other ranks; no call may follow."""
         self.ranks.leave()
+
+
+def _compares(algorithm: Algorithm) -> bool:
+    """Return whether updates need the reference policy itself, in memory."""
+    return algorithm.traits.online or algorithm.traits.mismatched_kl
 
 
 def _num_trained(batch: Batch, credit: Credit) -> int:

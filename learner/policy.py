@@ -13,7 +13,7 @@ from contracts.errors import InputError, LearnerError
 from contracts.vocabulary import decoder_start
 from learner.batching import MicroBatch
 from learner.functional.distribution_kl import distribution_kl
-from learner.functional.logprobs import WHOLE, Restriction, token_logprobs
+from learner.functional.logprobs import WHOLE, Head, Restriction, token_logprobs
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -88,17 +88,27 @@ class Policy(nn.Module):
         restriction: Restriction = WHOLE,
         forward: bool = False,
     ) -> Tensor:
-        """Return KL(self‖other) of each token, (N,), over the vocabulary; `forward`: KL(other‖self)."""
+        """Return KL(self‖other) of each token, (N,), over the vocabulary; `forward`: KL(other‖self).
+
+        Heads of one vocabulary may be padded to different sizes; then only the rows that both have count.
+        """
+        shared = min(self.vocab_size, other.vocab_size)
         return distribution_kl(
             hidden_NH,
-            self.logits,
+            self._first_logits(shared),
             other_hidden_NH,
-            other.logits,
+            other._first_logits(shared),
             vocab_size=self.vocab_size,
             logits_budget=self.logits_budget,
             forward=forward,
             restriction=restriction,
         )
+
+    def _first_logits(self, count: int) -> Head:
+        """Return the head, or its first `count` logits where it has more."""
+        if count == self.vocab_size:
+            return self.logits
+        return lambda hidden_NH: self.logits(hidden_NH)[:, :count]
 
     def forward(self, micro: MicroBatch, restriction: Restriction = WHOLE) -> Tensor:
         """Return log-probabilities (N,) of the model's tokens."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from contracts.rollout import MaskRule
 from contracts.token_sets import mask_set
 from learner.actor_critic import ActorCritic
-from learner.batching import Batch, MicroBatch, micro_batches
+from learner.batching import Batch, MicroBatch
 from learner.functional.kl import k1, k2, k3
 from learner.functional.logprobs import Restriction, row_chunks
 from learner.functional.support import SamplingDistribution, allowed_tokens, pack_bits
@@ -85,14 +85,17 @@ class ScoredBatch:
         return cls(zeros_BT, zeros_BT, zeros_BT, None, has_reference=False)
 
     @classmethod
-    def of_data(cls, batch: Batch, ref_BT: Tensor | None = None) -> ScoredBatch:
+    def of_data(cls, batch: Batch, ref_BT: Tensor | None = None, value: float = 0.0) -> ScoredBatch:
         """Take the scores of a data set from `ref_BT`, or from the data's own log-probabilities.
 
         The data's responses count as drawn from the reference policy. So its own log-probabilities are the
         reference policy's.
+
+        Args:
+            value: of every token: what the loss compares a response with, where it compares with one number.
         """
         ref_BT = batch.behavior_logprobs_BT if ref_BT is None else ref_BT
-        return cls(ref_BT, ref_BT, torch.zeros_like(ref_BT), None)
+        return cls(ref_BT, ref_BT, torch.full_like(ref_BT, value) * batch.mask_BT, None)
 
     def penalty(self, kl: KLSettings) -> Tensor:
         """Return each token's KL penalty on the reward, (B, T); all 0 if the KL acts in the loss."""
@@ -110,11 +113,14 @@ class ScoredBatch:
 
 
 @torch.no_grad()
-def score_by(policy: Policy, batch: Batch, token_budget: int) -> Tensor:
+def score_by(policy: Policy, batch: Batch, token_budget: int, ranks: Ranks = ALONE) -> Tensor:
     """Return one model's log-probabilities, (B, T)."""
     logprobs_BT = torch.zeros_like(batch.behavior_logprobs_BT)
-    for micro in micro_batches(batch, torch.arange(batch.num_rollouts), token_budget):
-        micro.place(logprobs_BT, policy(micro).float())
+    for micro in rank_micro_batches(batch, torch.arange(batch.num_rollouts), token_budget, ranks):
+        found_N = policy(micro).float()
+        if micro.weight:
+            micro.place(logprobs_BT, found_N)
+    ranks.sum(logprobs_BT)
     return logprobs_BT
 
 

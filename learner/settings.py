@@ -10,6 +10,21 @@ from learner.adapter_settings import AdapterSettings
 from learner.algorithms.base import Algorithm
 
 
+class ReferenceSettings(Settings):
+    """Settings of the reference policy: the model before training, or another one, such as a teacher."""
+
+    path: str | None = None  # None: the trained model as it was; else a folder or hub name, same vocabulary
+    revision: str | None = None  # branch, tag or commit on the hub; None: the main one
+
+    @model_validator(mode="after")
+    def _a_revision_is_of_a_path(self) -> Self:
+        if self.revision is not None and self.path is None:
+            raise ValueError(
+                f"got revision={self.revision} without a path; expected path=NAME with it, or no revision"
+            )
+        return self
+
+
 class ModelSettings(Settings):
     """Settings of the trained model and of its value function."""
 
@@ -26,6 +41,7 @@ class ModelSettings(Settings):
     # Number or share (0.33: the last third) of last layers that train, with the norm behind them and an
     # untied head; the rest is frozen and shared with the reference. None: the whole model trains
     trainable_layers: int | float | None = Field(default=None, gt=0)
+    reference: ReferenceSettings = ReferenceSettings()  # what the KL compares with
     adapter: AdapterSettings = AdapterSettings()  # LoRA or QLoRA: small matrices train, the model is frozen
 
     @model_validator(mode="after")

@@ -44,8 +44,8 @@ class CriticFree(Algorithm):
     def _only_groups_are_dropped(self) -> Self:
         if self.max_refills and not self.drop_constant_groups:
             raise ValueError(
-                f"got max_refills={self.max_refills} with drop_constant_groups=false, which leaves no place to "
-                "fill; expected drop_constant_groups=true with it, or max_refills=0"
+                f"got max_refills={self.max_refills} with drop_constant_groups=false, which leaves no place "
+                "to fill; expected drop_constant_groups=true with it, or max_refills=0"
             )
         if self.drop_constant_groups and not self.traits.default_group_size:
             raise ValueError(

@@ -34,7 +34,9 @@ class Distillation(Algorithm):
     @property
     def kl(self) -> KLSettings:
         """Return the KL in the loss that is all of it, with coefficient 1."""
-        estimator: Literal["full", "forward_full"] = "full" if self.divergence == "reverse" else "forward_full"
+        estimator: Literal["full", "forward_full"] = (
+            "full" if self.divergence == "reverse" else "forward_full"
+        )
         return KLSettings(placement="loss", estimator=estimator, coefficient=1.0)
 
     def credit(self, inputs: CreditInputs) -> Credit:

@@ -7,7 +7,7 @@ from pydantic import ValidationInfo
 
 from contracts.components import create
 from contracts.errors import InputError
-from learner.algorithms import ALGORITHMS
+from learner.algorithms import ALGORITHMS, SYNONYMS
 from learner.algorithms.base import Algorithm
 from learner.algorithms.classes import algorithm_class
 from rollout_workers.environments import ENVIRONMENTS
@@ -62,8 +62,13 @@ def name_and_options(value: Any, kind: str) -> tuple[str, dict[str, Any]]:
         InputError: the value is neither a name nor a mapping with a name.
     """
     if isinstance(value, str):
-        return value, {}
+        return our_name(value, kind), {}
     if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
         raise InputError(f"{kind}: got {value!r}; expected a name, or a mapping with a name and options")
     options = {str(key): option for key, option in value.items() if key != "name"}
-    return value["name"], options
+    return our_name(value["name"], kind), options
+
+
+def our_name(name: str, kind: str) -> str:
+    """Return our name of an algorithm that others call otherwise."""
+    return SYNONYMS.get(name, name) if kind == "algorithm" else name

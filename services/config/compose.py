@@ -32,7 +32,8 @@ from omegaconf.errors import OmegaConfBaseException
 import conf
 from contracts.errors import InputError, did_you_mean
 from contracts.settings import build
-from services.config.component_settings import TABLES
+from learner.algorithms import SYNONYMS
+from services.config.component_settings import TABLES, our_name
 from services.config.layers import OWN, SUFFIX, file_of, forget_replaced_models, layers, said
 from services.config.matrix import lay_into, matrix_experiments
 from services.config.settings import RunSettings
@@ -46,6 +47,8 @@ REPLACED = ("reward", "metrics")  # a new value replaces the old one: options of
 for _group, (_table, *_) in TABLES.items():  # what the command line and `override /task: NAME` may choose
     for _name in _table:
         ConfigStore.instance().store(_name, {"name": _name}, group=_group)
+for _name, _ours in SYNONYMS.items():
+    ConfigStore.instance().store(_name, {"name": _ours}, group="algorithm")
 
 HELP = """whetstone train [KEY=VALUE …]: train a model by reinforcement learning
 
@@ -185,7 +188,7 @@ def _sorted_out(overrides: list[Override]) -> tuple[dict[str, str], list[Overrid
         if group not in GROUPS or isinstance(name, dict):
             values.append(override)
             continue
-        name = "null" if name is None else str(name)
+        name = "null" if name is None else our_name(str(name), group)
         _check_choice(group, name)
         choices[group] = name
     return choices, values

@@ -95,6 +95,21 @@ def check_engine(run: RunParts) -> None:
         raise ValueError(f"{where} needs as many GPUs, got cluster.worker_gpus={gpus:g}; expected {size}")
 
 
+def _check_reference(run: RunParts) -> None:
+    """Refuse a teacher that nobody asks, and a student without one."""
+    name, traits, path = run.algorithm_name, run.algorithm.traits, run.model.reference.path
+    if traits.teacher and path is None:
+        raise ValueError(
+            f"algorithm={name} learns from a teacher: expected model.reference.path=MODEL, another model of "
+            f"the same vocabulary"
+        )
+    if path is not None and not traits.online:
+        raise ValueError(
+            f"algorithm={name} asks no reference model while it trains: got model.reference.path={path}, "
+            f"expected none. Data have the log-probabilities of the one that annotated them (reference=MODEL)"
+        )
+
+
 def check_algorithm(run: RunParts) -> None:
     """Refuse settings that do not fit the algorithm.
 
@@ -108,6 +123,13 @@ def check_algorithm(run: RunParts) -> None:
             f"algorithm={name} measures a response against the others of its prompt: got "
             f"rollout.group_size={run.group_size}, expected 2 or more"
         )
+    if run.algorithm.refills and run.rollout.max_staleness:
+        raise ValueError(
+            f"algorithm={name} replaces prompts that teach nothing (algorithm.max_refills="
+            f"{run.algorithm.refills}), which is known only once all rewards are: got rollout.max_staleness="
+            f"{run.rollout.max_staleness}, expected 0, or algorithm.max_refills=0"
+        )
+    _check_reference(run)
     if run.evaluation.masked and not run.algorithm.traits.masks:
         raise ValueError(f"evaluation.masked=true asks for a mask, and algorithm={name} has none")
     penalty = run.evaluation.length_penalty

@@ -1,11 +1,12 @@
 """Sources of training batches; the training loop uses only the `BatchSource` interface.
 
 Online         the policy answers prompts, and the update waits for it
+Refilled       the same, and prompts that teach nothing are replaced (`refilled.py`)
 RolloutStream  the policy answers prompts while the learner trains (`rollout_stream.py`)
 Demonstrated   reference texts of prompts, as if the policy had written them
 Expert         an expert plays in the environment
 FromData       a data set's responses
-Mixed          one of the first three, with a data set's responses beside it
+Mixed          one of the first five, with a data set's responses beside it
 """
 
 import time

@@ -83,6 +83,16 @@ class Collected:
     num_environment_failed: int = 0  # rollouts not played to their end
     num_environment_restarts: int = 0  # environments that died or hung, and were replaced
 
+    def add(self, other: "Collected") -> None:
+        """Add what a further round has collected."""
+        self.rollouts += other.rollouts
+        self.from_data += other.from_data
+        self.num_failed += other.num_failed
+        self.rollout_s += other.rollout_s
+        self.reward_s += other.reward_s
+        self.num_environment_failed += other.num_environment_failed
+        self.num_environment_restarts += other.num_environment_restarts
+
     @property
     def batch(self) -> list[Rollout]:
         """All rollouts that an update trains on."""

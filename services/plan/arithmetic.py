@@ -94,7 +94,15 @@ def batch(
             return Batch(f"{_many(count, 'episode')}{lengths}, played by an expert", count, count, each)
         words = f"{_many(count, 'prompt')} with a reference{lengths} each, more where one has several"
         return Batch(words, count, count, each, is_exact=False)
-    return Batch(f"{_product(count, each, plays)}{lengths}", count * each, count, each)
+    words = f"{_product(count, each, plays)}{lengths}{_refilled(algorithm)}"
+    return Batch(words, count * each, count, each)
+
+
+def _refilled(algorithm: Algorithm) -> str:
+    """Say that prompts may be replaced, and how often."""
+    if not algorithm.refills:
+        return ""
+    return f"; prompts of equal rewards are replaced, in up to {_many(algorithm.refills, 'further round')}"
 
 
 def optimizer_steps(algorithm: Algorithm, found: Batch) -> tuple[int, int]:

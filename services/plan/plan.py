@@ -15,6 +15,7 @@ from services.preflight import preflight
 from services.preflight.deployment import Deployment, deployment, this_machine
 from services.preflight.environment_checks import environment_warnings
 from services.preflight.memory import GIB, MemoryNeeds, available_bytes, share_and_base
+from services.preflight.reference_checks import num_parameters_of_reference
 from services.runs.claim import plain
 from services.runs.folder import RunFolder
 from services.runs.mirror import open_mirror
@@ -80,7 +81,8 @@ def make_plan(overrides: list[str]) -> Plan:
     memory = []
     if count is not None:
         parts = settings.model, settings.algorithm, settings.learner, settings.rollout
-        needs = MemoryNeeds(*parts, count, *share_and_base(settings.model, model, count))
+        shares = share_and_base(settings.model, model, count)
+        needs = MemoryNeeds(*parts, count, *shares, num_parameters_of_reference(settings.model))
         memory = amounts(needs, model, deployed, None if settings.plays else found.num_rollouts)
     rows = processes(settings.learner, settings.algorithm_name, deployed)
     if settings.plays:

@@ -42,6 +42,7 @@ class MemoryNeeds:
     trained_share: float = 1.0  # of the model's layers, and roughly of its parameters
     # Bytes of a whole model that is frozen beside an adapter; None: only the untrained layers are frozen
     base_bytes: float | None = None
+    reference_parameters: int | None = None  # of model.reference.path; None: the reference is a copy
 
     def least(self, *, training: bool = True) -> dict[str, float]:
         """Return the bytes that each part takes at least; activations come on top."""
@@ -75,8 +76,10 @@ class MemoryNeeds:
         if adapter.trains:
             if adapter.serve == "merged":
                 parts["merged weights on their way"] = FROZEN_BYTES * self.num_parameters
-        elif traits.online:
+        elif traits.online or traits.mismatched_kl:
             parts["reference model"] = FROZEN_BYTES * top
+        if self.reference_parameters is not None:
+            parts["reference model"] = float(FROZEN_BYTES * self.reference_parameters)
         if traits.masks:
             parts["mask model"] = FROZEN_BYTES * top
         copies = self.learner.num_processes if traits.update == "trust_region" else 1

@@ -34,6 +34,11 @@ from services.preflight.prompt_checks import (
     graders_of,
     num_cut,
 )
+from services.preflight.reference_checks import (
+    check_reference,
+    least_room,
+    num_parameters_of_reference,
+)
 from services.preflight.sampling_checks import check_behavior, check_staleness
 from services.sources.prompts import prompts_of
 from services.tasks.base import SPLITS, ReadsAhead, Split
@@ -78,13 +83,17 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
         if adapter.trains:
             check_adapter(adapter, algorithm, settings.algorithm_name, settings.rollout.engine, model)
         check_model_classes(settings.model)
+        if reference := check_reference(settings.model, model):
+            limit = room_for_prompts(reference, settings.sampling().max_tokens)
+            room["train"] = least_room(room["train"], limit)
         gpus_each = settings.cluster.learner_gpus
         check_processes(learner.num_processes, settings.model, algorithm, gpus_each, model)
         _check_room(settings.rollout, settings.cluster, learner)
     share, base = share_and_base(settings.model, model, model.num_parameters or 0)
     if model.num_parameters is not None:
         parts = settings.model, settings.algorithm, settings.learner, settings.rollout
-        check_memory(MemoryNeeds(*parts, model.num_parameters, share, base), training=training)
+        others = num_parameters_of_reference(settings.model) if training else None
+        check_memory(MemoryNeeds(*parts, model.num_parameters, share, base, others), training=training)
     count = token_counter(model)
     if training and settings.data is not None:
         from services.sources.annotated_data import check_data  # imports pyarrow

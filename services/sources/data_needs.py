@@ -46,7 +46,7 @@ def needs_of(algorithm: Algorithm, reward: tuple[Part, ...], data: DataSettings)
             scores=algorithm.needs_rewards and not algorithm.traits.whole_groups,
             rewards=data.reward,
             num_responses=num_responses(algorithm, data),
-            only_good=True,
+            only_good=not algorithm.traits.labels,
         )
     weighted, kl = algorithm.traits.mixes_data == "weighted", algorithm.kl
     earns = algorithm.traits.online  # imitation of reference texts uses no reward

@@ -176,8 +176,10 @@ class OfflineSource:
     def _rollout(self, place: int, group: int, rank: int, num_ranked: int) -> Rollout:
         rows = self._rows
         prompt_tokens, tokens, logprobs, cut = self._tokens(place)
-        # Without scores, the rank is the reward.
+        # Without scores, the rank is the reward; where labels are asked for, they are.
         reward = num_ranked - 1 - rank if rows.rewards_M is None else float(rows.rewards_M[place])
+        if self._algorithm.traits.labels:
+            reward = float(rows.good_M[place])
         text = rows.table["response"][place].as_py()
         turn = Turn(prompt_tokens, tokens, text, logprobs, (0,) * len(tokens), reward=float(reward))
         return Rollout(

@@ -16,6 +16,7 @@ from services.loop.evaluator import Evaluator
 from services.loop.held_out import evaluator_of
 from services.loop.iteration_info import IterationInfo
 from services.loop.journal import Journal
+from services.loop.refilled import Refilled
 from services.loop.requests import RunRequests
 from services.loop.rollout_stream import RolloutStream
 from services.loop.scaling import Scaling
@@ -153,6 +154,8 @@ def prompted(
         return Demonstrated(prompts, num_prompts, demonstrate, collector.failures, settings.reward)
     if settings.plays_experts:
         return Expert(prompts, num_prompts, collector, settings.reward)
+    if settings.algorithm.refills:
+        return Refilled(prompts, num_prompts, collector, workers, settings.reward, settings.algorithm)
     if not settings.rollout.max_staleness:
         return Online(prompts, num_prompts, collector, workers, settings.reward)
     return RolloutStream(
