@@ -1,7 +1,7 @@
 """Dr. GRPO: GRPO without its pull towards long wrong answers and towards easy or hard prompts.
 
-Liu et al. 2025 (arXiv 2503.20783), §3.2: advantages are divided by no deviation, a loss by no length, and there
-is no KL. Needs `rollout.group_size` of 2 or more; 8 unless given, as published.
+Liu et al. 2025 (arXiv 2503.20783), §3.2: advantages are divided by no deviation, a loss by no length, and
+there is no KL. Needs `rollout.group_size` of 2 or more; 8 unless given, as published.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Odds ratio preference optimisation: imitate the chosen response, and raise its odds over the rejected one's.
+"""Odds ratio preference optimisation: imitate the chosen response, and raise its odds over the other's.
 
 Hong et al. 2024 (arXiv 2403.07691). There is no reference, and no supervised stage before it.
 """

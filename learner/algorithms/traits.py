@@ -41,9 +41,7 @@ class Traits:
     # None: credit compares none, and 1 is the default
     default_group_size: int | None = None
     reference: bool = False  # its loss reads the reference's log-probabilities that a data set comes with
-    labels: bool = (
-        False  # a data set's rewards are 1 for good responses and 0 for others, whatever they earned
-    )
+    labels: bool = False  # a data set's rewards are 1 for good responses and 0 for others
     # Its loss compares with KL(π‖π_ref), which responses to other prompts estimate: a reference is loaded
     mismatched_kl: bool = False
     teacher: bool = False  # its loss is the KL to a teacher: `model.reference.path` is needed

@@ -178,7 +178,7 @@ def _log_ratios(logprobs_BK: Tensor, ref_logprobs_BK: Tensor | None) -> Tensor:
 
 
 def _log_odds(logprobs_BK: Tensor) -> Tensor:
-    """Return log(p / (1 - p)) of probabilities given as logarithms; a probability of 1 counts as just below."""
+    """Return log(p / (1 - p)) of probabilities given as logarithms; 1 counts as just below 1."""
     from torch import finfo
 
     below_one_BK = logprobs_BK.clamp(max=-finfo(logprobs_BK.dtype).eps)

@@ -26,7 +26,7 @@ def spread_over_tokens(rewards_BT: Tensor, mask_BT: Tensor, positions_BT: Tensor
 
 
 def overlong_penalty(lengths_B: Tensor, max_tokens: int, share: float) -> Tensor:
-    """Return DAPO's soft punishment, (B,): 0 up to (1 - share) of max_tokens, then falling to -1 at all of it.
+    """Return DAPO's soft punishment, (B,): 0 up to (1 - share) max_tokens, then down to -1 at max_tokens.
 
     Yu et al. 2025 (arXiv 2503.14476), eq. 13, where `share` of `max_tokens` is L_cache.
 

@@ -3,8 +3,8 @@
     round 0   lease 8 prompts   ─▶ ■ ■ □ ■ □ □ ■ □     □: all rewards of the prompt are equal, dropped
     round 1   lease 8 more      ─▶ ■ □ ■ ■ □ ■ ■ □     the first four fill the batch; the last one is surplus
 
-A further round leases as many prompts as the share that taught so far suggests, at most an iteration's. So the
-leases of an iteration follow from its rewards alone, and a resumed run leases the same.
+A further round leases as many prompts as the share that taught so far suggests, at most an iteration's. So
+an iteration's leases follow from its rewards alone, and a resumed run leases the same.
 """
 
 import math
@@ -129,16 +129,16 @@ def _nothing_learned(tally: Tally, refills: int) -> str:
     lowest, highest = min(tally.rewards), max(tally.rewards)
     earned = f"all are {lowest:g}" if lowest == highest else f"they go from {lowest:g} to {highest:g}"
     return (
-        f"none of {tally.leased} prompts, asked in {tally.rounds} rounds, has responses with different rewards "
-        f"({earned}), so there is nothing to learn from. Expected prompts that the model solves now and then, "
-        f"a reward with more steps, a larger rollout.group_size or a higher rollout.temperature; or "
-        f"algorithm.max_refills above {refills}"
+        f"none of {tally.leased} prompts, asked in {tally.rounds} rounds, has responses with different "
+        f"rewards ({earned}), so there is nothing to learn from. Expected prompts that the model solves now "
+        f"and then, a reward with more steps, a larger rollout.group_size or a higher rollout.temperature; "
+        f"or algorithm.max_refills above {refills}"
     )
 
 
 def _not_full(tally: Tally, refills: int) -> str:
     return (
-        f"after {refills} refills (algorithm.max_refills) a batch has {tally.kept} of {tally.wanted} prompts: "
-        f"of {tally.leased} leased, {tally.constant} have responses of equal rewards. The run trains on what "
-        f"there is; refill/full_share tells it of every iteration"
+        f"after {refills} refills (algorithm.max_refills) a batch has {tally.kept} of {tally.wanted} "
+        f"prompts: of {tally.leased} leased, {tally.constant} have responses of equal rewards. The run "
+        f"trains on what there is; refill/full_share tells it of every iteration"
     )

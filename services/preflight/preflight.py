@@ -79,21 +79,11 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
         check_data_fits(settings)
     model, room = _check_model(settings)
     if training:
-        adapter, algorithm, learner = settings.model.adapter, settings.algorithm, settings.learner
-        if adapter.trains:
-            check_adapter(adapter, algorithm, settings.algorithm_name, settings.rollout.engine, model)
-        check_model_classes(settings.model)
+        _check_learner(settings, model)
         if reference := check_reference(settings.model, model):
-            limit = room_for_prompts(reference, settings.sampling().max_tokens)
-            room["train"] = least_room(room["train"], limit)
-        gpus_each = settings.cluster.learner_gpus
-        check_processes(learner.num_processes, settings.model, algorithm, gpus_each, model)
-        _check_room(settings.rollout, settings.cluster, learner)
-    share, base = share_and_base(settings.model, model, model.num_parameters or 0)
-    if model.num_parameters is not None:
-        parts = settings.model, settings.algorithm, settings.learner, settings.rollout
-        others = num_parameters_of_reference(settings.model) if training else None
-        check_memory(MemoryNeeds(*parts, model.num_parameters, share, base, others), training=training)
+            reads = room_for_prompts(reference, settings.sampling().max_tokens)
+            room["train"] = least_room(room["train"], reads)
+    _check_memory(settings, model, training=training)
     count = token_counter(model)
     if training and settings.data is not None:
         from services.sources.annotated_data import check_data  # imports pyarrow
@@ -143,6 +133,27 @@ def _check_model(settings: RunSettings) -> tuple[ModelFiles, dict[Split, int | N
         room = room_for_prompts(model, held_out.max_tokens)
         return model, {"train": None, "validation": room, "test": room}
     return model, dict.fromkeys(SPLITS, room_for_prompts(model, max(drawn.max_tokens, held_out.max_tokens)))
+
+
+def _check_learner(settings: RunSettings, model: ModelFiles) -> None:
+    """Check what trains the model, and that its processes have room."""
+    adapter, algorithm, learner = settings.model.adapter, settings.algorithm, settings.learner
+    if adapter.trains:
+        check_adapter(adapter, algorithm, settings.algorithm_name, settings.rollout.engine, model)
+    check_model_classes(settings.model)
+    gpus_each = settings.cluster.learner_gpus
+    check_processes(learner.num_processes, settings.model, algorithm, gpus_each, model)
+    _check_room(settings.rollout, settings.cluster, learner)
+
+
+def _check_memory(settings: RunSettings, model: ModelFiles, *, training: bool) -> None:
+    """Check that the run's models fit into memory, where their size is known."""
+    share, base = share_and_base(settings.model, model, model.num_parameters or 0)
+    if model.num_parameters is None:
+        return
+    parts = settings.model, settings.algorithm, settings.learner, settings.rollout
+    reference = num_parameters_of_reference(settings.model) if training else None
+    check_memory(MemoryNeeds(*parts, model.num_parameters, share, base, reference), training=training)
 
 
 def _check_room(rollout: RolloutSettings, cluster: ClusterSettings, learner: LearnerSettings) -> None:
