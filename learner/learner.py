@@ -10,6 +10,7 @@ as Ray actors. The ranks of one learner all get the same calls with the same arg
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -125,7 +126,9 @@ class Learner:
             )
         self.algorithm.check(chosen)
         batch = collate(chosen, self.device)
-        scored, bootstrap_B = self._score(batch, chosen), self._bootstrap(chosen)
+        scored, bootstrap_B = self._score(batch), self._bootstrap(chosen)
+        if self.algorithm.traits.mismatched_kl:
+            scored = replace(scored, values_BT=self._mismatched_kl(chosen) * batch.mask_BT)
         scored_at = time.perf_counter()
         metrics = self._train(batch, scored, bootstrap_B)
         metrics |= self._adapt_kl(batch, scored) | self._behavior_metrics(batch, scored)
@@ -143,9 +146,9 @@ class Learner:
             "tokens/trained": float(batch.num_tokens * metrics["update/epochs"]),
         }
 
-    def _score(self, batch: Batch, rollouts: Sequence[Rollout]) -> ScoredBatch:
+    def _score(self, batch: Batch) -> ScoredBatch:
         if self.algorithm.traits.learns_from == "data":
-            return self._score_data(batch, rollouts)
+            return self._score_data(batch)
         if self.reference is None:
             return ScoredBatch.unscored(batch)
 
@@ -166,18 +169,22 @@ class Learner:
                 ranks=self.ranks,
             )
 
-    def _score_data(self, batch: Batch, rollouts: Sequence[Rollout]) -> ScoredBatch:
+    def _score_data(self, batch: Batch) -> ScoredBatch:
         """Score a data set by its own log-probabilities, or by the 4-bit base of a QLoRA adapter."""
+        if self.model_settings.adapter.kind != "qlora" or not self.algorithm.needs_reference:
+            return ScoredBatch.of_data(batch)
         self.pair.eval()
-        budget, point, ref_BT = self.settings.token_budget, 0.0, None
-        if self.reference is not None:
-            with self._autocast(), self.ranks.at_hand():
-                policy = self.pair.policy
-                point = mismatched_kl(rollouts, policy, self.reference, budget, self.device, self.ranks)
-        if self.model_settings.adapter.kind == "qlora" and self.algorithm.needs_reference:
-            with self._autocast():
-                ref_BT = score_by(reference_of(self.pair), batch, budget)
-        return ScoredBatch.of_data(batch, ref_BT, point)
+        with self._autocast():
+            ref_BT = score_by(reference_of(self.pair), batch, self.settings.token_budget)
+        return ScoredBatch.of_data(batch, ref_BT)
+
+    def _mismatched_kl(self, rollouts: Sequence[Rollout]) -> float:
+        """Return the KL to the reference, with which the algorithm compares every response."""
+        assert self.reference is not None, "an algorithm with mismatched_kl has loaded its reference"
+        self.pair.eval()
+        policy, budget = self.pair.policy, self.settings.token_budget
+        with self._autocast(), self.ranks.at_hand():
+            return mismatched_kl(rollouts, policy, self.reference, budget, self.device, self.ranks)
 
     def _bootstrap(self, rollouts: Sequence[Rollout]) -> torch.Tensor:
         """Return the values of the truncated contexts, (B,); zeros where the algorithm does not bootstrap."""

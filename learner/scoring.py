@@ -85,17 +85,14 @@ class ScoredBatch:
         return cls(zeros_BT, zeros_BT, zeros_BT, None, has_reference=False)
 
     @classmethod
-    def of_data(cls, batch: Batch, ref_BT: Tensor | None = None, value: float = 0.0) -> ScoredBatch:
+    def of_data(cls, batch: Batch, ref_BT: Tensor | None = None) -> ScoredBatch:
         """Take the scores of a data set from `ref_BT`, or from the data's own log-probabilities.
 
         The data's responses count as drawn from the reference policy. So its own log-probabilities are the
         reference policy's.
-
-        Args:
-            value: of every token: what the loss compares a response with, where it compares with one number.
         """
         ref_BT = batch.behavior_logprobs_BT if ref_BT is None else ref_BT
-        return cls(ref_BT, ref_BT, torch.full_like(ref_BT, value) * batch.mask_BT, None)
+        return cls(ref_BT, ref_BT, torch.zeros_like(ref_BT), None)
 
     def penalty(self, kl: KLSettings) -> Tensor:
         """Return each token's KL penalty on the reward, (B, T); all 0 if the KL acts in the loss."""

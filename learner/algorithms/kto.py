@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from learner.algorithms.base import LossInputs, LossOutput, Traits
-from learner.algorithms.from_data import reference_of, require_needs
+from learner.algorithms.from_data import reference_of, require_needs, require_rewards
 from learner.algorithms.preferences import Preferences
 from learner.functional.aggregation import sum_by_response
 from learner.functional.preferences import kto
@@ -33,6 +33,7 @@ class KTO(Preferences):
 
     def check(self, rollouts: Sequence[Rollout]) -> None:
         require_needs(self, rollouts)
+        require_rewards(rollouts)  # the labels
 
     def loss(self, inputs: LossInputs) -> LossOutput:
         """Return the mean over responses; its advantages are their labels, its old values the KL."""

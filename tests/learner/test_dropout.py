@@ -41,7 +41,7 @@ from tests.learner.tiny import (
 
 ON = {
     *("supervised", "nll", "wbc", "r_gold", "r_lol", "a_lol", "a_lol_seq", "a_lol_ref_free", "a_lol_kl"),
-    *("dpo", "pro"),
+    *("dpo", "ipo", "simpo", "orpo", "kto", "pro"),
 }
 ONE = rollout(0, (3, 4, 5), (6, 7, 8, 2), 1.0)
 FULL_KL = KLSettings(placement="loss", estimator="full", coefficient=0.1)

@@ -12,7 +12,7 @@ import torch
 
 from contracts.components import find
 from contracts.errors import LearnerError
-from contracts.rollout import Rollout
+from contracts.rollout import Rollout, Sampling
 from contracts.token_sets import mask_set
 from learner.algorithms import ALGORITHMS
 from learner.algorithms.base import (
@@ -32,6 +32,7 @@ GROUP = 4
 
 # Those that learn from data are in test_learning_from_data.py, on data as they need it.
 NOT_FROM_DATA = [name for name in ALGORITHMS if algorithm_class(name).traits.learns_from != "data"]
+UNTAUGHT = [name for name in NOT_FROM_DATA if not algorithm_class(name).traits.teacher]
 every = pytest.mark.parametrize("name", NOT_FROM_DATA)
 
 # TRPO's policy has no learning rate; a wide region lets it go far in few steps.
@@ -73,7 +74,7 @@ def smooth(name: str) -> Algorithm:
 
 
 def trained(path: Path, algorithm: Algorithm, rollouts: Sequence[Rollout], **settings: Any) -> Learner:
-    learner = make_learner(path, algorithm, **settings)
+    learner = make_learner(path, algorithm, sampling=Sampling(max_tokens=12), max_turns=2, **settings)
     perturb(learner.pair)  # away from the reference and the mask, and values that are not 0
     learner.update(rollouts)
     return learner
@@ -185,9 +186,9 @@ def play(learner: Learner, num: int, token: int) -> list[Rollout]:
     return in_groups(made)
 
 
-@every
+@pytest.mark.parametrize("name", UNTAUGHT)  # a teacher's pupil cares for no reward
 def test_the_rewarded_token_becomes_likelier(models: dict[str, Path], name: str) -> None:
-    learner = make_learner(models["llama"], quick(name), iterations=100)
+    learner = make_learner(models["llama"], quick(name), iterations=100, sampling=Sampling(max_tokens=1))
     token = int(logprobs_of(learner).topk(3).indices[-1])  # within NLPO's mask, and not the likeliest
     before = float(logprobs_of(learner)[token].exp())
     assert before < 0.3

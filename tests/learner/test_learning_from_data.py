@@ -52,7 +52,8 @@ from tests.learner.tiny import (
 )
 
 FROM_DATA = [name for name in ALGORITHMS if algorithm_class(name).traits.learns_from == "data"]
-RANKED = {"dpo": 2, "pro": 3}  # responses of a prompt
+PAIRS = {"dpo", "ipo", "simpo", "orpo"}
+RANKED = {**dict.fromkeys(PAIRS, 2), "pro": 3}  # responses of a prompt
 every = pytest.mark.parametrize("name", FROM_DATA)
 families = pytest.mark.parametrize("family", ["llama", "t5"])
 weighted = pytest.mark.parametrize("algorithm", [RLoL(), ALoL(), ALoLSequence()])
@@ -464,12 +465,12 @@ ALL = range(6)
     ("names", "broken", "message"),
     [
         (
-            set(FROM_DATA) - {"nll", "dpo"},
+            set(FROM_DATA) - {"nll"} - PAIRS,
             at([2, 5], unscored),
             r"of 6 responses 2 have no reward and 0 .*p2 \(lease 2\)",
         ),
         (
-            set(FROM_DATA) - {"nll", "dpo"},
+            set(FROM_DATA) - {"nll"} - PAIRS,
             at([1], lambda one: with_reward(one, float("nan"))),
             r"of 6 responses 0 have no reward and 1 one that is NaN or infinite",
         ),
@@ -479,26 +480,26 @@ ALL = range(6)
             "of 6 responses 3 have no value of its prompt",
         ),
         (
-            {"r_lol", "a_lol", "a_lol_kl", "a_lol_seq", "dpo"},
+            {"r_lol", "a_lol", "a_lol_kl", "a_lol_seq", "dpo", "ipo", "kto"},
             at(ALL, unasked),
             "none of 6 responses has log-probabilities of the reference",
         ),
         (
-            {"dpo", "pro"},
+            {*PAIRS, "pro"},
             lambda data: [data[0], replace(data[0], lease_id=1), *data[2:]],
             r"1 of [23] prompts have equal responses, the first is p0 \(group 0\)",
         ),
         (
-            {"dpo", "pro"},
+            {*PAIRS, "pro"},
             at(ALL, lambda one: replace(one, group=one.lease_id)),
             "6 of 6 prompts have one response alone",
         ),
         (
-            {"dpo"},
+            PAIRS,
             at([1, 2], lambda one: replace(one, group=0)),
             "1 of 3 prompts have one response alone, the first is p3",
         ),
-        ({"dpo"}, at(ALL, lambda one: replace(one, group=0)), "1 of 1 prompts have more than two responses"),
+        (PAIRS, at(ALL, lambda one: replace(one, group=0)), "1 of 1 prompts have more than two responses"),
         ({"pro"}, lambda data: [*data[3:5], *data[:3]], "different numbers of responses: 1 of 2, 1 of 3"),
         (
             {"pro"},

@@ -125,17 +125,21 @@ def test_who_has_which_trait() -> None:
     def having(trait: str) -> set[str]:
         return {name for name in ALGORITHMS if getattr(algorithm_class(name).traits, trait)}
 
-    critics, free = {"ppo", "nlpo", "a2c", "trpo"}, {"grpo", "rloo", "reinforce_pp"}
+    critics, grouped = {"ppo", "nlpo", "a2c", "trpo"}, {"grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo"}
+    free = grouped | {"reinforce_pp"}
     assert having("critic") == critics
-    assert having("online") == critics | free | {"rejection"}
-    assert having("mixes_data") == (critics | free | {"rejection", "supervised"}) - {"nlpo"}
-    assert having("imitates") == {"rejection", "supervised", "return_conditioned"}
+    pairs = {"dpo", "ipo", "simpo", "orpo"}
+    assert having("online") == critics | free | {"rejection", "distillation"}
+    assert having("mixes_data") == (critics | free | {"rejection", "supervised", "distillation"}) - {"nlpo"}
+    assert having("imitates") == {"rejection", "supervised", "return_conditioned", "distillation"}
+    assert having("labels") == having("mismatched_kl") == {"kto"}
+    assert having("teacher") == {"distillation"}
     assert having("masks") == {"nlpo"}
     assert having("target_return") == {"return_conditioned"}
-    assert having("default_group_size") == {"grpo", "rloo"}
-    assert having("whole_groups") == {"dpo", "pro"}
-    assert having("whole_responses") == {"rloo", "a_lol", "r_lol"}
-    assert having("reference") == {"a_lol", "a_lol_seq", "a_lol_kl", "r_lol", "dpo"}
+    assert having("default_group_size") == grouped
+    assert having("whole_groups") == pairs | {"pro"}
+    assert having("whole_responses") == {"rloo", "gspo", "a_lol", "r_lol", "kto"}
+    assert having("reference") == {"a_lol", "a_lol_seq", "a_lol_kl", "r_lol", "dpo", "ipo", "kto"}
     assert {name for name in ALGORITHMS if algorithm_class(name).traits.update == "trust_region"} == {"trpo"}
 
 
