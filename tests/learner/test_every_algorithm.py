@@ -74,7 +74,7 @@ def smooth(name: str) -> Algorithm:
 
 
 def trained(path: Path, algorithm: Algorithm, rollouts: Sequence[Rollout], **settings: Any) -> Learner:
-    learner = make_learner(path, algorithm, sampling=Sampling(max_tokens=12), max_turns=2, **settings)
+    learner = make_learner(path, algorithm, sampling=Sampling(max_tokens=17), **settings)
     perturb(learner.pair)  # away from the reference and the mask, and values that are not 0
     learner.update(rollouts)
     return learner

@@ -1,4 +1,4 @@
-"""Dr. GRPO, DAPO, GSPO and CISPO: credit and loss worked by hand, and what truncation and drift do to them."""
+"""Dr. GRPO, DAPO, GSPO and CISPO: credit and loss worked by hand, and what truncation does to them."""
 
 import math
 from dataclasses import replace
@@ -189,7 +189,7 @@ def test_a_batch_of_truncated_responses_is_refused(models: dict[str, Path]) -> N
 
 
 def test_the_learner_hands_the_limit_of_tokens_on(models: dict[str, Path]) -> None:
-    """Two equal rewards, one answer at the limit: dropped by reward where asked, else told apart by length."""
+    """Two equal rewards, one answer at the limit: where groups are not dropped, its length tells."""
     kept = [rollout(0, (3,), (5, 2), 1.0), rollout(1, (3,), (5, 6, 7, 8), 1.0)]
     kept = [replace(one, group=0) for one in kept]
     algorithm = DAPO(drop_constant_groups=False, max_refills=0, learning_rate=1e-2, overlong_share=0.5)

@@ -1,10 +1,11 @@
-"""DPO, IPO and PRO: numbers worked by hand, trl's own trainer on the same responses, and what splitting
-leaves alone.
+"""DPO, IPO, SimPO, ORPO, KTO and PRO: numbers worked by hand, trl's own trainers on the same responses, and
+what splitting leaves alone.
 """
 
 import math
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,21 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from contracts.errors import LearnerError
-from learner.functional.preferences import by_prompt, dpo, implicit_rewards, ipo, pro, require_ranked
-from tests.learner.tiny import perturb
+from learner.algorithms.kto import KTO
+from learner.batching import collate
+from learner.functional.preferences import (
+    by_prompt,
+    dpo,
+    implicit_rewards,
+    ipo,
+    kto,
+    orpo,
+    pro,
+    require_ranked,
+    simpo,
+)
+from learner.scoring import score_by
+from tests.learner.tiny import make_learner, perturb, rollout
 
 LN2 = math.log(2)
 
@@ -76,6 +90,57 @@ def test_ipo_by_hand() -> None:
     (got,) = torch.autograd.grad(loss_B.sum(), policy_B2)
     assert got.tolist() == [[4.0, -4.0]]
     assert ipo(row(-3, -6), None, beta=1 / 6).tolist() == pytest.approx([0.0])  # 3 is margin enough
+
+
+def test_simpo_by_hand() -> None:
+    # β = 2, γ = .5: z = 2 · (-1 + 2) - .5 = 1.5: ln(1 + e^-1.5), its gradient -2 σ(-1.5)
+    means_B2 = row(-1, -2).requires_grad_()
+    loss_B = simpo(means_B2)
+    assert loss_B.tolist() == pytest.approx([math.log(1 + math.exp(-1.5))])
+    (got,) = torch.autograd.grad(loss_B.sum(), means_B2)
+    pull = 2 / (1 + math.exp(1.5))
+    assert got.tolist() == [pytest.approx([-pull, pull])]
+    assert simpo(row(-1, -2), beta=0.5, gamma=0.5).tolist() == pytest.approx([LN2])  # the margin is just met
+
+
+def test_orpo_by_hand() -> None:
+    # probabilities ½ and ¼: odds 1 and ⅓, so -ln σ(ln 3) = ln(4/3); and the chosen one's ln 2
+    loss_B = orpo(row(-LN2, -2 * LN2))
+    assert loss_B.tolist() == pytest.approx([LN2 + 0.1 * math.log(4 / 3)])
+    assert orpo(row(-LN2, -2 * LN2), weight=0.0).tolist() == pytest.approx([LN2])
+    certain = orpo(row(0, -LN2).requires_grad_())
+    assert certain.isfinite().all() and torch.autograd.grad(certain.sum(), certain)
+
+
+def test_kto_by_hand() -> None:
+    # β = 1, z = 1: a good response at r = 1 + ln 3 loses σ(-ln 3) = ¼, a bad one there σ(ln 3) = ¾
+    ratios_B = torch.tensor([1 + math.log(3)] * 2 + [1.0], dtype=torch.float64, requires_grad=True)
+    good_B, point_B = torch.tensor([True, False, True]), torch.ones(3, dtype=torch.float64)
+    losses_B = kto(ratios_B, good_B, point_B, beta=1.0)
+    assert losses_B.tolist() == pytest.approx([1 / 4, 3 / 4, 1 / 2])
+    (got,) = torch.autograd.grad(losses_B.sum(), ratios_B)
+    assert got.tolist() == pytest.approx([-3 / 16, 3 / 16, -1 / 4])
+    weighed_B = kto(ratios_B, good_B, point_B, beta=1.0, desirable_weight=2.0, undesirable_weight=0.0)
+    assert weighed_B.tolist() == pytest.approx([1 / 2, 0, 1])
+
+
+def test_simpo_and_orpo_against_trls_numbers() -> None:
+    """trl 1.16.0: CPOTrainer.cpo_loss of simpo, ORPOTrainer.odds_ratio_loss, and their gradients.
+
+    Its ORPO loss is the chosen response's mean negative log-likelihood less those numbers.
+    """
+    means_B2 = torch.tensor([[-0.5, -1.25], [-2.0, -0.75], [-0.1, -3.0]], requires_grad=True)
+    losses_B = simpo(means_B2, beta=2.0, gamma=0.5)
+    assert losses_B.tolist() == pytest.approx([0.3132616878, 3.0485873222, 0.0049791760], rel=1e-5)
+    (got,) = torch.autograd.grad(losses_B.sum(), means_B2)
+    pulls = [0.5378828645, 1.9051482677, 0.0099336002]
+    assert got.flatten().tolist() == pytest.approx([each for p in pulls for each in (-p, p)], rel=1e-5)
+
+    losses_B = orpo(means_B2, weight=0.1) + means_B2[:, 0]
+    assert losses_B.tolist() == pytest.approx([0.0231504329, 0.1905063689, 0.0005495375], rel=1e-5)
+    (got,) = torch.autograd.grad(losses_B.sum(), means_B2)
+    theirs = [0.0525227040, -0.0289645605, 0.0984412581, -0.1613216102, 0.0057588853, -0.0005767448]
+    assert got.flatten().tolist() == pytest.approx([-each for each in theirs], rel=1e-5)
 
 
 def test_implicit_rewards_by_hand() -> None:
@@ -147,6 +212,26 @@ def test_dpo_of_both_orders_differ_by_the_margin(both: tuple[Tensor, Tensor], be
     torch.testing.assert_close(
         dpo(*turned, beta=beta, label_smoothing=0.5), dpo(policy_B2, ref_B2, beta=beta, label_smoothing=0.5)
     )
+
+
+@given(pairs, betas)
+def test_kto_at_the_reference_point_is_a_half_and_good_and_bad_add_up_to_one(
+    both: tuple[Tensor, Tensor], beta: float
+) -> None:
+    ratios_B = (both[0] - both[1]).flatten()
+    good_B = torch.ones_like(ratios_B, dtype=torch.bool)
+    at_the_point = kto(ratios_B, good_B, ratios_B, beta=beta)
+    torch.testing.assert_close(at_the_point, torch.full_like(ratios_B, 0.5))
+    point_B = ratios_B.flip(0)
+    good, bad = (kto(ratios_B, each_B, point_B, beta=beta) for each_B in (good_B, ~good_B))
+    torch.testing.assert_close(good + bad, torch.ones_like(ratios_B))
+
+
+@given(pairs, betas)
+def test_simpo_without_a_margin_is_reference_free_dpo_of_means(
+    both: tuple[Tensor, Tensor], beta: float
+) -> None:
+    torch.testing.assert_close(simpo(both[0], beta=beta, gamma=0.0), dpo(both[0], None, beta=beta))
 
 
 @given(logprobs, logprobs, st.floats(-3, 3), st.floats(0.1, 3))
@@ -221,7 +306,8 @@ def _lean_trl() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys.modules["trl.import_utils"], "is_vllm_available", lambda *_, **__: False)
         patch.setattr(transformers.integrations, "is_mlflow_available", lambda: False)
-        import trl.trainer.dpo_trainer  # noqa: F401
+        import trl.trainer.dpo_trainer
+        import trl.trainer.kto_trainer  # noqa: F401
     yield
 
 
@@ -319,3 +405,76 @@ def test_against_trls_trainer(
     logged = trainer._metrics["train"]
     told = [logged[f"rewards/{which}"][0] for which in ("chosen", "rejected")]
     assert rewards_B2.mean(0).tolist() == pytest.approx(told, abs=1e-5)
+
+
+@pytest.mark.usefixtures("_lean_trl")
+def test_kto_against_trls_trainer(models: dict[str, Path], tmp_path: Path) -> None:
+    """A whole update: its KL of mismatched responses, its loss, its gradient; and our learner's."""
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from trl.trainer.kto_config import KTOConfig
+    from trl.trainer.kto_trainer import KTOTrainer
+
+    prompts, answers = [[3, 4], [8, 9, 10], [4]], [[5, 6, 7, 2], [11, 12, 2], [20, 2]]
+    labels = [True, False, True]
+    path = models["llama"]
+
+    def load() -> Any:
+        return AutoModelForCausalLM.from_pretrained(path, attention_dropout=0.0)
+
+    rows = [
+        {"prompt": "w3", "completion": "w4", "label": True},
+        {"prompt": "w5", "completion": "w6", "label": False},
+    ]
+    trainer = KTOTrainer(
+        model=load(),
+        ref_model=load(),
+        args=KTOConfig(
+            output_dir=str(tmp_path),
+            beta=0.3,
+            desirable_weight=1.5,
+            undesirable_weight=0.5,
+            per_device_train_batch_size=2,
+            gradient_checkpointing=False,
+            bf16=False,
+            use_cpu=True,
+            report_to=[],
+        ),
+        train_dataset=Dataset.from_list(rows),
+        processing_class=AutoTokenizer.from_pretrained(path, pad_token="w0"),
+    )
+    perturb(trainer.model, 0.1)
+    trainer.model.train()
+    inputs = trainer.data_collator(
+        [
+            {"prompt_ids": p, "completion_ids": a, "KL_completion_ids": other, "label": label}
+            for p, a, other, label in zip(prompts, answers, [*answers[1:], answers[0]], labels, strict=True)
+        ]
+    )
+    theirs = trainer._compute_loss(trainer.model, inputs, False)
+    theirs.backward()
+    kl = trainer._metrics["train"]["kl"][0]
+
+    algorithm = KTO(beta=0.3, desirable_weight=1.5, undesirable_weight=0.5)
+    learner = make_learner(path, algorithm)
+    given = [
+        rollout(i, p, a, float(good))
+        for i, (p, a, good) in enumerate(zip(prompts, answers, labels, strict=True))
+    ]
+    reference = score_by(learner.reference, collate(given), 1000)
+    data = [
+        replace(one, turns=(replace(one.turns[0], behavior_logprobs=tuple(ref[: len(answer)].tolist())),))
+        for one, ref, answer in zip(given, reference, answers, strict=True)
+    ]
+    perturb(learner.pair.lm, 0.1)
+    seen: list[Tensor] = []
+    learner.optimizer.register_step_pre_hook(
+        lambda *_: seen.extend(each.grad.clone() for each in learner.pair.lm.parameters())
+    )
+    learner.algorithm = algorithm.model_copy(update={"max_grad_norm": None})
+    told = learner.update(data)
+    assert kl > 0.01
+    assert told["rewards/reference_point"] == pytest.approx(0.3 * kl, rel=1e-4)
+    assert told["loss/policy"] == pytest.approx(theirs.item(), rel=1e-4)
+    for got, expected in zip(seen, trainer.model.parameters(), strict=True):
+        torch.testing.assert_close(got, expected.grad, atol=1e-5, rtol=1e-3)

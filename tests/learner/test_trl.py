@@ -1,4 +1,4 @@
-"""GRPO, Dr. GRPO, DAPO and RLOO against trl: its trainers generate, rate and differentiate by their own code,
+"""GRPO and its kin, and RLOO, against trl: its trainers generate, rate and differentiate by their own code,
 and the learner does the same with the same responses and the same model.
 """
 
@@ -15,8 +15,12 @@ from torch import Tensor
 from contracts.rollout import Rollout, Sampling
 from learner.actor_critic import frozen_copy
 from learner.algorithms.base import CreditInputs
+from learner.algorithms.cispo import CISPO
 from learner.algorithms.critic_free import CriticFree
+from learner.algorithms.dapo import DAPO
+from learner.algorithms.dr_grpo import DrGRPO
 from learner.algorithms.grpo import GRPO
+from learner.algorithms.gspo import GSPO
 from learner.algorithms.rloo import RLOO
 from learner.functional.kl import k1
 from learner.kl_control import KLSettings
@@ -160,10 +164,29 @@ def compare(path: Path, trainer: Any, algorithm: CriticFree) -> None:
             GRPO(aggregation="token_mean", clip_range_high=0.28, kl=KLSettings(coefficient=0.0)),  # DAPO
             {"loss_type": "dapo", "beta": 0.0, "epsilon_high": 0.28},
         ),
+        (
+            DAPO(overlong_share=0.0),
+            {"loss_type": "dapo", "beta": 0.0, "epsilon_high": 0.28},
+        ),
+        (DrGRPO(), {"loss_type": "dr_grpo", "beta": 0.0, "scale_rewards": "none"}),
+        (
+            GSPO(),
+            {
+                "loss_type": "grpo",
+                "importance_sampling_level": "sequence",
+                "beta": 0.0,
+                "epsilon": 3e-4,
+                "epsilon_high": 4e-4,
+            },
+        ),
+        # theirs is the bound itself; so low that some tokens reach it
+        (CISPO(clip_range_high=0.02), {"loss_type": "cispo", "beta": 0.0, "epsilon_high": 1.02}),
     ],
-    ids=["grpo", "dr_grpo", "dapo"],
+    ids=["grpo", "dr_grpo_by_options", "dapo_by_options", "dapo", "dr_grpo", "gspo", "cispo"],
 )
-def test_grpo(models: dict[str, Path], tmp_path: Path, algorithm: GRPO, options: dict[str, Any]) -> None:
+def test_grpo(
+    models: dict[str, Path], tmp_path: Path, algorithm: CriticFree, options: dict[str, Any]
+) -> None:
     """As published: trl would weigh the KL by the ratio (DeepSeek-V3.2's) unless told otherwise."""
     compare(models["llama"], trainer_of("grpo", models["llama"], tmp_path, **options), algorithm)
 

@@ -14,7 +14,7 @@ from learner.actor_critic import ActorCritic, load_actor_critic
 from learner.algorithms.base import Algorithm
 from learner.batching import Batch, MicroBatch, micro_batches
 from learner.learner import ANY_LENGTH, Learner
-from learner.settings import LearnerSettings, ModelSettings
+from learner.settings import LearnerSettings, ModelSettings, ReferenceSettings
 
 VOCAB = 37
 WINDOW = 64
@@ -171,11 +171,13 @@ def make_learner(
     gradient_checkpointing: bool = False,
     dropout: bool | None = False,
     sampling: Sampling = ANY_LENGTH,
+    reference: Path | None = None,
     **settings: Any,
 ) -> Learner:
     return Learner(
         ModelSettings(
             path=str(path),
+            reference=ReferenceSettings(path=None if reference is None else str(reference)),
             value_trunk=value_trunk,
             gradient_checkpointing=gradient_checkpointing,
             dropout=dropout,

@@ -145,7 +145,7 @@ def test_empty_rounds_end_the_run(reward: Any, told: str) -> None:
 
 
 def test_where_nothing_is_scored_the_loss_is_told() -> None:
-    with pytest.raises(RunError, match="none of .* rollouts could be scored"):
+    with pytest.raises(RunError, match=r"none of .* rollouts could be scored"):
         Source(lambda group, place: None, max_refills=1, max_unscored=99).batches(1)
 
 
@@ -182,9 +182,7 @@ def test_whatever_is_earned_the_account_balances_and_a_resumed_run_leases_the_sa
     again.source.restore(states[stop])
     resumed = [iteration(again, done) for done in range(stop, 6)]
     without_times = [(kept, {k: v for k, v in m.items() if "refill" in k}) for kept, m in resumed]
-    assert without_times == [
-        (kept, {k: v for k, v in m.items() if "refill" in k}) for kept, m in seen[stop:]
-    ]
+    assert without_times == [(kept, {k: v for k, v in m.items() if "refill" in k}) for kept, m in seen[stop:]]
 
 
 @given(st.integers(1, 64), st.integers(0, 64), st.integers(0, 640))
