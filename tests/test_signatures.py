@@ -61,7 +61,8 @@ def refused(found: Any, protocol: type, noun: str = "reward", *, optional: bool 
         (
             Algorithm,
             (
-                *("credit", "prepare_minibatch", "loss", "select", "check", "select_epoch"),
+                *("credit", "prepare_minibatch", "loss", "select", "teaching", "check"),
+                *("select_epoch",),
                 *("mask_rule", "syncs_mask", "renormalizes"),
             ),
         ),

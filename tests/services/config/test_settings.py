@@ -10,7 +10,9 @@ import yaml
 from contracts.errors import InputError
 from contracts.rollout import Prompt, Sampling
 from contracts.settings import build
+from learner.algorithms import ALGORITHMS, SYNONYMS
 from learner.algorithms.ppo import PPO
+from services.config.compose import compose
 from services.config.reward_view import Judging
 from services.config.settings import RunSettings
 from services.tasks.base import Split
@@ -137,6 +139,20 @@ def test_algorithms_that_compare_responses_take_eight_of_each_prompt() -> None:
     assert settings(algorithm="rloo", rollout={"group_size": 3}).group_size == 3
 
 
+@pytest.mark.parametrize(("theirs", "ours"), SYNONYMS.items())
+def test_other_trainers_names_are_understood(theirs: str, ours: str) -> None:
+    reference = {"path": "some/teacher"} if ours == "distillation" else {}
+    run = settings(algorithm=theirs, model={"path": "m", "reference": reference})
+    assert run.algorithm_name == ours and run.run_name == f"increasing_numbers-{ours}-seed0"
+    assert run.resolved()["algorithm"]["name"] == ours
+    told = ["task=increasing_numbers", "model.path=m", "model.reference.path=t"][: 3 if reference else 2]
+    assert compose([f"algorithm={theirs}", *told])["algorithm"] == {"name": ours}
+
+
+def test_no_name_of_ours_is_taken() -> None:
+    assert not SYNONYMS.keys() & ALGORITHMS.keys() and set(SYNONYMS.values()) <= ALGORITHMS.keys()
+
+
 def test_only_nlpo_samples_within_a_mask_and_only_in_training() -> None:
     assert not settings().sampling().masked
     nlpo = settings(algorithm="nlpo")
@@ -168,6 +184,16 @@ def test_a_reference_in_frozen_layers_allows_no_dropout() -> None:
             {"algorithm": "grpo", "rollout": {"group_size": 1}},
             "algorithm=grpo measures a response against the others of its prompt: got rollout.group_size=1",
         ),
+        (
+            {"algorithm": "dapo", "rollout": {"max_staleness": 1}},
+            "got rollout.max_staleness=1, expected 0, or algorithm.max_refills=0",
+        ),
+        ({"algorithm": "distillation"}, "algorithm=distillation learns from a teacher: expected model.ref"),
+        (
+            {"algorithm": "supervised", "model": {"path": "m", "reference": {"path": "n"}}},
+            "algorithm=supervised asks no reference model while it trains: got model.reference.path=n",
+        ),
+        ({"model": {"path": "m", "reference": {"revision": "v1"}}}, "got revision=v1 without a path"),
         ({"evaluation": {"masked": True}}, "algorithm=ppo has none"),
         ({"evaluation": {"num_beams": 4}}, "expected evaluation.temperature=0 with it"),
         ({"algorithm": {"name": "nlpo", "top_p": 1.5}}, "algorithm.top_p: got 1.5"),
