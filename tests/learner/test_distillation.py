@@ -18,7 +18,7 @@ from learner.learner import Learner
 from tests.learner.seq2seq import Name
 from tests.learner.tiny import make_learner, make_model, make_pair, perturb, random_rollouts, rollout
 
-LENGTH, STEPS = 4, 100
+LENGTH, STEPS = 2, 120
 PROMPTS = [(3, 4), (5,), (6, 7, 8), (9, 10)]
 
 
@@ -35,7 +35,7 @@ def within_reach(models: dict[str, Path], tmp_path_factory: pytest.TempPathFacto
     """The student with other weights: a student of 16 can't become the wider one."""
     folder = make_model(tmp_path_factory.mktemp("reachable"), "llama")
     pair = make_pair(folder)
-    perturb(pair.lm, 0.1, seed=3)
+    perturb(pair.lm, 0.05)
     pair.lm.save_pretrained(folder)
     return folder
 
@@ -80,21 +80,22 @@ def divergence(learner: Learner, rollouts: list[Rollout], which: Literal["revers
     return float(torch.cat(found).mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["reverse", "forward"])
 def test_the_kl_to_a_tiny_teacher_falls_to_under_a_hundredth_a_token(
     models: dict[str, Path], within_reach: Path, which: Literal["reverse", "forward"]
 ) -> None:
     torch.manual_seed(0)
     algorithm = Distillation(learning_rate=1e-2, divergence=which)
-    settings = {"lr_schedule": "cosine", "lr_end": 0.05}
+    settings = {"lr_schedule": "cosine", "lr_end": 0.02}
     learner = make_learner(models["llama"], algorithm, reference=within_reach, iterations=STEPS, **settings)
     rollouts = written(learner, 4)
     before = divergence(learner, rollouts, which)
     assert learner.update(rollouts)["loss/policy"] == pytest.approx(before, rel=1e-4)
-    assert before > 0.3
+    assert before > 0.2
     for _ in range(STEPS - 1):
-        learner.update(written(learner, 4))
-    assert divergence(learner, written(learner, 16), which) < 0.01
+        learner.update(written(learner, 32))
+    assert divergence(learner, written(learner, 64), which) < 0.01
 
 
 def test_the_gradient_is_that_of_the_whole_softmaxes_however_micro_batches_are_cut(

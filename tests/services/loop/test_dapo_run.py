@@ -18,6 +18,8 @@ from tests.models import make_tiny_model
 ITERATIONS, WANTED, GROUP = 3, 3, 3
 TIMES = ("time/", "throughput/")
 
+pytestmark = pytest.mark.slow
+
 
 def settings(model: Path, output: Path) -> RunSettings:
     given: dict[str, Any] = {
@@ -96,7 +98,10 @@ def test_every_batch_is_full_and_every_prompt_accounted_for(whole: list[dict[str
 def test_killed_in_a_refill_and_resumed_it_has_equal_metrics(
     model: Path, whole: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    """SIGKILL while the third iteration refills; the same command then goes on from the second."""
+    """SIGKILL while the third iteration refills; the same command then goes on from the second.
+
+    Equal to the bit, but for what the engine rounds: its last bits depend on the texts that share a pass.
+    """
     per_round = [int(row["refill/leased"]) * GROUP for row in whole]
     evaluated = 4  # validation and test, before the first iteration
     kill_after = evaluated + sum(per_round[:2]) + WANTED * GROUP + 1
@@ -110,7 +115,7 @@ def test_killed_in_a_refill_and_resumed_it_has_equal_metrics(
         f"{number}: {key} {value} and {now.get(key)}"
         for number, (before, now) in enumerate(zip(whole, rows(folder), strict=True), start=1)
         for key, value in before.items()
-        if now.get(key) != value
+        if now.get(key) != (pytest.approx(value, abs=1e-9) if key.startswith("mismatch") else value)
     ]
     assert not differing, "\n".join(differing)
 
