@@ -23,6 +23,7 @@ NEEDED = {
     "textworld": ["environment=textworld"],
     "gymnasium_text": ["environment.id=FrozenLake-v1"],
     "textarena": ["environment.id=GuessTheNumber-v0"],
+    "distillation": ["model.reference.path=another/model"],
     "return_conditioned": ["environment=textworld", "environment.target_return=1.0", "reward=[]"],
 }
 
