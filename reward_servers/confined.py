@@ -6,6 +6,7 @@
 Whatever a sample does, it costs that sample alone. If the fork server itself ends, it is started anew.
 """
 
+import json
 import os
 import threading
 import weakref
@@ -17,6 +18,7 @@ from pydantic import Field
 
 from contracts.errors import RewardError
 from contracts.settings import Settings
+from reward_servers.fork_server import UNCONFINED
 from reward_servers.sandbox import Child
 
 START_S = 120.0  # to import what the work needs
@@ -46,6 +48,14 @@ class Outcome:
 
     said: str
     why: str = ""
+
+    @property
+    def value(self) -> Any:
+        """The value that `perform` returned; None if the run ended early."""
+        try:
+            return None if self.why else json.loads(self.said)
+        except ValueError:
+            return None
 
 
 class _ForkServer(Child):
@@ -97,6 +107,8 @@ class Confined:
                 self._close()
                 raise
         done = [outcomes for outcomes in found if outcomes is not None]
+        for outcome in (outcomes[-1] for outcomes in done if outcomes[-1].why == UNCONFINED):
+            raise RewardError(f"a process can't be confined here: {outcome.said}")
         if len(done) < len(jobs):
             raise RewardError(
                 f"{len(jobs) - len(done)} of {len(jobs)} samples were not reached within "

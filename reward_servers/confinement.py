@@ -27,7 +27,9 @@ CLONE_THREAD = 0x10000
 CAPABILITY_VERSION_3 = 0x20080522
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446  # the same numbers on all machines
 LANDLOCK_ABI = ctypes.c_uint32(1)  # asks for the version
-WRITE_FILE, REMOVE_DIR, REMOVE_FILE, MAKE_DIR, MAKE_FILE, MAKE_LINK = (1 << bit for bit in (1, 4, 5, 7, 8, 12))
+WRITE_FILE, REMOVE_DIR, REMOVE_FILE, MAKE_DIR, MAKE_FILE, MAKE_LINK = (
+    1 << bit for bit in (1, 4, 5, 7, 8, 12)
+)
 MAKE_SPECIAL = 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11  # devices, sockets, pipes
 MOVE, TRUNCATE = 1 << 13, 1 << 14  # since versions 2 and 3
 
@@ -48,11 +50,10 @@ ATTRIBUTES = (
     "chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat setxattr lsetxattr fsetxattr removexattr "
     "lremovexattr fremovexattr utime utimes utimensat futimesat truncate mknod mknodat"
 )
-WRITES = (
-    "creat openat2 rename renameat renameat2 unlink unlinkat rmdir mkdir mkdirat link linkat symlink symlinkat"
-)
+WRITES = "creat openat2 rename renameat renameat2 unlink unlinkat rmdir mkdir mkdirat link linkat symlink symlinkat"
 
 
+@cache
 def has_seccomp() -> bool:
     """Return whether system calls can be forbidden here."""
     return importlib.util.find_spec("pyseccomp") is not None and find_library("seccomp") is not None
@@ -63,6 +64,13 @@ def landlock_version() -> int:
     """Return the kernel's version of Landlock; 0 without it."""
     found = _libc().syscall(ctypes.c_long(LANDLOCK_CREATE), None, ctypes.c_size_t(0), LANDLOCK_ABI)
     return max(0, int(found))
+
+
+def prepare() -> None:
+    """Look up and import what `confine` needs, once for all forks."""
+    landlock_version()
+    if has_seccomp():
+        importlib.import_module("pyseccomp")
 
 
 def confine(home: str, cpu_s: float, memory_gib: float, file_mib: float) -> None:

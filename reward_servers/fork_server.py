@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from reward_servers.confinement import MIB, confine
+from reward_servers.confinement import MIB, confine, prepare
 
 Perform = Callable[[Any], Any]
 Outcome = list[str]  # what was said, and why it ended: "" is well
@@ -31,7 +31,8 @@ PATIENCE = 3.0  # seconds by the clock for each of CPU time: the machine may be 
 OUTPUT = 4 * MIB  # bytes that a sample may write to its pipe
 THREADS, FILES = 64, 1000
 RESULT = 3  # the file descriptor of the pipe, in the fork
-TIME = "time"
+TIME, UNCONFINED = "time", "unconfined"
+CONFINED = b"+"  # the first byte that a process says, before its sample can say any
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ def main() -> None:
         _say({"failed": f"{type(error).__name__}: {error}"}, answers)
         return
     bounds = Bounds(**asked["bounds"])
+    prepare()
     _say({"ready": True}, answers)
     for line in sys.stdin:
         said = json.loads(line)
@@ -134,11 +136,13 @@ class Run:
         code = os.waitstatus_to_exitcode(status)
         if code < 0 and not self.why:
             self.why = TIME if -code == signal.SIGXCPU else f"signal {-code}"
+        if not self.said.startswith(CONFINED) and self.why != TIME:
+            return [self.said.decode(errors="replace"), UNCONFINED], 0.0
         why = self.why or (f"exit code {code}" if code else "")
         used_s = usage.ru_utime + usage.ru_stime
         if code == -signal.SIGKILL and used_s >= self.job.left_s:
             why = TIME
-        return [self.said.decode("utf-8", errors="replace"), why], used_s
+        return [self.said[1:].decode("utf-8", errors="replace"), why], used_s
 
 
 class Round:
@@ -157,6 +161,8 @@ class Round:
                 self._start(waiting.popleft())
             for key, _ in self._selector.select(POLL_S):
                 run: Run = key.data
+                if run.pid not in self._running:  # its end is an earlier event of this turn
+                    continue
                 if key.fd == run.pipe:
                     run.read()
                 else:
@@ -166,6 +172,7 @@ class Round:
         for run in list(self._running.values()):
             run.kill(TIME)
             self._forget(run).outcome()
+        self._selector.close()  # or it would close a number that a fork uses otherwise
         return done
 
     def _start(self, job: Job) -> None:
@@ -205,23 +212,26 @@ class Round:
 
 def _be_the_fork(perform: Perform, job: Job, end: int, home: str, bounds: Bounds) -> None:
     """Do the work in a confined process, and end it."""
-    code = 1
+    os.dup2(end, RESULT)
     try:
         nothing = os.open(os.devnull, os.O_RDWR)
-        os.dup2(end, RESULT) if end != RESULT else None
         for number in (0, 1, 2):
             os.dup2(nothing, number)
         os.closerange(RESULT + 1, 1 << 16)
         os.chdir(home)
         confine(".", job.left_s, bounds.memory_gib, bounds.file_mib)
+        os.write(RESULT, CONFINED)
+    except BaseException as error:
+        os.write(RESULT, f"{type(error).__name__}: {error}".encode())
+        os._exit(1)
+    code = 1
+    try:
         said = perform(job.payloads[len(job.outcomes)])
         os.write(RESULT, said if isinstance(said, bytes) else json.dumps(said).encode())
         code = 0
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
-    except BaseException:  # whatever a sample raises ends that sample
-        code = 1
-    finally:
+    finally:  # whatever a sample raises ends that sample
         os._exit(code & 0xFF)
 
 

@@ -289,6 +289,7 @@ def row_of(sample: Sample) -> Row:
         "references": sample.references,
         "meta": dict(sample.meta),
         "group": sample.group,
+        "num_tokens": sample.num_tokens,
     }
     try:
         json.dumps(row, allow_nan=False)
