@@ -80,11 +80,12 @@ class _ForkServer(Child):
 class Confined:
     """Work that is done in a process of its own for each sample.
 
-    Example: `Confined("reward_servers.verifiers.code", Limits()).run([[{"code": "print(6 * 7)", "stdin": ""}]])
-    == [[Outcome("42\\n")]]`
+    Example: one job of one run, with `work = Confined("reward_servers.verifiers.code", Limits())`:
+    `work.run([[{"code": "print(6 * 7)", "stdin": ""}]]) == [[Outcome("42\\n")]]`
 
     Args:
-        module: has `perform(payload)`, which returns bytes, or a value that fits JSON.
+        module: has `perform(payload)`, which returns bytes, or a value that fits JSON; `prepare()` imports what
+            that needs, once for all samples.
     """
 
     def __init__(self, module: str, limits: Limits) -> None:
@@ -112,8 +113,8 @@ class Confined:
         if len(done) < len(jobs):
             raise RewardError(
                 f"{len(jobs) - len(done)} of {len(jobs)} samples were not reached within "
-                f"limits.batch_seconds={self._limits.batch_seconds:g}; give reward_servers more replicas or a "
-                "smaller batch_size, or raise batch_seconds and timeout_s"
+                f"limits.batch_seconds={self._limits.batch_seconds:g}; give reward_servers more replicas or "
+                "a smaller batch_size, or raise batch_seconds and timeout_s"
             )
         return done
 

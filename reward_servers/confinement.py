@@ -37,20 +37,24 @@ MOVE, TRUNCATE = 1 << 13, 1 << 14  # since versions 2 and 3
 PROCESSES = "fork vfork execve execveat"
 NETWORK = "socket connect bind sendmsg sendmmsg io_uring_setup"  # asyncio needs socketpair
 OTHERS = (
-    "tkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_open pidfd_getfd pidfd_send_signal ptrace process_vm_readv "
-    "process_vm_writev process_madvise kcmp setpriority sched_setscheduler sched_setparam sched_setattr "
-    "sched_setaffinity ioprio_set migrate_pages move_pages setrlimit setsid setpgid"
+    "tkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_open pidfd_getfd pidfd_send_signal ptrace kcmp "
+    "process_vm_readv process_vm_writev process_madvise setpriority sched_setscheduler sched_setparam "
+    "sched_setattr sched_setaffinity ioprio_set migrate_pages move_pages setrlimit setsid setpgid"
 )
 MACHINE = (
-    "mount umount2 mount_setattr move_mount open_tree fsopen fsmount fspick pivot_root chroot unshare setns bpf "
-    "perf_event_open userfaultfd keyctl add_key request_key init_module finit_module kexec_load reboot swapon "
-    "settimeofday clock_settime syslog personality memfd_create memfd_secret shmget semget msgget mq_open"
+    "mount umount2 mount_setattr move_mount open_tree fsopen fsmount fspick pivot_root chroot unshare setns "
+    "bpf perf_event_open userfaultfd keyctl add_key request_key init_module finit_module kexec_load reboot "
+    "swapon settimeofday clock_settime syslog personality memfd_create memfd_secret shmget semget msgget "
+    "mq_open"
 )
 ATTRIBUTES = (
     "chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat setxattr lsetxattr fsetxattr removexattr "
     "lremovexattr fremovexattr utime utimes utimensat futimesat truncate mknod mknodat"
 )
-WRITES = "creat openat2 rename renameat renameat2 unlink unlinkat rmdir mkdir mkdirat link linkat symlink symlinkat"
+WRITES = (
+    "creat openat2 rename renameat renameat2 unlink unlinkat rmdir mkdir mkdirat link linkat symlink "
+    "symlinkat"
+)
 
 
 @cache

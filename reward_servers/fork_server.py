@@ -61,7 +61,8 @@ def main() -> None:
     parent = os.getppid()
     asked = json.loads(sys.stdin.readline())
     try:
-        perform: Perform = importlib.import_module(asked["module"]).perform
+        module = importlib.import_module(asked["module"])
+        getattr(module, "prepare", list)()
     except Exception as error:
         _say({"failed": f"{type(error).__name__}: {error}"}, answers)
         return
@@ -71,7 +72,7 @@ def main() -> None:
     for line in sys.stdin:
         said = json.loads(line)
         until = time.monotonic() + said["seconds"]
-        found = outcomes(said["jobs"], perform, bounds, until, lambda: os.getppid() == parent)
+        found = outcomes(said["jobs"], module.perform, bounds, until, lambda: os.getppid() == parent)
         _say({"outcomes": found}, answers)
 
 
@@ -83,12 +84,12 @@ def outcomes(
     A job gets a second at first, so that quick jobs never wait for slow ones, and then its whole time.
     """
     found: list[list[Outcome] | None] = [None] * len(jobs)
-    todo = range(len(jobs))
+    todo = list(range(len(jobs)))
     for seconds in sorted({min(QUICK_S, bounds.seconds), bounds.seconds}):
         waiting = [Job(place, jobs[place], seconds) for place in todo]
         for job in Round(perform, bounds, until, go_on).finished(waiting):
             found[job.place] = job.outcomes
-        todo = [place for place in todo if found[place] and found[place][-1][1] == TIME]  # type: ignore[index]
+        todo = [place for place in todo if (told := found[place]) and told[-1][1] == TIME]
     return found
 
 

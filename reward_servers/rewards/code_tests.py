@@ -130,18 +130,19 @@ def _unit_tests(given: Any) -> tuple[str, ...] | None:
 
 
 def _pairs(given: Any) -> Pairs | None:
-    if isinstance(given, Mapping):
-        inputs, outputs = given.get("inputs"), given.get("outputs")
-    elif isinstance(given, list | tuple) and all(isinstance(test, Mapping) for test in given):
-        inputs, outputs = ([test.get(key) for test in given] for key in ("input", "output"))
-    else:
+    """Return the pairs of a list of mappings, or of a mapping of lists; lines may be a list, as in APPS."""
+    if isinstance(given, list | tuple) and all(isinstance(test, Mapping) for test in given):
+        given = {side: [test.get(side[:-1]) for test in given] for side in ("inputs", "outputs")}
+    if not isinstance(given, Mapping):
         return None
-    if not all(isinstance(side, list | tuple) and side for side in (inputs, outputs)):
+    sides = [given.get("inputs"), given.get("outputs")]
+    if not all(isinstance(side, list | tuple) and side for side in sides):
         return None
-    texts = [
-        tuple("\n".join(map(str, one)) if isinstance(one, list) else one for one in side)
-        for side in (inputs, outputs)
-    ]
-    if len(texts[0]) != len(texts[1]) or not all(isinstance(one, str) for side in texts for one in side):
+    inputs, outputs = (tuple(_text(one) for one in side) for side in sides if side)
+    if len(inputs) != len(outputs) or not all(isinstance(text, str) for text in (*inputs, *outputs)):
         return None
-    return Pairs(*texts)
+    return Pairs(inputs, outputs)
+
+
+def _text(given: Any) -> Any:
+    return "\n".join(map(str, given)) if isinstance(given, list) else given

@@ -42,8 +42,8 @@ class ReasoningGym(Settings):
 def answer_in(text: str, tag: str | None) -> str:
     """Return what stands between the last pair of tags, without blanks around it; else the whole text.
 
-    >>> answer_in("4? <answer> 5 </answer>", "answer"), answer_in("5", "answer"), answer_in("<answer>5", "answer")
-    ('5', '5', '5')
+    >>> [answer_in(text, "answer") for text in ("4? <answer> 5 </answer>", "5", "<answer>5")]
+    ['5', '5', '5']
     """
     if tag is not None and f"<{tag}>" in text:
         text = text.rpartition(f"<{tag}>")[2].partition(f"</{tag}>")[0]

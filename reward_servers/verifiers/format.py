@@ -25,9 +25,8 @@ def perform(payload: Mapping[str, Any]) -> list[bool]:
 def has_tags(text: str, tags: Sequence[str], nothing_else: bool) -> bool:
     """Return whether each pair of tags occurs exactly once, closed, and in this order.
 
-    >>> [has_tags(text, ["think", "answer"], False) for text in (
-    ...     "<think>a</think> so <answer>b</answer>", "<answer>b</answer><think>a</think>", "<think>a<answer>b</answer>",
-    ...     "<think><answer>b</answer></think>")]
+    >>> texts = ("<a>1</a> so <b>2</b>", "<b>2</b><a>1</a>", "<a>1<b>2</b>", "<a><b>2</b></a>")
+    >>> [has_tags(text, ["a", "b"], nothing_else=False) for text in texts]
     [True, False, False, False]
     """
     place, between = 0, []

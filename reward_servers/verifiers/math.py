@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+from sympy import nsimplify, simplify
 
 BOXED = re.compile(r"\\f?boxed\s*\{")
-NUMBER = re.compile(r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s*/\s*\d+)?%?")
+NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s*/\s*\d+)?%?")
 GSM8K = "####"  # what comes before the answer in its solutions
 # The limits of the process hold; math-verify's own are alarms, which can't interrupt a power of integers.
 UNLIMITED: dict[str, Any] = {"parsing_timeout": None}
@@ -103,12 +104,14 @@ def _bare(text: str) -> str:
 
 
 def _shown(found: list[Any]) -> str | None:
-    if not found:
-        return None
-    value = found[0]
-    return str(value.doit() if hasattr(value, "doit") else value)
+    """Return a text that equal answers share: 0.5 and 1/2 are "1/2"."""
+    if not found or isinstance(found[0], str):
+        return found[0] if found else None
+    value = simplify(found[0])
+    return str(nsimplify(value, rational=True) if value.is_number else value)
 
 
-# What ANTLR and sympy build at first use is built here, once for all forks.
-for _example in (r"\boxed{\frac{1}{2} + \sqrt{3} x^{2}}", "The answer is 1,234.5"):
-    verify(_expression("1/2"), answer_of(_example, "any", ()), timeout_seconds=None)
+def prepare() -> None:
+    """Build what ANTLR and sympy build at first use."""
+    for example in (r"\boxed{\frac{1}{2} + \sqrt{3} x^{2}}", "The answer is 1,234.5"):
+        verify(_expression("1/2"), answer_of(example, "any", ()), timeout_seconds=None)
