@@ -84,8 +84,8 @@ class Confined:
     `work.run([[{"code": "print(6 * 7)", "stdin": ""}]]) == [[Outcome("42\\n")]]`
 
     Args:
-        module: has `perform(payload)`, which returns bytes, or a value that fits JSON; `prepare()` imports what
-            that needs, once for all samples.
+        module: has `perform(payload)`, which returns bytes, or a value that fits JSON. `prepare()`, if there
+            is one, is called once before.
     """
 
     def __init__(self, module: str, limits: Limits) -> None:

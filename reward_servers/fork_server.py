@@ -199,7 +199,7 @@ class Round:
         if outcome[1] != TIME and job.left_s > 0 and len(job.outcomes) < len(job.payloads):
             self._start(job)
             return []
-        if len(job.outcomes) < len(job.payloads):
+        if outcome[1] != TIME and len(job.outcomes) < len(job.payloads):
             job.outcomes.append(["", TIME])
         return [job]
 

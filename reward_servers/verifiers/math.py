@@ -108,7 +108,7 @@ def _shown(found: list[Any]) -> str | None:
     if not found or isinstance(found[0], str):
         return found[0] if found else None
     value = simplify(found[0])
-    return str(nsimplify(value, rational=True) if value.is_number else value)
+    return str(nsimplify(value, rational=True) if getattr(value, "is_number", False) else value)
 
 
 def prepare() -> None:

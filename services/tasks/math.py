@@ -21,7 +21,7 @@ class Math(DataSetTask):
     default_reward: ClassVar[str] = "math"
     default_metrics: ClassVar[tuple[str, ...]] = ("length",)
 
-    path: str = "HuggingFaceH4/MATH-500"
+    path: str = "DigitalLearningGmbH/MATH-lighteval"
     prompt_prefix: str = ""
     prompt_suffix: str = ""  # such as " Put the answer into \\boxed{}."
 
