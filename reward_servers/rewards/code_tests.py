@@ -50,7 +50,7 @@ class CodeTests(Settings):
         self._confined = Confined("reward_servers.verifiers.code", self.limits)
 
     def score(self, samples: Sequence[Sample]) -> list[float]:
-        tests = [tests_of(sample) for sample in samples]
+        tests = [cases_of(sample) for sample in samples]
         jobs = [self._job(sample, test) for sample, test in zip(samples, tests, strict=True)]
         return [
             self._score(passed(outcomes, job, test))
@@ -77,7 +77,7 @@ def code_of(text: str) -> str:
     return blocks[-1] if blocks else text
 
 
-def tests_of(sample: Sample) -> Pairs | tuple[str, ...]:
+def cases_of(sample: Sample) -> Pairs | tuple[str, ...]:
     """Return the tests of the sample's meta data, which may be JSON; a `check` is called with `entry_point`.
 
     Raises:
