@@ -23,7 +23,7 @@ class ReasoningGym(Settings):
     default_reward: ClassVar[str] = "reasoning_gym"
     default_metrics: ClassVar[tuple[str, ...]] = ("length",)
 
-    dataset: str = Field(min_length=1)  # such as chain_sum
+    dataset: str = Field(default="chain_sum", min_length=1)
     options: dict[str, Any] = Field(default_factory=dict)  # of the data set
     num_prompts: int = Field(default=1000, ge=1)  # to train on
     num_eval_prompts: int = Field(default=100, ge=1)  # for validation, and as many for the test
