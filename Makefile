@@ -65,7 +65,7 @@ $(READY): requirements/$(EXTRA).txt requirements/overrides.txt
 
 # Resolve the dependencies of pyproject.toml into a list of name==version.
 pins: $(READY)
-	$(BIN)/uv pip compile pyproject.toml --extra $(EXTRA) --extra games --extra adapters --extra dev $(RESOLVE) --python-version 3.11 \
+	$(BIN)/uv pip compile pyproject.toml --extra $(EXTRA) --extra games --extra adapters --extra verifiable --extra dev $(RESOLVE) --python-version 3.11 \
 	  --no-annotate --no-header --no-emit-find-links --quiet --upgrade --output-file requirements/$(EXTRA).txt
 	sed -i 's/+cpu$$//' requirements/$(EXTRA).txt
 

@@ -24,6 +24,7 @@ class Sample:
     references: tuple[str, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
     group: str = ""
+    num_tokens: int | None = None  # that the model generated; None: not known
 
 
 @dataclass(frozen=True, slots=True)

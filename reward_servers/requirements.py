@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.errors import InputError
+from reward_servers.confinement import has_seccomp
 
 CAPTIONS = "pycocoevalcap"
+VERIFIABLE = "pip install 'whetstone[verifiable]'"
 SPICE_MODELS = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
 
 
@@ -98,6 +100,30 @@ REQUIREMENTS: dict[str, Requirement] = {
             "the package sacrebleu",
             lambda: package_folder("sacrebleu") is not None,
             "pip install sacrebleu",
+        ),
+        Requirement(
+            "math-verify",
+            "the package math-verify",
+            lambda: package_folder("math_verify") is not None,
+            VERIFIABLE,
+        ),
+        Requirement(
+            "jsonschema",
+            "the package jsonschema",
+            lambda: package_folder("jsonschema") is not None,
+            VERIFIABLE,
+        ),
+        Requirement(
+            "reasoning-gym",
+            "the package reasoning-gym",
+            lambda: package_folder("reasoning_gym") is not None,
+            "pip install 'whetstone[reasoning]'",
+        ),
+        Requirement(
+            "seccomp",
+            "Linux with libseccomp and the package pyseccomp, to confine programs",
+            has_seccomp,
+            f"{VERIFIABLE} && apt install libseccomp2",
         ),
     )
 }

@@ -137,27 +137,32 @@ class Child:
 
     def __init__(self, kind: Kind, part: Part, limits: Sandbox | None, start_s: float | None = None) -> None:
         self.is_deterministic = self.reads_groups = False
-        self._home = tempfile.TemporaryDirectory(prefix="reward-", ignore_cleanup_errors=True)
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  (closed in end)
-        # In append mode it can be emptied: the limit is on files, not on the total output.
-        fcntl.fcntl(self._said, fcntl.F_SETFL, fcntl.fcntl(self._said, fcntl.F_GETFL) | os.O_APPEND)
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "reward_servers.sandbox_child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            cwd=None if limits is None else self._home.name,
-            start_new_session=True,  # so that the processes it starts end with it
-            env=_environment(None if limits is None else self._home.name),
-        )
-        assert self._process.stdout is not None
-        self._received = b""
-        os.set_blocking(self._process.stdout.fileno(), False)
+        self._start("reward_servers.sandbox_child", has_home=limits is not None)
         try:
             self._load(kind, part, limits, start_s)
         except BaseException:
             self.end()
             raise
+
+    def _start(self, module: str, *, has_home: bool, more: Mapping[str, str] | None = None) -> None:
+        """Start a process that runs `module`, with `more` variables in its environment."""
+        self._home = tempfile.TemporaryDirectory(prefix="reward-", ignore_cleanup_errors=True)
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  (closed in end)
+        # In append mode it can be emptied: the limit is on files, not on the total output.
+        fcntl.fcntl(self._said, fcntl.F_SETFL, fcntl.fcntl(self._said, fcntl.F_GETFL) | os.O_APPEND)
+        home = self._home.name if has_home else None
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            cwd=home,
+            start_new_session=True,  # so that the processes it starts end with it
+            env=_environment(home) | dict(more or {}),
+        )
+        assert self._process.stdout is not None
+        self._received = b""
+        os.set_blocking(self._process.stdout.fileno(), False)
 
     def _load(self, kind: Kind, part: Part, limits: Sandbox | None, start_s: float | None) -> None:
         limits_told = None if limits is None else limits.model_dump()
@@ -284,6 +289,7 @@ def row_of(sample: Sample) -> Row:
         "references": sample.references,
         "meta": dict(sample.meta),
         "group": sample.group,
+        "num_tokens": sample.num_tokens,
     }
     try:
         json.dumps(row, allow_nan=False)

@@ -40,7 +40,9 @@ def main() -> None:
 
 def _samples(rows: list[dict[str, Any]]) -> list[Sample]:
     return [
-        Sample(row["text"], row["prompt"], tuple(row["references"]), row["meta"], row["group"])
+        Sample(
+            row["text"], row["prompt"], tuple(row["references"]), row["meta"], row["group"], row["num_tokens"]
+        )
         for row in rows
     ]
 

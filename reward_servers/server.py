@@ -98,9 +98,11 @@ def needs_meta(kind: str, part: Part) -> tuple[str, ...]:
 def is_ready(kind: str, name: str) -> bool:
     """Return whether this machine can serve a built-in with neither options nor a model."""
     found = find(kind, name, BUILT_IN[kind])
-    options = found.model_fields.values() if issubclass(found, Settings) else ()
-    asks = any(option.is_required() for option in options)
-    return not asks and not hasattr(found, "load") and not missing(requires(found))
+    try:
+        _create(kind, Part(name=name))
+    except InputError:  # it asks for options
+        return False
+    return not hasattr(found, "load") and not missing(requires(found))
 
 
 def is_deterministic(part: Part) -> bool:

@@ -57,17 +57,20 @@ class _Watched(Sample):
         return hash(_plain(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Sample, (self.text, self.prompt, self.references, self.meta, self.group)
+        return Sample, (self.text, self.prompt, self.references, self.meta, self.group, self.num_tokens)
 
 
 _Watched.__name__ = _Watched.__qualname__ = "Sample"  # for users' error messages
 
 
 def _plain(sample: Sample) -> Sample:
-    return Sample(sample.text, sample.prompt, sample.references, sample.meta, SLOT.__get__(sample))
+    group = SLOT.__get__(sample)
+    return Sample(sample.text, sample.prompt, sample.references, sample.meta, group, sample.num_tokens)
 
 
 def _watched(sample: Sample, watch: Watch) -> Sample:
-    made = _Watched(sample.text, sample.prompt, sample.references, sample.meta, sample.group)
+    made = _Watched(
+        sample.text, sample.prompt, sample.references, sample.meta, sample.group, sample.num_tokens
+    )
     object.__setattr__(made, "_watch", watch)
     return made

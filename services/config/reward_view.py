@@ -64,7 +64,7 @@ def as_sample(rollout: Rollout, split: str) -> Sample:
     prompt = rollout.prompt
     # All answers to one prompt share the group; training and held-out prompts never share one.
     group = f"{split}/{rollout.group}"
-    return Sample(rollout.text, prompt.text, prompt.references, prompt.meta, group)
+    return Sample(rollout.text, prompt.text, prompt.references, prompt.meta, group, rollout.num_generated)
 
 
 def with_score(rollout: Rollout, score: Score) -> Rollout:
@@ -84,8 +84,9 @@ def talk_before(rollout: Rollout, index: int) -> str:
 
 
 def _turn_sample(rollout: Rollout, index: int, split: str) -> Sample:
-    text, before = rollout.turns[index].text, talk_before(rollout, index)
-    return replace(as_sample(rollout, split), text=text, prompt=before)
+    turn, before = rollout.turns[index], talk_before(rollout, index)
+    whole = as_sample(rollout, split)
+    return replace(whole, text=turn.text, prompt=before, num_tokens=len(turn.tokens))
 
 
 def _answered(rollout: Rollout) -> list[int]:

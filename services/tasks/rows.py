@@ -120,6 +120,18 @@ def texts_at(row: Mapping[str, Any], column: str, where: str) -> tuple[str, ...]
     return tuple(texts)
 
 
+def answer_at(row: Mapping[str, Any], column: str, where: str) -> str:
+    """Return the row's answer in `column`, a text or a number, as a text.
+
+    Raises:
+        InputError: the value is neither.
+    """
+    value = row[column]
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise InputError(f"{where}: expected a text or a number in column '{column}', got {value!r:.200}")
+    return str(value)
+
+
 def _of_lines(lines: Iterable[str], path: Path, columns: Sequence[str], check: Check) -> list[dict[str, Any]]:
     rows = []
     for number, line in enumerate(lines, start=1):

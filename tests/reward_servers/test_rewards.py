@@ -16,6 +16,8 @@ from reward_servers.rewards.sentiment import Sentiment
 
 REQUIRED = {
     **{name: {"df_file": "references.jsonl"} for name in ("cider", "spider")},
+    "format": {"tags": ["answer"]},
+    "overlong": {"max_tokens": 100, "buffer": 20},
     "function": {"function": "tests.reward_servers.graders:brevity"},
     **{name: {"model": "folder"} for name in ("bleurt", "learned_reward", "preference_model")},
 }

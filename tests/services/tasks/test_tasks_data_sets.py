@@ -43,10 +43,10 @@ def everywhere(file: str) -> dict[str, str]:
     return {split: file for split in SPLITS}
 
 
-def test_every_data_set_is_one_of_rl4lms_or_lolrls() -> None:
-    of_others = {"increasing_numbers", "dates", "dummy", "prompts", "textworld", "episodes"}
+def test_every_data_set_is_one_of_rl4lms_or_lolrls_or_has_right_answers() -> None:
+    of_others = {"increasing_numbers", "dates", "dummy", "prompts", "textworld", "episodes", "reasoning_gym"}
     assert set(TASKS) - set(DATA_SETS) == of_others
-    assert len(DATA_SETS) == 13 + 6
+    assert len(DATA_SETS) == 13 + 6 + len({"gsm8k", "math"})
     for name in DATA_SETS:
         kind = find("task", name, TASKS)
         assert kind.task_name == name and kind().path + name

@@ -1,0 +1,130 @@
+"""Confined work on samples: each gets a process of its own, with limits that the kernel keeps.
+
+    reward ── jobs ──▶ fork server (reward_servers/fork_server.py) ──▶ a process a sample
+           ◀── outcomes, in order ──
+
+Whatever a sample does, it costs that sample alone. If the fork server itself ends, it is started anew.
+"""
+
+import json
+import os
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field
+
+from contracts.errors import RewardError
+from contracts.settings import Settings
+from reward_servers.fork_server import UNCONFINED
+from reward_servers.sandbox import Child
+
+START_S = 120.0  # to import what the work needs
+GRACE_S = 10.0  # beyond a batch's own time
+# The same answers in each process, and no thread for each core in each sample.
+VARIABLES = {"PYTHONHASHSEED": "0"} | {
+    name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+}
+
+
+class Limits(Settings):
+    """Limits of one sample, and of a batch."""
+
+    seconds: float = Field(default=5.0, gt=0)  # of CPU time; three times as long by the clock
+    memory_gib: float = Field(default=1.0, gt=0)
+    file_mib: float = Field(default=16.0, gt=0)  # in a folder of its own, emptied afterwards
+    parallel: int | None = Field(default=None, ge=1)  # samples at a time; None: one for each core
+    batch_seconds: float = Field(default=45.0, gt=0)  # for a whole batch; less than the server's timeout_s
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one run said, and why it ended: "" is well.
+
+    Example: `Outcome("42\\n")`, `Outcome("", why="time")`
+    """
+
+    said: str
+    why: str = ""
+
+    @property
+    def value(self) -> Any:
+        """The value that `perform` returned; None if the run ended early."""
+        try:
+            return None if self.why else json.loads(self.said)
+        except ValueError:
+            return None
+
+
+class _ForkServer(Child):
+    def __init__(self, module: str, limits: Limits) -> None:
+        self._start("reward_servers.fork_server", has_home=True, more=VARIABLES)
+        bounds = limits.model_dump(include={"seconds", "memory_gib", "file_mib"})
+        bounds["parallel"] = limits.parallel or len(os.sched_getaffinity(0))
+        try:
+            told = self._exchange({"module": module, "bounds": bounds}, START_S)
+        except BaseException:
+            self.end()
+            raise
+        if "failed" in told:
+            self.end()
+            raise RewardError(f"{module}: {told['failed']}")
+
+    def outcomes(self, jobs: Sequence[Sequence[Any]], seconds: float) -> list[list[Outcome] | None]:
+        told = self._exchange({"jobs": jobs, "seconds": seconds}, seconds + GRACE_S)
+        return [job and [Outcome(*run) for run in job] for job in told["outcomes"]]
+
+
+class Confined:
+    """Work that is done in a process of its own for each sample.
+
+    Example: one job of one run, with `work = Confined("reward_servers.verifiers.code", Limits())`:
+    `work.run([[{"code": "print(6 * 7)", "stdin": ""}]]) == [[Outcome("42\\n")]]`
+
+    Args:
+        module: has `perform(payload)`, which returns bytes, or a value that fits JSON. `prepare()`, if there
+            is one, is called once before.
+    """
+
+    def __init__(self, module: str, limits: Limits) -> None:
+        self._module, self._limits = module, limits
+        self._server: _ForkServer | None = None
+        self._turn = threading.Lock()
+
+    def run(self, jobs: Sequence[Sequence[Mapping[str, Any]]]) -> list[list[Outcome]]:
+        """Return the outcomes of each job's runs, in order; runs after one that took too long have none.
+
+        Raises:
+            RewardError: not all jobs could be done within `batch_seconds`, or the server did not start.
+        """
+        if not jobs:
+            return []
+        with self._turn:
+            try:
+                found = self._ask(jobs)
+            except RewardError:
+                self._close()
+                raise
+        done = [outcomes for outcomes in found if outcomes is not None]
+        for outcome in (outcomes[-1] for outcomes in done if outcomes[-1].why == UNCONFINED):
+            raise RewardError(f"a process can't be confined here: {outcome.said}")
+        if len(done) < len(jobs):
+            raise RewardError(
+                f"{len(jobs) - len(done)} of {len(jobs)} samples were not reached within "
+                f"limits.batch_seconds={self._limits.batch_seconds:g}; give reward_servers more replicas or "
+                "a smaller batch_size, or raise batch_seconds and timeout_s"
+            )
+        return done
+
+    def _ask(self, jobs: Sequence[Sequence[Mapping[str, Any]]]) -> list[list[Outcome] | None]:
+        if self._server is None:
+            self._server = _ForkServer(self._module, self._limits)
+            weakref.finalize(self, self._server.end)
+        return self._server.outcomes(jobs, self._limits.batch_seconds)
+
+    def _close(self) -> None:
+        if self._server is not None:
+            self._server.end()
+        self._server = None

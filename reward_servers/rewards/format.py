@@ -1,0 +1,86 @@
+"""Score of 1 if the text has the required form: a pattern, XML tags in order, JSON of a schema; else 0."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import Field, PrivateAttr, field_validator, model_validator
+
+from contracts.scores import Sample
+from contracts.settings import Settings, Strings
+from contracts.working_folder import working_folder
+from reward_servers.confined import Confined, Limits
+
+
+class Format(Settings):
+    """Rules for a text's form, each in a process that ends a pattern which never would.
+
+    With `partial` the score is the share of rules kept. A text that takes too long keeps none.
+
+    Example: `Format(tags=("think", "answer")).score([Sample("<think>2 + 2</think><answer>4</answer>")])
+    == [1.0]`
+    """
+
+    requires: ClassVar[tuple[str, ...]] = ("jsonschema",)
+
+    pattern: str | None = None  # a regular expression for the whole text; a dot is also a line's end
+    tags: Strings = ()  # each once, closed, in this order: [think, answer]
+    nothing_else: bool = False  # no text outside of the tags
+    json_schema: str | dict[str, Any] | None = None  # a JSON schema, or the file of one
+    json_tag: str | None = None  # the JSON stands between these tags; None: it is the whole text
+    partial: bool = False
+    limits: Limits = Field(default=Limits(seconds=2.0))
+    _confined: Confined = PrivateAttr()
+    _schema: Any = PrivateAttr()
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ValueError(f"no regular expression: {error}") from None
+        return pattern
+
+    @model_validator(mode="after")
+    def _has_rules(self) -> "Format":
+        if self.pattern is None and not self.tags and self.json_schema is None:
+            raise ValueError("expected a pattern, tags or a json_schema: reward.tags=[think,answer]")
+        self._schema = _schema_of(self.json_schema)
+        self._confined = Confined("reward_servers.verifiers.format", self.limits)
+        return self
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        rules = {
+            "pattern": self.pattern,
+            "tags": list(self.tags),
+            "nothing_else": self.nothing_else,
+            "schema": self._schema,
+            "json_tag": self.json_tag,
+        }
+        outcomes = self._confined.run([[{"text": sample.text} | rules] for sample in samples])
+        return [self._score(outcome.value or [False]) for (outcome,) in outcomes]
+
+    def _score(self, kept: Sequence[bool]) -> float:
+        return sum(kept) / len(kept) if self.partial else float(all(kept))
+
+
+def _schema_of(given: str | Mapping[str, Any] | None) -> Any:
+    if given is None:
+        return None
+    where = "json_schema"
+    if isinstance(given, str):
+        path = Path(working_folder() or "", given)
+        try:
+            where, given = f"json_schema={given}", json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{where}: {path} can't be read as JSON: {error}") from None
+    import jsonschema
+
+    try:
+        jsonschema.validators.validator_for(given).check_schema(given)
+    except jsonschema.SchemaError as error:
+        raise ValueError(f"{where}: no JSON schema: {error.message}") from None
+    return given

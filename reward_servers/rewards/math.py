@@ -1,0 +1,46 @@
+"""Score of 1 if the text's mathematical answer equals a reference's, else 0."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, PrivateAttr
+
+from contracts.scores import Sample
+from contracts.settings import Settings, Strings
+from reward_servers.confined import Confined, Limits
+from reward_servers.text.references import references_of
+
+
+class Math(Settings):
+    """Equality of mathematical objects, as math-verify finds and compares them: 1/2, 0.5 and \\frac{1}{2}.
+
+    A reference is the answer, a solution with `\\boxed{…}`, or one that ends in GSM8K's `#### 42`. A text
+    without an answer, or one that takes too long, scores 0. Kydlíček et al., math-verify (2025).
+    """
+
+    needs_references: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("math-verify",)
+
+    extract: Literal["any", "boxed", "last_number", "choice"] = "any"  # where the text's answer is
+    choices: Strings = ("A", "B", "C", "D")  # of extract=choice
+    limits: Limits = Field(default=Limits())
+    _confined: Confined = PrivateAttr()
+
+    def model_post_init(self, _: Any) -> None:
+        self._confined = Confined("reward_servers.verifiers.math", self.limits)
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        rights = [references_of(sample, "math") for sample in samples]
+        jobs = [
+            [self._payload(sample.text) | {"right": list(right)}]
+            for sample, right in zip(samples, rights, strict=True)
+        ]
+        return [float(outcome.value is True) for (outcome, *_) in self._confined.run(jobs)]
+
+    def answer(self, text: str) -> str | None:
+        """Return the text's answer in a normal form, for a majority vote; None without one."""
+        ((outcome,),) = self._confined.run([[self._payload(text) | {"find": True}]])
+        return outcome.value if isinstance(outcome.value, str) else None
+
+    def _payload(self, text: str) -> dict[str, Any]:
+        return {"text": text, "extract": self.extract, "choices": list(self.choices)}

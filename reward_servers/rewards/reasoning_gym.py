@@ -1,0 +1,50 @@
+"""Score by reasoning_gym's own scorer of the task that made the prompt (0 to 1)."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from pydantic import Field, PrivateAttr
+
+from contracts.scores import Sample
+from contracts.settings import Settings
+from reward_servers.confined import Confined, Limits
+
+
+class ReasoningGym(Settings):
+    """The scorer of `task=reasoning_gym`'s prompts, in a confined process: some evaluate the answer.
+
+    The answer is what stands between the last `<answer>` tags, or the whole text without them. Stojanovski et
+    al., "Reasoning Gym: Reasoning Environments for RL with Verifiable Rewards" (2025, 2505.24760).
+    """
+
+    needs_meta: ClassVar[tuple[str, ...]] = ("reasoning_gym",)
+    requires: ClassVar[tuple[str, ...]] = ("reasoning-gym",)
+
+    answer_tag: str | None = "answer"  # None: the whole text is the answer
+    limits: Limits = Field(default=Limits())
+    _confined: Confined = PrivateAttr()
+
+    def model_post_init(self, _: Any) -> None:
+        self._confined = Confined("reward_servers.verifiers.reasoning_gym", self.limits)
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        jobs = [
+            [{**sample.meta["reasoning_gym"], "answer": answer_in(sample.text, self.answer_tag)}]
+            for sample in samples
+        ]
+        return [float(outcome.value or 0.0) for (outcome,) in self._confined.run(jobs)]
+
+    def answer(self, text: str) -> str | None:
+        """Return the text's answer, for a majority vote; None if it is empty."""
+        return answer_in(text, self.answer_tag) or None
+
+
+def answer_in(text: str, tag: str | None) -> str:
+    """Return what stands between the last pair of tags, without blanks around it; else the whole text.
+
+    >>> [answer_in(text, "answer") for text in ("4? <answer> 5 </answer>", "5", "<answer>5")]
+    ['5', '5', '5']
+    """
+    if tag is not None and f"<{tag}>" in text:
+        text = text.rpartition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
+    return text.strip()

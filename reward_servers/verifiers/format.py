@@ -1,0 +1,61 @@
+"""Check the form of a text: a pattern, tags, JSON. Any of them may take forever on a text made for it."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jsonschema
+
+FENCE = re.compile(r"\A\s*```[^\n]*\n(.*)```\s*\Z", re.DOTALL)
+
+
+def perform(payload: Mapping[str, Any]) -> list[bool]:
+    """Return for each of the rules that were given whether the text keeps it."""
+    text, kept = payload["text"], []
+    if payload["pattern"] is not None:
+        kept.append(re.fullmatch(payload["pattern"], text, re.DOTALL) is not None)
+    if payload["tags"]:
+        kept.append(has_tags(text, payload["tags"], payload["nothing_else"]))
+    if payload["schema"] is not None:
+        kept.append(fits(text, payload["schema"], payload["json_tag"]))
+    return kept
+
+
+def has_tags(text: str, tags: Sequence[str], nothing_else: bool) -> bool:
+    """Return whether each pair of tags occurs exactly once, closed, and in this order.
+
+    >>> texts = ("<a>1</a> so <b>2</b>", "<b>2</b><a>1</a>", "<a>1<b>2</b>", "<a><b>2</b></a>")
+    >>> [has_tags(text, ["a", "b"], nothing_else=False) for text in texts]
+    [True, False, False, False]
+    """
+    place, between = 0, []
+    for tag in tags:
+        begin, end = f"<{tag}>", f"</{tag}>"
+        if text.count(begin) != 1 or text.count(end) != 1:
+            return False
+        first, last = text.index(begin), text.index(end)
+        if not place <= first < last:
+            return False
+        between.append(text[place:first])
+        place = last + len(end)
+    return not nothing_else or not "".join([*between, text[place:]]).strip()
+
+
+def fits(text: str, schema: Any, tag: str | None) -> bool:
+    """Return whether the text, or what stands between the last tags, is JSON that fits the schema."""
+    if tag is not None:
+        _, begin, rest = text.rpartition(f"<{tag}>")
+        text, end, _ = rest.partition(f"</{tag}>")
+        if not (begin and end):
+            return False
+    fenced = FENCE.match(text)
+    try:
+        value = json.loads(fenced[1] if fenced else text, parse_constant=_refuse)
+        return bool(jsonschema.validators.validator_for(schema)(schema).is_valid(value))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")

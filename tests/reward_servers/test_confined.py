@@ -1,0 +1,218 @@
+"""Confined programs: whatever a sample does, it costs that sample, and nothing outside of it changes."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from contracts.errors import RewardError
+from reward_servers.confined import Confined, Limits, Outcome
+from reward_servers.confinement import has_seccomp
+
+pytestmark = pytest.mark.skipif(not has_seccomp(), reason="this machine has no libseccomp")
+
+CODE = "reward_servers.verifiers.code"
+GOOD = Outcome("3\n")
+HOSTILE = {
+    "tower of powers": ("print(9**9**9**9)", "time"),
+    "endless loop": ("while True: pass", "time"),
+    "endless loop that ignores the signal": (
+        "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass",
+        "time",
+    ),
+    "fork bomb": ("import os\nwhile True: os.fork()", "exit code 1"),
+    "stubborn fork bomb": (
+        "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
+        "time",
+    ),
+    "thread bomb": (
+        "import threading, time\nthreading.stack_size(32768)\n"
+        "while True: threading.Thread(target=time.sleep, args=(99,)).start()",
+        "threads",
+    ),
+    "other program": ("import subprocess\nsubprocess.run(['id'])", "exit code 1"),
+    "10 GB": ("x = bytearray(10 * 2**30)", "exit code 1"),
+    "10 GB in pieces": ("x = []\nwhile True: x.append(bytearray(2**20))", "exit code 1"),
+    "10 GB in a file": ("f = open('f', 'wb')\nwhile True: f.write(bytes(2**20))", "exit code 1"),
+    "10 GB in files": (
+        "import itertools\nfor i in itertools.count(): open(str(i), 'wb').write(bytes(2**20))",
+        "files",
+    ),
+    "10 GB of output": ("while True: print('x' * 10000)", "output"),
+    "shared memory": ("open('/dev/shm/whetstone', 'w')", "exit code 1"),
+    "os._exit": ("import os\nos._exit(3)", "exit code 3"),
+    "crash": ("import ctypes\nctypes.string_at(0)", "signal 11"),
+    "abort": ("import os\nos.abort()", "signal 6"),
+    "kill the server": ("import os\nos.kill(os.getppid(), 9)", "exit code 1"),
+    "kill everything": ("import os\nos.kill(-1, 9)", "exit code 1"),
+    "raise the limits": (
+        "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (99, 99))",
+        "exit code 1",
+    ),
+    "closed output": ("import os\nos.close(1)\nwhile True: pass", "time"),
+}
+
+
+@pytest.fixture(scope="module")
+def work() -> Iterator[Confined]:
+    yield Confined(CODE, Limits(seconds=1.0, memory_gib=0.25, file_mib=8.0, parallel=2))
+
+
+def program(code: str, stdin: str = "") -> list[dict[str, str]]:
+    return [{"code": code, "stdin": stdin}]
+
+
+def outcome(work: Confined, code: str, stdin: str = "") -> Outcome:
+    ((found,),) = work.run([program(code, stdin)])
+    return found
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_sample_costs_itself_alone(work: Confined, name: str) -> None:
+    code, why = HOSTILE[name]
+    before, good, after = work.run([program("print(1 + 2)"), program(code), program("print(3)")])[:3]
+    assert before == [GOOD] and after == [GOOD]
+    assert good[0].why == why
+    server = work._server
+    assert server is not None and server._process.poll() is None
+    assert psutil.Process(server._process.pid).children(recursive=True) == []
+
+
+def test_many_loops_at_once_leave_the_quick_samples_theirs() -> None:
+    work = Confined(CODE, Limits(seconds=2.0, parallel=2))
+    jobs = [program("while True: pass")] * 4 + [program("print(input())", str(n)) for n in range(10)]
+    found = work.run(jobs)
+    assert [one.why for (one,) in found[:4]] == ["time"] * 4
+    assert [one for (one,) in found[4:]] == [Outcome(f"{n}\n") for n in range(10)]
+
+
+def test_nothing_is_written_removed_or_changed_outside_of_the_samples_folder(
+    work: Confined, tmp_path: Path
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("whole")
+    mode = victim.stat().st_mode
+    for code in (
+        f"open({str(victim)!r}, 'w').write('x')",
+        f"open({str(tmp_path / 'new')!r}, 'w')",
+        f"import os; os.remove({str(victim)!r})",
+        f"import os; os.rename({str(victim)!r}, 'mine')",
+        f"import os; os.truncate({str(victim)!r}, 0)",
+        f"import os; os.chmod({str(victim)!r}, 0o777)",
+        f"import os; os.utime({str(victim)!r}, (0, 0))",
+        f"import os; os.symlink({str(victim)!r}, 'link'); open('link', 'a').write('x')",
+        f"import os; os.mkdir({str(tmp_path / 'folder')!r})",
+    ):
+        assert outcome(work, code).why == "exit code 1", code
+    assert victim.read_text() == "whole" and victim.stat().st_mode == mode
+    assert os.listdir(tmp_path) == ["victim"]
+
+
+def test_each_sample_has_an_empty_folder_that_is_gone_afterwards(work: Confined) -> None:
+    code = (
+        "import os\nprint(os.listdir('.'), os.getcwd())\nopen('a', 'w').write('x')\nprint(open('a').read())"
+    )
+    first, second = outcome(work, code), outcome(work, code)
+    assert first.said.startswith("[] ") and second.said.startswith("[] ") and first.said.endswith("\nx\n")
+    assert not Path(first.said.split()[1]).exists()
+
+
+def test_the_network_is_closed_on_loopback_too(work: Confined) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(0.2)
+        code = f"import socket\nsocket.create_connection(('127.0.0.1', {listening.getsockname()[1]}))"
+        assert outcome(work, code).why == "exit code 1"
+        with pytest.raises(TimeoutError):
+            listening.accept()
+
+
+def test_no_secrets_are_in_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "very-secret-value")
+    own = Confined(CODE, Limits())
+    assert "very-secret" not in outcome(own, "import os\nprint(os.environ)").said
+    parent = f"/proc/{os.getpid()}/environ"
+    assert "very-secret" not in outcome(own, f"print(open({parent!r}).read())").said
+
+
+def test_ordinary_programs_work(work: Confined) -> None:
+    assert (
+        outcome(work, "if __name__ == '__main__':\n    print(sum(map(int, input().split())))", "1 2") == GOOD
+    )
+    assert outcome(work, "import sys\nprint(sys.stdin.read().strip())\nsys.exit()", "3") == GOOD
+    assert outcome(work, "import threading\nt = threading.Thread(target=print, args=(3,))\nt.start()") == GOOD
+    assert outcome(work, "import asyncio\nasync def f(): print(3)\nasyncio.run(f())") == GOOD
+    assert outcome(work, "import numpy as np\nprint(int(np.ones((1, 3)).sum()))") == GOOD
+    assert (
+        outcome(work, "from dataclasses import dataclass\n@dataclass\nclass A: x: int\nprint(A(3).x)") == GOOD
+    )
+    assert outcome(work, "import os\nprint(3, flush=True)\nos._exit(0)") == GOOD
+    assert outcome(work, "print(3)\nraise ValueError") == Outcome("3\n", "exit code 1")
+
+
+def test_the_runs_of_a_job_share_its_time_and_nothing_else(work: Confined) -> None:
+    code = "import builtins as b\nprint(getattr(b, 'left', 3))\nb.left = 4\nloop = input()\nwhile loop: pass"
+    job = [{"code": code, "stdin": each} for each in ("\n", "\n", "x\n", "\n")]
+    assert work.run([job]) == [[GOOD, GOOD, Outcome("3\n", "time")]]
+
+
+def test_what_is_not_reached_in_time_is_an_error_and_no_score() -> None:
+    own = Confined(CODE, Limits(seconds=1.0, batch_seconds=1.0, parallel=1))
+    with pytest.raises(RewardError, match=r"of 8 samples were not reached within limits\.batch_seconds=1"):
+        own.run([program("while True: pass")] * 8)
+    assert outcome(own, "print(3)") == GOOD
+
+
+def test_a_fork_server_that_dies_is_started_anew(work: Confined) -> None:
+    assert outcome(work, "print(3)") == GOOD
+    assert work._server is not None
+    work._server._process.kill()
+    with pytest.raises(RewardError, match=r"its process ended \(signal 9\)"):
+        outcome(work, "print(3)")
+    assert outcome(work, "print(3)") == GOOD
+
+
+def test_it_ends_with_the_process_that_started_it() -> None:
+    code = (
+        "from reward_servers.confined import Confined, Limits\n"
+        f"work = Confined({CODE!r}, Limits())\n"
+        "work.run([[{'code': 'print(3)', 'stdin': ''}]])\n"
+        "print(work._server._process.pid, flush=True)\n"
+        "import os\nos.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    pid = int(done.stdout)
+    deadline = time.monotonic() + 10
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_without_landlock_seccomp_forbids_every_write(tmp_path: Path) -> None:
+    code = f"""
+import os, sys
+from reward_servers import confinement
+confinement.landlock_version.cache_clear()
+confinement.landlock_version = lambda: 0
+os.chdir({str(tmp_path)!r})
+if os.fork() == 0:
+    confinement.confine(".", 5, 1, 1)
+    for call, *given in ((open, "a", "w"), (os.mkdir, "b"), (os.unlink, "c"), (open, "c", "a")):
+        try:
+            call(*given)
+            print("did")
+        except PermissionError:
+            print("refused")
+    print(open("c").read(), flush=True)
+    os._exit(0)
+os.wait()
+"""
+    (tmp_path / "c").write_text("readable")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["refused"] * 4 + ["readable"]
+    assert os.listdir(tmp_path) == ["c"]
