@@ -105,6 +105,9 @@ class LocalRewards:
     def cached(self) -> dict[str, float]:
         return {}
 
+    def answers(self, texts: Sequence[str]) -> list[str | None] | None:
+        return self._rewards.answers(texts)
+
     def compute_metrics(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
         return {key: value for metric in self._metrics for key, value in metric.compute(samples).items()}
 

@@ -3,6 +3,7 @@
 These rules read the settings alone. `services/preflight/` reads files and prompts.
 """
 
+from contracts.errors import did_you_mean
 from services.config.reward_view import ENVIRONMENT
 from services.config.run_parts import RunParts
 
@@ -93,6 +94,21 @@ def check_engine(run: RunParts) -> None:
         raise ValueError(f"{where} needs merged adapters; expected model.adapter.serve=merged")
     if gpus and gpus != size:
         raise ValueError(f"{where} needs as many GPUs, got cluster.worker_gpus={gpus:g}; expected {size}")
+
+
+def check_passing(run: RunParts) -> None:
+    """Refuse an `evaluation.pass_by` that names a reward which the run does not have.
+
+    Raises:
+        ValueError: there is no such reward. A metric's name is known only at the first evaluation.
+    """
+    kind, _, label = run.evaluation.pass_by.partition("/")
+    labels = [*(part.label for part in run.reward), ENVIRONMENT]
+    if kind == "reward" and label and label not in labels:
+        raise ValueError(
+            f"evaluation.pass_by={run.evaluation.pass_by}: there is no reward "
+            f"{label}{did_you_mean(label, labels)}"
+        )
 
 
 def check_algorithm(run: RunParts) -> None:
