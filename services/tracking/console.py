@@ -109,9 +109,10 @@ class Console:
             self.view.evaluations.setdefault(split, []).append((iteration, numbers[metric]))
             self.view.changes |= {split: moved} if moved else {}
             self.view.errors[split] = error_of(metric, metrics, rows)
+        num_at_k = sum("@" in key for key in numbers)  # they come first
         shown = "  ".join(
             f"{key} {with_error(value, error_of(key, metrics, rows))}"
-            for key, value in list(numbers.items())[:NUM_SHOWN]
+            for key, value in list(numbers.items())[: max(NUM_SHOWN, num_at_k + 1)]
         )
         told = f" ({metric} since iteration {since}: {in_words(moved)})" if moved else ""
         self._say(f"{split} after iteration {iteration}: {shown}{told}")

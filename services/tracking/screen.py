@@ -189,7 +189,9 @@ def _evaluations(view: RunView) -> list[RenderableType]:
         line.append(number(first), style="not dim")
         if len(points) > 1:
             colour = COLOURS[change.direction if change else 0]
-            line.append(" → ").append(with_error(last, view.errors.get(split)), style=f"not dim bold {colour}")
+            line.append(" → ").append(
+                with_error(last, view.errors.get(split)), style=f"not dim bold {colour}"
+            )
         line.append(f"  at iteration {iteration}")
         lines.append(line.append(f"  {in_words(change)}" if change else ""))
     return [Text(), *lines] if lines else []
