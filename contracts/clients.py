@@ -109,7 +109,7 @@ class RewardClient(Protocol):
     def compute_metrics(self, samples: Sequence[Sample]) -> dict[str, MetricValue]: ...
 
     def answers(self, texts: Sequence[str]) -> list[str | None] | None:
-        """Return the answer in each text, by the first reward or metric that finds answers; None if none does."""
+        """Return the answer in each text, by the first grader that finds answers; None if none does."""
         ...
 
     def cached(self) -> dict[str, float]:

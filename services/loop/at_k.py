@@ -55,12 +55,12 @@ def majority(answers: Sequence[str | None], passed: Sequence[bool]) -> float:
 
 
 def sizes(k: int) -> list[int]:
-    """Return the sizes for which pass@ is told: k first, then the powers of two below it.
+    """Return the sizes for which pass@ is told: the powers of two below k, and k.
 
     >>> sizes(4), sizes(10)
-    ([4, 1, 2], [10, 1, 2, 4, 8])
+    ([1, 2, 4], [1, 2, 4, 8, 10])
     """
-    return [k, *(2**power for power in range(k.bit_length()) if 2**power < k)]
+    return [*(2**power for power in range(k.bit_length()) if 2**power < k), k]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +141,9 @@ class AtK:
         def at_least_one(j: int) -> Callable[[list[int]], float]:
             return lambda own: pass_at_k(len(own), sum(passed[place] for place in own), j)
 
-        first, *others = sizes(self.k)
-        numbers = {f"mean@{self.k}": (1, mean), f"pass@{first}": (first, at_least_one(first))}
-        if "answer" in rows[0]:
-            numbers[f"maj@{self.k}"] = (self.k, vote)
-        return numbers | {f"pass@{j}": (j, at_least_one(j)) for j in others}
+        numbers: dict[str, tuple[int, Callable[[list[int]], float]]] = {f"mean@{self.k}": (1, mean)}
+        numbers |= {f"pass@{j}": (j, at_least_one(j)) for j in sizes(self.k)}
+        return numbers | ({f"maj@{self.k}": (self.k, vote)} if "answer" in rows[0] else {})
 
 
 def _over_prompts(

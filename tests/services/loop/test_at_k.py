@@ -58,7 +58,7 @@ def test_all_numbers_of_two_prompts_by_hand() -> None:
     rows, groups, prompts = rows_of([[1.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0]])
     answers = ["7", "5", "5", "7", "2", None, "2", "9"]
     found = AtK(4)(rows, groups, prompts, answers)
-    # pass@2: 1 - C(2,2)/C(4,2) = 5/6, and 1 - C(3,2)/6 = 1/2. Votes: a tie of 7 and 5; then 2, which is wrong.
+    # pass@2: 1 - C(2,2)/C(4,2) = 5/6, and 1 - C(3,2)/6 = 1/2. Votes: 7 and 5 tie; then 2, which is wrong.
     # Errors: half the difference of the two prompts' numbers, √(2 · 2 · (d/2)²) / 2 = d / 2.
     expected = {
         "mean@4": ((2 + 1) / 8, (0.5 - 0.25) / 2),
@@ -72,7 +72,7 @@ def test_all_numbers_of_two_prompts_by_hand() -> None:
         for name, (mean, error) in expected.items()
         for key, value in ((name, mean), (f"{name}/standard_error", error))
     }
-    assert list(found)[::2] == ["mean@4", "pass@4", "maj@4", "pass@1", "pass@2"]
+    assert list(found)[::2] == ["mean@4", "pass@1", "pass@2", "pass@4", "maj@4"]
     assert [row["answer"] for row in rows] == answers
     assert rows[5] == {
         "reward": 0.0,
@@ -129,7 +129,7 @@ def test_a_metric_or_a_part_of_the_reward_decides_who_passes() -> None:
         "mean@2",
         "mean@2/standard_error",
     }
-    with pytest.raises(InputError, match="evaluation.pass_by=reward/maths: no such column.*reward/math"):
+    with pytest.raises(InputError, match=r"evaluation.pass_by=reward/maths: no such column.*reward/math"):
         AtK(2, "reward/maths")(rows, groups, prompts, None)
 
 
@@ -137,5 +137,5 @@ def test_a_single_text_per_prompt_adds_nothing() -> None:
     assert AtK.of(EvaluationSettings()) is None
     rule = AtK.of(EvaluationSettings(samples_per_prompt=8, pass_by="reward/math", pass_at=0.5))
     assert rule == AtK(8, "reward/math", 0.5)
-    assert sizes(8) == [8, 1, 2, 4]
+    assert sizes(8) == [1, 2, 4, 8]
     assert AtK(4)([], [], [], None) == {}
