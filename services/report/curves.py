@@ -164,10 +164,22 @@ def _plot(axes: Any, panel: Panel, font_size: int) -> None:
     axes.set_axisbelow(True)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=(1, 2, 5, 10)))
     axes.yaxis.set_major_locator(rows := MaxNLocator(nbins=4, steps=(1, 2, 2.5, 5, 10)))
-    first, *_, last = rows.tick_values(*axes.dataLim.intervaly)  # around the values
+    first, *_, last = rows.tick_values(*_span(*axes.dataLim.intervaly))  # around the values
     axes.set(xmargin=0, ylim=(first, last))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(partial(_of_axis, axis)))
+
+
+def _span(low: float, high: float) -> Point:
+    """Return the two ends of an axis, with some room between them where they are equal.
+
+    >>> _span(0.2, 0.9), _span(2.0, 2.0), _span(0.0, 0.0)
+    ((0.2, 0.9), (1.8, 2.2), (-1.0, 1.0))
+    """
+    if high - low > 1e-9 * max(abs(low), abs(high)):
+        return low, high
+    room = abs(low) * 0.1 or 1.0
+    return low - room, high + room
 
 
 def _of_axis(axis: Any, value: float, _: int) -> str:

@@ -52,6 +52,12 @@ def test_labels_of_values_far_from_zero_differ() -> None:
     assert len(labels) >= 3 and len(set(labels)) == len(labels)
 
 
+def test_a_constant_has_short_labels() -> None:
+    curve = Curve("x", ((1.0, 0.01), (2.0, 0.01)))
+    svg = draw_svg(Panel("x", "", (curve,)), width=340, height=180).svg
+    assert re.findall(r">(0\.\d+)</text>", svg) == ["0.009", "0.0095", "0.01", "0.0105", "0.011"]
+
+
 @given(st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=7, unique=True))
 def test_no_two_labels_of_an_axis_are_equal(values: list[float]) -> None:
     assert len(set(tick_labels(values))) == len(values)
