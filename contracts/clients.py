@@ -108,6 +108,10 @@ class RewardClient(Protocol):
 
     def compute_metrics(self, samples: Sequence[Sample]) -> dict[str, MetricValue]: ...
 
+    def answers(self, texts: Sequence[str]) -> list[str | None] | None:
+        """Return the answer in each text, by the first grader that finds answers; None if none does."""
+        ...
+
     def cached(self) -> dict[str, float]:
         """Return the share of samples so far that each reward answered from its cache, by label."""
         ...

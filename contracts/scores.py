@@ -68,3 +68,14 @@ class Metric(Protocol):
     """
 
     def compute(self, samples: Sequence[Sample]) -> Mapping[str, MetricValue]: ...
+
+
+class FindsAnswers(Protocol):
+    """Optional method of a reward or a metric: the answer that a text gives, for a majority vote.
+
+    Equal answers are equal texts: "0.5" and "1/2" should come back as one. None: the text has no answer.
+
+    Example: `Math().answer("Half of it, so \\boxed{1/2}.") == "1/2"`
+    """
+
+    def answer(self, text: str) -> str | None: ...

@@ -38,7 +38,7 @@ QUEUE_POLL_S = 0.05
 WARN_EVERY_S = 2.0
 COUNT_EVERY_S = 2.0  # between counts of the replicas, which `whetstone scale` may change
 
-Ask = Callable[[list[Sample]], DeploymentResponse]  # a remote method of a replica
+Ask = Callable[[list[Any]], DeploymentResponse]  # a remote method of a replica
 
 
 def deployment_name(kind: str, label: str) -> str:
@@ -103,7 +103,18 @@ class RemoteServer:
             raise NotMeasurable(problem)
         return values
 
-    async def _call(self, ask: Ask, samples: Sequence[Sample]) -> Any:
+    async def answers(self, texts: Sequence[str]) -> list[str | None] | None:
+        """Return the answer in each text, or None if the grader finds no answers; errors as for `score`."""
+        size = self._settings.batch_size
+        found: list[str | None] = []
+        for begin in range(0, len(texts), size):
+            some = await self._call(self._handle.answers.remote, texts[begin : begin + size])
+            if some is None:
+                return None
+            found += some
+        return found
+
+    async def _call(self, ask: Ask, samples: Sequence[Sample] | Sequence[str]) -> Any:
         timeout_s = self._settings.timeout_s
         problem = ""
         for attempt in range(self._retries + 1):
@@ -145,7 +156,7 @@ class RemoteServer:
             self._warned_at = time.monotonic()
             logger.warning("%s: %s", self._name, what)
 
-    async def _answer(self, ask: Ask, samples: Sequence[Sample]) -> Any:
+    async def _answer(self, ask: Ask, samples: Sequence[Sample] | Sequence[str]) -> Any:
         while True:
             response = ask(list(samples))
             try:
@@ -232,6 +243,26 @@ def compute_metrics(
         return await asyncio.gather(*(server.compute(samples) for server in servers))
 
     return union(metrics, asyncio.run(compute()))
+
+
+def find_answers(
+    graders: Sequence[tuple[str, Part]], texts: Sequence[str], settings: RewardServersSettings
+) -> list[str | None] | None:
+    """Return the answer in each text, by the first deployed grader that finds answers; None if none does.
+
+    Args:
+        graders: pairs of "reward" or "metric" and a part.
+
+    Raises:
+        RewardError: a grader did not answer, even after retries.
+    """
+
+    async def ask(kind: str, part: Part) -> list[str | None] | None:
+        own = settings.for_label(part.label)
+        return await RemoteServer(kind, part.label, own, settings.retries).answers(texts)
+
+    found = (asyncio.run(ask(kind, part)) for kind, part in graders)
+    return next((answers for answers in found if answers is not None), None)
 
 
 def handle_of(kind: str, label: str) -> Any:

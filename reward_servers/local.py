@@ -36,6 +36,11 @@ class LocalRewardClient:
         future.set_result(weighted_sum(self._parts, [server.score(samples) for server in self._servers]))
         return future
 
+    def answers(self, texts: Sequence[str]) -> list[str | None] | None:
+        """Return the answer in each text, by the first reward that finds answers; None if none does."""
+        found = (server.answers(texts) for server in self._servers)
+        return next((answers for answers in found if answers is not None), None)
+
     def cached(self) -> dict[str, float]:
         """Return no shares, since this client has no cache."""
         return {}

@@ -41,6 +41,9 @@ class RewardReplica:
     async def score(self, samples: Sequence[Sample]) -> Scored:
         return await self._cache.score(samples)
 
+    async def answers(self, texts: Sequence[str]) -> list[str | None] | None:
+        return await asyncio.to_thread(self._server.answers, texts)
+
     def check_health(self) -> None:
         """Raise if the grader hangs, so that Serve replaces this replica."""
         if self._batches.busy_s > self._patience_s:
@@ -66,3 +69,7 @@ class MetricReplica:
                 return await asyncio.to_thread(self._server.compute, samples), None
             except RewardError as error:  # returned as data: Serve would print the traceback of an exception
                 return None, str(error)
+
+    async def answers(self, texts: Sequence[str]) -> list[str | None] | None:
+        async with self._turn:
+            return await asyncio.to_thread(self._server.answers, texts)

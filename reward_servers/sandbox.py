@@ -4,6 +4,8 @@
             ◀── {"answers": […]} ──
             ── {"trial": […]} ────▶ child: RewardServer(part).try_out
             ◀── {"refusal": …} ────
+            ── {"texts": […]} ────▶ child: RewardServer(part).answers
+            ◀── {"found": […]} ────
 
 Both sides send lines of JSON, so nothing from the child is executed here. It is no jail: the code still runs
 as the same user, and reaches the network.
@@ -18,6 +20,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -57,6 +60,7 @@ class SandboxedServer:
         self._child: Child | None = Child("reward", part, limits)
         self.is_deterministic = self._child.is_deterministic
         self.reads_groups = False
+        self._turn = threading.RLock()  # the child answers one line at a time
 
     def try_out(self, trial: Trial) -> Verdict:
         """Try the reward as `RewardServer` does; refuse one that ends the child."""
@@ -96,18 +100,36 @@ class SandboxedServer:
             left_s -= took_s
         return answers
 
+    def answers(self, texts: Sequence[str]) -> list[str | None] | None:
+        """Return the answer in each text; None if the reward finds no answers.
+
+        If a batch ends the child, each half is asked anew, so that one bad text costs one answer.
+        """
+        with self._turn:
+            self._child = self._child or Child("reward", self._part, self._limits)
+            try:
+                return self._child.answers(texts, self._limits.seconds)
+            except RewardError:
+                self.close()
+            if len(texts) == 1:
+                return [None]
+            half = len(texts) // 2
+            first, second = self.answers(texts[:half]), self.answers(texts[half:])
+            return None if first is None or second is None else [*first, *second]
+
     def _ask(self, rows: Sequence[Row], seconds: float) -> tuple[list[Answer], float]:
         """Return answers and the seconds that they took, without the start of a child."""
-        began = time.monotonic()
-        try:
-            self._child = self._child or Child("reward", self._part, self._limits)
+        with self._turn:
             began = time.monotonic()
-            answers = self._child.score(rows, seconds)
-            self.reads_groups = self.reads_groups or self._child.reads_groups
-            return answers, time.monotonic() - began
-        except RewardError as error:
-            self.close()
-            raise _Broke(str(error), time.monotonic() - began) from None
+            try:
+                self._child = self._child or Child("reward", self._part, self._limits)
+                began = time.monotonic()
+                answers = self._child.score(rows, seconds)
+                self.reads_groups = self.reads_groups or self._child.reads_groups
+                return answers, time.monotonic() - began
+            except RewardError as error:
+                self.close()
+                raise _Broke(str(error), time.monotonic() - began) from None
 
     def _refusal(self, sample: Sample, error: RewardError) -> Answer:
         return None, f"reward {self._part.label}: {error}; the sample: {sample.text[:EXCERPT]!r}"
@@ -193,6 +215,14 @@ class Child:
         if not isinstance(answers, list) or len(answers) != len(rows):
             raise RewardError(f"its process gave {answers!r:.200}; expected a list of {len(rows)} answers")
         return [_checked(answer) for answer in answers]
+
+    def answers(self, texts: Sequence[str], seconds: float) -> list[str | None] | None:
+        found = self._exchange({"texts": list(texts)}, seconds).get("found")
+        if found is None:
+            return None
+        if not isinstance(found, list) or len(found) != len(texts):
+            raise RewardError(f"its process gave {found!r:.200}; expected a list of {len(texts)} answers")
+        return [None if answer is None else str(answer) for answer in found]
 
     def _exchange(self, message: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         line = json.dumps(message).encode() + b"\n"

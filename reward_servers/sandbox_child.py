@@ -33,6 +33,8 @@ def main() -> None:
         if "trial" in said:
             verdict = server.try_out(Trial(tuple(_samples(said["trial"])), said["are_real"]))
             _say(asdict(verdict), answers)
+        elif "texts" in said:
+            _say({"found": server.answers(said["texts"])}, answers)
         else:
             scores = server.score(_samples(said["samples"]))
             _say({"answers": scores, "reads_groups": server.reads_groups}, answers)

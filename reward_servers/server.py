@@ -2,14 +2,14 @@
 
 import inspect
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 from contracts.components import check_component, create, find
 from contracts.errors import InputError, RewardError, WhetstoneError
 from contracts.redaction import redact
-from contracts.scores import Metric, MetricValue, Reward, Sample
+from contracts.scores import FindsAnswers, Metric, MetricValue, Reward, Sample
 from contracts.settings import Settings
 from reward_servers.metrics import METRICS
 from reward_servers.requirements import check_requirements, missing, requires
@@ -145,6 +145,10 @@ class RewardServer:
             verdict = replace(verdict, warning=CUT_GROUPS)
         return _of_part("reward", self._label, verdict)
 
+    def answers(self, texts: Sequence[str]) -> list[str | None] | None:
+        """Return the answer in each text; None if the grader finds no answers."""
+        return answers_of(self._grader, texts)
+
     def score(self, samples: Sequence[Sample]) -> list[Answer]:
         """Return an answer for each sample, in order. Never raises for the grader's faults."""
         lacks = [_lack(self._grader, self._name, sample) for sample in samples]
@@ -193,6 +197,10 @@ class MetricServer:
         verdict = try_metric(self._metric, complete) if complete.samples else Verdict()
         return _of_part("metric", self._label, verdict)
 
+    def answers(self, texts: Sequence[str]) -> list[str | None] | None:
+        """Return the answer in each text; None if the metric finds no answers."""
+        return answers_of(self._metric, texts)
+
     def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
         """Return each key's value over all samples.
 
@@ -224,6 +232,30 @@ class MetricServer:
             except Exception:
                 continue
         return ""
+
+
+def answers_of(grader: Any, texts: Sequence[str]) -> list[str | None] | None:
+    """Call a grader's `answer` on each text; None if it has no such method of one text.
+
+    A text on which the method raises has no answer.
+    """
+    find_answer = getattr(grader, "answer", None)
+    if not callable(find_answer):
+        return None
+    try:
+        inspect.signature(find_answer).bind("")
+    except (TypeError, ValueError):  # a method of the user's for something else
+        return None
+    return [_answer(find_answer, text) for text in texts]
+
+
+def _answer(find_answer: Callable[[str], Any], text: str) -> str | None:
+    try:
+        found = find_answer(text)
+    except Exception as error:  # a grader may raise anything
+        logger.warning("no answer of a text: %s; the text: %.200r", _reason(error), text)
+        return None
+    return None if found is None else str(found)
 
 
 def _check_shaping(kind: str, part: Part, found: type) -> None:
@@ -280,7 +312,7 @@ def _create(kind: str, part: Part) -> Any:
 
 def _besides(kind: str, part: Part) -> tuple[type, ...]:
     """Return the optional Protocols of a settings class; a plain class may use their names otherwise."""
-    return (ChecksItself,) if issubclass(find(kind, part.name, BUILT_IN[kind]), Settings) else ()
+    return (ChecksItself, FindsAnswers) if issubclass(find(kind, part.name, BUILT_IN[kind]), Settings) else ()
 
 
 def _loaded(kind: str, part: Part) -> Any:

@@ -48,6 +48,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "pages for people's judgements of texts, and what the answers say",
     ),
     "report": ("services.commands.report:run", "write report.html of a run"),
+    "compare": ("services.commands.compare:run", "write a page about several runs, side by side"),
     "push": ("services.commands.push:run", "publish a run's model with a card, on the hub or in a folder"),
     "list": (
         "services.commands.listing:run",

@@ -79,6 +79,9 @@ class FakeRewards:
         rows = tuple(float(len(sample.text)) for sample in samples)
         return {"length/mean": MetricValue(sum(rows) / len(rows), rows), "corpus/only": MetricValue(0.5)}
 
+    def answers(self, texts: Sequence[str]) -> list[str | None] | None:
+        return None
+
     def cached(self) -> dict[str, float]:
         return {"number": 0.25}
 

@@ -105,6 +105,10 @@ class LocalRewards:
     def cached(self) -> dict[str, float]:
         return {}
 
+    def answers(self, texts: Sequence[str]) -> list[str | None] | None:
+        found = (grader.answers(texts) for grader in (self._rewards, *self._metrics))
+        return next((answers for answers in found if answers is not None), None)
+
     def compute_metrics(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
         return {key: value for metric in self._metrics for key, value in metric.compute(samples).items()}
 

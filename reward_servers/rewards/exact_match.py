@@ -28,8 +28,15 @@ class ExactMatch(Settings):
         return [self.of_sample(sample) for sample in samples]
 
     def of_sample(self, sample: Sample) -> float:
-        same = normalized if self.normalize else str.strip
-        return float(same(sample.text) in map(same, references_of(sample, "exact_match")))
+        references = map(self._form, references_of(sample, "exact_match"))
+        return float(self._form(sample.text) in references)
+
+    def answer(self, text: str) -> str | None:
+        """Return the whole text, in the form in which texts are compared."""
+        return self._form(text) or None
+
+    def _form(self, text: str) -> str:
+        return normalized(text) if self.normalize else text.strip()
 
 
 def normalized(text: str) -> str:

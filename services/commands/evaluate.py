@@ -13,13 +13,16 @@ from pathlib import Path
 from contracts.errors import InputError
 from services.evaluation.bars import Bars
 from services.evaluation.configuration import settings_for
+from services.evaluation.harness import HarnessOptions, check_harness, evaluate_tasks, parse_tasks
 from services.evaluation.measure import evaluate_model
-from services.evaluation.result import output_file, print_table
+from services.evaluation.result import output_file, print_table, print_tasks
+from services.generation.run_model import at_least, find_model
 from services.runs.folder import RunFolder, is_run
 from services.runs.json_lines import without_nan, write_atomically
 from services.runs.nearby import nearby_runs
 from services.terminal.doing import doing
 
+MODEL = "model.path="
 EPILOG = """KEY=VALUE as in whetstone train. With a RUN they change its configuration; without one they change
 the defaults.
 
@@ -27,6 +30,8 @@ the defaults.
   whetstone evaluate runs/NAME evaluation.temperature=0 evaluation.num_prompts=null
   whetstone evaluate runs/NAME model.path=gpt2                 another model, everything else the same
   whetstone evaluate model.path=gpt2 task=imdb task.data_files=FOLDER reward=sentiment
+
+  whetstone evaluate runs/NAME --tasks gsm8k,hellaswag       the tasks of lm-eval, where it is installed
 
 With a RUN the result is also written to RUN/evaluation_SPLIT.json, or to --output."""
 
@@ -40,6 +45,8 @@ def run(argv: Sequence[str]) -> int:
         RunError: no text could be scored; an InputError if the environment says what to mend.
     """
     arguments = _parser().parse_intermixed_args(argv)
+    if arguments.tasks is not None:
+        return _run_tasks(arguments)
     folder, overrides = _run_and_overrides(arguments.words)
     with doing("reading the configuration"):
         settings = settings_for(folder, overrides)
@@ -70,7 +77,32 @@ def run(argv: Sequence[str]) -> int:
     if arguments.json:
         print(json.dumps(without_nan(result), ensure_ascii=False))
     else:
-        print_table(result, output)
+        print_table(result, output, found.rows)
+    return 0
+
+
+def _run_tasks(arguments: argparse.Namespace) -> int:
+    """Evaluate with lm-eval, without Ray and reward servers."""
+    options = HarnessOptions(
+        parse_tasks(arguments.tasks), arguments.shots, arguments.limit, arguments.chat, arguments.seed
+    )
+    check_harness(options)
+    folder, overrides = _run_and_overrides(arguments.words)
+    paths = [text.removeprefix(MODEL) for text in overrides if text.startswith(MODEL)]
+    if len(paths) != len(overrides) or len(paths) + (folder is not None) != 1:
+        raise InputError(
+            f"--tasks: got {' '.join(arguments.words) or 'neither a run nor a model'}; expected a run's "
+            f"folder or {MODEL}MODEL, and nothing else"
+        )
+    model = find_model(str(folder.path) if folder else paths[0])
+    output = output_file(arguments.output, folder, "tasks")
+    result = {"model": model.path, "tasks": list(options.tasks), **evaluate_tasks(model, options)}
+    if output is not None:
+        write_atomically(output, json.dumps(without_nan(result), indent=1))
+    if arguments.json:
+        print(json.dumps(without_nan(result)))
+    else:
+        print_tasks(result, output)
     return 0
 
 
@@ -85,6 +117,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--split", choices=("validation", "test"), default="validation")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--output", metavar="FILE", help="write the result, with texts and scores, as JSON")
+    own = parser.add_argument_group("lm-eval", "tasks of EleutherAI's lm-eval, with RUN or model.path= alone")
+    own.add_argument("--tasks", metavar="NAME,…", help="its tasks, or YAML files of your own")
+    own.add_argument("--shots", type=at_least(0), metavar="N", help="examples before each question")
+    own.add_argument("--limit", type=at_least(1), metavar="N", help="only the first N questions of each task")
+    own.add_argument("--chat", action="store_true", help="ask through the tokenizer's chat template")
+    own.add_argument("--seed", type=at_least(0), default=0, metavar="S", help="default 0")
     return parser
 
 

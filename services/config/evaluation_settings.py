@@ -13,7 +13,9 @@ class EvaluationSettings(Settings):
     """Sampling of held-out generations. None takes the value of training."""
 
     num_prompts: int | None = Field(default=256, ge=1)  # the first of each split; None: all
-    samples_per_prompt: int = Field(default=1, ge=1)  # responses to each prompt
+    samples_per_prompt: int = Field(default=1, ge=1)  # responses to each prompt; above 1: pass@k and others
+    pass_by: str = "reward"  # column of predictions by which a text passes: reward, reward/LABEL, a metric
+    pass_at: float | None = 1.0  # least value that passes; None: no pass@k and maj@k
     max_prompt_tokens: int | None = Field(default=None, ge=1)  # None: rollout.max_prompt_tokens
     max_tokens: int | None = Field(default=None, ge=1)  # None: rollout.max_tokens
     min_tokens: int | None = Field(default=None, ge=0)  # None: rollout.min_tokens

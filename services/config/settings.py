@@ -15,7 +15,7 @@ from reward_servers.server import check_parts
 from reward_servers.settings import Part, ServerSettings, parts
 from services.config.component_settings import TABLES, name_and_options
 from services.config.run_parts import RunParts
-from services.config.settings_rules import check_algorithm, check_engine, check_environment
+from services.config.settings_rules import check_algorithm, check_engine, check_environment, check_passing
 from services.runs.best import Criterion
 from services.tasks.base import SIDE_KEY
 from services.tokens.prompt_tokens import shown_sides, sides_of
@@ -106,6 +106,7 @@ class RunSettings(RunParts):
         check_algorithm(self)
         check_environment(self)
         check_engine(self)
+        check_passing(self)
         return self
 
     def resolved(self) -> dict[str, Any]:

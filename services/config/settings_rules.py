@@ -3,6 +3,7 @@
 These rules read the settings alone. `services/preflight/` reads files and prompts.
 """
 
+from contracts.errors import did_you_mean
 from services.config.reward_view import ENVIRONMENT
 from services.config.run_parts import RunParts
 
@@ -107,6 +108,21 @@ def _check_reference(run: RunParts) -> None:
         raise ValueError(
             f"algorithm={name} asks no reference model while it trains: got model.reference.path={path}, "
             f"expected none. Data have the log-probabilities of the one that annotated them (reference=MODEL)"
+        )
+
+
+def check_passing(run: RunParts) -> None:
+    """Refuse an `evaluation.pass_by` that names a reward which the run does not have.
+
+    Raises:
+        ValueError: there is no such reward. A metric's name is known only at the first evaluation.
+    """
+    kind, _, label = run.evaluation.pass_by.partition("/")
+    labels = [*(part.label for part in run.reward), ENVIRONMENT]
+    if kind == "reward" and label and label not in labels:
+        raise ValueError(
+            f"evaluation.pass_by={run.evaluation.pass_by}: there is no reward "
+            f"{label}{did_you_mean(label, labels)}"
         )
 
 

@@ -1,13 +1,16 @@
 """Result of an evaluation: the file for it, and its table."""
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console as Terminal
 
 from contracts.errors import InputError
+from services.runs.changes import error_of
 from services.runs.folder import RunFolder
+from services.runs.standard_errors import error_key, is_error
 from services.terminal.readable import number
 
 
@@ -30,15 +33,20 @@ def output_file(asked: str | None, folder: RunFolder | None, split: str) -> Path
     return path
 
 
-def print_table(result: dict[str, Any], output: Path | None) -> None:
-    """Print the metrics of an evaluation, and the file with its texts."""
+def print_table(
+    result: Mapping[str, Any], output: Path | None, rows: Sequence[Mapping[str, Any]] = ()
+) -> None:
+    """Print the metrics of an evaluation with their standard errors, and the file with its texts.
+
+    Args:
+        rows: the predictions, for the errors that the metrics lack.
+    """
     from rich.table import Table
 
     from services.loop.baselines import BASELINE, PLAYERS, of_player
 
     played = {player: own for player in PLAYERS if (own := of_player(player, result["metrics"]))}
     metrics = {key: value for key, value in result["metrics"].items() if not key.startswith(f"{BASELINE}/")}
-    error = metrics.pop("reward/standard_error", None)
     unscored = f", {result['num_unscored']} could not be scored" if result["num_unscored"] else ""
     terminal = Terminal(highlight=False)
     terminal.print(
@@ -48,8 +56,31 @@ def print_table(result: dict[str, Any], output: Path | None) -> None:
     for column in (table.columns[1], *table.columns[3:]):
         column.justify = "right"
     for key, value in metrics.items():
+        if is_error(key):
+            continue
         others = [number(own[key]) if key in own else "" for own in played.values()]
-        table.add_row(key, number(value), number(error) if key == "reward/mean" else "", *others)
+        error = error_of(key, metrics, rows)
+        table.add_row(key, number(value), "" if error is None else number(error), *others)
     terminal.print(table)
     if output is not None:
         terminal.print(f"every text with its scores: {output}", markup=False, soft_wrap=True)
+
+
+def print_tasks(result: Mapping[str, Any], output: Path | None) -> None:
+    """Print what lm-eval found, and the file with it."""
+    from rich.table import Table
+
+    terminal = Terminal(highlight=False)
+    terminal.print(f"{result['model']}, by lm-eval {result['lm_eval']}", markup=False)
+    table = Table("task and metric", "value", "± standard error", "questions")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    metrics = result["metrics"]
+    for key, value in metrics.items():
+        if not is_error(key):
+            error = metrics.get(error_key(key))
+            count = result["num_questions"].get(key.partition("/")[0], "")
+            table.add_row(key, number(value), "" if error is None else number(error), str(count))
+    terminal.print(table)
+    if output is not None:
+        terminal.print(f"written to {output}", markup=False, soft_wrap=True)

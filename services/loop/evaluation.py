@@ -8,6 +8,7 @@ from typing import Any
 from contracts.rollout import FinishReason, Lease, Rollout
 from services.config.post_processing import PostProcess, PostProcessed
 from services.config.reward_view import as_sample
+from services.loop.at_k import AtK
 from services.loop.collecting import Collected, Collector
 from services.loop.policy_perplexity import PERPLEXITY, PolicyPerplexity
 from services.runs.folder import SHORT_SPLITS
@@ -31,12 +32,14 @@ def evaluate(
     post_process: PostProcess | None = None,
     perplexity: PolicyPerplexity | None = None,
     as_read: AsRead | None = None,
+    at_k: AtK | None = None,
 ) -> Evaluation:
     """Generate for every lease, score, and compute every metric on the whole split.
 
     Rewards, metrics and predictions are those of the texts after `post_process`. `perplexity` measures the
     policy's perplexity on the prompts' reference texts. `as_read` adds to each row the prompt as the model
-    read it: cut if it was too long, with special tokens visible.
+    read it: cut if it was too long, with special tokens visible. `at_k` adds the numbers of several texts
+    per prompt, and comes first.
     """
     workers, rewards = collect.workers, collect.rewards
     collect = replace(collect, judging=replace(collect.judging, split=split))
@@ -59,6 +62,10 @@ def evaluate(
         for key, value in values.items():
             row[key] = "n/a" if value.rows is None else value.rows[index]
         rows.append(row)
+    if at_k is not None:
+        answers = rewards.answers([rollout.text for rollout in rollouts]) if rollouts else None
+        groups, prompts_ = [rollout.group for rollout in rollouts], [_prompt_of(own) for own in rollouts]
+        metrics = at_k(rows, groups, prompts_, answers) | metrics
     return Evaluation(metrics, rows)
 
 

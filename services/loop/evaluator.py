@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from contracts.rollout import Lease
 from services.config.post_processing import PostProcess
+from services.loop.at_k import AtK
 from services.loop.baselines import baselines, summary
 from services.loop.collecting import Collector
 from services.loop.evaluation import AsRead, Evaluation, evaluate
@@ -22,6 +23,7 @@ class Evaluator:
     perplexity: PolicyPerplexity | None = None
     as_read: AsRead | None = None
     has_baselines: bool = False
+    at_k: AtK | None = None
 
     def __call__(self, split: str, *, is_untrained: bool = False) -> Evaluation:
         """Evaluate a split; the untrained model's evaluation has a progress line of its own."""
@@ -30,7 +32,8 @@ class Evaluator:
             f"evaluating the untrained model on {len(leases)} {split} prompts"
         )
         with shown if is_untrained else contextlib.nullcontext():
-            return evaluate(split, leases, self.collector, self.post_process, self.perplexity, self.as_read)
+            own = self.post_process, self.perplexity, self.as_read, self.at_k
+            return evaluate(split, leases, self.collector, *own)
 
     def baselines(self, split: str) -> dict[str, float]:
         """Return the metrics of the baseline players; {} if the environment has no such players."""

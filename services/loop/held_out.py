@@ -7,6 +7,7 @@ from learner.settings import ModelSettings
 from services.config.evaluation_settings import EvaluationSettings
 from services.config.post_processing import find_post_processor
 from services.config.settings import RunSettings
+from services.loop.at_k import AtK
 from services.loop.collecting import Collector
 from services.loop.evaluator import Evaluator
 from services.loop.policy_perplexity import PolicyPerplexity
@@ -40,6 +41,7 @@ def evaluator_of(settings: RunSettings, collector: Collector, splits: Sequence[S
         _policy_perplexity(settings.model, settings.evaluation),
         PromptTokens(load_tokenizer(settings.model)).text,
         settings.environment.has_baselines,
+        AtK.of(settings.evaluation),
     )
 
 

@@ -3,10 +3,15 @@
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from services.runs.standard_errors import CLEAR, error_key
+
+REWARD = "reward/mean"
+BANDS = f"bands: ± {CLEAR:g} standard errors over prompts"
 MAX_POINTS = 240  # in a chart; neighbouring points are averaged beyond that
 # The page's CSS variables and their light colours: curves, then ticks, then the grid.
 COLOURS = {
@@ -24,6 +29,7 @@ class Curve:
     label: str
     points: tuple[Point, ...]
     is_sparse: bool = False
+    band: tuple[Point, ...] = ()  # lowest and highest value at each point; empty: no band
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +80,24 @@ PANELS = (
 
 def reward_panel(rows: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]]) -> Panel:
     """Return the panel of the mean reward, its parts if there are several, and the validation reward."""
-    curves = [_curve("mean", "reward/mean", rows)]
+    curves = [curve_of("mean", REWARD, rows)]
     parts = sorted({key for row in rows for key in row if key.startswith("reward/") and key.count("/") > 1})
     part_keys = [key for key in parts if key.endswith("/mean")]
     if len(part_keys) > 1:
-        curves += [_curve(key.split("/", 1)[1].removesuffix("/mean"), key, rows) for key in part_keys]
-    points = [(float(row["epoch"]), row["metrics"].get("reward/mean")) for row in evaluations]
-    validation = tuple((epoch, value) for epoch, value in points if _is_number(value))
-    curves.append(Curve("validation", validation, is_sparse=True))
+        curves += [curve_of(key.split("/", 1)[1].removesuffix("/mean"), key, rows) for key in part_keys]
+    metrics = [{"iteration": row["epoch"], **row["metrics"]} for row in evaluations]
+    curves.append(replace(curve_of("validation", REWARD, metrics), is_sparse=True))
     note = "mean of each iteration's rollouts"
-    return Panel("Reward", note, tuple(curve for curve in curves if curve.points))
+    has_bands = any(curve.band for curve in curves)
+    return Panel(
+        "Reward", f"{note}; {BANDS}" if has_bands else note, tuple(curve for curve in curves if curve.points)
+    )
 
 
 def panels(rows: Sequence[Mapping[str, Any]]) -> list[Panel]:
     """Return a panel for each of PANELS for which the rows have numbers."""
     made = [
-        Panel(title, note, tuple(_curve(label, key, rows) for key, label in keys))
+        Panel(title, note, tuple(curve_of(label, key, rows) for key, label in keys))
         for title, note, keys in PANELS
     ]
     filled = [
@@ -139,9 +147,14 @@ def _plot(axes: Any, panel: Panel, font_size: int) -> None:
 
     *colours, soft, line = COLOURS.values()
     for number, curve in enumerate(panel.curves):
+        if not curve.points:  # keeps the colours of the others
+            continue
         xs, ys = zip(*curve.points, strict=True)
         marker = "o" if curve.is_sparse or len(xs) == 1 else None
         look = {"linestyle": ":" if curve.is_sparse else "-", "color": colours[number % len(colours)]}
+        if curve.band:
+            lows, highs = zip(*curve.band, strict=True)
+            axes.fill_between(xs, lows, highs, color=look["color"], alpha=0.16, linewidth=0)
         axes.plot(
             xs, ys, label=curve.label, linewidth=1.7, marker=marker, markersize=4, clip_on=False, **look
         )
@@ -151,30 +164,65 @@ def _plot(axes: Any, panel: Panel, font_size: int) -> None:
     axes.set_axisbelow(True)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=(1, 2, 5, 10)))
     axes.yaxis.set_major_locator(rows := MaxNLocator(nbins=4, steps=(1, 2, 2.5, 5, 10)))
-    first, *_, last = rows.tick_values(*axes.dataLim.intervaly)  # around the values
+    first, *_, last = rows.tick_values(*_span(*axes.dataLim.intervaly))  # around the values
     axes.set(xmargin=0, ylim=(first, last))
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: tick_label(value)))
+        axis.set_major_formatter(FuncFormatter(partial(_of_axis, axis)))
 
 
-def tick_label(value: float) -> str:
-    """Format a tick's value in few letters.
+def _span(low: float, high: float) -> Point:
+    """Return the two ends of an axis, with some room between them where they are equal.
 
-    >>> [tick_label(value) for value in (0.25, 5000.0, 2500000.0, 0.00002, 0.0, 40)]
-    ['0.25', '5k', '2.5M', '2e-05', '0', '40']
+    >>> _span(0.2, 0.9), _span(2.0, 2.0), _span(0.0, 0.0)
+    ((0.2, 0.9), (1.8, 2.2), (-1.0, 1.0))
     """
+    if high - low > 1e-9 * max(abs(low), abs(high)):
+        return low, high
+    room = abs(low) * 0.1 or 1.0
+    return low - room, high + room
+
+
+def _of_axis(axis: Any, value: float, _: int) -> str:
+    """Return the label of one tick of an axis."""
+    ticks = [float(place) for place in axis.get_majorticklocs()]
+    return dict(zip(ticks, tick_labels(ticks), strict=True)).get(float(value), f"{value:g}")
+
+
+def tick_labels(values: Sequence[float]) -> list[str]:
+    """Format the values of an axis in few letters, with as many digits as tell all of them apart.
+
+    >>> tick_labels((0.0, 0.25)), tick_labels((5000.0, 2500000.0)), tick_labels((0.00002,))
+    (['0', '0.25'], ['5k', '2.5M'], ['2e-05'])
+    >>> tick_labels((100000.0, 100010.0)), tick_labels((1.00001, 1.00002))
+    (['100k', '100.01k'], ['1.00001', '1.00002'])
+    """
+    labels = [[_tick_label(value, digits) for value in values] for digits in range(4, 17)]
+    return next((found for found in labels if len(set(found)) == len(values)), labels[-1])
+
+
+def _tick_label(value: float, digits: int) -> str:
     for limit, letter in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
-            return f"{value / limit:.4g}{letter}"
-    return f"{value:.4g}"
+            return f"{value / limit:.{digits}g}{letter}"
+    return f"{value:.{digits}g}"
 
 
-def _curve(label: str, key: str, rows: Sequence[Mapping[str, Any]]) -> Curve:
-    points = [(float(row["iteration"]), float(row[key])) for row in rows if _is_number(row.get(key))]
-    return Curve(label, tuple(_thinned(points)))
+def curve_of(label: str, key: str, rows: Sequence[Mapping[str, Any]]) -> Curve:
+    """Return the curve of a key, with a band where each row has the key's standard error."""
+    known = [row for row in rows if is_number(row.get(key))]
+    points = thinned([(float(row["iteration"]), float(row[key])) for row in known])
+    errors = [row.get(error_key(key)) for row in known]
+    if not all(map(is_number, errors)):
+        return Curve(label, tuple(points))
+    ends = [
+        (float(row[key]) - CLEAR * error, float(row[key]) + CLEAR * error)
+        for row, error in zip(known, errors, strict=True)
+        if error is not None
+    ]
+    return Curve(label, tuple(points), band=tuple(thinned(ends)))
 
 
-def _thinned(points: Sequence[Point]) -> list[Point]:
+def thinned(points: Sequence[Point]) -> list[Point]:
     """Return at most MAX_POINTS means of neighbouring points; the last point stays as it is."""
     if len(points) <= MAX_POINTS:
         return list(points)
@@ -184,5 +232,5 @@ def _thinned(points: Sequence[Point]) -> list[Point]:
     return [*means[:-1], points[-1]]
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

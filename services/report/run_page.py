@@ -5,8 +5,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from services.loop.baselines import BASELINE, PLAYERS, of_player
-from services.report.curves import Chart, Panel, draw_svg, panels, reward_panel
+from services.loop.baselines import PLAYERS, of_player
+from services.report.curves import REWARD, Chart, Panel, draw_svg, panels, reward_panel
+from services.report.evaluated import (
+    SPLIT_TITLES,
+    EvaluationTable,
+    evaluation_panels,
+    evaluation_table,
+    measure_panels,
+    read_evaluations,
+)
 from services.report.transcripts import Transcript, transcripts
 from services.runs.changes import change_in
 from services.runs.claim import flatten
@@ -16,9 +24,8 @@ from services.terminal.readable import duration
 
 log = logging.getLogger(__name__)
 
-REWARD, WON = "reward/mean", "environment/won/mean"
+WON = "environment/won/mean"
 PHASES = ("rollout", "reward", "score", "update", "weights")
-SPLIT_TITLES = {"val": "Validation", "test": "Test"}
 NUM_SAMPLES = 8
 NUM_SCORES = 6  # scores shown under a sample
 WIDE, NARROW, SMALL = (1040, 300), (380, 240), (340, 180)  # boxes of charts, in pixels
@@ -65,14 +72,6 @@ class PhaseTime:
 
 
 @dataclass(frozen=True, slots=True)
-class EvaluationTable:
-    split: str
-    metrics: tuple[str, ...]
-    rows: tuple[tuple[int, tuple[float | None, ...]], ...]  # epoch, a value per metric
-    baselines: tuple[tuple[str, tuple[float | None, ...]], ...] = ()  # player, a value per metric
-
-
-@dataclass(frozen=True, slots=True)
 class Page:
     """Content for the template."""
 
@@ -83,6 +82,7 @@ class Page:
     headlines: tuple[Headline, ...]
     reward_charts: tuple[tuple[str, Chart], ...]  # a wide and a narrow one; the page shows the one that fits
     charts: tuple[Chart, ...]
+    evaluation_charts: tuple[Chart, ...]  # of the validation split
     samples: tuple[SamplePair, ...]
     sample_epochs: tuple[int, int]
     transcripts: tuple[Transcript, ...]  # of episodes, in place of samples
@@ -95,8 +95,10 @@ def gather(folder: RunFolder) -> tuple[Page, list[Panel]]:
     """Return the page's content, and the panels of all its charts."""
     config = folder.config()
     rows = merged(folder.rollout_info(), folder.training_info())
+    evaluations = {split: read_evaluations(folder, split) for split in SPLIT_TITLES}
     reward = reward_panel(rows, folder.evaluations("val"))
-    others = panels(rows)
+    others = panels(rows) + (measure_panels(folder.rollout_info()) if config.get("measures") else [])
+    evaluated = evaluation_panels(evaluations["val"])
     epochs = folder.prediction_epochs("val")
     shown_epochs = (epochs[0], epochs[-1]) if epochs else (0, 0)
     before, after = (folder.whole_predictions(epoch, "val") if epochs else [] for epoch in shown_epochs)
@@ -111,18 +113,15 @@ def gather(folder: RunFolder) -> tuple[Page, list[Panel]]:
         if reward.curves
         else (),
         charts=tuple(draw_svg(panel, *SMALL) for panel in others),
+        evaluation_charts=tuple(draw_svg(panel, *SMALL) for panel in evaluated),
         samples=() if played else sample_pairs(before, after),
         sample_epochs=shown_epochs,
         transcripts=played,
         timings=timings(rows),
-        tables=tuple(
-            evaluation_table(split, folder.evaluations(split))
-            for split in SPLIT_TITLES
-            if folder.evaluations(split)
-        ),
+        tables=tuple(evaluation_table(split, found) for split, found in evaluations.items() if found),
         config_text=folder.config_file.read_text(encoding="utf-8"),
     )
-    return page, ([reward] if reward.curves else []) + others
+    return page, ([reward] if reward.curves else []) + others + evaluated
 
 
 def merged(*files: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -198,18 +197,6 @@ def timings(rows: Sequence[Mapping[str, Any]]) -> tuple[PhaseTime, ...]:
     return tuple(
         PhaseTime(phase, total / len(timed), total / whole_s, total) for phase, total in totals.items()
     )
-
-
-def evaluation_table(split: str, evaluations: Sequence[Mapping[str, Any]]) -> EvaluationTable:
-    """Return a table with a row per epoch and per baseline, and a column per metric of any evaluation."""
-    keys = dict.fromkeys(key for row in evaluations for key in row["metrics"])
-    metrics = tuple(key for key in keys if not key.startswith(f"{BASELINE}/"))
-    rows = tuple(
-        (row["epoch"], tuple(row["metrics"].get(metric) for metric in metrics)) for row in evaluations
-    )
-    played = {player: of_player(player, evaluations[0]["metrics"]) for player in PLAYERS}
-    others = tuple((player, tuple(own.get(key) for key in metrics)) for player, own in played.items() if own)
-    return EvaluationTable(SPLIT_TITLES[split], metrics, rows, others)
 
 
 def _facts(config: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:

@@ -12,10 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.runs.folder import RunFolder
-from services.runs.standard_errors import Change, standard_error_of_change, unpaired
+from services.runs.standard_errors import (
+    Change,
+    error_key,
+    standard_error,
+    standard_error_of_change,
+    unpaired,
+)
 from services.terminal.readable import with_error
 
-REWARD, ERROR, MEAN = "reward/mean", "reward/standard_error", "/mean"
+REWARD, MEAN = "reward/mean", "/mean"
 Row = Mapping[str, Any]
 
 
@@ -45,7 +51,7 @@ def change_in(folder: RunFolder, split: str, metric: str) -> Change | None:
 
 def observed(metric: str, metrics: Row, rows: Sequence[Row]) -> Observed:
     """Collect a metric's value and its texts' values from an evaluation's `metrics` and prediction `rows`."""
-    value, error = metrics[metric], metrics.get(ERROR) if metric == REWARD else None
+    value, error = metrics[metric], metrics.get(error_key(metric))
     for key in (metric, metric.removesuffix(MEAN)):
         known = [row for row in rows if _is_number(row.get(key))]
         texts = tuple(float(row[key]) for row in known)
@@ -54,6 +60,16 @@ def observed(metric: str, metrics: Row, rows: Sequence[Row]) -> Observed:
             prompts = tuple((str(row.get("sample_id", "")), str(row.get("prompt_text", ""))) for row in known)
             return Observed(value, error, texts, prompts)
     return Observed(value, error)
+
+
+def error_of(metric: str, metrics: Row, rows: Sequence[Row]) -> float | None:
+    """Return a metric's standard error: the evaluation's own, or else that of its texts; None: not known."""
+    if not _is_number(metrics.get(metric)):
+        return None
+    found = observed(metric, metrics, rows)
+    if found.standard_error is not None:
+        return found.standard_error
+    return standard_error(found.texts, found.prompts)
 
 
 def change(before: Observed, after: Observed) -> Change:

@@ -9,6 +9,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+ERROR = "/standard_error"  # end of the names of standard errors
 CLEAR = 2.0  # standard errors that a change has to exceed; a smaller one is often chance
 
 
@@ -29,6 +30,20 @@ class Change:
         if error is None or not abs(self.difference) > CLEAR * error:
             return 0
         return 1 if self.difference > 0 else -1
+
+
+def error_key(metric: str) -> str:
+    """Return the name under which an evaluation has a metric's standard error.
+
+    >>> error_key("reward/mean"), error_key("pass@4")
+    ('reward/standard_error', 'pass@4/standard_error')
+    """
+    return ("reward" if metric == "reward/mean" else metric) + ERROR
+
+
+def is_error(name: str) -> bool:
+    """Tell whether a metric's name is that of another one's standard error."""
+    return name.endswith(ERROR)
 
 
 def standard_error(values: Sequence[float], prompts: Sequence[Hashable]) -> float | None:

@@ -19,12 +19,14 @@ from rich.console import RenderableType
 from rich.live import Live
 
 from contracts.redaction import redact
-from services.runs.changes import Observed, change, in_words, observed
+from services.runs.changes import Observed, change, error_of, in_words, observed
+from services.runs.standard_errors import is_error
 from services.terminal.doing import doing
-from services.terminal.readable import number
+from services.terminal.readable import with_error
 from services.tracking.screen import ITERATION_S, REWARD, Level, Phase, RunView, draw_frame, iteration_line
 
 FRAMES_PER_S = 8
+NUM_SHOWN = 6  # numbers of an evaluation in a line
 IDLE_FRAME_S = 1.0  # the clocks move on even when nothing happens
 
 
@@ -92,7 +94,11 @@ class Console:
         Args:
             rows: its predictions, for the standard error of the change since the first evaluation.
         """
-        numbers = {key: value for key, value in metrics.items() if isinstance(value, int | float)}
+        numbers = {
+            key: value
+            for key, value in metrics.items()
+            if isinstance(value, int | float) and not is_error(key)
+        }
         if not numbers:
             return
         metric = REWARD if REWARD in numbers else next(iter(numbers))
@@ -102,7 +108,12 @@ class Console:
         with self._lock:
             self.view.evaluations.setdefault(split, []).append((iteration, numbers[metric]))
             self.view.changes |= {split: moved} if moved else {}
-        shown = "  ".join(f"{key} {number(value)}" for key, value in list(numbers.items())[:6])
+            self.view.errors[split] = error_of(metric, metrics, rows)
+        num_at_k = sum("@" in key for key in numbers)  # they come first
+        shown = "  ".join(
+            f"{key} {with_error(value, error_of(key, metrics, rows))}"
+            for key, value in list(numbers.items())[: max(NUM_SHOWN, num_at_k + 1)]
+        )
         told = f" ({metric} since iteration {since}: {in_words(moved)})" if moved else ""
         self._say(f"{split} after iteration {iteration}: {shown}{told}")
 

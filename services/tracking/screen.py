@@ -15,7 +15,7 @@ from rich.text import Text
 from services.runs.changes import in_words
 from services.runs.standard_errors import Change
 from services.terminal.braille import draw_curve
-from services.terminal.readable import duration, number
+from services.terminal.readable import duration, number, with_error
 
 ETA_WINDOW = 20  # iterations from which the remaining time is estimated
 FEWEST = 2  # iterations before it is estimated
@@ -68,6 +68,7 @@ class RunView:
     metrics: dict[str, Any] = field(default_factory=dict)
     evaluations: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     changes: dict[str, Change] = field(default_factory=dict)  # by split, since its first evaluation here
+    errors: dict[str, float | None] = field(default_factory=dict)  # by split, of its last evaluation
     phases: dict[str, Phase] = field(default_factory=dict)
     notes: deque[tuple[str, Level, str]] = field(default_factory=lambda: deque(maxlen=NUM_NOTES))
     durations_s: deque[float] = field(default_factory=lambda: deque(maxlen=ETA_WINDOW))  # of iterations alone
@@ -188,7 +189,9 @@ def _evaluations(view: RunView) -> list[RenderableType]:
         line.append(number(first), style="not dim")
         if len(points) > 1:
             colour = COLOURS[change.direction if change else 0]
-            line.append(" → ").append(number(last), style=f"not dim bold {colour}")
+            line.append(" → ").append(
+                with_error(last, view.errors.get(split)), style=f"not dim bold {colour}"
+            )
         line.append(f"  at iteration {iteration}")
         lines.append(line.append(f"  {in_words(change)}" if change else ""))
     return [Text(), *lines] if lines else []

@@ -25,7 +25,7 @@ from learner.process import CALLS_AT_ONCE, LearnerProcess
 from learner.ranks import Rendezvous
 from learner.settings import ModelSettings
 from reward_servers.app import deploy, remove
-from reward_servers.client import RewardClient, compute_metrics
+from reward_servers.client import RewardClient, compute_metrics, find_answers
 from reward_servers.settings import Part, RewardServersSettings
 from reward_servers.trial import MADE_UP, Trial
 from rollout_workers.environment_actors import start_environments
@@ -71,6 +71,10 @@ class RewardServers:
             return {}
         patience_s = max(self.settings.for_label(part.label).timeout_s for part in self.metrics)
         return compute_metrics(self.metrics, samples, patience_s, self.settings.retries)
+
+    def answers(self, texts: Sequence[str]) -> list[str | None] | None:
+        graders = [("reward", part) for part in self.rewards] + [("metric", part) for part in self.metrics]
+        return find_answers(graders, texts, self.settings)
 
     def cached(self) -> dict[str, float]:
         return self.client.cached()

@@ -211,3 +211,22 @@ class Located:
 
     def score(self, samples: Sequence[Sample]) -> dict[str, bool] | list[float]:
         return [1.0 for _ in samples] if self.is_there else {"there": False}
+
+
+class LastNumber(Words):
+    """Its answer is the last number of a text; a text may take its process with it."""
+
+    def answer(self, text: str) -> str | None:
+        if text == "exit":
+            os._exit(3)
+        numbers = [word for word in text.split() if word.isdecimal()]
+        if text == "raise":
+            raise KeyError("no such number")
+        return numbers[-1] if numbers else None
+
+
+class AnswersElse(Words):
+    """A user's class whose `answer` is something else."""
+
+    def answer(self, question: str, hint: str) -> str:
+        return question + hint

@@ -155,3 +155,13 @@ def test_a_replica_takes_the_sandbox_from_its_settings() -> None:
 def test_a_sandbox_that_outlasts_the_call_is_refused() -> None:
     with pytest.raises(ValueError, match="has to be less than half of timeout_s=10"):
         ServerSettings(timeout_s=10, sandbox=Sandbox(seconds=5))
+
+
+def test_answers_are_found_in_the_sandbox_and_a_bad_text_costs_one() -> None:
+    own = SandboxedServer(Part(name="tests.reward_servers.graders:LastNumber"), LIMITS)
+    assert own.answers(["it is 4", "5 or 6", "none"]) == ["4", "6", None]
+    assert own.answers(["it is 4", "exit", "none", "8"]) == ["4", None, None, "8"]
+    own.close()
+    other = SandboxedServer(GREEDY, LIMITS)
+    assert other.answers(["4"]) is None
+    other.close()

@@ -174,3 +174,18 @@ def test_batching_changes_no_answer(calls: list[list[str]], batch_size: int) -> 
 
     expected = [[(float(len(text)), None) for text in call] for call in calls]
     assert asyncio.run(scenario()) == expected
+
+
+def test_a_grader_may_find_answers_to_vote_on() -> None:
+    found = RewardServer(Part(name="tests.reward_servers.graders:LastNumber"))
+    assert found.answers(["so it is 42", "I do not know", "raise", "7 or 8"]) == ["42", None, None, "8"]
+    assert RewardServer(Part(name="length")).answers(["42"]) is None
+    assert RewardServer(Part(name="tests.reward_servers.graders:AnswersElse")).answers(["42"]) is None
+
+
+def test_what_is_compared_as_a_whole_is_its_own_answer() -> None:
+    texts_of = [" The Hague. ", "the  hague", " "]
+    exact = RewardServer(Part(name="exact_match"))
+    assert exact.answers(texts_of) == ["The Hague.", "the  hague", None]
+    loose = MetricServer(Part(name="exact_match", options={"normalize": True}))
+    assert loose.answers(texts_of) == ["hague", "hague", None]

@@ -1,6 +1,7 @@
 """What an evaluation writes down: numbers by hand, rows with RL4LMs' keys."""
 
 import io
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,9 @@ from rich.console import Console as Terminal
 
 from contracts.rollout import Prompt, Sampling
 from contracts.scores import Score
+from services.config.evaluation_settings import EvaluationSettings
 from services.config.reward_view import with_score
+from services.loop.at_k import AtK
 from services.loop.collecting import Collector, FailureBudget
 from services.loop.evaluation import Evaluation, evaluate, prediction_row, reward_statistics
 from services.sources.leasing import EVALUATION, evaluation_leases
@@ -109,3 +112,48 @@ def test_a_row_has_rl4lms_keys_with_all_references() -> None:
         "reward": 0.25,
         "reward/rouge": 0.5,
     }
+
+
+class Parity(FakeRewards):
+    """A text with an even number passes; its answer is its number's last digit halved."""
+
+    def _score(self, text: str) -> Score:
+        number = int(text.split()[-1])
+        return Score(float(number % 2 == 0), {"number": float(number)})
+
+    def answers(self, texts: Sequence[str]) -> list[str | None] | None:
+        return [str(int(text.split()[-1]) % 4 // 2) for text in texts]
+
+
+def with_at_k(rule: AtK | None, rewards: FakeRewards, samples: int = 4) -> Evaluation:
+    leases = evaluation_leases(
+        prompts(2), PromptTokens(WordTokens()), Sampling(max_tokens=4), samples=samples, seed=0
+    )
+    console = Console(Terminal(file=io.StringIO()))
+    collector = Collector(FakeWorkers([]), rewards, FailureBudget(10, 10), console, lambda: None, 1.0)
+    return evaluate("validation", leases, collector, at_k=rule)
+
+
+def test_several_texts_of_a_prompt_give_numbers_of_their_own() -> None:
+    found = with_at_k(AtK(4), Parity())  # rewards 1 0 1 0, answers 0 0 1 1 of each
+    assert {key: found.metrics[key] for key in list(found.metrics)[::2][:5]} == {
+        "mean@4": 0.5,
+        "pass@1": 0.5,
+        "pass@2": pytest.approx(5 / 6),
+        "pass@4": 1.0,
+        "maj@4": 0.5,
+    }
+    assert found.metrics["reward/mean"] == 0.5
+    assert len(found.rows) == 8
+    assert [row["answer"] for row in found.rows] == ["0", "0", "1", "1"] * 2
+    assert {row["pass@4"] for row in found.rows} == {1.0}
+
+
+class NobodyVotes(Parity):
+    def answers(self, texts: Sequence[str]) -> list[str | None] | None:
+        raise AssertionError("nobody votes")
+
+
+def test_a_text_per_prompt_is_evaluated_as_ever() -> None:
+    found = with_at_k(AtK.of(EvaluationSettings(pass_at=0.5)), NobodyVotes(), samples=1)
+    assert not [key for key in (*found.metrics, *found.rows[0]) if "@" in key or key == "answer"]

@@ -149,7 +149,7 @@ def test_a_finished_run_is_told_with_everything_in_one_file(tmp_path: Path) -> N
     ):
         assert title in page.text
     assert "clip_range: 0.2" in page.text
-    assert page.tags.count("svg") == 2 + 9  # the reward's chart, wide and narrow, and nine others
+    assert page.tags.count("svg") == 2 + 9 + 2  # the reward's, wide and narrow; nine others; two metrics
     assert "style" in page.tags and "prefers-color-scheme: dark" in page.text
 
 

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from services.report.evaluated import Evaluated, evaluation_table
 from services.report.report import write_report
-from services.report.run_page import evaluation_table, headline
+from services.report.run_page import headline
 from services.report.transcripts import SHOWN_TURNS, transcript, transcripts
 from services.runs.folder import RunFolder
 from tests.services.report.test_report import CONFIG, Page
@@ -113,9 +114,12 @@ def test_baselines_stand_beside_the_models_numbers() -> None:
         {"epoch": 0, "metrics": {"reward/mean": 0.5, "length": 3.0, "baseline/random/reward/mean": 0.1}},
         {"epoch": 9, "metrics": {"reward/mean": 0.7, "length": 4.0}},
     ]
-    table = evaluation_table("val", rows)
-    assert table.metrics == ("reward/mean", "length")
-    assert table.rows == ((0, (0.5, 3.0)), (9, (0.7, 4.0)))
-    assert table.baselines == (("random", (0.1, None)),)
+    found = [Evaluated(row["epoch"], row["metrics"], {"reward/mean": 0.02}) for row in rows]
+    table = evaluation_table("val", found)
+    assert table.columns == ("random", "iteration 0", "iteration 9")
+    assert table.rows == (
+        ("reward/mean", ("0.1", "0.500 ± 0.020", "0.700 ± 0.020")),
+        ("length", ("–", "3", "4")),
+    )
     line = headline("val", rows)
     assert line is not None and line.baselines == (("random", 0.1),)

@@ -132,9 +132,9 @@ def line_of(view: RunView, split: str) -> Text:
 @pytest.mark.parametrize(
     ("after", "values", "told", "colour"),
     [
-        ([0.2, 0.58, 1.0, 0.42], "0.45 → 0.55", "+0.1000 ± 0.0082", "green"),
-        ([0.05, 0.44, 0.85, 0.25], "0.45 → 0.397", "-0.0525 ± 0.0025", "red"),
-        ([0.5, 0.1, 0.3, 0.9014], "0.45 → 0.45", "+0.00 ± 0.29, no clear change", "default"),
+        ([0.2, 0.58, 1.0, 0.42], "0.45 → 0.55 ± 0.17", "+0.1000 ± 0.0082", "green"),
+        ([0.05, 0.44, 0.85, 0.25], "0.45 → 0.40 ± 0.17", "-0.0525 ± 0.0025", "red"),
+        ([0.5, 0.1, 0.3, 0.9014], "0.45 → 0.45 ± 0.17", "+0.00 ± 0.29, no clear change", "default"),
     ],
 )
 def test_a_change_has_a_colour_beyond_its_error_prompt_by_prompt(

@@ -1,0 +1,1 @@
+"""Comparison of runs on one page: curves, settings, evaluations, samples."""

@@ -1,0 +1,84 @@
+"""Curves of several groups of runs in one chart: a group's mean, and the range over its seeds as a band."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from services.comparison.groups import Group, Run
+from services.report.curves import PANELS, REWARD, Curve, Panel, curve_of, is_number, thinned
+from services.report.evaluated import Evaluated, is_asked_for
+
+Row = Mapping[str, Any]
+RowsOf = Callable[[Run], Sequence[Row]]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A group with all evaluations of each of its runs on the validation split."""
+
+    group: Group
+    evaluations: tuple[tuple[Evaluated, ...], ...]
+
+
+def training_panels(groups: Sequence[Compared]) -> list[Panel]:
+    """Return a panel for the reward, for each number that the report draws, and for each measure."""
+    keys = [("Reward", "mean of each iteration's rollouts", REWARD)]
+    for title, note, curves in PANELS:
+        several = len(curves) > 1
+        keys += [(f"{title}: {label}" if several else title, note, key) for key, label in curves]
+    for found in groups:
+        for run in found.group.runs:
+            keys += [(name, "your own measure", name) for name in run.measures]
+    rows = [[run.rows for run in found.group.runs] for found in groups]
+    names = [found.group.name for found in groups]
+    return _filled([_panel(title, note, key, names, rows) for title, note, key in dict.fromkeys(keys)])
+
+
+def validation_panels(groups: Sequence[Compared]) -> list[Panel]:
+    """Return a panel for the reward and one for each other metric of the evaluations."""
+    rows = [[[one.row for one in own] for own in found.evaluations] for found in groups]
+    named = [
+        name
+        for found in groups
+        for own in found.evaluations
+        for one in own
+        for name in one.metrics
+        if "@" in name or is_asked_for(name)
+    ]
+    names = [found.group.name for found in groups]
+    panels = [
+        _panel("Reward" if key == REWARD else key, "", key, names, rows)
+        for key in dict.fromkeys((REWARD, *named))
+    ]
+    sparse = [
+        replace(panel, curves=tuple(replace(curve, is_sparse=True) for curve in panel.curves))
+        for panel in panels
+    ]
+    return _filled(sparse)
+
+
+def over_seeds(label: str, key: str, runs: Sequence[Sequence[Row]]) -> Curve:
+    """Return the mean over runs at each iteration that all of them have, with the range as a band.
+
+    A single run has the band of its standard errors, where it has them.
+    """
+    if len(runs) == 1:
+        return curve_of(label, key, runs[0])
+    values = [{row["iteration"]: float(row[key]) for row in rows if is_number(row.get(key))} for rows in runs]
+    shared = sorted(set.intersection(*map(set, values)))
+    at = [[own[iteration] for own in values] for iteration in shared]
+    points = thinned([(float(iteration), fmean(own)) for iteration, own in zip(shared, at, strict=True)])
+    return Curve(label, tuple(points), band=tuple(thinned([(min(own), max(own)) for own in at])))
+
+
+def _panel(
+    title: str, note: str, key: str, names: Sequence[str], rows: Sequence[Sequence[Sequence[Row]]]
+) -> Panel:
+    """Return a panel with a curve for each group, an empty one for a group without the number."""
+    curves = tuple(over_seeds(name, key, own) for name, own in zip(names, rows, strict=True))
+    return Panel(title, note, curves)
+
+
+def _filled(panels: Sequence[Panel]) -> list[Panel]:
+    return [panel for panel in panels if any(curve.points for curve in panel.curves)]

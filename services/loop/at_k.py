@@ -1,0 +1,163 @@
+"""Numbers of several texts per prompt: mean@k, pass@k and maj@k, with errors clustered by prompt.
+
+    prompt A: values 1 0 0 1, answers 7 5 7 7  ─▶  mean@4 0.5, pass@1 0.5, pass@2 0.83, pass@4 1, maj@4 0.67
+
+A text passes if its value reaches a threshold. The vote's winner is right as often as its texts pass.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from contracts.errors import InputError, did_you_mean
+from services.config.evaluation_settings import EvaluationSettings
+from services.runs.standard_errors import error_key, standard_error
+
+
+def pass_at_k(num_texts: int, num_passed: int, k: int) -> float:
+    """Estimate without bias the chance that at least one of k texts passes, from n ≥ k texts of which c pass.
+
+        pass@k = 1 - C(n - c, k) / C(n, k)
+
+    Source: Chen et al. 2021 (arXiv 2107.03374), equation 1.
+
+    >>> pass_at_k(4, 1, 1), pass_at_k(4, 1, 4), pass_at_k(4, 2, 2)  # the last: 5 of 6 pairs
+    (0.25, 1.0, 0.8333333333333334)
+
+    Raises:
+        ValueError: there are fewer than k texts.
+    """
+    if not 0 <= num_passed <= num_texts or not 1 <= k <= num_texts:
+        raise ValueError(f"got {num_passed} of {num_texts} texts, and k={k}; expected 1 ≤ k ≤ n and c ≤ n")
+    return 1.0 - math.comb(num_texts - num_passed, k) / math.comb(num_texts, k)
+
+
+def majority(answers: Sequence[str | None], passed: Sequence[bool]) -> float:
+    """Return the share of passing texts among those with the most frequent answer (self-consistency).
+
+    Texts without an answer do not vote; without any vote it is 0. Of answers with equally many votes each
+    wins equally often. Source: Wang et al. 2022 (arXiv 2203.11171).
+
+    >>> majority(["7", "5", "7", None], [True, False, True, False]), majority(["7", "5"], [True, False])
+    (1.0, 0.5)
+    """
+    votes = Counter(answer for answer in answers if answer is not None)
+    if not votes:
+        return 0.0
+    most = max(votes.values())
+    winners = [answer for answer, count in votes.items() if count == most]
+    return fmean(
+        fmean(ok for own, ok in zip(answers, passed, strict=True) if own == winner) for winner in winners
+    )
+
+
+def sizes(k: int) -> list[int]:
+    """Return the sizes for which pass@ is told: the powers of two below k, and k.
+
+    >>> sizes(4), sizes(10)
+    ([1, 2, 4], [1, 2, 4, 8, 10])
+    """
+    return [*(2**power for power in range(k.bit_length()) if 2**power < k), k]
+
+
+@dataclass(frozen=True, slots=True)
+class AtK:
+    """Rule for the numbers of k texts per prompt.
+
+    Example: `AtK(k=4)` takes a text's reward, which passes from 1 on. `AtK(4, "lexical/exact_match", 1.0)`
+    takes a metric.
+    """
+
+    k: int
+    by: str = "reward"  # column of predictions whose values count
+    at: float | None = 1.0  # least value that passes; None: nothing passes or fails, there is mean@k alone
+
+    @classmethod
+    def of(cls, settings: EvaluationSettings) -> "AtK | None":
+        """Return the rule of an evaluation; None if it draws one text per prompt."""
+        k = settings.samples_per_prompt
+        return cls(k, settings.pass_by, settings.pass_at) if k > 1 else None
+
+    def __call__(
+        self,
+        rows: Sequence[dict[str, Any]],
+        groups: Sequence[Hashable],
+        prompts: Sequence[Hashable],
+        answers: Sequence[str | None] | None,
+    ) -> dict[str, float]:
+        """Return the numbers with their standard errors, and add each prompt's own ones to its rows.
+
+        A number of j texts leaves out prompts with fewer than j scored texts.
+
+        Args:
+            rows: predictions; `answers` are added to them, too.
+            groups: of each row; texts of one prompt share one.
+            prompts: of each row, for the standard errors; two groups may have the same prompt.
+            answers: what each text answers; None: texts have no answers to vote on.
+
+        Raises:
+            InputError: no row has the column `by`.
+        """
+        if not rows:
+            return {}
+        if not any(self.by in row for row in rows):
+            names = [name for name, value in rows[0].items() if isinstance(value, int | float)]
+            raise InputError(
+                f"evaluation.pass_by={self.by}: no such column in predictions{did_you_mean(self.by, names)}"
+            )
+        if answers is not None:
+            for row, answer in zip(rows, answers, strict=True):
+                row["answer"] = answer
+        members: dict[Hashable, list[int]] = {}
+        for place, group in enumerate(groups):
+            if isinstance(rows[place].get(self.by), int | float):
+                members.setdefault(group, []).append(place)
+        found: dict[str, float] = {}
+        for name, (least, number) in self._numbers(rows).items():
+            full = [own for own in members.values() if len(own) >= least]
+            found |= _over_prompts(name, [number(own) for own in full], full, rows, prompts)
+        return found
+
+    def _numbers(
+        self, rows: Sequence[Mapping[str, Any]]
+    ) -> dict[str, tuple[int, Callable[[list[int]], float]]]:
+        """Return by name the fewest texts of a prompt, and the function of its rows' places."""
+        values = [row.get(self.by) for row in rows]
+
+        def mean(own: list[int]) -> float:
+            return fmean(float(values[place]) for place in own)  # type: ignore[arg-type]
+
+        if self.at is None:
+            return {f"mean@{self.k}": (1, mean)}
+        limit = self.at
+        passed = [isinstance(value, int | float) and value >= limit for value in values]
+
+        def vote(own: list[int]) -> float:
+            return majority([rows[place]["answer"] for place in own], [passed[place] for place in own])
+
+        def at_least_one(j: int) -> Callable[[list[int]], float]:
+            return lambda own: pass_at_k(len(own), sum(passed[place] for place in own), j)
+
+        numbers: dict[str, tuple[int, Callable[[list[int]], float]]] = {f"mean@{self.k}": (1, mean)}
+        numbers |= {f"pass@{j}": (j, at_least_one(j)) for j in sizes(self.k)}
+        return numbers | ({f"maj@{self.k}": (self.k, vote)} if "answer" in rows[0] else {})
+
+
+def _over_prompts(
+    name: str,
+    numbers: Sequence[float],
+    members: Sequence[list[int]],
+    rows: Sequence[dict[str, Any]],
+    prompts: Sequence[Hashable],
+) -> dict[str, float]:
+    """Return the mean over prompts and its error; write each prompt's number into its rows."""
+    if not numbers:
+        return {}
+    for number, own in zip(numbers, members, strict=True):
+        for place in own:
+            rows[place][name] = number
+    error = standard_error(numbers, [prompts[own[0]] for own in members])
+    return {name: fmean(numbers)} | ({} if error is None else {error_key(name): error})
