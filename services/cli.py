@@ -48,6 +48,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "pages for people's judgements of texts, and what the answers say",
     ),
     "report": ("services.commands.report:run", "write report.html of a run"),
+    "diagnose": (
+        "services.commands.diagnose:run",
+        "say what goes wrong in a run, by which numbers, and what to set",
+    ),
     "push": ("services.commands.push:run", "publish a run's model with a card, on the hub or in a folder"),
     "list": (
         "services.commands.listing:run",

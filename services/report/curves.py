@@ -74,11 +74,11 @@ PANELS = (
 
 def reward_panel(rows: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]]) -> Panel:
     """Return the panel of the mean reward, its parts if there are several, and the validation reward."""
-    curves = [_curve("mean", "reward/mean", rows)]
+    curves = [curve("mean", "reward/mean", rows)]
     parts = sorted({key for row in rows for key in row if key.startswith("reward/") and key.count("/") > 1})
     part_keys = [key for key in parts if key.endswith("/mean")]
     if len(part_keys) > 1:
-        curves += [_curve(key.split("/", 1)[1].removesuffix("/mean"), key, rows) for key in part_keys]
+        curves += [curve(key.split("/", 1)[1].removesuffix("/mean"), key, rows) for key in part_keys]
     points = [(float(row["epoch"]), row["metrics"].get("reward/mean")) for row in evaluations]
     validation = tuple((epoch, value) for epoch, value in points if _is_number(value))
     curves.append(Curve("validation", validation, is_sparse=True))
@@ -89,7 +89,7 @@ def reward_panel(rows: Sequence[Mapping[str, Any]], evaluations: Sequence[Mappin
 def panels(rows: Sequence[Mapping[str, Any]]) -> list[Panel]:
     """Return a panel for each of PANELS for which the rows have numbers."""
     made = [
-        Panel(title, note, tuple(_curve(label, key, rows) for key, label in keys))
+        Panel(title, note, tuple(curve(label, key, rows) for key, label in keys))
         for title, note, keys in PANELS
     ]
     filled = [
@@ -169,7 +169,7 @@ def tick_label(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _curve(label: str, key: str, rows: Sequence[Mapping[str, Any]]) -> Curve:
+def curve(label: str, key: str, rows: Sequence[Mapping[str, Any]]) -> Curve:
     points = [(float(row["iteration"]), float(row[key])) for row in rows if _is_number(row.get(key))]
     return Curve(label, tuple(_thinned(points)))
 
