@@ -71,7 +71,8 @@ class Watched:
         if now - self.heard_at > SILENT_S:
             return f"{self.name} has not answered for {now - self.heard_at:.0f} s"
         phase, done, total = self.said
-        return f"{self.name} has been at {phase} {done:,} of {total:,} for {now - self.changed_at:.0f} s"
+        count = f" {done:,} of {total:,}" if total > 1 else ""
+        return f"{self.name} has been at {phase}{count} for {now - self.changed_at:.0f} s"
 
 
 def watch(processes: Sequence[LearnerHandle], settings: LearnerSettings) -> list[Watched]:

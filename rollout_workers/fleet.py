@@ -21,6 +21,7 @@ from rollout_workers.worker import RolloutWorker
 from rollout_workers.worker_pool import POLL_S, Note, WorkerPool
 
 SCORED_AT_ONCE = 64  # texts of one call to a worker
+FIRST_WEIGHTS_S = 60.0  # before a warning: an engine warms up when it gets its first weights
 
 Answer = TypeVar("Answer")
 
@@ -46,6 +47,7 @@ class Fleet:
         self._waiting: deque[Lease] = deque()
         self._finished: list[Rollout] = []  # rollouts of submitted leases
         self.num_leased_again = 0
+        self._first_weights_s: float | None = FIRST_WEIGHTS_S  # before a line; None: as of any wait
         self._pool = WorkerPool(make_worker, settings, note, self._take_back)
 
     def wait_until_ready(self) -> None:
@@ -117,7 +119,9 @@ class Fleet:
 
     def load_weights(self, weights: PublishedWeights) -> None:
         asked = self._pool.load_weights(weights)
-        self._await(RolloutWorker.load_weights, asked, f"weights of version {weights.manifest.version}")
+        what = f"weights of version {weights.manifest.version}"
+        self._await(RolloutWorker.load_weights, asked, what, note_every_s=self._first_weights_s)
+        self._first_weights_s = None
         self._wait_for_one()
 
     def logprobs(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
@@ -186,10 +190,17 @@ class Fleet:
 
     # ---- waits ----
 
-    def _await(self, method: Callable[..., Answer], asked: Iterable[int], what: str) -> dict[int, Answer]:
+    def _await(
+        self,
+        method: Callable[..., Answer],
+        asked: Iterable[int],
+        what: str,
+        note_every_s: float | None = None,
+    ) -> dict[int, Answer]:
         """Return these workers' answers to a call; replace workers that fail or exceed the stall time-out."""
         owing, answers = set(asked), dict[int, Answer]()
-        deadline, waiting = time.monotonic() + self._settings.stall_timeout_s, Waiting(self._note)
+        deadline = time.monotonic() + self._settings.stall_timeout_s
+        waiting = Waiting(self._note, note_every_s)
         while owing and time.monotonic() < deadline:
             answers |= dict(self._pool.answers(0.5, method))
             owing -= answers.keys()

@@ -49,6 +49,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "report": ("services.commands.report:run", "write report.html of a run"),
     "compare": ("services.commands.compare:run", "write a page about several runs, side by side"),
+    "diagnose": (
+        "services.commands.diagnose:run",
+        "say what goes wrong in a run, by which numbers, and what to set",
+    ),
     "push": ("services.commands.push:run", "publish a run's model with a card, on the hub or in a folder"),
     "list": (
         "services.commands.listing:run",

@@ -2,7 +2,7 @@
 
 import re
 
-LINE = re.compile(r"^.+( …| took \S+ .*|: \d+ s so far)\n", re.MULTILINE)
+LINE = re.compile(r"^.+( …| took \S+ .*|: \d+ s so far( \(.*\))?)\n", re.MULTILINE)
 
 
 def without_progress(said: str) -> str:

@@ -27,13 +27,14 @@ from contracts.access import protect_rays_token
 from contracts.errors import InputError, RunError
 from reward_servers.ray_job import own_job
 from services.cluster.open_cluster import START_ONE, warning_if_open
-from services.cluster.ray_variables import PATIENCE_S
+from services.cluster.ray_variables import PATIENCE_S, PATIENT, patient
 from services.terminal.interrupts import give_up, handlers_kept
 
 SOCKET_PATH = 107  # longest path of a socket, in bytes
 SOCKET = "session_2026-01-31_12-00-00_000000_1234567/sockets/plasma_store"  # example of Ray's name for one
 LEAST_BYTES = 32 * 2**20  # for its logs
 LOOK_S = 0.2
+LONGER = 2  # times the patience at the second try
 KNOCK_S = 5.0
 RAYLET = "raylet"
 DAEMONS = (RAYLET, "gcs_server")  # a run can't go on without them
@@ -133,9 +134,12 @@ def _start(quiet: dict[str, Any], note: Note) -> None:
     try:
         _init(quiet)
     except FAILURES as error:
-        note(f"Ray did not start: {_first_line(error)}; it is tried once more")
+        note(
+            f"Ray did not start: {_first_line(error)}; it is tried once more, and may take {LONGER} times as "
+            "long. A machine that is busy, or short of memory or disk, starts it slowly"
+        )
         try:
-            _init(quiet)
+            _init(quiet, patience_s=LONGER * PATIENCE_S)
         except FAILURES as again:
             raise RunError(
                 f"Ray did not start on this machine, twice: {_first_line(again)}. Its logs are in {_logs()}. "
@@ -143,10 +147,10 @@ def _start(quiet: dict[str, Any], note: Note) -> None:
             ) from again
 
 
-def _init(quiet: dict[str, Any]) -> None:
+def _init(quiet: dict[str, Any], patience_s: int = PATIENCE_S) -> None:
     before = set(psutil.Process().children(recursive=True))
     try:
-        with tamed():
+        with tamed(patience_s), raylets_wait(patience_s):
             ray.init(address="local", include_dashboard=False, **quiet, **own_job())
         protect_rays_token()
     except BaseException as error:
@@ -165,7 +169,18 @@ def _first_line(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def tamed() -> Iterator[None]:
+def raylets_wait(seconds: int) -> Iterator[None]:
+    """Let raylets that start in this context wait so long for processes of theirs, unless the user said."""
+    waits = {name: value for name, value in patient(seconds).items() if os.environ.get(name) == PATIENT[name]}
+    os.environ.update(waits)
+    try:
+        yield
+    finally:
+        os.environ.update({name: PATIENT[name] for name in waits})
+
+
+@contextlib.contextmanager
+def tamed(patience_s: int = PATIENCE_S) -> Iterator[None]:
     """Change how Ray treats the driver, for calls inside of this context.
 
     - Ray's processes start in a session of their own. So signals to this process's group reach the driver
@@ -177,7 +192,8 @@ def tamed() -> Iterator[None]:
         (utils, "set_kill_on_parent_death_linux", _in_new_session(utils.set_kill_on_parent_death_linux)),
         (utils, "set_sigterm_handler", lambda handler: None),
         (ray_constants, "RAY_DISABLE_FAILURE_SIGNAL_HANDLER", True),
-        (services, "get_node", _patiently(services.get_node)),
+        (services, "get_node", _patiently(services.get_node, patience_s)),
+        (ray_constants, "NUM_REDIS_GET_RETRIES", patience_s // 3),  # seconds; a dead head service takes all
     ]
     kept = [(module, name, getattr(module, name)) for module, name, _ in replaced]
     for module, name, ours in replaced:
@@ -199,13 +215,13 @@ def _in_new_session(prepare: Callable[[], None]) -> Callable[[], None]:
     return call
 
 
-def _patiently(get_node: Callable[[str, str], Any]) -> Callable[[str, str], Any]:
+def _patiently(get_node: Callable[[str, str], Any], patience_s: int) -> Callable[[str, str], Any]:
     """Wrap Ray's look-up of the new node so that it waits until the node is there.
 
     Raises:
-        RunError: the raylet ended, or was not up after PATIENCE_S.
+        RunError: the raylet ended, or was not up after `patience_s`.
     """
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
 
     def wait_for_node(gcs_address: str, node_id: str) -> Any:
         while True:
@@ -215,7 +231,7 @@ def _patiently(get_node: Callable[[str, str], Any]) -> Callable[[str, str], Any]
                 if _has_ended():
                     raise RunError(f"its raylet ended while it started{_last_words()}") from None
                 if time.monotonic() > deadline:
-                    raise RunError(f"its raylet was not up after {PATIENCE_S} s{_last_words()}") from None
+                    raise RunError(f"its raylet was not up after {patience_s} s{_last_words()}") from None
             time.sleep(LOOK_S)
 
     return wait_for_node

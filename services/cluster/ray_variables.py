@@ -18,10 +18,17 @@ OF_ONES_OWN = {
 # Seconds that Ray waits for its own processes, which import much. A slow disk with two busy cores needs more
 # than Ray's half minute or minute. A process that has ended is not waited for.
 PATIENCE_S = 180
-PATIENT = {
-    "RAY_agent_register_timeout_ms": str(1000 * PATIENCE_S),
-    "RAY_worker_register_timeout_seconds": str(PATIENCE_S),
-}
+
+
+def patient(seconds: int) -> dict[str, str]:
+    """Return the variables by which a raylet waits so long for its agent and its workers."""
+    return {
+        "RAY_agent_register_timeout_ms": str(1000 * seconds),
+        "RAY_worker_register_timeout_seconds": str(seconds),
+    }
+
+
+PATIENT = patient(PATIENCE_S)
 
 
 def prepare_ray() -> None:

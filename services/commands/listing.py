@@ -28,17 +28,23 @@ TABLES: dict[str, tuple[str, Mapping[str, str]]] = {
     "environments": ("environment", ENVIRONMENTS),
 }
 KINDS = tuple(TABLES)
+EXPERIMENTS = "experiments"  # files, not classes: they have names alone
 BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 
 def run(argv: list[str]) -> int:
     parser = argparse.ArgumentParser("whetstone list", description=__doc__)
-    parser.add_argument("kind", nargs="?", metavar="|".join(KINDS), help="without one: the names of all")
+    parser.add_argument(
+        "kind", nargs="?", metavar="|".join((*KINDS, EXPERIMENTS)), help="without one: the names of all"
+    )
     parser.add_argument("--json", action="store_true", help="an array of name, description, options")
     arguments = parser.parse_args(argv)
     kind = arguments.kind
+    if kind == EXPERIMENTS:
+        _print_experiments(as_json=arguments.json)
+        return 0
     if kind is not None and kind not in KINDS:
-        raise InputError(f"{kind}: no such kind{did_you_mean(kind, KINDS)}")
+        raise InputError(f"{kind}: no such kind{did_you_mean(kind, (*KINDS, EXPERIMENTS))}")
     if arguments.json:
         found = {each: blocks(each) for each in KINDS}
         print(json.dumps(found if kind is None else found[kind], indent=2))
@@ -48,6 +54,13 @@ def run(argv: list[str]) -> int:
     else:
         _print_blocks(blocks(kind), key=TABLES[kind][0])
     return 0
+
+
+def _print_experiments(*, as_json: bool) -> None:
+    from services.config.compose import choices_of  # imports Hydra
+
+    names = choices_of("experiment")
+    print(json.dumps(names, indent=2) if as_json else "\n".join(names))
 
 
 def blocks(kind: str) -> list[dict[str, Any]]:

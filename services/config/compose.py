@@ -36,7 +36,9 @@ from learner.algorithms import SYNONYMS
 from services.config.component_settings import TABLES, our_name
 from services.config.layers import OWN, SUFFIX, file_of, forget_replaced_models, layers, said
 from services.config.matrix import lay_into, matrix_experiments
+from services.config.other_trainers import in_our_words
 from services.config.settings import RunSettings
+from services.runs.claim import flatten
 
 CONF = Path(conf.__file__).parent
 # Choosing another of these on the command line drops the options of the former one.
@@ -60,7 +62,9 @@ Choices:
   algorithm, task, environment, reward and metrics also take package.module:Class of your own.
 Keys, as KEY=VALUE or KEY.OPTION=VALUE (docs/configuration.md has them all):
 {keys}
-whetstone list tasks|environments|rewards|metrics|algorithms shows the built-in ones and their options."""
+whetstone list tasks|environments|rewards|metrics|algorithms|experiments: all, with options
+whetstone plan KEY=VALUE …: what a run would do, before it starts"""
+HELP_WIDTH, INDENT = 100, 15
 
 
 def run_settings(overrides: list[str]) -> RunSettings:
@@ -69,7 +73,11 @@ def run_settings(overrides: list[str]) -> RunSettings:
     Raises:
         InputError: a key is unknown, missing, or of the wrong type or range, or the files do not compose.
     """
-    return build(RunSettings, compose(overrides), where="")
+    tree = compose(overrides)
+    try:
+        return build(RunSettings, tree, where="")
+    except InputError as error:
+        raise InputError(in_our_words(str(error), flatten(tree))) from None
 
 
 def compose(overrides: list[str]) -> dict[str, Any]:
@@ -160,11 +168,22 @@ def parse(text: str) -> Override:
 
 def print_help(_argv: list[str]) -> int:
     """Print the help of `whetstone train`."""
-    groups = "\n".join(f"  {group + '=':<13}{', '.join(choices_of(group))}" for group in GROUPS)
+    groups = "\n".join(_group_help(group) for group in GROUPS)
     names = ", ".join(name for name in RunSettings.model_fields if name not in COMPONENTS)
-    keys = textwrap.fill(names, width=100, initial_indent="  ", subsequent_indent="  ")
+    keys = textwrap.fill(names, width=HELP_WIDTH, initial_indent="  ", subsequent_indent="  ")
     print(HELP.format(groups=groups, keys=keys))
     return 0
+
+
+def _group_help(group: str) -> str:
+    """Return a group's choices, in lines that a screen has room for."""
+    names = choices_of(group)
+    told = ", ".join(names)
+    if group == "experiment":  # more than a screen
+        own = sorted(path.stem for path in (CONF / group).glob(f"*{SUFFIX}"))
+        told = f"{', '.join(own)}, and {len(names) - len(own)} published ones, TASK_ALGORITHM; or FILE.yaml"
+    start = f"  {group + '=':<{INDENT - 2}}"
+    return textwrap.fill(told, HELP_WIDTH, initial_indent=start, subsequent_indent=" " * INDENT)
 
 
 def choices_of(group: str) -> list[str]:

@@ -7,6 +7,7 @@ from services.config.settings import RunSettings
 from services.loop.evaluation import Evaluation
 from services.tasks.base import Split
 from services.terminal.doing import doing
+from services.terminal.starting import Starting
 from services.tracking.console import Console
 
 
@@ -30,15 +31,17 @@ def evaluate_model(
     with contextlib.ExitStack() as ends:
         with doing("starting Ray", console.note):
             ends.enter_context(cluster(console.warn))
-        console.note("starting the rollout workers and the reward servers")
         model = launch.model_of(settings.model, settings.algorithm, settings.environment)
         num_learners = settings.learner.num_processes
         deployed = launch.deployed(settings.model, settings.rollout, settings.cluster, num_learners)
-        fleet = launch.start_fleet(model, deployed, console.warn, console.note)
-        ends.callback(fleet.stop)
         graders = settings.reward, settings.metrics, settings.reward_servers
-        rewards = ends.enter_context(launch.served_rewards(*graders, console.warn, console.note, trial))
-        fleet.wait_until_ready()
+        with Starting(("the reward servers", "the rollout workers"), console.note) as starting:
+            fleet = launch.start_fleet(model, deployed, console.warn, starting.hear)
+            ends.callback(fleet.stop)
+            rewards = ends.enter_context(launch.served_rewards(*graders, console.warn, trial))
+            starting.is_up("the reward servers")
+            fleet.wait_until_ready()
+            starting.is_up("the rollout workers")
         collector = collector_of(settings, fleet, rewards, _go_on, console)
         evaluator = evaluator_of(settings, collector, (split,))
         leases = evaluator.leases[split]

@@ -108,7 +108,8 @@ class Controller:
         try:
             if self._lost is not None:
                 self._recover(self._lost)
-            self._weights.push()
+            with self._console.doing("giving the workers the learner's weights"):
+                self._weights.push()
             self._do_what_is_due()
             while self._iteration < self._settings.iterations:
                 self.iterate()

@@ -7,6 +7,7 @@ from contracts.clients import FleetClient, RewardClient
 from reward_servers.settings import Part
 from reward_servers.shaping import shares
 from services.config.measures import Measures
+from services.loop.batch_signs import batch_signs
 from services.loop.collecting import Collected
 from services.loop.evaluation import play_statistics, reward_statistics
 
@@ -33,6 +34,7 @@ class IterationInfo:
     plays: bool  # whether rollouts are episodes of an environment
     client: RewardClient
     measures: Measures
+    longest_prompt: int | None = None  # tokens to which longer prompts are cut
 
     def __call__(self, done: Iteration) -> tuple[dict[str, float], dict[str, float]]:
         """Return two lines: that of rollout_info.jsonl, and that of training_info.jsonl.
@@ -42,7 +44,7 @@ class IterationInfo:
         """
         rollouts = done.batch.rollouts
         info = rollout_info(done.batch, done.trained, done.pushed, done.seconds)
-        info |= done.described
+        info |= {**done.described, **batch_signs(rollouts, self.longest_prompt)}
         if self.plays:
             info |= play_statistics(done.batch)
         info |= shares(self.rewards, [rollout.reward_parts for rollout in rollouts])

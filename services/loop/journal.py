@@ -1,8 +1,9 @@
 """Record a run: lines in its folder, metrics to the tracker, rows on the console."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from services.diagnosis.watch import Watch
 from services.loop.evaluation import Evaluation
 from services.runs.folder import SHORT_SPLITS, RunFolder
 from services.tracking.console import Console
@@ -18,15 +19,20 @@ class Journal:
     folder: RunFolder
     tracker: Tracker
     console: Console
+    watch: Watch = field(default_factory=Watch)
 
     def iteration(self, number: int, info: Mapping[str, float], training: Mapping[str, float]) -> None:
         self.folder.append_rollout_info(number, info)
         self.folder.append_training_info(number, training)
         self.tracker.log_metrics({**info, **training}, number)
         self.console.iteration_done(number, {**info, **training})
+        for warning in self.watch.warnings(number, {**info, **training}):
+            self.console.warn(warning)
 
     def evaluation(self, iteration: int, split: str, found: Evaluation) -> None:
         short = SHORT_SPLITS.get(split, split)
+        if split == "validation":
+            self.watch.evaluated(iteration, found.metrics)
         self.folder.append_evaluation(iteration, split, found.metrics)
         self.folder.write_predictions(iteration, split, found.rows)
         self.console.evaluation_done(split, iteration, found.metrics, found.rows)

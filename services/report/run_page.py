@@ -19,6 +19,7 @@ from services.report.transcripts import Transcript, transcripts
 from services.runs.changes import change_in
 from services.runs.claim import flatten
 from services.runs.folder import RunFolder
+from services.runs.json_lines import merged
 from services.runs.standard_errors import Change
 from services.terminal.readable import duration
 
@@ -122,19 +123,6 @@ def gather(folder: RunFolder) -> tuple[Page, list[Panel]]:
         config_text=folder.config_file.read_text(encoding="utf-8"),
     )
     return page, ([reward] if reward.curves else []) + others + evaluated
-
-
-def merged(*files: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Merge the rows of several info files into one row per iteration, in order.
-
-    >>> merged([{"iteration": 1, "a": 2}], [{"iteration": 1, "b": 3}])
-    [{'iteration': 1, 'a': 2, 'b': 3}]
-    """
-    by_iteration: dict[int, dict[str, Any]] = {}
-    for rows in files:
-        for row in rows:
-            by_iteration.setdefault(row["iteration"], {}).update(row)
-    return [by_iteration[iteration] for iteration in sorted(by_iteration)]
 
 
 def headline(split: str, evaluations: Sequence[Mapping[str, Any]]) -> Headline | None:

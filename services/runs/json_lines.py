@@ -84,6 +84,19 @@ def _row(line: bytes, needs: Needs) -> dict[str, Any]:
     return found
 
 
+def merged(*files: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Merge the rows of several info files into one row per iteration, in order.
+
+    >>> merged([{"iteration": 1, "a": 2}], [{"iteration": 1, "b": 3}])
+    [{'iteration': 1, 'a': 2, 'b': 3}]
+    """
+    by_iteration: dict[int, dict[str, Any]] = {}
+    for rows in files:
+        for row in rows:
+            by_iteration.setdefault(row["iteration"], {}).update(row)
+    return [by_iteration[iteration] for iteration in sorted(by_iteration)]
+
+
 def read_object(file: Path) -> dict[str, Any]:
     """Read a JSON file that holds one object.
 

@@ -3,7 +3,7 @@
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from statistics import fmean, median_low
+from statistics import fmean, median
 from typing import Any, Literal
 
 from rich.console import Group, RenderableType
@@ -17,8 +17,9 @@ from services.runs.standard_errors import Change
 from services.terminal.braille import draw_curve
 from services.terminal.readable import duration, number, with_error
 
-ETA_WINDOW = 20  # iterations from which the remaining time is estimated
-FEWEST = 2  # iterations before it is estimated
+ETA_WINDOW = 10  # iterations from which the remaining time is estimated
+BETWEEN_WINDOW = 20  # pauses before iterations
+FEWEST = 3  # iterations after the first one, before the remaining time is estimated
 NUM_NOTES = 4
 COLOURS = {1: "green", 0: "default", -1: "red"}  # by a change's direction
 REWARD = "reward/mean"
@@ -71,8 +72,11 @@ class RunView:
     errors: dict[str, float | None] = field(default_factory=dict)  # by split, of its last evaluation
     phases: dict[str, Phase] = field(default_factory=dict)
     notes: deque[tuple[str, Level, str]] = field(default_factory=lambda: deque(maxlen=NUM_NOTES))
-    durations_s: deque[float] = field(default_factory=lambda: deque(maxlen=ETA_WINDOW))  # of iterations alone
-    between_s: deque[float] = field(default_factory=lambda: deque(maxlen=ETA_WINDOW))  # evaluations, saving
+    took_s: float | None = None  # the last iteration alone
+    durations_s: deque[float] = field(default_factory=lambda: deque(maxlen=ETA_WINDOW))  # without the first
+    between_s: deque[float] = field(
+        default_factory=lambda: deque(maxlen=BETWEEN_WINDOW)
+    )  # evaluations, saving
     iteration_began: float = 0.0  # or what comes before it
     is_over: bool = False
 
@@ -80,21 +84,21 @@ class RunView:
         """Record an iteration's own duration `own_s` (None: the whole time) and the time before it."""
         whole_s = now - self.iteration_began
         own_s = whole_s if own_s is None else min(own_s, whole_s)
-        # The time before the first iteration is left out: it includes the start and the first evaluation.
-        if self.durations_s:
+        # The first iteration warms up, and before it are the start and the first evaluation.
+        if self.took_s is not None:
             self.between_s.append(whole_s - own_s)
-        self.durations_s.append(own_s)
-        self.iteration_began = now
+            self.durations_s.append(own_s)
+        self.took_s, self.iteration_began = own_s, now
 
     def remaining_s(self, now: float) -> float | None:
         """Estimate the remaining time by the last iterations' median and the mean time between them.
 
-        None where no iteration is left, or after fewer than FEWEST: the first one warms up and says little.
+        None where no iteration is left, or fewer than FEWEST after the first one are known.
         """
         left = self.iterations - self.iteration
         if left <= 0 or len(self.durations_s) < FEWEST:
             return None
-        each_s = median_low(self.durations_s)
+        each_s = median(self.durations_s)
         if self.between_s:
             each_s += fmean(self.between_s)
         return left * each_s - min(now - self.iteration_began, each_s)
@@ -213,7 +217,7 @@ def _notes(view: RunView) -> list[RenderableType]:
 def iteration_line(view: RunView, now: float) -> str:
     known = [f"{label} {number(view.metrics[key])}" for label, key in SHOWN if key in view.metrics]
     remaining_s = view.remaining_s(now)
-    took = duration(view.durations_s[-1])
+    took = duration(view.took_s or 0.0)
     if remaining_s is not None:
         took += f", about {duration(max(1, round(remaining_s)))} left"
     return f"iteration {view.iteration}/{view.iterations}  {'  '.join(known)}  ({took})"

@@ -6,6 +6,7 @@ rollouts and Serve's rewards, teaches it to write increasing ones. Nothing is do
 
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,13 @@ def demo(overrides: Sequence[str]) -> int:
 def make_start_model(folder: Path, seed: int) -> None:
     """Make a two-layer GPT-2 with a word tokenizer, warmed up on number rows that mostly increase."""
     with doing("loading torch"):
+        from transformers.utils.logging import disable_progress_bar
+
         from learner.algorithms.supervised import Supervised
         from learner.learner import Learner
         from learner.settings import LearnerSettings, ModelSettings
 
+    disable_progress_bar()  # its bars of a second would tear ours
     untrained = folder.with_name(f"{folder.name}-untrained")
     with doing("making the model"):
         tokenizer = save_untrained(untrained, seed)
@@ -59,10 +63,15 @@ def make_start_model(folder: Path, seed: int) -> None:
         iterations=WARM_UP_STEPS,
     )
     rows = number_rows(seed)
-    for step in track(range(WARM_UP_STEPS), description="     warm-up"):
-        learner.update([as_rollout(i, next(rows), tokenizer) for i in range(WARM_UP_ROWS)])
-        if step == WARM_UP_STEPS - 1:
-            learner.export(str(folder))
+    terminal = Terminal()
+    shown = nullcontext() if terminal.is_terminal else doing("warming the model up")
+    steps = range(WARM_UP_STEPS)
+    bar = track(steps, description="     warm-up", console=terminal, disable=not terminal.is_terminal)
+    with shown:
+        for step in bar:
+            learner.update([as_rollout(i, next(rows), tokenizer) for i in range(WARM_UP_ROWS)])
+            if step == WARM_UP_STEPS - 1:
+                learner.export(str(folder))
 
 
 def save_untrained(folder: Path, seed: int) -> Any:

@@ -5,7 +5,6 @@ Importing this module imports Ray; `services/train/train.py` does so only after 
 
 import contextlib
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -40,8 +39,7 @@ from services.loop.learner_restarts import LearnerRestarts
 from services.models.files import read_model
 from services.preflight.deployment import Deployment, Machine, deployment
 from services.preflight.placement import Reservation
-from services.terminal.doing import doing
-from services.terminal.readable import duration
+from services.terminal.starting import Starting
 
 # Large arrays come and go at every step. malloc keeps their memory, in huge pages, instead of handing it back
 # to the system: this made loading 400 MB of weights five times as fast.
@@ -91,27 +89,23 @@ def service(
         tell: hears how the start gets on; by default `warn`.
         trial: texts for trying the user's own rewards and metrics.
     """
-    tell, began = tell or warn, time.monotonic()
-
-    def is_up(part: str) -> None:
-        tell(f"{part} up after {duration(time.monotonic() - began)}")
-
-    tell("starting the rollout workers, the learner and the reward servers")
+    starting = Starting(("the reward servers", "the learner", "the rollout workers"), tell or warn)
     model = model_of(settings.model, settings.algorithm, settings.environment)
     graders = settings.reward, settings.metrics, settings.reward_servers
     num_learners = settings.learner.num_processes
     machines = deployed(settings.model, settings.rollout, settings.cluster, num_learners)
-    fleet = start_fleet(model, machines, warn, tell)
-    learner = start_learner(settings, machines, warn, tell)
     with contextlib.ExitStack() as ends:
-        ends.callback(learner.stop)
-        ends.callback(fleet.stop)
-        rewards = ends.enter_context(served_rewards(*graders, warn, tell, trial))
-        is_up("the reward servers are")
-        wait_for_learner(learner, LearnerRestarts(settings.learner.max_restarts), warn)
-        is_up("the learner is")
-        fleet.wait_until_ready()
-        is_up("the rollout workers are")
+        with starting:
+            fleet = start_fleet(model, machines, warn, starting.hear)
+            learner = start_learner(settings, machines, warn, starting.hear)
+            ends.callback(learner.stop)
+            ends.callback(fleet.stop)
+            rewards = ends.enter_context(served_rewards(*graders, warn, trial))
+            starting.is_up("the reward servers")
+            wait_for_learner(learner, LearnerRestarts(settings.learner.max_restarts), warn)
+            starting.is_up("the learner")
+            fleet.wait_until_ready()
+            starting.is_up("the rollout workers")
         yield Clients(fleet, rewards, learner)
 
 
@@ -234,7 +228,6 @@ def served_rewards(
     metrics: Sequence[Part],
     settings: RewardServersSettings,
     warn: Note,
-    tell: Note,
     trial: Trial = MADE_UP,
 ) -> Iterator[RewardServers]:
     """Deploy rewards and metrics, the user's own ones after a trial; yield their client once all answer.
@@ -246,9 +239,8 @@ def served_rewards(
     """
     try:
         if rewards or metrics:
-            with doing("starting the reward servers", tell):
-                for warning in deploy(rewards, metrics, settings, http=False, trial=trial):
-                    warn(warning)
+            for warning in deploy(rewards, metrics, settings, http=False, trial=trial):
+                warn(warning)
         client = RewardClient(rewards, settings)
         with contextlib.closing(client):
             yield RewardServers(client, rewards, metrics, settings)

@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 from contracts.clients import FleetClient, RewardClient, RolloutClient
 from services.config.settings import RunSettings
+from services.diagnosis.reading import history_of
+from services.diagnosis.watch import Watch
 from services.loop.batches import BatchSource, Demonstrated, Expert, FromData, Mixed, Online
 from services.loop.collecting import Collector, FailureBudget
 from services.loop.controller import Clients, Controller, LoopParts, LoopSettings
@@ -47,7 +49,7 @@ def controller(
     uploads: Uploads | None = None,
 ) -> Controller:
     """Return the loop over these clients, with the task's prompts or annotated data."""
-    journal = Journal(folder, tracker, console)
+    journal = Journal(folder, tracker, console, Watch.of(history_of(folder)))
     requests = RunRequests(stop, Scaling(folder.path, clients.workers, console.note))
     collector = collector_of(settings, clients.workers, clients.rewards, requests.look, console)
     evaluator = evaluator_of(settings, collector, ("validation", "test"))
@@ -98,7 +100,9 @@ def assembled(
         uploads=uploads,
         note=journal.console.warn,
     )
-    info = IterationInfo(source.rewards, settings.plays, clients.rewards, settings.measures)
+    prompted = settings.data is None and not settings.plays  # other batches have other limits
+    longest = settings.prompt_limit("train").max_tokens if prompted else None
+    info = IterationInfo(source.rewards, settings.plays, clients.rewards, settings.measures, longest)
     loop = LoopSettings(
         settings.run_name,
         settings.iterations,

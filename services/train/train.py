@@ -74,8 +74,9 @@ def train(settings: RunSettings) -> int:
         raise told from error
     finally:
         console.stop()
-        unreported = _try_to_report(folder, tracker)
-        _finish_tracking(tracker, folder, status)
+        with doing("writing the report"):
+            unreported = _try_to_report(folder, tracker)
+            _finish_tracking(tracker, folder, status)
         failure = uploads.finish() if uploads is not None else None
     if unreported is not None:
         raise explained(unreported, folder)

@@ -185,7 +185,8 @@ def test_a_start_that_fails_is_tried_once_more_and_then_ray_is_as_a_command_need
         assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
     assert notes == [
-        "Ray did not start: its raylet ended while it started: no memory left; it is tried once more"
+        "Ray did not start: its raylet ended while it started: no memory left; it is tried once more, and "
+        "may take 2 times as long. A machine that is busy, or short of memory or disk, starts it slowly"
     ]
     shown = capfd.readouterr()
     assert "(raylet)" not in shown.out + shown.err and "\x1b[" not in shown.out + shown.err

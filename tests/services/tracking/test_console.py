@@ -38,6 +38,7 @@ def frame(view: RunView, width: int = 80, height: int = 24, now: float = 0.0) ->
 def a_view(num_done: int) -> RunView:
     view = RunView(title="numbers-ppo", iterations=40, iteration=num_done)
     view.rewards = [0.3 + 0.5 * i / 40 for i in range(num_done)]
+    view.took_s = 4.0
     view.durations_s.extend([4.0] * num_done)
     view.metrics = dict(METRICS) if num_done else {}
     view.phases = {"rollout": Phase(64, began=-4.0, done=32), "update": Phase(16, began=-4.0)}
@@ -185,10 +186,23 @@ def test_the_first_evaluation_and_a_slow_first_iteration_are_not_taken_for_what_
     view, now = run_by_the_clock((60.0, 20.0))
     assert view.remaining_s(now) is None
     assert iteration_line(view, now) == "iteration 1/80    (20 s)"
-    view, now = run_by_the_clock((60.0, 20.0), (0.0, 1.0))
-    assert view.remaining_s(now) == 78.0
+    view, now = run_by_the_clock((60.0, 20.0), *[(0.0, 1.0)] * 2)
+    assert view.remaining_s(now) is None
+    view, now = run_by_the_clock((60.0, 20.0), *[(0.0, 1.0)] * 3)
+    assert view.remaining_s(now) == 76.0
     view, now = run_by_the_clock((60.0, 20.0), *[(0.0, 1.0)] * 9)
     assert iteration_line(view, now) == "iteration 10/80    (1 s, about 1 min 10 s left)"
+
+
+@given(st.lists(st.floats(0.5, 20.0), min_size=2, max_size=2), st.floats(0.5, 2.0), st.integers(7, 30))
+def test_two_slow_iterations_at_the_start_never_make_minutes_of_a_run(
+    slow: list[float], each_s: float, num_done: int
+) -> None:
+    """No "29 min left" of a two-minute run: of seven and more, two slow ones do not move the median."""
+    times = [(30.0, slow[0]), (0.0, slow[1]), *[(0.0, each_s)] * (num_done - 2)]
+    view, now = run_by_the_clock(*times)
+
+    assert view.remaining_s(now) == pytest.approx((80 - num_done) * each_s)
 
 
 def test_evaluations_in_between_are_spread_over_iterations() -> None:
@@ -198,7 +212,7 @@ def test_evaluations_in_between_are_spread_over_iterations() -> None:
 
 
 def test_the_time_that_the_iteration_under_way_has_taken_counts_once() -> None:
-    view, now = run_by_the_clock(*[(0.0, 4.0)] * 3, of=5)
+    view, now = run_by_the_clock(*[(0.0, 4.0)] * 4, of=6)
     assert [view.remaining_s(now + passed) for passed in (0.0, 3.0, 4.0, 50.0)] == [8.0, 5.0, 4.0, 4.0]
 
 

@@ -1,0 +1,139 @@
+"""Rules about rewards: whether they teach, and whether held-out measures agree."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from services.diagnosis.history import History, numbers
+from services.diagnosis.rule import Evidence, Rule, scaled
+from services.terminal.readable import number
+
+REWARD, ERROR = "reward/mean", "reward/standard_error"
+LOW, HIGH, SPREAD, CONSTANT = "reward/min", "reward/max", "reward/std", "groups/constant"
+# Parts of names of metrics that are better when higher; of others the direction is not known.
+HIGHER_IS_BETTER = (
+    *("accuracy", "bert", "bleu", "bleurt", "chrf", "cider", "coverage", "exact_match", "increasing_numbers"),
+    *("maj@", "mean@", "meteor", "parent", "pass@", "rouge", "spice", "summac", "won"),
+)
+
+
+class HeldOutFalls(Rule):
+    """Training reward that rises while a held-out measure falls: the reward is exploited, or overfitted."""
+
+    name = "held_out_falls"
+    title = "Reward rises, held-out falls"
+    reads = (REWARD,)
+    shows = (REWARD,)
+    threshold = None
+    reason = (
+        "a held-out measure that is lower at each of the last two evaluations, by a tenth of its best value "
+        "and two of its standard errors, does not do so by chance"
+    )
+    share: ClassVar[float] = 0.1
+    errors: ClassVar[float] = 2.0
+
+    def find(self, seen: History) -> Evidence | None:
+        early, late, error = seen.early(REWARD), seen.late(REWARD), seen.late(ERROR)
+        if early is None or late is None or late <= early + self.errors * (error or 0.0):
+            return None
+        falls = [
+            (best - last, key, best, last)
+            for key in held_out(seen)
+            if (found := self._fall(seen, key)) is not None
+            for best, last in [found]
+        ]
+        if not falls:
+            return None
+        _, key, best, last = max(falls)
+        said = (
+            f"the training reward rose from {number(early)} to {number(late)}, while validation's {key} fell "
+            f"from {number(best)} to {number(last)}"
+        )
+        return Evidence(said, {REWARD: late, f"val/{key}": last, f"val/{key}/best": best})
+
+    def _fall(self, seen: History, key: str) -> tuple[float, float] | None:
+        rows = [row["metrics"] for row in seen.evaluations if numbers([row["metrics"].get(key)])]
+        values = [float(metrics[key]) for metrics in rows]
+        if len(values) < 3:
+            return None
+        best = max(values[:-2])
+        known = numbers([rows[-1].get(ERROR)]) if key == REWARD else []
+        least = max(self.share * abs(best), self.errors * known[0] if known else 0.0)
+        return (best, values[-1]) if max(values[-2:]) < best - least else None
+
+    def remedy(self, seen: History) -> tuple[str, ...]:
+        return (
+            "keep_best=val/reward/mean, or the metric that you mean, keeps the checkpoint before the fall",
+            scaled(seen, "algorithm.kl.coefficient", 5, "algorithm.kl.coefficient=0.05"),
+            "a reward that counts what the metric counts; read samples in report.html",
+        )
+
+
+class GroupsWithoutVariance(Rule):
+    """Groups, or whole batches, of equal rewards: nothing is better than anything else."""
+
+    name = "groups_without_variance"
+    title = "Groups without variance"
+    reads = (REWARD,)
+    shows = (CONSTANT, SPREAD, REWARD)
+    threshold = 0.8
+    reason = "a group of equal rewards has no advantage and teaches nothing; above 80 % four fifths of the "
+    reason += "texts are written for nothing"
+    equal: ClassVar[float] = 1e-6  # of the reward's size: rounding, not variance
+
+    def find(self, seen: History) -> Evidence | None:
+        if at_ceiling(seen) is not None:
+            return None
+        share = seen.late(CONSTANT)
+        if share is not None and share > self.threshold:
+            return Evidence(f"all rewards are equal in {share:.0%} of the groups", {CONSTANT: share})
+        spread, mean = seen.late(SPREAD), seen.late(REWARD)
+        if spread is not None and mean is not None and spread <= self.equal * (1 + abs(mean)):
+            return Evidence(f"all rewards are {number(mean)}", {SPREAD: spread, REWARD: mean})
+        return None
+
+    def remedy(self, seen: History) -> tuple[str, ...]:
+        return (
+            "a reward with more steps than all or nothing, or prompts of another difficulty",
+            scaled(seen, "rollout.group_size", 2, "rollout.group_size=16"),
+            "algorithm.drop_constant_groups=true leaves them out of the loss",
+        )
+
+
+class RewardsAtCeiling(Rule):
+    """Rewards of which nearly all are the highest there is: the task is learned, or was too easy."""
+
+    name = "rewards_at_ceiling"
+    title = "Rewards at their ceiling"
+    reads = (REWARD, LOW, HIGH)
+    shows = (REWARD, HIGH, CONSTANT)
+    threshold = None
+    reason = "with the mean within 2 % of the span of all rewards below the best one, nothing is left to gain"
+
+    def find(self, seen: History) -> Evidence | None:
+        found = at_ceiling(seen)
+        if found is None:
+            return None
+        mean, highest = found
+        said = f"the mean reward is {number(mean)}, and the highest ever {number(highest)}"
+        return Evidence(said, {REWARD: mean, HIGH: highest})
+
+    def remedy(self, seen: History) -> tuple[str, ...]:
+        return ("fewer iterations=: the rest is spent for nothing", "harder prompts, or a stricter reward")
+
+
+NEAR = 0.02  # of the span of all rewards
+
+
+def at_ceiling(seen: History) -> tuple[float, float] | None:
+    """Return the late mean reward and the highest reward of the run where they nearly agree."""
+    mean, lows, highs = seen.late(REWARD), seen.values(LOW), seen.values(HIGH)
+    if mean is None or not lows or not highs:
+        return None
+    highest, span = max(highs), max(highs) - min(lows)
+    return (mean, highest) if span > 0 and highest - mean <= NEAR * span else None
+
+
+def held_out(seen: History) -> list[str]:
+    """Return the validation measures that are better when higher."""
+    last: Mapping[str, Any] = seen.evaluations[-1]["metrics"] if seen.evaluations else {}
+    return [key for key in last if key == REWARD or any(part in key for part in HIGHER_IS_BETTER)]

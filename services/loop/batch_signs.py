@@ -1,0 +1,53 @@
+"""Signs of trouble in a batch of rollouts: repetition, paid length, equal rewards, cut prompts."""
+
+import statistics
+from collections.abc import Sequence
+
+from contracts.rollout import Rollout
+
+GRAM = 4  # tokens that are compared as one
+MOST = 64  # rollouts in which repetition is looked for, so that long texts cost milliseconds
+
+
+def repetition(tokens: Sequence[int]) -> float:
+    """Return the share of 4-grams that the text has had before; 0 for a text without a 4-gram.
+
+    Known as seq-rep-4 (Welleck et al. 2020, arXiv 1908.04319).
+
+    >>> repetition([1, 2, 3, 4, 1, 2, 3, 4]), repetition([7] * 13), repetition([1, 2, 3])
+    (0.2, 0.9, 0.0)
+    """
+    grams = list(zip(*(tokens[start:] for start in range(GRAM)), strict=False))
+    return (len(grams) - len(set(grams))) / len(grams) if grams else 0.0
+
+
+def batch_signs(rollouts: Sequence[Rollout], longest_prompt: int | None = None) -> dict[str, float]:
+    """Return a batch's signs of trouble.
+
+    Args:
+        longest_prompt: tokens to which longer prompts are cut; None: none is.
+
+    Example: `{"response_repetition/mean": 0.02, "reward/min": 0.0, "reward/max": 1.0,
+    "reward/length_correlation": -0.1, "groups/constant": 0.25, "prompts/cut": 0.0}`. A batch without groups,
+    rewards or limit has no such key.
+    """
+    some = sorted(rollouts, key=lambda rollout: rollout.lease_id)[:: -(-len(rollouts) // MOST)]
+    repeated = [repetition(turn.tokens) for rollout in some for turn in rollout.turns]
+    found = {"response_repetition/mean": statistics.fmean(repeated)}
+    if rollouts[0].turns[-1].reward is not None:
+        totals = [rollout.total_reward for rollout in rollouts]
+        found |= {"reward/min": min(totals), "reward/max": max(totals)}
+        lengths = [rollout.num_generated for rollout in rollouts]
+        if len(set(totals)) > 1 and len(set(lengths)) > 1:
+            found["reward/length_correlation"] = statistics.correlation(totals, lengths)
+        rewards: dict[int, list[float]] = {}
+        for rollout, total in zip(rollouts, totals, strict=True):
+            rewards.setdefault(rollout.group, []).append(total)
+        groups = [group for group in rewards.values() if len(group) > 1]
+        if groups:
+            found["groups/constant"] = statistics.fmean(len(set(group)) == 1 for group in groups)
+    if longest_prompt is not None:
+        found["prompts/cut"] = statistics.fmean(
+            len(rollout.turns[0].observation) >= longest_prompt for rollout in rollouts
+        )
+    return found

@@ -1,0 +1,84 @@
+"""`diagnosis.html` of a run: each finding with its numbers, what to set, and its curves.
+
+Diagnosis, History ──▶ DiagnosisPage ──▶ diagnosis.html.j2 ──▶ diagnosis.html
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.diagnosis.diagnosis import Diagnosis, Finding
+from services.diagnosis.history import History, Row
+from services.diagnosis.rule import Rule
+from services.report.curves import Chart, Curve, Panel, curve_of, draw_svg
+from services.runs.folder import RunFolder
+from services.runs.json_lines import write_atomically
+from services.terminal.readable import duration, number
+
+BOX = (340, 180)  # of a chart, in pixels
+
+
+@dataclass(frozen=True, slots=True)
+class ShownFinding:
+    """A finding with its charts."""
+
+    finding: Finding
+    charts: tuple[Chart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnosisPage:
+    """Content for the template."""
+
+    title: str
+    diagnosis: Diagnosis
+    shown: tuple[ShownFinding, ...]
+
+
+def write_diagnosis(folder: RunFolder, history: History, diagnosis: Diagnosis) -> Path:
+    """Write diagnosis.html into the run's folder."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    shown = tuple(_shown(finding, history) for finding in diagnosis.findings)
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": number, "duration": duration}
+    page = DiagnosisPage(folder.path.absolute().name, diagnosis, shown)
+    html = environment.get_template("diagnosis.html.j2").render(page=page)
+    return write_atomically(folder.path / "diagnosis.html", html)
+
+
+def _shown(finding: Finding, history: History) -> ShownFinding:
+    panels = [*_panels(finding.rule, history.rows), *_held_out(finding, history)]
+    return ShownFinding(finding, tuple(draw_svg(panel, *BOX) for panel in panels))
+
+
+def _panels(rule: Rule, rows: Sequence[Row]) -> list[Panel]:
+    """Return a panel for each column that the rule shows, with its threshold as a line."""
+    panels = []
+    for key in rule.shows:
+        found = curve_of(key, key, rows)
+        if not found.points:
+            continue
+        curves = [found]
+        if key == rule.shows[0] and rule.threshold is not None:
+            ends = found.points[0][0], found.points[-1][0]
+            curves.append(Curve("threshold", tuple((x, rule.threshold) for x in ends)))
+        panels.append(Panel(key, "", tuple(curves)))
+    return panels
+
+
+def _held_out(finding: Finding, history: History) -> list[Panel]:
+    """Return a panel for each validation measure among the evidence."""
+    keys = [key for key in finding.evidence.numbers if key.startswith("val/") and not key.endswith("/best")]
+    panels = []
+    for key in keys:
+        rows = [{"iteration": row["epoch"], **row["metrics"]} for row in history.evaluations]
+        points = curve_of(key, key.removeprefix("val/"), rows).points
+        panels.append(Panel(key, "validation", (Curve(key, points, is_sparse=True),)))
+    return panels

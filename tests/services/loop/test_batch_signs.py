@@ -1,0 +1,61 @@
+"""Signs of trouble in a batch, on rollouts worked by hand."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.rollout import FinishReason, Prompt, Rollout, Turn
+from services.loop.batch_signs import batch_signs, repetition
+
+
+def rollout(tokens: tuple[int, ...], reward: float | None, group: int = 0, prompt: int = 3) -> Rollout:
+    turn = Turn(tuple(range(prompt)), tokens, "", (0.0,) * len(tokens), (0,) * len(tokens), reward)
+    return Rollout(group, group, Prompt(f"p/{group}", "p"), (turn,), FinishReason.STOP)
+
+
+def test_each_sign_is_as_worked_by_hand() -> None:
+    batch = [
+        rollout((1, 2, 3, 4, 5), 1.0, group=0),
+        rollout((1, 1, 1, 1, 1), 1.0, group=0),  # 2 four-grams, 1 of them new: half is repeated
+        rollout((1, 2, 3), 0.0, group=1, prompt=8),
+        rollout((1, 2, 3, 4, 5), 1.0, group=1, prompt=8),
+    ]
+    found = batch_signs(batch, longest_prompt=8)
+
+    # Lengths 5 5 3 5 and rewards 1 1 0 1 are the same but for scale: they correlate at 1.
+    assert found == pytest.approx(
+        {
+            "response_repetition/mean": 0.125,
+            "reward/min": 0.0,
+            "reward/max": 1.0,
+            "reward/length_correlation": 1.0,
+            "groups/constant": 0.5,
+            "prompts/cut": 0.5,
+        }
+    )
+
+
+def test_what_a_batch_does_not_have_is_left_out() -> None:
+    assert batch_signs([rollout((1, 2), None)]) == {"response_repetition/mean": 0.0}
+    assert set(batch_signs([rollout((1, 2), 0.5, 0), rollout((1, 2), 0.5, 1)])) == {
+        "response_repetition/mean",
+        "reward/min",
+        "reward/max",
+    }
+
+
+@given(st.permutations(range(100)))
+def test_the_order_in_which_rollouts_came_back_changes_nothing(order: list[int]) -> None:
+    batch = [replace(rollout((1, *[i % 3] * (i % 9)), i / 7, group=i // 4), lease_id=i) for i in range(100)]
+
+    assert batch_signs([batch[i] for i in order]) == batch_signs(batch)
+
+
+@given(st.lists(st.integers(0, 3), max_size=40))
+def test_repetition_is_a_share_that_grows_when_the_text_is_said_again(tokens: list[int]) -> None:
+    once, twice = repetition(tokens), repetition(tokens * 2)
+
+    assert 0 <= once < 1 and 0 <= twice < 1
+    assert twice >= once - 1e-12
