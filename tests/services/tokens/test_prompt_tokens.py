@@ -14,7 +14,8 @@ from services.config.settings import RunSettings
 from services.tasks.base import SPLITS
 from services.tasks.narrative_qa import NarrativeQa
 from services.tokens.cut_prompts import CutPrompts, cut_examples
-from services.tokens.prompt_tokens import PromptLimit, PromptTokens, sides_of
+from services.tokens.prompt_limit import PromptLimit
+from services.tokens.prompt_tokens import PromptTokens, sides_of
 from tests.fakes import WordTokens
 from tests.models import make_tiny_model
 
