@@ -40,8 +40,8 @@ def form_of(chat: ChatSettings, template: str, folder: Path) -> ChatForm | None:
         )
     if chat.system is not None or chat.options:
         raise InputError(
-            f"model.chat.system and model.chat.options are for a chat template, and the tokenizer in {folder} "
-            f"has none; expected model.chat.template=FILE with them, or leave them out"
+            f"model.chat.system and model.chat.options are for a chat template, and the tokenizer in "
+            f"{folder} has none; expected model.chat.template=FILE with them, or leave them out"
         )
     return None
 

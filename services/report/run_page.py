@@ -88,6 +88,7 @@ class Page:
     transcripts: tuple[Transcript, ...]  # of episodes, in place of samples
     timings: tuple[PhaseTime, ...]
     tables: tuple[EvaluationTable, ...]
+    prompt_as_read: str  # the first validation prompt, special tokens visible; "" where it is not known
     config_text: str
 
 
@@ -120,6 +121,7 @@ def gather(folder: RunFolder) -> tuple[Page, list[Panel]]:
             for split in SPLIT_TITLES
             if folder.evaluations(split)
         ),
+        prompt_as_read=str(before[0].get("prompt_as_read", "")) if before else "",
         config_text=folder.config_file.read_text(encoding="utf-8"),
     )
     return page, ([reward] if reward.curves else []) + others

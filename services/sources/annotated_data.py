@@ -145,8 +145,8 @@ def other_template(data: DataSettings, chat: ChatForm | None) -> str | None:
     if found is None or found.get("chat") == now:
         return None
     return (
-        f"data={data.folder} has tokens of prompts that were read {said_of_form(found.get('chat'))}, and this "
-        f"run reads prompts {said_of_form(now)}: model.chat and annotate's chat differ"
+        f"data={data.folder} has tokens of prompts that were read {said_of_form(found.get('chat'))}, and "
+        f"this run reads prompts {said_of_form(now)}: model.chat and annotate's chat differ"
     )
 
 

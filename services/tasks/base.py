@@ -36,6 +36,13 @@ class CountsLeftOut(Protocol):
     def left_out(self, split: Split) -> Mapping[str, int]: ...
 
 
+@runtime_checkable
+class TellsColumns(Protocol):
+    """Task that says which columns of its rows it reads, where it guesses them."""
+
+    def told(self) -> str: ...
+
+
 OPTIONAL = (ReadsAhead, HasResponses, CountsLeftOut)
 
 
