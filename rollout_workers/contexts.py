@@ -50,9 +50,9 @@ class Contexts:
     def observe(self, observation: Observation) -> Seen:
         """Add an observation; return what the turn sees of it."""
         said, messages = observation.text, observation.messages
-        if not (self._now or self._past) and (said or messages):
-            if (whole := self._texts.start(self._header, said, messages)) is not None:
-                return self._start(whole, observation)
+        is_first = not (self._now or self._past) and (said or messages)
+        if is_first and (whole := self._texts.start(self._header, said, messages)) is not None:
+            return self._start(whole, observation)
         text = self._texts.observation(said, messages) if said or messages else ()
         hinted = (
             self._texts.observation(said + observation.hint) if observation.hint and not messages else text

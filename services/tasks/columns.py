@@ -12,7 +12,7 @@ from services.tasks.rows import check_columns, text_at, texts_at
 
 PROMPTS = ("prompt", "messages", "conversations", "question", "problem", "instruction")
 REFERENCES = ("answer", "solution", "completion", "response", "references")
-NOTHING = ""  # the value of references_column that asks for none
+PAIRS = ("chosen", "rejected")  # whole conversations that begin with the prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def columns_of(
         InputError: a column is missing, or several may hold the prompt.
     """
     if prompt is None:
-        found = [name for name in PROMPTS if name in names]
+        found = [name for name in PROMPTS if name in names] or [name for name in PAIRS if name in names][:1]
         if len(found) > 1:
             raise InputError(
                 f"{where}: columns {' and '.join(found)} may hold the prompt: give {key}={' or '.join(found)}"
