@@ -100,7 +100,10 @@ class _Talk:
         heard, _ = self._first_utterance(said)
         self._history.append(heard)
         mark = f" {self._settings.separator}" if self._settings.separator else ""
-        observation = Observation(f" {heard}{mark}" if heard else "")
+        before = (
+            "" if self._settings.template == "chat" else " "
+        )  # plain texts go on as words in a sentence do
+        observation = Observation(f"{before}{heard}{mark}" if heard else "")
         return Step(observation, terminated=self._ends(heard), info=self._info())
 
     def overhear(self, text: str) -> bool:
