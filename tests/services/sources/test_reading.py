@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from contracts.chat import Chat
 from contracts.errors import InputError
-from contracts.rollout import Sampling
+from contracts.rollout import Prompt, Sampling
+from learner.learner import Learner
+from learner.settings import LearnerSettings
 from services import cli
 from services.annotation import annotate
 from services.annotation.settings import settings_from as annotation_of
@@ -17,11 +20,14 @@ from services.chat.prompts import layout_of
 from services.commands import generate
 from services.config import compose
 from services.config.settings import RunSettings
+from services.evaluation.configuration import settings_for
 from services.generation.chat_options import with_chosen_chat
 from services.generation.run_model import find_model
 from services.loop.held_out import held_out_leases
+from services.runs.folder import RunFolder
 from services.sources.prompts import prompts_of
 from services.sources.reading import prompt_tokens
+from services.tokens.prompt_tokens import PromptTokens
 from services.train.launch import model_of
 from tests.chat_templates import DEFAULT_SYSTEM, TEMPLATES, make_chat_model
 
@@ -198,3 +204,33 @@ def test_workers_get_the_template_with_an_environment(one: Path, tmp_path: Path)
     workers = model_of(run.model, run.algorithm, run.environment)
     assert workers.chat is not None and workers.chat.template == "{{ messages }}"
     assert workers.environment is not None and workers.environment.template == "chat"
+
+
+def test_a_run_reads_prompts_as_it_was_trained_to(one: Path, data: Path, tmp_path: Path) -> None:
+    """Evaluate and generate take the run's settings; a template from a file is in the exported model."""
+    from transformers import AutoTokenizer
+
+    template = tmp_path / "own.jinja"
+    template.write_text("{{ bos_token }}{{ messages[0].content }}: {{ messages[-1].content }}")
+    run = run_of(one, data, f"model.chat.template={template}", "model.chat.system=Be brief.")
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    folder.config_file.write_text(yaml.safe_dump(json.loads(json.dumps(run.resolved(), default=str))))
+    learner = Learner(
+        run.model.model_copy(update={"chat": run.model.chat.with_text()}),
+        run.algorithm,
+        LearnerSettings(device="cpu"),
+        seed=0,
+        iterations=1,
+        sampling=Sampling(max_tokens=4),
+    )
+    template.unlink()
+    learner.export(str(folder.model))
+    tokenizer, prompt = AutoTokenizer.from_pretrained(folder.model), Prompt("0", "And then ?")
+
+    evaluated = prompt_tokens(settings_for(folder, []), "test")
+    found = find_model(str(folder.path))
+    assert found.chat is not None
+    generated = PromptTokens(tokenizer, chat=Chat(tokenizer, found.chat))
+    for to_tokens in (evaluated, generated):
+        assert to_tokens.text(to_tokens(prompt)) == "<bos>Be brief.: And then ?"
