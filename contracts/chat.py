@@ -187,9 +187,9 @@ class Chat:
         rest = self._behind([ASKED, SAID, ASKED], ask=True)
         if rest.startswith(self._last):
             return self._last
-        first = self.encode(rest)[0]
-        mark = str(self._tokenizer.convert_ids_to_tokens(first))
-        if not self._special(first) or not rest.startswith(mark):
+        tokens = self.encode(rest)
+        mark = self.shown(tokens[0]) if tokens and self._special(tokens[0]) else ""
+        if not mark or not rest.startswith(mark):
             raise _not_in_turns()
         behind = rest.removeprefix(mark)
         return mark + behind[: len(behind) - len(behind.lstrip())]
