@@ -6,7 +6,7 @@ so these records travel between processes.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from contracts.rollout import Prompt
 
@@ -23,7 +23,8 @@ class Observation:
     `header` precedes the whole conversation and is never dropped; only a reset gives one. `hint` is shown
     now, and dropped later where the model remembers only some turns. `actions` are the answers known to be
     valid; () allows any answer. `expert` is an expert's answer. With `by_model` a copy of the model itself
-    plays the partner and writes the text.
+    plays the partner and writes the text. `messages` are what a chat template lays out in place of the text,
+    such as a whole conversation at a reset; () means a message of the user.
     """
 
     text: str
@@ -32,6 +33,7 @@ class Observation:
     actions: tuple[str, ...] = ()
     expert: str | None = None
     by_model: bool = False
+    messages: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

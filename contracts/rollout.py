@@ -4,7 +4,7 @@ Every rollout consists of turns: text generation is one turn, a dialogue or a ga
 are tuples of ints; a learner lays them into tensors.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
@@ -26,6 +26,9 @@ class Prompt:
     Example: the first half of a film review, with the whole review as reference.
 
         Prompt(id="imdb/train/17", text="This film is", references=("This film is dull.",), meta={"label": 0})
+
+    A conversation is in the meta data, `meta={"messages": [{"role": "user", "content": "Hi!"}]}`; `text` is
+    then the same as plain text, for models without a chat template and for people.
     """
 
     id: str
@@ -33,6 +36,16 @@ class Prompt:
     references: tuple[str, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
     weight: float = 1.0  # relative rate at which it is drawn where rollout.priority_scale is above 0
+
+    @property
+    def messages(self) -> Sequence[Mapping[str, Any]]:
+        """Return the conversation that the prompt is; () where it is a text."""
+        return self.meta.get("messages") or ()
+
+    @property
+    def tools(self) -> Sequence[Any]:
+        """Return JSON schemas of the functions that the model may call."""
+        return self.meta.get("tools") or ()
 
 
 @dataclass(frozen=True, slots=True)

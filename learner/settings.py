@@ -4,6 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from contracts.chat_settings import ChatSettings
 from contracts.errors import InputError
 from contracts.settings import Settings
 from learner.adapter_settings import AdapterSettings
@@ -31,6 +32,7 @@ class ModelSettings(Settings):
     path: str  # a folder in Hugging Face format, or a hub name
     revision: str | None = None  # branch, tag or commit on the hub; None: the main one
     tokenizer: str | None = None  # None: the one in `path`
+    chat: ChatSettings = ChatSettings()  # how conversations are read
     policy: str = "auto"  # auto: by the model's family; or package.module:Class, a learner.policy.Policy
     critic: str = "linear"  # linear, mlp, or package.module:Class, a learner.critic.Critic
     value_trunk: Literal["shared", "separate"] = "shared"  # the critic's trunk: the policy's, or a copy

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from contracts.environments import Observation
-from rollout_workers.turn_texts import TurnTexts
+from contracts.errors import InputError
+from contracts.messages import Message
+from rollout_workers.turn_texts import ChatTexts, TurnTexts
 
 Tokens = tuple[int, ...]
 
@@ -33,8 +35,8 @@ class Contexts:
     """
 
     def __init__(self, texts: TurnTexts, room: int, memory: int | None, header: str) -> None:
-        self._texts, self._room, self._memory = texts, room, memory
-        self._begin = texts.beginning(header)
+        self._texts, self._room, self._memory, self._header = texts, room, memory, header
+        self._begin, self._overlap = texts.beginning(header), texts.overlap(header)
         self._past: list[Tokens] = []  # whole turns: observation without hint, answer, closing tokens
         self._closing: Tokens = ()  # closing tokens of the last answer that the growing sequence still lacks
         self._world: Tokens = ()  # observations since the model's last answer
@@ -47,8 +49,14 @@ class Contexts:
 
     def observe(self, observation: Observation) -> Seen:
         """Add an observation; return what the turn sees of it."""
-        text = self._texts.observation(observation.text) if observation.text else ()
-        hinted = self._texts.observation(observation.text + observation.hint) if observation.hint else text
+        said, messages = observation.text, observation.messages
+        is_first = not (self._now or self._past) and (said or messages)
+        if is_first and (whole := self._texts.start(self._header, said, messages)) is not None:
+            return self._start(whole, observation)
+        text = self._texts.observation(said, messages) if said or messages else ()
+        hinted = (
+            self._texts.observation(said + observation.hint) if observation.hint and not messages else text
+        )
         grown = self._closing + hinted
         if self._now and self._memory is None and len(self._now) + len(grown) <= self._room:
             self._now += grown
@@ -74,6 +82,19 @@ class Contexts:
         self._world += added
         return Seen(added, fresh=False)
 
+    def _start(self, whole: Tokens, observation: Observation) -> Seen:
+        """Begin the episode with `whole`, its first context without a hint, as a template lays it out."""
+        hinted = whole
+        if observation.hint and not observation.messages:
+            text = observation.text + observation.hint
+            hinted = self._texts.start(self._header, text) or whole
+        begin = len(self._begin) if whole[: len(self._begin)] == self._begin else 0
+        self._world = whole[begin:]
+        if len(hinted) > self._room:
+            return self._afresh(hinted[begin:])
+        self._now = hinted
+        return Seen(hinted, fresh=True)
+
     def _afresh(self, heard: Tokens) -> Seen:
         """Begin a context that ends in `heard`, with as much memory before it as fits."""
         ending = self._texts.ending
@@ -88,7 +109,10 @@ class Contexts:
             if self._memory == 0 or len(begin) + sum(map(len, recent)) + len(turn) + len(kept) > limit:
                 break
             recent.append(turn)
-        self._now = begin + tuple(token for turn in reversed(recent) for token in turn) + kept + ending
+        behind = tuple(token for turn in reversed(recent) for token in turn) + kept
+        if begin and behind[: len(self._overlap)] == self._overlap:
+            behind = behind[len(self._overlap) :]
+        self._now = begin + behind + ending
         return Seen(self._now, fresh=True, cut=cut)
 
     @property
@@ -100,3 +124,71 @@ class Contexts:
     def begin_length(self) -> int:
         """Return the number of header tokens at the start of a fresh context."""
         return len(self._begin[: self.begin_limit])
+
+
+class RenderedContexts:
+    """Contexts as a chat template lays out the conversation at each turn: it may drop what it wrote before.
+
+    Where the template only appends, the sequence grows and its tokens stay. Otherwise a fresh sequence
+    begins, in which earlier answers are read and not trained on. Arguments as of `Contexts`.
+    """
+
+    def __init__(self, texts: ChatTexts, room: int, memory: int | None, header: str) -> None:
+        self._texts, self._room, self._memory, self._header = texts, room, memory, header
+        self._past: list[list[Message]] = []  # whole turns: the user's messages without hints, the answer
+        self._asked: list[Message] = []  # since the last answer, without hints
+        self._now: Tokens = ()
+
+    @property
+    def tokens(self) -> Tokens:
+        """Return the whole current context."""
+        return self._now
+
+    def observe(self, observation: Observation) -> Seen:
+        """Add an observation; return what the turn sees of it."""
+        text, hint = observation.text, observation.hint
+        asked = list(observation.messages) or [{"role": "user", "content": text + hint}]
+        whole, cut = self._whole([*self._asked, *asked])
+        self._asked += asked if observation.messages or not hint else [{"role": "user", "content": text}]
+        before = len(self._now)
+        grows = self._memory is None and before and whole[:before] == self._now
+        self._now = whole
+        return Seen(whole[before:], fresh=False) if grows else Seen(whole, fresh=True, cut=cut)
+
+    def answered(self, tokens: Sequence[int]) -> None:
+        """Add the model's own tokens, as it drew them."""
+        self._past.append([*self._asked, self._texts.chat.message(tokens)])
+        self._asked, self._now = [], self._now + tuple(tokens)
+
+    def said(self, tokens: Sequence[int]) -> Seen:
+        """Refuse another speaker of the assistant's kind, for whom no chat template has a place."""
+        raise InputError(
+            "a chat template has one assistant, and two speak; expected environment.template=plain"
+        )
+
+    def _whole(self, asked: Sequence[Message]) -> tuple[Tokens, bool]:
+        """Return the tokens with as many remembered turns as fit; and whether even none was too many."""
+        first = 0 if self._memory is None else max(0, len(self._past) - self._memory)
+        for start in range(first, len(self._past) + 1):
+            turns = [message for turn in self._past[start:] for message in turn]
+            whole = self._texts.start(self._header, "", [*turns, *asked])
+            if len(whole) <= self._room:
+                return whole, False
+        return whole[-self._room :], True
+
+    @property
+    def begin_limit(self) -> int:
+        """Return the most header tokens at the start of a fresh context."""
+        return self._room // 2
+
+    @property
+    def begin_length(self) -> int:
+        """Return the number of header tokens at the start of a fresh context."""
+        return len(self._texts.beginning(self._header)[: self.begin_limit])
+
+
+def contexts_of(texts: TurnTexts, room: int, memory: int | None, header: str) -> Contexts | RenderedContexts:
+    """Return the contexts of an episode: of recorded tokens, or as a chat template lays them out."""
+    if isinstance(texts, ChatTexts) and texts.chat.follows_template:
+        return RenderedContexts(texts, room, memory, header)
+    return Contexts(texts, room, memory, header)

@@ -15,7 +15,7 @@ import numpy as np
 from contracts.environments import Observation, Step
 from contracts.errors import InputError, WhetstoneError
 from contracts.rollout import FinishReason, Lease, Rollout, Turn
-from rollout_workers.contexts import Contexts, Seen
+from rollout_workers.contexts import Seen, contexts_of
 from rollout_workers.engines.base import Generation, Request
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.turn_texts import TurnTexts
@@ -56,7 +56,7 @@ class Episode:
         self._info: dict[str, float] = {}
         self._random = random.Random(self.lease.seed)
         self._header = observation.header
-        self._contexts = Contexts(
+        self._contexts = contexts_of(
             self._texts, self._room, self._settings.memory, self._beginning(self._settings.target_return)
         )
         self._seen = Seen((), fresh=False)

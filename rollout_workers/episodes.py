@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
+from contracts.chat_settings import ChatForm
 from contracts.rollout import Lease, Rollout
 from rollout_workers.engines.base import Engine, Generation, Request
 from rollout_workers.environments.base import EnvironmentSettings
@@ -28,9 +29,10 @@ class Episodes:
         environments: Environments,
         engine: Engine,
         rollout: RolloutSettings,
+        chat: ChatForm | None = None,
     ) -> None:
         self._settings, self._environments = settings, environments
-        self._texts: TurnTexts = turn_texts(engine.tokenizer, settings.template, settings.reply_end)
+        self._texts: TurnTexts = turn_texts(engine.tokenizer, settings.template, settings.reply_end, chat)
         self._window, self._longest = engine.window, rollout.max_prompt_tokens
         self._deterministic = rollout.deterministic
         self._waiting: deque[Lease] = deque()

@@ -5,9 +5,13 @@ that the model drew.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
+from contracts.chat import ASKED, Chat
+from contracts.chat_settings import ChatForm
 from contracts.errors import InputError
+from contracts.messages import Message
 
 
 class TurnTexts(Protocol):
@@ -17,8 +21,16 @@ class TurnTexts(Protocol):
         """Return the start of every context."""
         ...
 
-    def observation(self, text: str) -> tuple[int, ...]:
-        """Return an observation, up to where the model's answer begins."""
+    def overlap(self, header: str) -> tuple[int, ...]:
+        """Return the first tokens of observations that the start of a context has already."""
+        ...
+
+    def start(self, header: str, text: str, messages: Sequence[Message] = ()) -> tuple[int, ...] | None:
+        """Return an episode's first context as a whole; None: it is the beginning and an observation."""
+        ...
+
+    def observation(self, text: str, messages: Sequence[Message] = ()) -> tuple[int, ...]:
+        """Return an observation, or the messages in its place, up to where the model's answer begins."""
         ...
 
     def closing(self, answer: Sequence[int]) -> tuple[int, ...]:
@@ -49,7 +61,13 @@ class PlainTexts:
     def beginning(self, header: str) -> tuple[int, ...]:
         return self._before + self.observation(header)
 
-    def observation(self, text: str) -> tuple[int, ...]:
+    def overlap(self, header: str) -> tuple[int, ...]:
+        return ()
+
+    def start(self, header: str, text: str, messages: Sequence[Message] = ()) -> tuple[int, ...] | None:
+        return None
+
+    def observation(self, text: str, messages: Sequence[Message] = ()) -> tuple[int, ...]:
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"]) if text else ()
 
     def closing(self, answer: Sequence[int]) -> tuple[int, ...]:
@@ -65,68 +83,64 @@ class PlainTexts:
 
 
 class ChatTexts:
-    """Layout by the tokenizer's chat template: observations are the user's messages, the header the system's.
+    """Layout by a chat template: observations are the user's messages, the header the system's.
 
-    The template is read once, with placeholders. A template in which a message depends on later ones can't be
-    cut into pieces and is refused.
+    Where a template takes no system message, or puts it into the user's first message, the header stands in
+    front of the first observation.
+
+    Raises:
+        InputError: the template can't be continued turn by turn.
     """
 
     ending: tuple[int, ...] = ()
 
-    def __init__(self, tokenizer: Any) -> None:
-        if not getattr(tokenizer, "chat_template", None):
-            raise InputError(
-                "environment.template=chat: the tokenizer has no chat template; set chat_template in "
-                "tokenizer_config.json, or environment.template=plain"
-            )
-        self._tokenizer = tokenizer
-        user, assistant = {"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}
-        talk = self._render([user, assistant], False)
-        self._close = talk[talk.rindex("A") + 1 :]
-        self._talk, self._turns = talk, [user, assistant]
-        self._closing_tokens = self._encode(self._close)
+    def __init__(self, chat: Chat) -> None:
+        self.chat = chat
+        if not chat.follows_template:
+            chat.turn([ASKED])
 
     def beginning(self, header: str) -> tuple[int, ...]:
-        system = [{"role": "system", "content": header}] if header else []
-        whole = self._render([*system, {"role": "user", "content": "Q"}], True)
-        unit = self._unit("Q")
-        if not whole.endswith(unit):
-            raise self._refusal()
-        return self._encode(whole.removesuffix(unit))
+        before, head = self._edges(header)
+        return self.chat.encode(before.removesuffix(head))
 
-    def observation(self, text: str) -> tuple[int, ...]:
-        return self._encode(self._unit(text))
+    def overlap(self, header: str) -> tuple[int, ...]:
+        before, head = self._edges(header)
+        return () if before.endswith(head) else self.chat.encode(head)
+
+    def start(self, header: str, text: str, messages: Sequence[Message] = ()) -> tuple[int, ...]:
+        return self.chat.tokens(self.opened(header, list(messages) or [{"role": "user", "content": text}]))
+
+    def observation(self, text: str, messages: Sequence[Message] = ()) -> tuple[int, ...]:
+        return self.chat.turn(list(messages) or [{"role": "user", "content": text}])
 
     def closing(self, answer: Sequence[int]) -> tuple[int, ...]:
-        tokens = self._closing_tokens
-        said = (count for count in range(len(tokens), 0, -1) if tuple(answer[-count:]) == tokens[:count])
-        return tokens[next(said, 0) :]
+        return self.chat.closing(answer)
 
     def answer(self, text: str) -> tuple[int, ...]:
-        end = self._closing_tokens[:1]
-        if not end and self._tokenizer.eos_token_id is not None:
-            end = (self._tokenizer.eos_token_id,)
-        return self._encode(text.strip()) + end
+        return self.chat.answer(text)
 
-    def _unit(self, text: str) -> str:
-        """Return a user's turn within a talk, up to where the assistant begins."""
-        whole = self._render([*self._turns, {"role": "user", "content": text}], True)
-        if not whole.startswith(self._talk):
-            raise self._refusal()
-        return whole.removeprefix(self._talk)
+    def opened(self, header: str, messages: Sequence[Message]) -> list[Message]:
+        """Return messages with the header in front of them, as a message or as a part of the first one."""
+        if not header:
+            return list(messages)
+        told, first = f"{self.chat.system}\n\n{header}" if self.chat.system else header, messages[0]
+        if self._takes_system:
+            return [{"role": "system", "content": told}, *messages]
+        return [{**first, "content": f"{told}\n\n{first['content']}"}, *messages[1:]]
 
-    def _render(self, messages: list[dict[str, str]], ask: bool) -> str:
-        text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=ask)
-        return str(text)
+    @cached_property
+    def _takes_system(self) -> bool:
+        try:
+            self.chat.text([{"role": "system", "content": "…"}, ASKED])
+        except InputError:
+            return False
+        return True
 
-    def _encode(self, text: str) -> tuple[int, ...]:
-        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"]) if text else ()
-
-    def _refusal(self) -> InputError:
-        return InputError(
-            "environment.template=chat: this tokenizer's chat template lays out a message differently once "
-            "others follow it, so that turns can't be appended; use environment.template=plain"
-        )
+    def _edges(self, header: str) -> tuple[str, str]:
+        """Return what stands before the first observation, and what stands before each later one."""
+        mark = str(ASKED["content"])
+        before = self.chat.text(self.opened(header, [ASKED])).partition(mark)[0]
+        return before, self.chat.turn_text([ASKED]).partition(mark)[0]
 
 
 def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -140,5 +154,13 @@ def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(whole[:start]), tuple(whole[start + len(bare) :])
 
 
-def turn_texts(tokenizer: Any, template: str, reply_end: str) -> TurnTexts:
-    return ChatTexts(tokenizer) if template == "chat" else PlainTexts(tokenizer, reply_end)
+def turn_texts(tokenizer: Any, template: str, reply_end: str, chat: ChatForm | None = None) -> TurnTexts:
+    """Return the layout of an environment's conversations.
+
+    Args:
+        template: plain, chat, or auto: by the chat template if there is one.
+        chat: what the chat template is given; None: the tokenizer's own, alone.
+    """
+    if template == "chat" or (template == "auto" and getattr(tokenizer, "chat_template", None)):
+        return ChatTexts(Chat(tokenizer, chat or ChatForm()))
+    return PlainTexts(tokenizer, reply_end)

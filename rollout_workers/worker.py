@@ -23,6 +23,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from contracts.chat_settings import ChatForm
 from contracts.components import find
 from contracts.errors import InputError, WeightsError, WorkerError
 from contracts.output import redacted_errors
@@ -75,6 +76,7 @@ class RolloutWorker:
         environment: EnvironmentSettings | None = None,
         start_environments: MakeEnvironments = LocalEnvironments,
         lora_rank: int | None = None,
+        chat: ChatForm | None = None,
     ) -> None:
         def make_engine() -> Engine:
             started: Engine = find("engine", engine, ENGINES)(
@@ -83,7 +85,7 @@ class RolloutWorker:
             return started
 
         self._make_engine = make_engine
-        self._settings, self._environment = settings, environment
+        self._settings, self._environment, self._chat = settings, environment, chat
         self._start_environments = start_environments
         self._mailbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._outbox: list[Rollout] = []
@@ -195,7 +197,7 @@ class RolloutWorker:
         if environment is None or isinstance(environment, SingleTurn):
             return SingleTurns()
         environments = self._start_environments(environment)
-        return Episodes(environment, environments, self._engine, self._settings)
+        return Episodes(environment, environments, self._engine, self._settings, self._chat)
 
     def _advance(self) -> None:
         """Pass requests to the engine and generations to the environments, and ship finished rollouts."""

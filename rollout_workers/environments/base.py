@@ -1,6 +1,6 @@
 """Settings of every environment: how many at once, how long, what the model remembers."""
 
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, Self
 
 from pydantic import Field
 
@@ -36,7 +36,9 @@ class EnvironmentSettings(Settings):
     # Past turns that the model sees; None: all of them, in one growing sequence, while they fit
     memory: int | None = Field(default=None, ge=0)
     reply_end: str = ""  # text behind an answer whose own tokens do not end with it
-    template: Literal["plain", "chat"] = "plain"  # chat: the tokenizer's chat template
+    # chat: by model.chat's template; plain: texts in a row; auto: chat where there is a template and the
+    # task's prompts are not raw text
+    template: Literal["auto", "plain", "chat"] = "auto"
     example_rate: float = Field(default=0.0, ge=0, lt=1)  # share of training turns with a random valid action
     # Return-conditioned: contexts begin with the return to come, this one in play, the true one in training
     target_return: float | None = None
@@ -46,6 +48,12 @@ class EnvironmentSettings(Settings):
     step_timeout_s: float = Field(default=30.0, gt=0)  # until a step has its answer
     max_attempts: int = Field(default=3, ge=1)  # of an episode whose environment fails
     max_failures: int = Field(default=10, ge=0)  # failed episodes that a run allows
+
+    def laid_out(self, by_template: bool) -> Self:
+        """Return settings in which `template` is no longer auto, for a model with or without a template."""
+        if self.template != "auto":
+            return self
+        return self.model_copy(update={"template": "chat" if by_template else "plain"})
 
     def check(self) -> None:
         """Check the environment's needs on this machine before anything starts.

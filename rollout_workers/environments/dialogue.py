@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -32,11 +32,18 @@ class Dialogue(EnvironmentSettings):
     @model_validator(mode="before")
     @classmethod
     def _close_answers_as_the_prompt_does(cls, given: Any) -> Any:
-        """Set `reply_end` to the separator, which so ends an answer that hit its token limit, too."""
+        """Set `reply_end` to the separator, which so ends an answer that hit its token limit, too.
+
+        A talk with the model's own copy has two speakers of one kind, for which no chat template has a place.
+        """
         if not isinstance(given, Mapping):
             return given
         separator = given.get("separator", cls.model_fields["separator"].default)
-        return {"reply_end": f" {separator}" if separator else "", **given}
+        given = {"reply_end": f" {separator}" if separator else "", **given}
+        with_copy = given.get("partner", cls.model_fields["partner"].default) == "self"
+        return (
+            {**given, "template": "plain"} if with_copy and given.get("template", "auto") == "auto" else given
+        )
 
     @model_validator(mode="after")
     def _can_talk(self) -> "Dialogue":
@@ -54,6 +61,12 @@ class Dialogue(EnvironmentSettings):
         check_partner(self.partner, self.partner_options)
         return self
 
+    def laid_out(self, by_template: bool) -> Self:
+        """Return settings for a model with or without a chat template, whose marks replace the separator."""
+        found = super().laid_out(by_template)
+        is_changed = self.template == "auto" and by_template
+        return found.model_copy(update={"separator": "", "reply_end": ""}) if is_changed else found
+
     def make(self) -> Environment:
         return _Talk(self, make_partner(self.partner, self.partner_options, self.separator))
 
@@ -67,11 +80,13 @@ class _Talk:
     def reset(self, prompt: Prompt, seed: int) -> Observation:
         separator = self._settings.separator
         said = prompt.text.split(separator) if separator else [prompt.text]
+        if prompt.messages:
+            said = [str(message.get("content") or "") for message in prompt.messages]
         self._history = [utterance.strip() for utterance in said if utterance.strip()]
         self._seed = seed
         self._lengths: list[int] = []  # of the model's answers, in words
         self._num_cut = 0
-        return Observation(prompt.text)
+        return Observation(prompt.text, messages=tuple(prompt.messages))
 
     def step(self, text: str) -> Step:
         answer, rest = self._first_utterance(text)
@@ -85,7 +100,10 @@ class _Talk:
         heard, _ = self._first_utterance(said)
         self._history.append(heard)
         mark = f" {self._settings.separator}" if self._settings.separator else ""
-        observation = Observation(f" {heard}{mark}" if heard else "")
+        before = (
+            "" if self._settings.template == "chat" else " "
+        )  # plain texts go on as words in a sentence do
+        observation = Observation(f"{before}{heard}{mark}" if heard else "")
         return Step(observation, terminated=self._ends(heard), info=self._info())
 
     def overhear(self, text: str) -> bool:

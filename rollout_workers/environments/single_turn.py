@@ -16,18 +16,19 @@ INSTEAD = {
     "max_failures": "reward_servers.max_failures",
     "memory": "rollout.max_prompt_tokens",
 }
+HAVE_A_USE = ("target_return", "template")  # the algorithm's, and the prompt's
 
 
 class SingleTurn(EnvironmentSettings):
-    """Settings of plain generation; the options of the base have no effect, and are refused."""
+    """Settings of plain generation; only `template` has an effect, other options of the base are refused."""
 
     max_turns: int = 1
 
     @model_validator(mode="after")
     def _nothing_to_set(self) -> "SingleTurn":
         for name, field in type(self).model_fields.items():
-            if (given := getattr(self, name)) == field.default or name == "target_return":
-                continue  # a configuration that is read back names defaults; returns are the algorithm's
+            if (given := getattr(self, name)) == field.default or name in HAVE_A_USE:
+                continue  # a configuration that is read back names defaults
             instead = f"{INSTEAD[name]}, or " if name in INSTEAD else ""
             raise ValueError(
                 f"{name}={given!r} does nothing where each prompt has one answer; expected {instead}an "

@@ -4,6 +4,9 @@ prompt + response             one response, good unless a column `good` says no;
                               ranked from the best, of which the best is good
 prompt + chosen + rejected    two responses, the better one first; the rejected one is not good
 a task                        the task's responses, see services/tasks/responses.py
+
+Prompts and responses are texts or lists of messages. Responses may be whole conversations, whose beginning is
+the prompt; a conversation under `messages` is a prompt and its response.
 """
 
 from collections import Counter
@@ -15,10 +18,12 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from contracts.errors import InputError, there_are
+from contracts.messages import MESSAGES, is_conversation
 from contracts.rollout import Prompt
 from contracts.settings import Settings, Strings
 from services.tasks.base import CountsLeftOut, Side, Split, Task
 from services.tasks.files import DataFiles, expect_files, from_files, from_hub
+from services.tasks.preferences import Conversed, conversed
 from services.tasks.responses import ResponseRow, responses_of
 from services.tasks.rows import text_at, texts_at
 
@@ -33,7 +38,7 @@ class ResponseData(Settings):
     path: str = ""  # or a data set's name on the hub
     subset: str | None = None
     revision: str | None = None
-    prompt: str = "prompt"
+    prompt: str = "prompt"  # where there is no such column, the beginning of the conversations in the others
     response: str = "response"
     chosen: str = "chosen"
     rejected: str = "rejected"
@@ -122,11 +127,15 @@ def _of_columns(data: ResponseData, split: Split) -> Iterable[list[ResponseRow]]
 
 
 def _rows(data: ResponseData, split: Split, check: Any) -> Any:
-    columns = [data.prompt, *filter(None, [data.references_column]), *data.meta_columns]
+    columns = [*filter(None, [data.references_column]), *data.meta_columns]
+
+    def by(row: Mapping[str, Any]) -> str:
+        return _read(data, row, "").prompt.text
+
     try:
         if data.files is not None:
-            return from_files(data.files, split, columns, check, by=data.prompt)
-        return from_hub(data.path, split, columns, subset=data.subset, revision=data.revision, by=data.prompt)
+            return from_files(data.files, split, columns, check, by=by)
+        return from_hub(data.path, split, columns, subset=data.subset, revision=data.revision, by=by)
     except InputError as error:
         told = str(error).replace("task.data_files", "data.files")
         raise InputError(
@@ -135,15 +144,15 @@ def _rows(data: ResponseData, split: Split, check: Any) -> Any:
 
 
 def _prompt(data: ResponseData, row: Mapping[str, Any], name: str, where: str) -> Prompt:
-    prompt = Prompt(name, text_at(row, data.prompt, where))
+    prompt = replace(_read(data, row, where).prompt, id=name)
     if data.references_column is not None:
         prompt = replace(prompt, references=texts_at(row, data.references_column, where))
-    return replace(prompt, meta={column: row[column] for column in data.meta_columns})
+    return replace(prompt, meta={column: row[column] for column in data.meta_columns} | dict(prompt.meta))
 
 
 def _texts(data: ResponseData, row: Mapping[str, Any], where: str) -> list[tuple[str, bool]]:
     """Return pairs for the row's responses, the best first: the text, and whether it is good."""
-    text_at(row, data.prompt, where)
+    row = _read(data, row, where).row
     # In a file with both kinds of rows, each row has all columns once it is read.
     chosen, rejected = row.get(data.chosen), row.get(data.rejected)
     if chosen is not None or rejected is not None:
@@ -159,6 +168,13 @@ def _texts(data: ResponseData, row: Mapping[str, Any], where: str) -> list[tuple
     if isinstance(row[data.response], list):
         return [(text, place == 0) for place, text in enumerate(texts)]
     return [(text, _is_good(row.get(data.good), f"{where}: column '{data.good}'")) for text in texts]
+
+
+def _read(data: ResponseData, row: Mapping[str, Any], where: str) -> Conversed:
+    """Return the row's prompt, and the row with texts in place of conversations."""
+    if data.prompt not in row and is_conversation(row.get(MESSAGES)):
+        row = {**row, data.response: row[MESSAGES]}
+    return conversed(row, data.prompt, (data.chosen, data.rejected, data.response), where)
 
 
 def _is_good(value: Any, where: str) -> bool:

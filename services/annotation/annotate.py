@@ -9,12 +9,14 @@ Each stage saves its results, so that the same command continues where it was ki
 import contextlib
 import os
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console as Terminal
 
+from contracts.chat import Chat
+from contracts.chat_settings import ChatSettings
 from contracts.errors import InputError
 from reward_servers.server import check_at_hand
 from reward_servers.trial import Trial, trial_of
@@ -38,6 +40,7 @@ from services.annotation.value import (
 )
 from services.config.post_processing import find_post_processor
 from services.generation.run_model import RunModel, find_model, quiet_transformers, room_for_prompt
+from services.models.chat_template import form_of
 from services.tasks.responses import ResponseRow
 from services.terminal.doing import doing
 from services.terminal.interrupts import on_interruption
@@ -190,6 +193,8 @@ class Annotation:
                 "autocast": settings.learner.autocast,
                 TOLD: model.path,
             }
+            if model.chat is not None:
+                asked["reference"]["chat"] = asdict(model.chat)
         if settings.value is not None:
             sampled = {"num_prompts", "samples_per_prompt", "temperature", "seed", "num_beams"}
             sampled |= {"repetition_penalty", "post_processor"}
@@ -227,7 +232,12 @@ def _model(settings: AnnotateSettings) -> RunModel | None:
     """Return the reference model's files, with the annotation's rollout settings."""
     if settings.reference is None:
         return None
-    return replace(find_model(settings.reference), rollout=settings.rollout)
+    model = find_model(settings.reference)
+    if model.of_run and settings.chat == ChatSettings():
+        return replace(model, rollout=settings.rollout)
+    is_raw = getattr(settings.task, "raw_text", False) and not settings.chat.is_explicit
+    chat = form_of(settings.chat, "plain" if is_raw else "auto", model.files.tokenizer_folder)
+    return replace(model, rollout=settings.rollout, chat=chat)
 
 
 def _tokens(model: RunModel, settings: AnnotateSettings) -> ResponseTokens:
@@ -235,8 +245,10 @@ def _tokens(model: RunModel, settings: AnnotateSettings) -> ResponseTokens:
 
     quiet_transformers()
     tokenizer = AutoTokenizer.from_pretrained(model.path)
+    chat = None if model.chat is None else Chat(tokenizer, model.chat)
     max_tokens = settings.rollout.max_tokens
-    return ResponseTokens(tokenizer, settings.prompt_limit, max_tokens, room_for_prompt(model, max_tokens))
+    room = room_for_prompt(model, max_tokens)
+    return ResponseTokens(tokenizer, settings.prompt_limit, max_tokens, room, chat)
 
 
 @contextlib.contextmanager

@@ -106,7 +106,7 @@ def score_missing(
     """Compute the missing parts; call `advance` with each part's number of rows."""
     for start in parts.missing():
         numbers = parts.rows(start)
-        texts = [to_tokens(rows[row].prompt.text, rows[row].response) for row in numbers]
+        texts = [to_tokens(rows[row].prompt, rows[row].response) for row in numbers]
         parts.write(start, as_table(numbers, texts, reference.logprobs(texts)))
         advance(len(numbers))
 

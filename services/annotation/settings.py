@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, PlainValidator, PrivateAttr, field_validator, model_validator
 
+from contracts.chat_settings import ChatSettings
 from contracts.errors import InputError
 from contracts.settings import Settings, build
 from learner.settings import LearnerSettings
@@ -16,7 +17,8 @@ from services.annotated.responses import ResponseData
 from services.annotated.task import told
 from services.config.value_stage import ValueStage
 from services.tasks.base import SIDE_KEY, Side, Split, Task, asked_for
-from services.tokens.prompt_tokens import PromptLimit, sides_of
+from services.tokens.prompt_limit import PromptLimit
+from services.tokens.prompt_tokens import sides_of
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -60,6 +62,7 @@ class AnnotateSettings(Settings):
     reward: tuple[Part, ...] = ()  # one, or a list; each gets a column
     reference: str | None = None  # a model's folder or hub name, or a finished run's folder
     value: ValueStage | None = None  # how values are learned; None: no values
+    chat: ChatSettings = ChatSettings()  # how the reference reads conversations; a run's own, unless given
     executor: Literal["ray", "here"] = "ray"  # here: in this process, one part after another
     num_in_flight: int = Field(default=4, ge=1)  # parts that wait for the reward servers at a time
     rows_per_part: int = Field(default=64, ge=1)  # rows saved at once; a kill loses the parts in flight
@@ -190,6 +193,8 @@ def _of_experiment(parsed: Sequence["Override"]) -> "DictConfig":
     for group, names in OF_EXPERIMENT.items():
         if found := {name: whole[group][name] for name in names if name in whole.get(group, {})}:
             kept[group] = found
+    if chat := whole.get("model", {}).get("chat"):
+        kept["chat"] = chat
     data = whole.get("data")
     if data is not None:
         kept["output"] = data if isinstance(data, str) else data.folder

@@ -180,8 +180,11 @@ def train(
 
     from learner.value_estimator import train_value
 
-    targets = _mean_rewards(read_table(files.generations), rewards, files.generations)
-    prompts = [to_tokens(text) for text in targets]
+    table = read_table(files.generations)
+    targets = _mean_rewards(table, rewards, files.generations)
+    columns = (table[name].to_pylist() for name in ("prompt", "meta"))
+    asked = {text: Prompt("", text, meta=json.loads(meta)) for text, meta in zip(*columns, strict=True)}
+    prompts = [to_tokens(asked[text]) for text in targets]
     states = dict(reference.states(prompts))
     try:
         trained = train_value(
@@ -217,7 +220,7 @@ def value_all(
     by_text: dict[str, float] = {}
     prompts = distinct_prompts(rows)
     for some in _slices(prompts):
-        for place, states_LH in reference.states([to_tokens(prompt.text) for prompt in some]):
+        for place, states_LH in reference.states([to_tokens(prompt) for prompt in some]):
             by_text[some[place].text] = float(predict(trained.head, [states_LH])[0])
         advance(len(some))
     values = {row.prompt.id: by_text[row.prompt.text] for row in rows}

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from contracts.chat import Chat
+from contracts.chat_settings import ChatForm
 from contracts.components import create
 from contracts.errors import InputError
 from rollout_workers.environments.frozen_partner import joined
@@ -117,29 +119,22 @@ class Utterances:
         if (mark := self._talk.eou_token) in messages[-1]["content"]:
             raise InputError(f"{mark} is what this model's utterances end with: leave it out")
         utterances = [message["content"].strip() for message in messages]
-        return list(self._to_tokens(self._talk.prompt_of(utterances)))
+        return list(self._to_tokens.of_text(self._talk.prompt_of(utterances)))
 
 
 class Template:
-    """Layout by a tokenizer's chat template."""
+    """Layout by a chat template, as training and evaluations read prompts."""
 
     stop: tuple[str, ...] = ()
     most: int | None = None
     by_pairs = True
 
-    def __init__(self, tokenizer: Any, system: str | None) -> None:
-        self._tokenizer, self._opening = tokenizer, _opening(system)
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
         self.tokens([{"role": "user", "content": "…"}])  # a template that refuses system messages fails now
 
     def tokens(self, messages: Sequence[Message]) -> list[int]:
-        from jinja2 import TemplateError
-
-        said = [dict(message) for message in (*self._opening, *messages)]
-        try:
-            text = self._tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
-        except TemplateError as error:
-            raise InputError(f"the model's chat template refuses the conversation: {error}") from None
-        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])  # the text has them
+        return list(self._chat.tokens(messages))
 
 
 class Lines:
@@ -157,26 +152,32 @@ class Lines:
         self.stop: tuple[str, ...] = (end,) if end else ()  # the end of answers in the run's environment
 
     def tokens(self, messages: Sequence[Message]) -> list[int]:
-        return list(self._to_tokens("\n".join(said["content"] for said in (*self._opening, *messages))))
+        return list(
+            self._to_tokens.of_text("\n".join(said["content"] for said in (*self._opening, *messages)))
+        )
 
 
-def layout_of(config: Mapping[str, Any], tokenizer: Any, system: str | None) -> Layout:
+def layout_of(
+    config: Mapping[str, Any], tokenizer: Any, form: ChatForm | None, system: str | None = None
+) -> Layout:
     """Return the layout for a run with this configuration; {} for a model without a run.
 
+    Args:
+        form: the chat template by which the model reads prompts; None: it reads plain texts.
+        system: a system message in front of plain texts; a template has its own in `form`.
+
     Raises:
-        InputError: the layout has no place for a system message.
+        InputError: the layout has no place for a system message, or the template refuses it.
     """
+    if form is not None:
+        return Template(Chat(tokenizer, form))
     environment = config.get("environment") or {}
     plays = environment.get("name", "single_turn") != "single_turn"
-    by_template = environment.get("template") == "chat" if plays else bool(tokenizer.chat_template)
-    task = None if plays and by_template else _task(config)
-    talk, most = _talk_of(task, environment if plays and not by_template else {})
+    talk, most = _talk_of(_task(config), environment if plays else {})
     if talk is not None:
         if system is not None:
             raise InputError("--system: this run's model was trained on utterances alone; leave it out")
         return Utterances(tokenizer, talk, most)
-    if by_template:
-        return Template(tokenizer, system)
     return Lines(tokenizer, system, str(environment.get("reply_end") or "") if plays else "")
 
 

@@ -17,6 +17,7 @@ from contracts.rollout import Sampling
 from contracts.whole_texts import lines_of
 from services.chat.conversation import converse
 from services.chat.prompts import Reader, layout_of
+from services.generation.chat_options import add_chat_options, with_chosen_chat
 from services.generation.run_model import (
     ARGUMENT,
     RunModel,
@@ -42,7 +43,7 @@ def run(argv: Sequence[str]) -> int:
             address can't or must not be used.
     """
     arguments = _parser().parse_args(argv)
-    model = _with_longer_answers(find_model(arguments.model))
+    model = _with_longer_answers(_with_chat(find_model(arguments.model), arguments))
     sampling = _sampling(model, arguments)
     room = room_for_prompt(model, sampling.max_tokens)
     if not arguments.web:
@@ -75,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=f"{WELCOME} Lines may be piped in as well.",
     )
     parser.add_argument("model", **ARGUMENT)  # type: ignore[arg-type]
-    parser.add_argument("--system", metavar="TEXT", help="the system message, before everything else")
+    add_chat_options(parser)
     add_sampling_options(parser, seed=None)
     parser.add_argument("--greedy", action="store_true", help="as --temperature 0")
     web = parser.add_argument_group("in a browser")
@@ -109,11 +110,17 @@ def _ready(model: RunModel, sampling: Sampling, room: int | None, arguments: arg
 
     config = RunFolder(Path(arguments.model)).config() if model.of_run else {}
     tokenizer = load_tokenizer(model)
-    layout = layout_of(config, tokenizer, arguments.system)
+    layout = layout_of(config, tokenizer, model.chat, arguments.system)
     if layout.most is not None:  # the run cut its prompts there
         room = min((limit for limit in (room, model.limit.max_tokens) if limit), default=None)
     sampling = replace(sampling, stop=(*sampling.stop, *layout.stop))
     return Reader(layout, room), Speaker(model, tokenizer, sampling, arguments.seed)
+
+
+def _with_chat(model: RunModel, arguments: argparse.Namespace) -> RunModel:
+    """Return the model with the chat template that is asked for; plain lines take a system message."""
+    is_plain = model.chat is None and arguments.template is None and arguments.template_options is None
+    return model if is_plain else with_chosen_chat(model, arguments)
 
 
 def _with_longer_answers(model: RunModel) -> RunModel:

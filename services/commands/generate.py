@@ -12,9 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from contracts.chat import Chat
 from contracts.errors import InputError
+from contracts.messages import MESSAGES, conversation, is_conversation, text_of
 from contracts.rollout import Lease, Prompt, Rollout, Sampling
 from contracts.whole_texts import expect_whole, lines_of
+from services.generation.chat_options import add_chat_options, with_chosen_chat
 from services.generation.run_model import (
     ARGUMENT,
     RunModel,
@@ -24,9 +27,11 @@ from services.generation.run_model import (
     chosen_sampling,
     find_model,
     quiet_transformers,
+    refuse_long,
+    room_for_prompt,
 )
 from services.generation.writing import engine_for, in_order, write
-from services.tasks.rows import read_checked
+from services.tasks.rows import check_columns, read_checked, text_at
 from services.terminal.doing import doing
 
 
@@ -37,15 +42,16 @@ def run(argv: Sequence[str]) -> int:
         InputError: there is no model or prompt, or an option is out of range; raised before loading.
     """
     arguments = _parser().parse_args(argv)
-    model = find_model(arguments.model)
+    model = with_chosen_chat(find_model(arguments.model), arguments)
     sampling = chosen_sampling(model, arguments)
     if arguments.engine == "vllm" and importlib.util.find_spec("vllm") is None:
         raise InputError("--engine vllm: vLLM is not installed; whetstone doctor says how to get it")
     rows = _rows(arguments)
-    check_lengths(model, [row["prompt"] for row in rows], sampling.max_tokens)
+    prompts = [_prompt(number, row) for number, row in enumerate(rows)]
+    check_lengths(model, [prompt.text for prompt in prompts], sampling.max_tokens)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     with doing("loading the tokenizer"):
-        leases, as_read = _leases(model, rows, sampling, arguments)
+        leases, as_read = _leases(model, prompts, sampling, arguments)
     for number, text in as_read.items():
         rows[number]["prompt_as_read"] = text
     if as_read:
@@ -71,11 +77,14 @@ def _parser() -> argparse.ArgumentParser:
         help="one or several; default: the lines of standard input",
     )
     parser.add_argument(
-        "--prompts", metavar="FILE.jsonl", help='lines {"prompt": "…"}; other columns are passed on'
+        "--prompts",
+        metavar="FILE.jsonl",
+        help='lines {"prompt": "…"}, or a list of messages; other columns are passed on',
     )
     parser.add_argument("--n", type=at_least(1), default=1, metavar="K", help="texts for each prompt")
     parser.add_argument("--engine", choices=("auto", "vllm", "transformers"), default="auto")
     parser.add_argument("--json", action="store_true", help="print a JSON object on each line")
+    add_chat_options(parser)
     add_sampling_options(parser, seed=0)
     return parser
 
@@ -97,18 +106,36 @@ def _rows(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
+def _check_row(row: Mapping[str, Any], where: str) -> None:
+    if "prompt" not in row and "messages" in row:
+        conversation(row["messages"], where)
+        return
+    check_columns(row, ["prompt"], where)
+    if not is_conversation(row["prompt"]):
+        text_at(row, "prompt", where)
+
+
 def _rows_of_file(path: Path) -> list[dict[str, Any]]:
     try:
-        rows = read_checked(path, ["prompt"])
+        rows = read_checked(path, [], check=_check_row)
     except InputError as error:
         raise InputError(f"--prompts: {str(error).removeprefix('task.data_files: ')}") from None
+    rows = [row if "prompt" in row else {"prompt": row["messages"], **row} for row in rows]
     if not rows:
         raise InputError(f'--prompts: {path}: expected lines {{"prompt": …}} in a .jsonl file')
     return rows
 
 
+def _prompt(number: int, row: Mapping[str, Any]) -> Prompt:
+    """Return a row's prompt: a text, or a list of messages."""
+    if isinstance(row["prompt"], str):
+        return Prompt(str(number), row["prompt"])
+    messages = conversation(row["prompt"], f"prompt {number + 1}")
+    return Prompt(str(number), text_of(messages), meta={MESSAGES: messages})
+
+
 def _leases(
-    model: RunModel, rows: Sequence[Mapping[str, Any]], sampling: Sampling, arguments: argparse.Namespace
+    model: RunModel, prompts: Sequence[Prompt], sampling: Sampling, arguments: argparse.Namespace
 ) -> tuple[list[Lease], dict[int, str]]:
     """Return the leases, and the remaining text of each prompt that is cut, by its number."""
     from transformers import AutoTokenizer
@@ -118,13 +145,17 @@ def _leases(
 
     quiet_transformers()
     tokenizer = AutoTokenizer.from_pretrained(model.path)
-    to_tokens = PromptTokens(tokenizer, model.limit)
-    prompts = [Prompt(str(number), row["prompt"]) for number, row in enumerate(rows)]
+    chat = None if model.chat is None else Chat(tokenizer, model.chat)
+    to_tokens = PromptTokens(tokenizer, model.limit, chat)
     leases = evaluation_leases(prompts, to_tokens, sampling, samples=arguments.n, seed=arguments.seed)
+    if chat is not None and model.limit.max_tokens is None:
+        room = room_for_prompt(model, sampling.max_tokens)
+        for lease in leases:
+            refuse_long(lease.group + 1, len(lease.tokens), room, sampling.max_tokens)
     as_read = {
         number: to_tokens.text(leases[number * arguments.n].tokens)
         for number, prompt in enumerate(prompts)
-        if to_tokens.cuts(prompt.text)
+        if to_tokens.cuts(prompt)
     }
     return leases, as_read
 
@@ -145,6 +176,7 @@ def _print_readable(row: Mapping[str, Any], rollout: Rollout, sample: int) -> No
     """Print the prompt as a quotation, dim where the terminal can, then the texts."""
     if sample == 0:
         dim, plain = ("\033[2m", "\033[0m") if sys.stdout.isatty() else ("", "")
-        quoted = "\n".join(f"> {line}" for line in row["prompt"].split("\n"))
+        text = row["prompt"] if isinstance(row["prompt"], str) else text_of(row["prompt"])
+        quoted = "\n".join(f"> {line}" for line in text.split("\n"))
         print(f"{dim}{quoted}{plain}")
     print(f"{rollout.text}\n", flush=True)

@@ -1,16 +1,18 @@
-"""`whetstone plan [OVERRIDES]`: print what a run would do, need and read. Nothing is started."""
+"""`whetstone plan [--json] [OVERRIDES]`: print what a run would do, need and read. Nothing is started."""
 
 from collections.abc import Sequence
 
+from services.plan.as_json import as_json
 from services.plan.plan import make_plan
 from services.plan.screen import show
 from services.terminal.doing import doing
 
-HELP = """whetstone plan [KEY=VALUE …]: what whetstone train with the same words would do, need and read
+HELP = """whetstone plan [--json] [KEY=VALUE …]: what whetstone train with the same words would do, and read
 
 Everything that train checks is checked, and nothing is started, loaded or written: exit code 0 means that
 train would start, 2 that something is wrong, with the same message. Rewards and metrics of your own are
-called with two texts, in a process that ends at once. whetstone train --help names the keys."""
+called with two texts, in a process that ends at once. whetstone train --help names the keys. --json prints
+all of it as one JSON object."""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -18,7 +20,11 @@ def run(argv: Sequence[str]) -> int:
     if {"-h", "--help"} & set(argv):
         print(HELP)
         return 0
+    overrides = [word for word in argv if word != "--json"]
     with doing("checking settings, model and data"):
-        plan = make_plan(list(argv))
-    show(plan)
+        plan = make_plan(overrides)
+    if len(overrides) < len(argv):
+        print(as_json(plan))
+    else:
+        show(plan)
     return 0

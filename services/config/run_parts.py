@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, PrivateAttr
 
+from contracts.chat_settings import ChatForm
 from contracts.rollout import Sampling
 from contracts.settings import Settings
 from learner.algorithms.base import Algorithm
@@ -21,8 +22,10 @@ from services.config.data_settings import DataSettings
 from services.config.evaluation_settings import DRAWN_AS, EvaluationSettings
 from services.config.measures import Measures
 from services.config.reward_view import Judging
+from services.models.chat_template import form_of
+from services.models.files import ModelFiles
 from services.tasks.base import Side, Split, Task
-from services.tokens.prompt_tokens import PromptLimit
+from services.tokens.prompt_limit import PromptLimit
 from services.tracking.settings import TrackingSettings
 
 
@@ -102,6 +105,14 @@ class RunParts(Settings):
             environment=self.environment_name if self.plays else None,
             rewards_itself=self.environment.rewards_itself,
         )
+
+    def chat_form(self, model: ModelFiles) -> ChatForm | None:
+        """Return the chat template by which this run reads prompts; None: they are plain text.
+
+        Raises:
+            InputError: a template is asked for and there is none, or its file can't be read.
+        """
+        return form_of(self.model.chat, self.environment.template, model.tokenizer_folder)
 
     def prompt_limit(self, split: Split) -> PromptLimit:
         """Return how long a prompt of this split may be, and on which side a longer one is cut."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationInfo, field_validator, model_validator
 
+from contracts.chat_settings import NONE
 from contracts.errors import InputError, there_are
 from contracts.settings import Settings
 from reward_servers.rewards import REWARDS
@@ -15,7 +16,13 @@ from reward_servers.server import check_parts
 from reward_servers.settings import Part, ServerSettings, parts
 from services.config.component_settings import TABLES, name_and_options
 from services.config.run_parts import RunParts
-from services.config.settings_rules import check_algorithm, check_engine, check_environment, check_passing
+from services.config.settings_rules import (
+    check_algorithm,
+    check_engine,
+    check_environment,
+    check_passing,
+    check_template,
+)
 from services.runs.best import Criterion
 from services.tasks.base import SIDE_KEY
 from services.tokens.prompt_tokens import shown_sides, sides_of
@@ -43,7 +50,7 @@ class RunSettings(RunParts):
         if given.get("run_name") is None:
             labels = [named[kind][0].rpartition(":")[2] for kind in ("task", "algorithm") if kind in named]
             given = {**given, "run_name": "-".join([*labels, f"seed{given.get('seed', 0)}"])}
-        settings: RunSettings = validate(given)
+        settings: RunSettings = _with_template(validate(given))
         settings._given = {kind: {"name": name, **options} for kind, (name, options) in named.items()}
         settings._sides = sides_of(side, settings.task)
         return settings
@@ -104,6 +111,7 @@ class RunSettings(RunParts):
                 f"a key that evaluation does not set is rollout's"
             )
         check_algorithm(self)
+        check_template(self)
         check_environment(self)
         check_engine(self)
         check_passing(self)
@@ -123,6 +131,20 @@ class RunSettings(RunParts):
             ]
         plain["measures"] = list(self.measures.entries)
         return plain
+
+
+def _with_template(run: RunSettings) -> RunSettings:
+    """Decide about the chat template, where settings alone can: the tokenizer is not read here."""
+    chat, environment = run.model.chat, run.environment
+    if environment.template != "auto":
+        return run
+    if chat.is_explicit:
+        template = "chat"
+    elif chat.template == NONE or getattr(run.task, "raw_text", False):
+        template = "plain"
+    else:
+        return run
+    return run.model_copy(update={"environment": environment.model_copy(update={"template": template})})
 
 
 def _plain(value: Any) -> Any:

@@ -3,6 +3,7 @@
 These rules read the settings alone. `services/preflight/` reads files and prompts.
 """
 
+from contracts.chat_settings import NONE
 from contracts.errors import did_you_mean
 from services.config.reward_view import ENVIRONMENT
 from services.config.run_parts import RunParts
@@ -51,6 +52,20 @@ def check_environment(run: RunParts) -> None:
         raise ValueError(
             f"algorithm.loss_on=text with {where}: training imitates the expert's answers, not the "
             f"environment's texts; expected algorithm.loss_on=response"
+        )
+
+
+def check_template(run: RunParts) -> None:
+    """Refuse one setting that asks for a chat template, beside another that asks for none.
+
+    Raises:
+        ValueError: two settings contradict each other.
+    """
+    template, asked = run.environment.template, run.model.chat.template
+    if (template == "plain" and run.model.chat.is_explicit) or (template == "chat" and asked == NONE):
+        raise ValueError(
+            f"environment.template={template} and model.chat.template={asked} contradict each other: leave "
+            f"out one of them"
         )
 
 

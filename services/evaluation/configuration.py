@@ -1,7 +1,9 @@
 """Compose the settings of an evaluation: a run's configuration or conf/, with overrides."""
 
+from collections.abc import Mapping
 from typing import Any
 
+from contracts.chat_settings import AUTO, NONE, TOKENIZER
 from contracts.errors import InputError
 from contracts.settings import build
 from services.config.settings import RunSettings
@@ -22,6 +24,16 @@ def settings_for(folder: RunFolder | None, overrides: list[str]) -> RunSettings:
     return build(RunSettings, _laid_over(folder, overrides), where="")
 
 
+def _chat(config: Mapping[str, Any], *, is_another: bool) -> dict[str, Any]:
+    """Return how the run read conversations; a template from a file is in its own model's tokenizer."""
+    model = config.get("model")
+    chat = model.get("chat") if isinstance(model, Mapping) else None
+    if not chat:
+        return {}
+    is_own_file = chat.get("template") not in (AUTO, NONE, None) and not is_another
+    return {"chat": {**chat, "template": TOKENIZER} if is_own_file else dict(chat)}
+
+
 def _laid_over(folder: RunFolder, overrides: list[str]) -> dict[str, Any]:
     """Return the run's configuration with its trained model and the overrides, as plain data."""
     from omegaconf import OmegaConf
@@ -36,7 +48,8 @@ def _laid_over(folder: RunFolder, overrides: list[str]) -> dict[str, Any]:
     parsed = [parse(text) for text in overrides]
     # Another model has its own tokenizer; the run's belongs to the run's model.
     is_another = any(override.key_or_group == "model.path" for override in parsed)
-    config["model"] = {} if is_another else {"path": str(model_of(folder))}
+    own = {} if is_another else {"path": str(model_of(folder))}
+    config["model"] = own | _chat(config, is_another=is_another)
     tree = OmegaConf.create(config)
     for override in parsed:
         if override.is_sweep_override():

@@ -6,17 +6,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from contracts.chat_settings import TOKENIZER, ChatForm, ChatSettings
 from contracts.errors import InputError
 from contracts.rollout import Sampling
 from contracts.settings import build
 from learner.settings import ModelSettings
 from rollout_workers.settings import RolloutSettings
 from services.config.evaluation_settings import DRAWN_AS, EvaluationSettings
+from services.models.chat_template import form_of
 from services.models.files import ModelFiles, read_model
 from services.runs.folder import RunFolder, is_run
 from services.runs.nearby import nearby_runs
 from services.tasks.base import SIDE_KEY
-from services.tokens.prompt_tokens import UNCUT, PromptLimit, sides_of
+from services.tokens.prompt_limit import UNCUT, PromptLimit
+from services.tokens.prompt_tokens import sides_of
 
 SAMPLING_OPTIONS = ("max_tokens", "temperature", "top_p", "top_k")
 ARGUMENT = {"metavar": "RUN_OR_MODEL", "help": "a run's folder, a model's folder, or a hub name"}
@@ -36,6 +39,7 @@ class RunModel:
     sampling: Sampling  # of the run's evaluation
     of_run: bool
     limit: PromptLimit = UNCUT  # of prompts in the run's evaluation
+    chat: ChatForm | None = None  # the template by which it reads prompts; None: as plain texts
 
 
 def find_model(path: str) -> RunModel:
@@ -48,11 +52,14 @@ def find_model(path: str) -> RunModel:
         run = RunFolder(Path(path))
         model = str(model_of(run))
         rollout, evaluation, limit = _drawn_by(run)
-        sampling = _merged(rollout, evaluation)
-        return RunModel(model, _checked_files(model), rollout, sampling, of_run=True, limit=limit)
-    defaults = RolloutSettings()
-    sampling = _merged(defaults, EvaluationSettings())
-    return RunModel(path, _checked_files(path), defaults, sampling, of_run=False)
+        sampling, files = _merged(rollout, evaluation), _checked_files(model)
+        return RunModel(model, files, rollout, sampling, of_run=True, limit=limit, chat=_chat_of(run, files))
+    defaults, files = RolloutSettings(), _checked_files(path)
+    sampling, chat = (
+        _merged(defaults, EvaluationSettings()),
+        form_of(ChatSettings(), "auto", files.tokenizer_folder),
+    )
+    return RunModel(path, files, defaults, sampling, of_run=False, chat=chat)
 
 
 def model_of(run: RunFolder) -> Path:
@@ -124,26 +131,31 @@ def room_for_prompt(model: RunModel, max_tokens: int) -> int | None:
 
 
 def check_lengths(model: RunModel, texts: Sequence[str], max_tokens: int) -> None:
-    """Refuse a prompt that the model can't read whole, without transformers, whose import takes seconds.
+    """Refuse a plain text that the model can't read whole, without transformers, whose import takes seconds.
 
     Raises:
         InputError: a prompt is too long; the message has the first one's number, its length and the room.
     """
     room = room_for_prompt(model, max_tokens)
     file = model.files.tokenizer_folder / "tokenizer.json"
-    if room is None or model.limit.max_tokens is not None or not file.exists():
-        return  # no limit, long prompts are cut, or no fast tokenizer to count with
+    if room is None or model.limit.max_tokens is not None or model.chat is not None or not file.exists():
+        return  # no limit, long prompts are cut, a template adds to them, or no fast tokenizer to count with
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(file))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     for number, encoding in enumerate(tokenizer.encode_batch(list(texts)), start=1):
-        if len(encoding) > room:
-            raise InputError(
-                f"prompt {number} has {len(encoding)} tokens, and the model's window leaves room for {room} "
-                f"beside an answer of {max_tokens}: shorten it, or lower --max-tokens"
-            )
+        refuse_long(number, len(encoding), room, max_tokens)
+
+
+def refuse_long(number: int, length: int, room: int | None, max_tokens: int) -> None:
+    """Refuse a prompt of more than `room` tokens."""
+    if room is not None and length > room:
+        raise InputError(
+            f"prompt {number} has {length} tokens, and the model's window leaves room for {room} "
+            f"beside an answer of {max_tokens}: shorten it, or lower --max-tokens"
+        )
 
 
 def quiet_transformers() -> None:
@@ -175,6 +187,17 @@ def _drawn_by(run: RunFolder) -> tuple[RolloutSettings, EvaluationSettings, Prom
     sides = sides_of(_section(config, "task").get(SIDE_KEY), None)
     longest = evaluation.max_prompt_tokens or rollout.max_prompt_tokens
     return rollout, evaluation, PromptLimit(longest, sides["validation"])
+
+
+def _chat_of(run: RunFolder, files: ModelFiles) -> ChatForm | None:
+    """Return the chat template of a run's prompts; one from a file is in the exported tokenizer."""
+    config = run.config()
+    given = dict(_section(_section(config, "model"), "chat"))
+    chat = build(ChatSettings, given, where=f"{run.config_file}: model.chat")
+    if chat.is_explicit:
+        chat = chat.model_copy(update={"template": TOKENIZER})
+    template = str(_section(config, "environment").get("template", "plain"))
+    return form_of(chat, template, files.tokenizer_folder)
 
 
 def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:

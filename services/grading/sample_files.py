@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from contracts.errors import InputError, there_are
+from contracts.messages import MESSAGES, conversation, is_conversation, text_of
 from contracts.scores import Sample
 from contracts.whole_texts import json_of
 
 
 def read_samples(predictions: Path, references: Path | None) -> list[Sample]:
     """Read a sample from each line: `{"prediction": …}`, optionally with prompt, references, meta and group.
+
+    A prompt is a text, or a list of messages.
 
     A file of references has a line with `references` for each prediction; its prompt, meta or group applies
     where the prediction has none. Lines without a group share one if their prompts are equal.
@@ -33,7 +36,8 @@ def read_samples(predictions: Path, references: Path | None) -> list[Sample]:
     first: dict[str, int] = {}  # each prompt's first line
     for line, row in enumerate(rows, start=1):
         prompt = row.get("prompt")
-        at = first.setdefault(prompt, line) if prompt and isinstance(prompt, str) else line
+        key = prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True)
+        at = first.setdefault(key, line) if prompt else line
         row.setdefault("group", f"line {at}")
     return [_sample(row, predictions, line) for line, row in enumerate(rows, start=1)]
 
@@ -79,6 +83,9 @@ def _row(path: Path, number: int, line: str, required: str) -> dict[str, Any]:
 def _sample(row: Mapping[str, Any], path: Path, line: int) -> Sample:
     text, prompt = row["prediction"], row.get("prompt", "")
     references, meta, group = row.get("references", []), row.get("meta", {}), row["group"]
+    if is_conversation(prompt) and isinstance(meta, dict):  # as rewards get it in training
+        messages = conversation(prompt, f"{path}, sample {line}: prompt")
+        prompt, meta = text_of(messages), {**meta, MESSAGES: messages}
     for column, value, kind in (("prediction", text, str), ("prompt", prompt, str), ("meta", meta, dict)):
         if not isinstance(value, kind):
             raise InputError(f"{path}, sample {line}: {column} is {value!r}; expected a {kind.__name__}")

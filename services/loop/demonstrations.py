@@ -4,10 +4,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from contracts.chat import Chat
 from contracts.errors import InputError
 from contracts.rollout import FinishReason, Lease, Rollout, Turn
 from services.loop.collecting import Collected
 from services.tasks.base import Side
+from services.tokens.response_tokens import written
 
 Demonstrate = Callable[[Sequence[Lease]], Collected]
 
@@ -22,10 +24,17 @@ class Demonstrations:
         max_tokens: the most tokens of a reference; a longer one loses its end.
         window: tokens that prompt and reference may have together; a longer prompt is cut on `side`. None:
             no limit.
+        chat: the renderer of conversations, which writes a reference as the assistant's; None: plain texts.
     """
 
     def __init__(
-        self, tokenizer: Any, max_tokens: int, loss_on: str, window: int | None = None, side: Side = "left"
+        self,
+        tokenizer: Any,
+        max_tokens: int,
+        loss_on: str,
+        window: int | None = None,
+        side: Side = "left",
+        chat: Chat | None = None,
     ) -> None:
         if tokenizer.eos_token_id is None and loss_on != "text":
             raise InputError(
@@ -34,7 +43,7 @@ class Demonstrations:
             )
         self._tokenizer, self._loss_on = tokenizer, loss_on
         self._max_tokens = max_tokens if window is None else min(max_tokens, window - 1)
-        self._window, self._side = window, side
+        self._window, self._side, self._chat = window, side, chat
 
     def __call__(self, leases: Sequence[Lease]) -> Collected:
         started = time.perf_counter()
@@ -43,18 +52,22 @@ class Demonstrations:
 
     def _rollout(self, lease: Lease, reference: str) -> Rollout:
         text = reference.removeprefix(lease.prompt.text)
-        tokens = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         if self._loss_on == "text":  # RL4LMs' whole text: the loss covers the prompt, and no end token
-            response = tuple(tokens[: self._max_tokens])
+            tokens = self._plain(text)
+            response = tokens[: self._max_tokens]
+            is_whole = len(tokens) < self._max_tokens
             prompt = self._beside(response, lease.tokens)
             observation, answer = prompt[:1], (*prompt[1:], *response)
         else:
-            answer = (*tokens, self._tokenizer.eos_token_id)[: self._max_tokens]
+            whole = written(self._tokenizer, text, self._chat)
+            answer, is_whole = whole[: self._max_tokens], len(whole) <= self._max_tokens
             observation = self._beside(answer, lease.tokens)
-        whole = len(tokens) < self._max_tokens
         turn = Turn(observation, answer, text, (0.0,) * len(answer), (0,) * len(answer))
-        reason = FinishReason.STOP if whole else FinishReason.LENGTH
+        reason = FinishReason.STOP if is_whole else FinishReason.LENGTH
         return Rollout(lease.id, lease.group, lease.prompt, (turn,), reason)
+
+    def _plain(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _beside(self, answer: tuple[int, ...], prompt: tuple[int, ...]) -> tuple[int, ...]:
         """Return the part of the prompt that fits in the window beside the answer, one token at least."""

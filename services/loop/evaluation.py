@@ -57,7 +57,7 @@ def evaluate(
         metrics[PERPLEXITY] = perplexity(list(prompts.values()), workers)
     rows = []
     for index, rollout in enumerate(rollouts):
-        row = prediction_row(split, rollout, None if plays else as_read)
+        row = prediction_row(split, rollout, as_read)
         row |= transcript(rollout) if plays else {}
         for key, value in values.items():
             row[key] = "n/a" if value.rows is None else value.rows[index]
@@ -123,7 +123,7 @@ def prediction_row(split: str, rollout: Rollout, as_read: AsRead | None = None) 
         "split_name": SHORT_SPLITS.get(split, split),
         "sample_id": rollout.prompt.id,
         "prompt_text": rollout.prompt.text,
-        **({"prompt_as_read": as_read(rollout.turns[0].observation)} if as_read else {}),
+        **({"prompt_as_read": as_read(rollout.turns[0].observation)} if as_read and rollout.turns else {}),
         "generated_text": rollout.text,
         "ref_text": references,
         "reward": rollout.total_reward,

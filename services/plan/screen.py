@@ -15,6 +15,7 @@ from services.preflight.memory import GIB, available_bytes
 
 MIB = 2**20
 WIDTH = 120  # columns of a file or a pipe, which have none
+SHOWN = 2000  # characters of a prompt
 
 
 def show(plan: Plan) -> None:
@@ -32,8 +33,20 @@ def drawn(plan: Plan) -> RenderableType:
         _section("Memory, about", _memory(plan)),
         _section("What it comes to", _pairs(plan.words)),
         _section("What is read", _pairs(plan.sources)),
+        *_prompt(plan),
     ]
     return Group(*parts, Text("\nNothing was started. whetstone train with the same words starts it."))
+
+
+def _prompt(plan: Plan) -> list[RenderableType]:
+    """Return the first prompt as the model reads it; nothing where a world writes it."""
+    if plan.prompt_as_read is None:
+        return []
+    count, text = len(plan.prompt_token_ids), plan.prompt_as_read
+    if len(text) > SHOWN:
+        text = f"{text[: SHOWN // 2]}\n[… {len(text) - SHOWN:,} characters …]\n{text[-SHOWN // 2 :]}"
+    title = f"The first prompt as the model reads it, {count:,} token{'s' * (count != 1)}"
+    return [_section(title, Text(redact(text)))]
 
 
 def _heading(plan: Plan) -> Text:

@@ -1,9 +1,6 @@
 """Check that an environment, the model and the task's prompts fit together."""
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from contracts.errors import InputError
 from contracts.rollout import Prompt
@@ -17,6 +14,7 @@ from rollout_workers.environments.frozen_partner import MODEL, FrozenPartner
 from rollout_workers.environments.partners import FROZEN, OPTIONS
 from rollout_workers.environments.textworld import TextWorld
 from rollout_workers.settings import RolloutSettings
+from services.models.chat_template import json_of
 from services.models.files import ModelFiles, read_model
 from services.models.token_counter import token_counter
 
@@ -31,8 +29,8 @@ def check_environment(
         path: the model's, for messages.
 
     Raises:
-        InputError: the model can't end an answer, can't remember as it is asked to, or has no chat template;
-            or the environment can't be made.
+        InputError: the model can't end an answer, or can't remember as it is asked to; or the environment
+            can't be made.
     """
     environment.check()
     if isinstance(environment, Dialogue):
@@ -42,11 +40,6 @@ def check_environment(
         raise InputError(
             f"model.path={path} is an encoder-decoder, which reads the context of each turn "
             f"afresh: expected environment.memory=N, the number of turns that it remembers"
-        )
-    if environment.template == "chat" and not _has_chat_template(model.tokenizer_folder):
-        raise InputError(
-            f"environment.template=chat: the tokenizer in {model.tokenizer_folder} has no chat template; set "
-            f"chat_template in its tokenizer_config.json, or environment.template=plain"
         )
 
 
@@ -104,9 +97,9 @@ def _check_end(
         return
     given = (
         model.config.get("eos_token_id"),
-        _json(model.folder / "generation_config.json").get("eos_token_id"),
-        _json(model.tokenizer_folder / "tokenizer_config.json").get("eos_token"),
-        _json(model.tokenizer_folder / "special_tokens_map.json").get("eos_token"),
+        json_of(model.folder / "generation_config.json").get("eos_token_id"),
+        json_of(model.tokenizer_folder / "tokenizer_config.json").get("eos_token"),
+        json_of(model.tokenizer_folder / "special_tokens_map.json").get("eos_token"),
     )
     if all(end is None for end in given):
         raise InputError(
@@ -115,17 +108,3 @@ def _check_end(
             f"{rollout.max_tokens} tokens. Set environment.reply_end, such as '\"\\n\"', or "
             f"rollout.stop; or eos_token in tokenizer_config.json"
         )
-
-
-def _has_chat_template(folder: Path) -> bool:
-    in_file = any(folder.glob("chat_template*"))
-    return in_file or bool(_json(folder / "tokenizer_config.json").get("chat_template"))
-
-
-def _json(file: Path) -> dict[str, Any]:
-    """Return the object in a file of the model; empty where the file is missing or holds no object."""
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

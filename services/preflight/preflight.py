@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from contracts.chat import Chat
 from contracts.rollout import Prompt
 from learner.settings import LearnerSettings
 from reward_servers.server import check_at_hand
@@ -15,6 +16,7 @@ from services.loop.policy_perplexity import texts_of
 from services.models.files import ModelFiles, read_model, shared_window
 from services.models.token_counter import CountsTokens, token_counter
 from services.preflight.adapter_checks import check_adapter
+from services.preflight.chat_checks import chat_warnings, checked_chat
 from services.preflight.environment_checks import check_environment, check_environment_prompts
 from services.preflight.machine import find_gpus, num_cores
 from services.preflight.memory import MemoryNeeds, check_memory, share_and_base
@@ -56,11 +58,13 @@ class Checked:
     cut_prompts: Mapping[Split, CutPrompts]
     trial: Trial  # for trying the user's own rewards and metrics
     cut_examples: CutExamples | None = None  # supervised training's
+    first_prompt: Prompt | None = None  # of training; None: it learns from data alone
+    of_chat: Sequence[str] = ()  # warnings about the chat template
 
     @property
     def warnings(self) -> list[str]:
-        """Name the splits whose prompts the model does not read whole."""
-        return cut_prompts.warnings(self.cut_prompts, self.cut_examples)
+        """Name the splits whose prompts the model does not read whole, and what a chat template does."""
+        return [*cut_prompts.warnings(self.cut_prompts, self.cut_examples), *self.of_chat]
 
 
 def check(settings: RunSettings, *, training: bool = True) -> Checked:
@@ -84,7 +88,7 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
             reads = room_for_prompts(reference, settings.sampling().max_tokens)
             room["train"] = least_room(room["train"], reads)
     _check_memory(settings, model, training=training)
-    count = token_counter(model)
+    count, chat = token_counter(model), checked_chat(settings, model)
     if training and settings.data is not None:
         from services.sources.annotated_data import check_data  # imports pyarrow
 
@@ -93,20 +97,22 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
     splits = SPLITS if training and asks_train else SPLITS[1:]
     if isinstance(settings.task, ReadsAhead):
         for split in splits:
-            _check_prompts(settings, split, settings.task.first_prompts(split), count, room[split])
+            _check_prompts(settings, split, settings.task.first_prompts(split), count, room[split], chat)
     num_prompts: dict[Split, int] = {}
     cut: dict[Split, CutPrompts] = {}
     examples = None
     first: Sequence[Prompt] = ()
     for split in splits:
         prompts = prompts_of(settings.task, settings.task_name, split)
-        cut[split] = _check_prompts(settings, split, prompts, count, room[split])
+        cut[split] = _check_prompts(settings, split, prompts, count, room[split], chat)
         num_prompts[split] = len(prompts)
         if split == "train" and settings.demonstrates:
             limit, window = settings.prompt_limit(split), shared_window(model)
-            examples = cut_examples(prompts, limit, settings.rollout.max_tokens, window, count)
+            examples = cut_examples(prompts, limit, settings.rollout.max_tokens, window, count, chat)
         first = first or prompts[:2]
-    return Checked(model, num_prompts, cut, trial_of(first), examples)
+    trained = first[0] if splits[0] == "train" else None
+    of_chat = chat_warnings(chat, settings, model)
+    return Checked(model, num_prompts, cut, trial_of(first), examples, trained, of_chat)
 
 
 def _check_model(settings: RunSettings) -> tuple[ModelFiles, dict[Split, int | None]]:
@@ -166,7 +172,12 @@ def _check_room(rollout: RolloutSettings, cluster: ClusterSettings, learner: Lea
 
 
 def _check_prompts(
-    settings: RunSettings, split: Split, prompts: Sequence[Prompt], count: CountsTokens, room: int | None
+    settings: RunSettings,
+    split: Split,
+    prompts: Sequence[Prompt],
+    count: CountsTokens,
+    room: int | None,
+    chat: Chat | None,
 ) -> CutPrompts:
     """Refuse prompts that the run can't use; return how many of those that it asks are cut."""
     evaluation, graders = settings.evaluation, graders_of(settings.reward, settings.metrics)
@@ -181,5 +192,9 @@ def _check_prompts(
     num_asked = min(num_asked, len(prompts))
     if settings.plays:
         check_context(room, limit)
+        if chat is not None:
+            for prompt in prompts:
+                if prompt.messages:
+                    chat.of_prompt(prompt)
         return CutPrompts(split, num_asked, 0, limit)
-    return CutPrompts(split, num_asked, num_cut(prompts, num_asked, limit, room, count), limit)
+    return CutPrompts(split, num_asked, num_cut(prompts, num_asked, limit, room, count, chat), limit)

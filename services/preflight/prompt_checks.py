@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from contracts.chat import Chat
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 from reward_servers.server import has_reference, needs_meta, needs_references, shown_keys
 from reward_servers.settings import Part
 from services.config.evaluation_settings import EvaluationSettings
 from services.models.token_counter import CountsTokens
-from services.tokens.cut_prompts import lengths
-from services.tokens.prompt_tokens import PromptLimit
+from services.tokens.cut_conversations import fitted
+from services.tokens.cut_prompts import lengths_of
+from services.tokens.prompt_limit import PromptLimit
 
 LEAST_CONTEXT = 4  # tokens; an environment could hardly say less
 
@@ -113,19 +115,28 @@ def check_context(room: int | None, limit: PromptLimit) -> None:
 
 
 def num_cut(
-    prompts: Sequence[Prompt], num_asked: int, limit: PromptLimit, room: int | None, count: CountsTokens
+    prompts: Sequence[Prompt],
+    num_asked: int,
+    limit: PromptLimit,
+    room: int | None,
+    count: CountsTokens,
+    chat: Chat | None = None,
 ) -> int:
     """Return how many of the first `num_asked` prompts are cut.
 
     Args:
         room: tokens of the model's window that are left beside a response; None: no limit.
+        chat: the renderer of conversations; None: prompts are plain texts.
 
     Raises:
-        InputError: a prompt is longer than the room, even when it is cut.
+        InputError: a prompt is longer than the room, even when it is cut; or a chat template refuses it, or
+            leaves no room for it.
     """
     found = 0
-    for number, length in enumerate(lengths((prompt.text for prompt in prompts), count)):
+    for number, length in enumerate(lengths_of(prompts, count, chat)):
         found += number < num_asked and limit.cuts(length)
+        if chat is not None and limit.cuts(length):
+            fitted(chat, prompts[number], limit)
         if room is not None and min(length, limit.max_tokens or length) > room:
             raise InputError(
                 f"prompt {prompts[number].id} has {length} tokens, and the model's window leaves room for "

@@ -89,6 +89,7 @@ class Page:
     transcripts: tuple[Transcript, ...]  # of episodes, in place of samples
     timings: tuple[PhaseTime, ...]
     tables: tuple[EvaluationTable, ...]
+    prompt_as_read: str  # the first validation prompt, special tokens visible; "" where it is not known
     config_text: str
 
 
@@ -120,6 +121,7 @@ def gather(folder: RunFolder) -> tuple[Page, list[Panel]]:
         transcripts=played,
         timings=timings(rows),
         tables=tuple(evaluation_table(split, found) for split, found in evaluations.items() if found),
+        prompt_as_read=str(before[0].get("prompt_as_read", "")) if before else "",
         config_text=folder.config_file.read_text(encoding="utf-8"),
     )
     return page, ([reward] if reward.curves else []) + others + evaluated

@@ -3,6 +3,8 @@
 text + label                  a classifier of texts
 prompt + response + label     a classifier of responses, each read after its prompt
 chosen + rejected             a model of preferences; a prompt, if there is one, is read before both
+
+Lists of messages become texts, a message a line; of whole conversations the last answer is the response.
 """
 
 import math
@@ -14,12 +16,14 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from contracts.errors import InputError, there_are
+from contracts.messages import is_conversation
 from contracts.scores import Sample
 from contracts.settings import Settings, Strings
 from reward_servers.models.intent import Join, utterance_pair
 from reward_servers.text.whole_text import whole_text
 from services.tasks.base import Split, Task
 from services.tasks.files import DataFiles, expect_files, from_files, from_hub
+from services.tasks.preferences import conversed
 from services.tasks.rows import text_at
 
 Objective = Literal["labels", "pairs"]
@@ -146,6 +150,9 @@ def _of_columns(data: RewardData, objective: Objective | None, split: Split) -> 
 
 
 def _row(data: RewardData, objective: Objective | None, row: Mapping[str, Any], where: str) -> RewardRow:
+    columns = (data.chosen, data.rejected, data.response)
+    if any(is_conversation(row.get(name)) for name in (data.prompt, *columns)):
+        row = conversed(row, data.prompt, columns, where).row
     if _objective_of(data, objective, row, where) == "pairs":
         return _pair(data, row, where)
     label = _label(row[data.label], f"{where}: column '{data.label}'")

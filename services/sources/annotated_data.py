@@ -1,8 +1,11 @@
 """Open and check a run's annotated data set, and count its epochs in iterations."""
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from contracts.chat_settings import ChatForm
 from contracts.errors import InputError, LearnerError
 from learner.settings import ModelSettings
 from services.annotated.parts import TOLD, read_manifest, reference_fingerprint
@@ -12,8 +15,10 @@ from services.config.data_settings import DataSettings
 from services.config.settings import RunSettings
 from services.models.files import ModelFiles, read_model
 from services.models.tokenizer import load_tokenizer
+from services.runs.claim import plain
 from services.sources.data_needs import Needs, check_same_rewards, needs_of
 from services.sources.offline import OfflineSource
+from services.sources.reading import chat_of
 from services.tokens.response_tokens import ResponseTokens
 
 
@@ -40,7 +45,13 @@ def open_source(settings: RunSettings, tokenizer: Any) -> OfflineSource:
         rows,
         settings.algorithm,
         seed=settings.seed,
-        to_tokens=ResponseTokens(tokenizer, settings.prompt_limit("train"), rollout.max_tokens, room=None),
+        to_tokens=ResponseTokens(
+            tokenizer,
+            settings.prompt_limit("train"),
+            rollout.max_tokens,
+            room=None,
+            chat=chat_of(settings, tokenizer),
+        ),
         num_responses=needs.num_responses,
         rank_by=data.rank_by,
         only_good=needs.only_good,
@@ -96,11 +107,18 @@ def summary(source: OfflineSource) -> str:
     return told
 
 
-def warnings(data: DataSettings, needs: Needs, model: ModelSettings, task_name: str) -> list[str]:
-    """Return warnings about the data, one sentence each."""
+def warnings(
+    data: DataSettings, needs: Needs, model: ModelSettings, task_name: str, chat: ChatForm | None = None
+) -> list[str]:
+    """Return warnings about the data, one sentence each.
+
+    Args:
+        chat: the chat template by which the run reads prompts; None: as plain texts.
+    """
     found = (
         disagreement(Path(data.folder), task_name),
         other_reference(data, needs, model),
+        other_template(data, chat),
         other_values(data, needs),
     )
     return [warning for warning in found if warning]
@@ -118,6 +136,30 @@ def other_reference(data: DataSettings, needs: Needs, model: ModelSettings) -> s
         f"model.path={model.path} differ: importance weights and the distance to the reference "
         f"are then measured from a model that training did not start from"
     )
+
+
+def other_template(data: DataSettings, chat: ChatForm | None) -> str | None:
+    """Return a warning if the annotated prompts were read otherwise than the run reads prompts, else None."""
+    found = read_manifest(Path(data.folder)).get("reference")
+    now = None if chat is None else plain(asdict(chat))
+    if found is None or found.get("chat") == now:
+        return None
+    return (
+        f"data={data.folder} has tokens of prompts that were read {said_of_form(found.get('chat'))}, and "
+        f"this run reads prompts {said_of_form(now)}: model.chat and annotate's chat differ"
+    )
+
+
+def said_of_form(form: Mapping[str, Any] | None) -> str:
+    """Say how prompts are read.
+
+    >>> said_of_form(None), said_of_form({"system": "Be brief."})
+    ('as plain text', "by a chat template with system='Be brief.'")
+    """
+    if form is None:
+        return "as plain text"
+    given = ", ".join(f"{name}={value!r}" for name, value in form.items() if value)
+    return "by a chat template" + (f" with {given}" if given else "")
 
 
 def other_values(data: DataSettings, needs: Needs) -> str | None:

@@ -49,7 +49,7 @@ class LeaseSource:
         return Lease(
             id=lease_id,
             prompt=prompt,
-            tokens=self._to_tokens(prompt.text),
+            tokens=self._to_tokens(prompt),
             group=lease_id // self._group_size,
             seed=lease_seed(self._seed, lease_id),
             sampling=self._sampling,
@@ -74,7 +74,7 @@ def evaluation_leases(
         Lease(
             id=EVALUATION + index * samples + k,
             prompt=prompt,
-            tokens=to_tokens(prompt.text),
+            tokens=to_tokens(prompt),
             group=index,
             seed=lease_seed(seed, EVALUATION + index * samples + k),
             sampling=sampling,

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from contracts.errors import InputError, LearnerError
-from contracts.rollout import FinishReason, Rollout, Turn
+from contracts.rollout import FinishReason, Prompt, Rollout, Turn
 from learner.algorithms.base import Algorithm
 from learner.functional.selection import Selection
 from reward_servers.settings import Part
@@ -26,7 +26,7 @@ from services.config.data_settings import RankBy
 from services.tokens.response_tokens import Tokens
 
 OFFLINE = 2**47  # lease ids and groups start here, above those of a run's own leases
-ToTokens = Callable[[str, str], Tokens]  # from a prompt and a response
+ToTokens = Callable[[Prompt, str], Tokens]  # from a prompt and a response
 
 
 class OfflineSource:
@@ -258,8 +258,7 @@ class OfflineSource:
 def _tokens_of(rows: AnnotatedRows, to_tokens: ToTokens | None) -> list[Tokens]:
     if to_tokens is None:
         raise ValueError("rows that were annotated without a reference have no tokens: to_tokens is needed")
-    pairs = zip(rows.column("prompt"), rows.column("response"), strict=True)
-    return [to_tokens(prompt, response) for prompt, response in pairs]
+    return [to_tokens(rows.prompt(place), text) for place, text in enumerate(rows.column("response"))]
 
 
 def spread(ranked: Sequence[int], count: int) -> list[int]:

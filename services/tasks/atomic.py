@@ -37,6 +37,7 @@ class Atomic(ResponseTask):
     and relation belong to one prompt.
     """
 
+    raw_text: ClassVar[bool] = True
     task_name: ClassVar[str] = "atomic"
     columns: ClassVar[tuple[str, ...]] = COLUMNS
     default_metrics: ClassVar[tuple[str, ...]] = ("distinct_n", "length", "meteor")

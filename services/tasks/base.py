@@ -36,15 +36,22 @@ class CountsLeftOut(Protocol):
     def left_out(self, split: Split) -> Mapping[str, int]: ...
 
 
+@runtime_checkable
+class TellsColumns(Protocol):
+    """Task that says which columns of its rows it reads, where it guesses them."""
+
+    def told(self) -> str: ...
+
+
 OPTIONAL = (ReadsAhead, HasResponses, CountsLeftOut)
 
 
 class Task(Protocol):
     """Settings class with the method `prompts`, which loads the data; the constructor loads nothing.
 
-    A class may leave out the attributes. The user then names reward and metrics, and long prompts lose
-    their beginning. A task that consists of episodes names their environment:
-    `needs_environment: ClassVar[str] = "textworld"`.
+    A class may leave out the attributes. The user then names reward and metrics, long prompts lose their
+    beginning, and a tokenizer's chat template is applied. A task that consists of episodes names their
+    environment: `needs_environment: ClassVar[str] = "textworld"`.
 
     Example: a user's task, chosen with `task=my_module:Capitals`.
 
@@ -59,6 +66,9 @@ class Task(Protocol):
     default_reward: ClassVar[str | None]  # None: the user names one with `reward=`
     default_metrics: ClassVar[tuple[str, ...]]
     truncation_side: ClassVar[Side]  # of long prompts, unless task.truncation_side is given
+    raw_text: ClassVar[
+        bool
+    ]  # prompts are for a model that continues texts: no chat template, unless asked for
 
     def prompts(self, split: Split) -> Sequence[Prompt]:
         """Return the prompts of one split: the same prompts in the same order at every call.

@@ -15,6 +15,7 @@ A_WORD = re.compile(r"\w+(?:['’.-]\w+)*|[^\w\s]")
 
 
 class CnnDailyMail(DataSetTask):
+    raw_text: ClassVar[bool] = True
     task_name: ClassVar[str] = "cnn_daily_mail"
     columns: ClassVar[tuple[str, ...]] = ("article", "highlights")
     truncation_side: ClassVar[Side] = "right"  # news put first what matters

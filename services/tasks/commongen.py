@@ -18,6 +18,7 @@ class CommonGen(DataSetTask):
     `references=target`.
     """
 
+    raw_text: ClassVar[bool] = True
     task_name: ClassVar[str] = "commongen"
     columns: ClassVar[tuple[str, ...]] = ("concepts",)  # and target, or references
     truncation_side: ClassVar[Side] = "right"

@@ -19,6 +19,7 @@ NAMES, UTTERANCES = "names", "utterances"
 class Crd3(DataSetTask):
     """Task whose `data_files` is a copy of the data set's repository, or files with a column `turns`."""
 
+    raw_text: ClassVar[bool] = True
     task_name: ClassVar[str] = "crd3"
     one_each: ClassVar[bool] = False
     default_reward: ClassVar[str] = "meteor"

@@ -17,6 +17,7 @@ LABELS = {"act": range(1, 5), "emotion": range(7)}  # inform, question, directiv
 class DailyDialog(DataSetTask):
     """Task whose utterances end in a mark, which is plain text and no special token."""
 
+    raw_text: ClassVar[bool] = True
     task_name: ClassVar[str] = "daily_dialog"
     columns: ClassVar[tuple[str, ...]] = ("dialog", "act", "emotion")
     one_each: ClassVar[bool] = False

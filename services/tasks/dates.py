@@ -40,6 +40,7 @@ EVENTS = ("opened", "closed", "repaired", "painted", "inspected", "sold")
 
 
 class Dates(Settings):
+    raw_text: ClassVar[bool] = True
     default_reward: ClassVar[str] = "dates"
     default_metrics: ClassVar[tuple[str, ...]] = ("dates", "length")
 

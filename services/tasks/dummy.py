@@ -12,6 +12,7 @@ from services.tasks.base import Split
 class Dummy(Settings):
     """Task with one prompt, the same in all splits."""
 
+    raw_text: ClassVar[bool] = True
     default_reward: ClassVar[str] = "increasing_numbers"
     default_metrics: ClassVar[tuple[str, ...]] = ("increasing_numbers", "length")
 

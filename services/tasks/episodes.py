@@ -17,6 +17,7 @@ class Episodes(Settings):
         Prompt("episodes/train/0", "Guess the number.", meta={"seed": 128})
     """
 
+    raw_text: ClassVar[bool] = True
     default_reward: ClassVar[str | None] = None  # the environment has its own
     default_metrics: ClassVar[tuple[str, ...]] = ()
 

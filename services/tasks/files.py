@@ -4,12 +4,12 @@
 files, or a single file, which then is the train split.
 
 A split that the source lacks is cut out of its train split. Of each ten rows the ninth goes to a missing
-validation split and the tenth to a missing test split; train keeps the rest. Where `by` names a column,
-such as the prompt, its distinct texts are counted in place of rows: each text is in one split alone.
+validation split and the tenth to a missing test split; train keeps the rest. Where `by` makes a text of a
+row, such as its prompt, distinct texts are counted in place of rows: each text is in one split alone.
 """
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,13 @@ def from_files(
     columns: Sequence[str],
     check: Check | None = None,
     *,
-    by: str | None = None,
+    by: Callable[[Mapping[str, Any]], str] | None = None,
 ) -> Any:
     """Return one split of the files as a `datasets.Dataset` that has `columns`.
 
     Args:
         check: refuses a row among those that are read ahead; None: the first column must hold texts.
-        by: the column whose distinct texts are dealt to splits that have no file.
+        by: makes of a row the text by which rows are dealt to splits that have no file.
 
     Raises:
         InputError: a file is missing, empty, of an unknown kind, not JSON at some line, or lacks a column.
@@ -75,7 +75,7 @@ def from_hub(
     *,
     subset: str | None = None,
     revision: str | None = None,
-    by: str | None = None,
+    by: Callable[[Mapping[str, Any]], str] | None = None,
 ) -> Any:
     """Return one split of a data set on the hub (or in its local cache) as a `datasets.Dataset`.
 
@@ -216,10 +216,16 @@ def _file_for(data_files: DataFiles, split: Split) -> tuple[dict[str, str], Path
     return files, Path(files[source])
 
 
-def _cut(rows: Any, split: Split, present: Collection[str], where: str, by: str | None) -> Any:
+def _cut(
+    rows: Any,
+    split: Split,
+    present: Collection[str],
+    where: str,
+    by: Callable[[Mapping[str, Any]], str] | None,
+) -> Any:
     """Select the rows of a `datasets.Dataset` that serve the split."""
     is_whole = split in present and (split != "train" or CUT_OUT_OF_TEN.keys() <= set(present))
-    places = None if by is None or is_whole else places_by(rows[by])
+    places = None if by is None or is_whole else places_by(map(by, rows))
     return rows.select(kept_rows(len(rows), split, present, where, places))
 
 

@@ -40,6 +40,7 @@ class HelpfulHarmless(ResponseTask):
     depend on the segments, and no validation prompt is in the test.
     """
 
+    raw_text: ClassVar[bool] = True
     task_name: ClassVar[str] = "helpful_harmless"
     default_metrics: ClassVar[tuple[str, ...]] = ("distinct_n", "length")
 

@@ -16,6 +16,7 @@ from services.tasks.rows import text_at
 class ImdbSeq2Seq(DataSetTask):
     """Task with the splits of `imdb`; validation and test keep reviews of both kinds."""
 
+    raw_text: ClassVar[bool] = True
     task_name: ClassVar[str] = "imdb_seq2seq"
     columns: ClassVar[tuple[str, ...]] = ("text", "label")
     one_each: ClassVar[bool] = False

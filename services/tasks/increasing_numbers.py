@@ -12,6 +12,7 @@ from services.tasks.synthetic import deal
 
 
 class IncreasingNumbers(Settings):
+    raw_text: ClassVar[bool] = True
     default_reward: ClassVar[str] = "increasing_numbers"
     default_metrics: ClassVar[tuple[str, ...]] = ("increasing_numbers", "length")
 

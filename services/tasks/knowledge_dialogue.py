@@ -44,6 +44,7 @@ class KnowledgeDialogue(ResponseTask):
     (`utterances`, a list of replies) or one of Wizard of Wikipedia (`dialog`).
     """
 
+    raw_text: ClassVar[bool] = True
     default_metrics: ClassVar[tuple[str, ...]] = ("distinct_n", "length", "meteor")
 
     eos_token: str = "<|endoftext|>"  # after the knowledge and each utterance: the policy's end token

@@ -22,6 +22,7 @@ class NarrativeQa(DataSetTask):
     It reads the hub's data, or UnifiedQA's files: lines `prompt <tab> answer` without a header.
     """
 
+    raw_text: ClassVar[bool] = True
     task_name: ClassVar[str] = "narrative_qa"
     truncation_side: ClassVar[Side] = "right"  # the question comes first
     default_reward: ClassVar[str] = "rouge_l_max"

@@ -1,19 +1,21 @@
-"""Your own prompts: JSON Lines, CSV or Parquet files, or a data set on the hub, with columns of any name."""
+"""Your own prompts, texts or conversations: JSON Lines, CSV or Parquet files, or a data set on the hub."""
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
 from contracts.errors import InputError
+from contracts.messages import MESSAGES, TOOLS
 from contracts.rollout import Prompt
 from contracts.settings import Settings, Strings
 from services.tasks.base import Split
+from services.tasks.columns import Columns, columns_of, prompt_at
 from services.tasks.files import DataFiles, expect_files, from_files, from_hub, read_ahead
 from services.tasks.lazy import PromptsOfRows
-from services.tasks.rows import text_at, texts_at
 
 
 class Prompts(Settings):
@@ -24,14 +26,27 @@ class Prompts(Settings):
     path: str | None = None  # a data set's name on the hub, instead of data_files
     subset: str | None = None  # of the hub's data set, such as "3.0.0" of cnn_dailymail
     revision: str | None = None  # of the hub's data set
-    prompt_column: str = "prompt"
-    references_column: str | None = None  # holds a text or a list of texts; None: no references
+    # Texts or lists of messages. None: prompt, messages, conversations, question, problem or instruction
+    prompt_column: str | None = None
+    # Texts or lists of texts. None: answer, solution, completion, response or references, if one of them is
+    # there, else a conversation's last answer; "": no references
+    references_column: str | None = None
     meta_columns: Strings = ()  # further columns for rewards
     weight_column: str | None = None  # for rollout.priority_scale; None: every prompt weighs 1
     limit: int | None = Field(default=None, ge=1)  # rows of each split; None: all
     streaming: bool = False  # make a prompt when it is read; the rows stay on the disk
 
     _files = field_validator("data_files", mode="before")(expect_files)
+
+    @field_validator("meta_columns", mode="after")
+    @classmethod
+    def _no_second_conversation(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if reserved := {MESSAGES, TOOLS} & set(value):
+            raise ValueError(
+                f"{reserved.pop()} is where a prompt keeps its conversation; expected other columns, and "
+                f"task.prompt_column=messages for conversations"
+            )
+        return value
 
     @model_validator(mode="after")
     def _one_source(self) -> "Prompts":
@@ -42,33 +57,47 @@ class Prompts(Settings):
         return self
 
     def prompts(self, split: Split) -> Sequence[Prompt]:
-        if self.data_files is not None:
-            rows = from_files(self.data_files, split, self._columns)
-        else:
-            rows = from_hub(str(self.path), split, self._columns, subset=self.subset, revision=self.revision)
-        made = PromptsOfRows(rows, partial(self._of_row, split), max_size=self.limit)
+        rows = self._rows(split)
+        columns = self._columns(rows.column_names, f"task=prompts, {split}")
+        made = PromptsOfRows(rows, partial(self._of_row, columns, split), max_size=self.limit)
         return made if self.streaming else list(made)
 
     def first_prompts(self, split: Split) -> Sequence[Prompt]:
-        rows = read_ahead(self.data_files, split, self._columns)
-        return list(PromptsOfRows(rows, partial(self._of_row, split), max_size=self.limit))
+        rows = read_ahead(self.data_files, split, self._given, self._check)
+        columns = self._columns(list(rows[0]), f"task=prompts, {split}") if rows else Columns("")
+        return list(PromptsOfRows(rows, partial(self._of_row, columns, split), max_size=self.limit))
+
+    def told(self) -> str:
+        """Say which columns are read, and whether they hold texts or conversations."""
+        kind = "conversations" if self.prompts("train")[0].messages else "texts"
+        return f"{self._columns(self._rows('train').column_names, 'task=prompts')}; the prompts are {kind}"
+
+    def _rows(self, split: Split) -> Any:
+        if self.data_files is not None:
+            return from_files(self.data_files, split, self._given, self._check)
+        return from_hub(str(self.path), split, self._given, subset=self.subset, revision=self.revision)
 
     @property
-    def _columns(self) -> list[str]:
-        more = [self.references_column, *self.meta_columns, self.weight_column]
-        return [self.prompt_column, *filter(None, more)]
+    def _given(self) -> list[str]:
+        given = [self.prompt_column, self.references_column, *self.meta_columns, self.weight_column]
+        return [column for column in given if column]
 
-    def _of_row(self, split: Split, row: int, fields: Mapping[str, Any]) -> list[Prompt]:
+    def _columns(self, names: Sequence[str], where: str) -> Columns:
+        return columns_of(names, self.prompt_column, self.references_column, where)
+
+    def _check(self, row: Mapping[str, Any], where: str) -> None:
+        """Refuse a row as it stands in its file, where columns that are empty may be left out."""
+        self._prompt(self._columns(list(row), where), row, where)
+
+    def _of_row(self, columns: Columns, split: Split, row: int, fields: Mapping[str, Any]) -> list[Prompt]:
         where = f"task=prompts, {split} row {row}"
-        column = self.references_column
-        prompt = Prompt(
-            id=f"prompts/{split}/{row}",
-            text=text_at(fields, self.prompt_column, where),
-            references=() if column is None else texts_at(fields, column, where),
-            meta={column: fields[column] for column in self.meta_columns},
-            weight=self._weight(fields, where),
-        )
-        return [prompt]
+        prompt = self._prompt(columns, fields, where)
+        meta = {column: fields[column] for column in self.meta_columns} | dict(prompt.meta)
+        ident = f"prompts/{split}/{row}"
+        return [replace(prompt, id=ident, meta=meta, weight=self._weight(fields, where))]
+
+    def _prompt(self, columns: Columns, fields: Mapping[str, Any], where: str) -> Prompt:
+        return prompt_at(fields, columns, where, guessed=self.references_column is None)
 
     def _weight(self, fields: Mapping[str, Any], where: str) -> float:
         if self.weight_column is None:

@@ -33,6 +33,7 @@ class RedditComments(ResponseTask):
     their training rows are selected by the sign of the score.
     """
 
+    raw_text: ClassVar[bool] = True
     task_name: ClassVar[str] = "reddit_comments"
     columns: ClassVar[tuple[str, ...]] = (*TEXTS, "score")
     default_metrics: ClassVar[tuple[str, ...]] = ("distinct_n", "length")

@@ -59,6 +59,7 @@ class TextWorld(Settings):
     """Task over text games; no game is in two splits, and `num_train` does not change validation and test."""
 
     needs_environment: ClassVar[str] = "textworld"
+    raw_text: ClassVar[bool] = True
     default_reward: ClassVar[str | None] = None  # the game gives it: environment.rewards
     default_metrics: ClassVar[tuple[str, ...]] = ()
 

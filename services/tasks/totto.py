@@ -21,6 +21,7 @@ class Totto(DataSetTask):
     sentences are not public: a placeholder replaces them, so scores on the test mean nothing.
     """
 
+    raw_text: ClassVar[bool] = True
     task_name: ClassVar[str] = "totto"
     columns: ClassVar[tuple[str, ...]] = ("table", "highlighted_cells", *TITLES)  # and sentence_annotations
     default_reward: ClassVar[str] = "meteor"

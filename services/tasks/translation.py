@@ -13,6 +13,7 @@ from services.tasks.rows import check_columns, text_at
 class Translation(DataSetTask):
     """Task whose rows have a column `translation`, as on the hub, or one column for each language."""
 
+    raw_text: ClassVar[bool] = True
     truncation_side: ClassVar[Side] = "right"
     default_reward: ClassVar[str] = "ter"
     default_metrics: ClassVar[tuple[str, ...]] = (

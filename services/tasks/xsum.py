@@ -10,6 +10,7 @@ from services.tasks.rows import check_columns, text_at
 
 
 class Xsum(DataSetTask):
+    raw_text: ClassVar[bool] = True
     task_name: ClassVar[str] = "xsum"
     columns: ClassVar[tuple[str, ...]] = ("document",)  # and summary, or GEM's target
     default_reward: ClassVar[str] = "meteor"

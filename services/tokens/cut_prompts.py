@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from contracts.chat import Chat
 from contracts.rollout import Prompt
 from services.models.token_counter import CountsTokens
 from services.tasks.base import Split
-from services.tokens.prompt_tokens import PromptLimit
+from services.tokens.prompt_limit import PromptLimit
 
 AT_ONCE = 1000  # texts that are tokenized together
 
@@ -99,8 +100,24 @@ def lengths(texts: Iterable[str], count: CountsTokens) -> Iterator[int]:
         yield from count(some)
 
 
+def lengths_of(prompts: Sequence[Prompt], count: CountsTokens, chat: Chat | None) -> Iterator[int]:
+    """Yield each prompt's number of tokens, as plain text or by a chat template.
+
+    Raises:
+        InputError: the template refuses a prompt; names it.
+    """
+    if chat is None:
+        return lengths((prompt.text for prompt in prompts), count)
+    return (len(chat.of_prompt(prompt)) for prompt in prompts)
+
+
 def cut_examples(
-    prompts: Sequence[Prompt], limit: PromptLimit, max_tokens: int, window: int | None, count: CountsTokens
+    prompts: Sequence[Prompt],
+    limit: PromptLimit,
+    max_tokens: int,
+    window: int | None,
+    count: CountsTokens,
+    chat: Chat | None = None,
 ) -> CutExamples:
     """Count the examples that supervised training does not learn whole.
 
@@ -109,11 +126,12 @@ def cut_examples(
     Args:
         max_tokens: of the longest reference that is not cut.
         window: tokens that prompt and reference may have together; None: no limit.
+        chat: the renderer of conversations; None: prompts are plain texts.
     """
-    pairs = [(prompt.text, text) for prompt in prompts for text in prompt.references]
+    pairs = [(prompt, text) for prompt in prompts for text in prompt.references]
     num_cut = num_crowded = 0
-    of_prompts = lengths((prompt for prompt, _ in pairs), count)
-    of_references = lengths((text.removeprefix(prompt) for prompt, text in pairs), count)
+    of_prompts = lengths_of([prompt for prompt, _ in pairs], count, chat)
+    of_references = lengths((text.removeprefix(prompt.text) for prompt, text in pairs), count)
     for before, after in zip(of_prompts, of_references, strict=True):
         num_cut += after > max_tokens
         kept = min(before, limit.max_tokens or before) + min(after, max_tokens)

@@ -1,49 +1,45 @@
 """Conversion of prompts to tokens, with the side on which long prompts are cut.
 
-task.truncation_side, rollout.max_prompt_tokens, evaluation.max_prompt_tokens ─▶ PromptLimit ─▶ PromptTokens
+task.truncation_side, rollout.max_prompt_tokens, evaluation.max_prompt_tokens ─▶ PromptLimit ─┐
+model.chat, environment.template, the tokenizer's template ─▶ Chat ───────────────────────────┴─▶ PromptTokens
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, get_args
 
+from contracts.chat import Chat
 from contracts.errors import InputError, did_you_mean
+from contracts.rollout import Prompt
 from services.tasks.base import SIDE_KEY, SPLITS, Side, Split
+from services.tokens.cut_conversations import fitted
+from services.tokens.prompt_limit import UNCUT, PromptLimit
 
 SIDES: tuple[str, ...] = get_args(Side)
 
 
-@dataclass(frozen=True, slots=True)
-class PromptLimit:
-    """The longest prompt, and the side on which a longer one is cut.
+class PromptTokens:
+    """Converter of prompts to tokens, and of tokens back to the text that the model reads.
 
-    Example: `PromptLimit(512, "right")` keeps the first 512 tokens of a prompt, special tokens included.
+    Args:
+        chat: the renderer of conversations; None: prompts are read as plain texts.
     """
 
-    max_tokens: int | None = None  # None: prompts are never cut
-    side: Side = "left"
-    option: str = field(default="rollout.max_prompt_tokens", compare=False)  # that sets the limit
+    def __init__(self, tokenizer: Any, limit: PromptLimit = UNCUT, chat: Chat | None = None) -> None:
+        self._tokenizer, self.limit, self.chat = tokenizer, limit, chat
 
-    def cuts(self, num_tokens: int) -> bool:
-        """Return whether a prompt of `num_tokens` tokens is too long."""
-        return self.max_tokens is not None and num_tokens > self.max_tokens
+    def __call__(self, prompt: Prompt) -> tuple[int, ...]:
+        """Return a prompt's tokens, cut to the limit.
 
-    @property
-    def kept(self) -> str:
-        """Return "first" or "last": the part of a long prompt that the model reads."""
-        return "first" if self.side == "right" else "last"
+        Raises:
+            InputError: the chat template refuses the prompt, or leaves no room for it within the limit; or an
+                empty prompt finds no token to start from.
+        """
+        if self.chat is not None:
+            return fitted(self.chat, prompt, self.limit)
+        return self.of_text(prompt.text)
 
-
-UNCUT = PromptLimit()
-
-
-class PromptTokens:
-    """Converter of texts to tokens, and of tokens back to the text that the model reads."""
-
-    def __init__(self, tokenizer: Any, limit: PromptLimit = UNCUT) -> None:
-        self._tokenizer, self.limit = tokenizer, limit
-
-    def __call__(self, text: str) -> tuple[int, ...]:
+    def of_text(self, text: str) -> tuple[int, ...]:
+        """Return the tokens of a plain text, whatever the model's chat template."""
         cut: dict[str, Any] = {}
         if self.limit.max_tokens:
             # A tokenizer may serve several limits, so each call sets its own side.
@@ -61,9 +57,15 @@ class PromptTokens:
             "an end token; give every prompt a text, or set bos_token in tokenizer_config.json"
         )
 
-    def cuts(self, text: str) -> bool:
+    def length(self, prompt: Prompt) -> int:
+        """Return the number of tokens of the whole prompt."""
+        if self.chat is not None:
+            return len(self.chat.of_prompt(prompt))
+        return len(self._tokenizer(prompt.text)["input_ids"])
+
+    def cuts(self, prompt: Prompt) -> bool:
         """Return whether this prompt is too long to be read whole."""
-        return self.limit.cuts(len(self._tokenizer(text)["input_ids"]))
+        return self.limit.cuts(self.length(prompt))
 
     def text(self, tokens: Sequence[int]) -> str:
         """Return the text of these tokens, special tokens visible."""

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from contracts.chat import Chat
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 from services.tasks.base import Split
 from services.tasks.responses import ResponseRow
 from services.tokens.cut_prompts import CutPrompts
-from services.tokens.prompt_tokens import PromptLimit, PromptTokens
+from services.tokens.prompt_limit import PromptLimit
+from services.tokens.prompt_tokens import PromptTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class ResponseTokens:
 
     Args:
         limit: of the prompts.
+        chat: the renderer of conversations, which writes a response as the assistant's; None: plain texts.
         max_tokens: the longest response, end token included.
         room: the most tokens that a prompt may have beside a response; None: no limit.
 
@@ -42,22 +45,28 @@ class ResponseTokens:
         InputError: the tokenizer has no end token, which each response needs.
     """
 
-    def __init__(self, tokenizer: Any, limit: PromptLimit, max_tokens: int, room: int | None) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        limit: PromptLimit,
+        max_tokens: int,
+        room: int | None,
+        chat: Chat | None = None,
+    ) -> None:
         if tokenizer.eos_token_id is None:
             raise InputError(
                 "responses end with the end token, and the tokenizer has none; set eos_token in "
                 "tokenizer_config.json"
             )
         self.tokenizer, self._max_tokens, self._room = tokenizer, max_tokens, room
-        self.of_prompt = PromptTokens(tokenizer, limit)
+        self.of_prompt = PromptTokens(tokenizer, limit, chat)
 
-    def __call__(self, prompt: str, response: str) -> Tokens:
-        end = self.tokenizer.eos_token_id
-        tokens = self.tokenizer(response, add_special_tokens=False)["input_ids"]
-        kept = (*tokens, end)[: self._max_tokens]
-        if all(token == end for token in kept):  # nothing is left to learn
+    def __call__(self, prompt: Prompt, response: str) -> Tokens:
+        whole = written(self.tokenizer, response, self.of_prompt.chat)
+        kept = whole[: self._max_tokens]
+        if all(token == whole[-1] for token in kept):  # nothing is left to learn
             kept = ()
-        return Tokens(self.of_prompt(prompt), tuple(kept), cut=len(tokens) >= self._max_tokens)
+        return Tokens(self.of_prompt(prompt), kept, cut=len(whole) > self._max_tokens)
 
     def check_prompts(self, prompts: Sequence[Prompt], what: str = "validation prompts are") -> None:
         """Check that every prompt leaves room for a response in the model's window.
@@ -68,7 +77,7 @@ class ResponseTokens:
         Raises:
             InputError: some prompts leave no room; the message counts them.
         """
-        lengths = [len(self.of_prompt(prompt.text)) for prompt in prompts]
+        lengths = [len(self.of_prompt(prompt)) for prompt in prompts]
         room = self._room
         if room is None or not (num_long := sum(length > room for length in lengths)):
             return
@@ -81,7 +90,7 @@ class ResponseTokens:
 
     def cut_prompts(self, split: Split, prompts: Sequence[Prompt]) -> CutPrompts:
         """Count the prompts that are too long to be read whole."""
-        num_cut = sum(self.of_prompt.cuts(prompt.text) for prompt in prompts)
+        num_cut = sum(self.of_prompt.cuts(prompt) for prompt in prompts)
         return CutPrompts(split, len(prompts), num_cut, self.of_prompt.limit)
 
     def check(self, rows: Sequence[ResponseRow]) -> int:
@@ -94,7 +103,7 @@ class ResponseTokens:
         self.check_prompts([row.prompt for row in rows], "responses have a prompt")
         num_cut = num_empty = 0
         for row in rows:
-            found = self(row.prompt.text, row.response)
+            found = self(row.prompt, row.response)
             num_cut += found.cut
             num_empty += not found.response
         if num_empty == len(rows):
@@ -103,6 +112,13 @@ class ResponseTokens:
                 f"not one has a token but the end; expected more"
             )
         return num_cut
+
+
+def written(tokenizer: Any, response: str, chat: Chat | None) -> tuple[int, ...]:
+    """Return a response as the model would generate it, its end token included."""
+    if chat is not None:
+        return chat.answer(response)
+    return (*tokenizer(response, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id)
 
 
 def vocabulary_fingerprint(tokenizer: Any) -> str:

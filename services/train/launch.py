@@ -14,6 +14,7 @@ import ray
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from contracts.chat_settings import ChatForm
 from contracts.errors import DeadlineExceeded, LearnerFailed, LearnerLost, LearnerSilent
 from contracts.rollout import MaskRule
 from contracts.scores import MetricValue, Sample, Score
@@ -36,6 +37,7 @@ from services.config.cluster_settings import ClusterSettings
 from services.config.settings import RunSettings
 from services.loop.controller import Clients
 from services.loop.learner_restarts import LearnerRestarts
+from services.models.chat_template import form_of
 from services.models.files import read_model
 from services.preflight.deployment import Deployment, Machine, deployment
 from services.preflight.placement import Reservation
@@ -142,17 +144,20 @@ class WorkerModel:
     mask: MaskRule | None = None
     environment: EnvironmentSettings | None = None
     lora_rank: int | None = None
+    chat: ChatForm | None = None  # None: prompts are plain texts
 
 
 def model_of(model: ModelSettings, algorithm: Algorithm, environment: EnvironmentSettings) -> WorkerModel:
     """Return the model that workers begin with."""
+    chat = form_of(model.chat, environment.template, read_model(model).tokenizer_folder)
     return WorkerModel(
         model.path,
         model.tokenizer or model.path,
         model.revision,
         algorithm.mask_rule() if algorithm.traits.masks else None,
-        environment,
+        environment.laid_out(by_template=chat is not None),
         model.adapter.r if model.adapter.serve == "adapter" else None,
+        chat,
     )
 
 
@@ -190,6 +195,7 @@ def start_fleet(model: WorkerModel, deployed: Deployment, note: Note, tell: Note
             model.environment,
             start_environments,
             model.lora_rank,
+            model.chat,
         )
 
     return Fleet(make_worker, rollout, note, tell)
@@ -207,7 +213,7 @@ def start_learner(
         return actor.remote(
             partial(
                 Learner,
-                settings.model,
+                settings.model.model_copy(update={"chat": settings.model.chat.with_text()}),
                 settings.algorithm,
                 settings.learner,
                 seed=settings.seed,

@@ -33,8 +33,8 @@ from services.sources.data_needs import needs_of
 from services.sources.leasing import LeaseSource
 from services.sources.mixed import mixture
 from services.sources.prompts import prompts_of
+from services.sources.reading import prompt_tokens
 from services.terminal.interrupts import StopRequest
-from services.tokens.prompt_tokens import PromptTokens
 from services.tracking.console import Console
 from services.tracking.tracker import Tracker
 
@@ -123,14 +123,16 @@ def _batches(settings: RunSettings, collector: Collector, workers: FleetClient) 
         data = open_source(settings, tokenizer)
         needs = needs_of(settings.algorithm, settings.reward, settings.data)
         collector.console.note(summary(data))
-        for warning in warnings(settings.data, needs, settings.model, settings.task_name):
+        form = settings.chat_form(read_model(settings.model))
+        for warning in warnings(settings.data, needs, settings.model, settings.task_name, form):
             collector.console.warn(warning)
         if settings.data.share is None:
             return FromData(data, count)
         mix = mixture(settings.data.share, count, settings.group_size, needs.num_responses)
+    to_tokens = prompt_tokens(settings, "train", tokenizer)
     prompts = LeaseSource(
         prompts_of(settings.task, settings.task_name, "train"),
-        PromptTokens(tokenizer, settings.prompt_limit("train")),
+        to_tokens,
         settings.sampling(),
         group_size=settings.group_size,
         seed=settings.seed,
@@ -140,7 +142,8 @@ def _batches(settings: RunSettings, collector: Collector, workers: FleetClient) 
     if not (settings.algorithm.traits.online or settings.plays):
         window, side = shared_window(read_model(settings.model)), settings.prompt_limit("train").side
         loss_on = settings.algorithm.loss_over
-        demonstrate = Demonstrations(tokenizer, settings.rollout.max_tokens, loss_on, window, side)
+        longest = settings.rollout.max_tokens
+        demonstrate = Demonstrations(tokenizer, longest, loss_on, window, side, to_tokens.chat)
     own = prompted(settings, prompts, mix.num_prompts if mix else count, collector, workers, demonstrate)
     return own if data is None or mix is None else Mixed(own, data, mix.num_examples)
 

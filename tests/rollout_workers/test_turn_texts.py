@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from contracts.chat import Chat
+from contracts.chat_settings import ChatForm
 from contracts.errors import InputError
 from rollout_workers.turn_texts import ChatTexts, PlainTexts, special_tokens
 from tests.rollout_workers.test_episodes import KINDS, tokenizer
@@ -12,7 +14,7 @@ CHATML = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<end>\n{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-LOOKS_AHEAD = "{% for m in messages %}{{ loop.revindex }}{{ m.content }}{% endfor %}"
+FORGETS_ANSWERS = "{% for m in messages if m.role != 'assistant' %}{{ m.content }}{% endfor %}"
 
 
 def chatting(template: str | None) -> Any:
@@ -25,7 +27,7 @@ def chatting(template: str | None) -> Any:
 
 def test_a_chat_in_pieces_reads_as_the_template_writes_it() -> None:
     its = chatting(CHATML)
-    texts = ChatTexts(its)
+    texts = ChatTexts(Chat(its, ChatForm()))
     answer = texts.answer("go east")
     pieces = [
         texts.beginning("be brave"),
@@ -46,7 +48,7 @@ def test_a_chat_in_pieces_reads_as_the_template_writes_it() -> None:
 
 
 def test_an_answer_that_was_cut_off_is_closed_whole() -> None:
-    texts = ChatTexts(chatting(CHATML))
+    texts = ChatTexts(Chat(chatting(CHATML), ChatForm()))
     closing = texts.closing((30, 40))
     assert len(closing) > 2
     assert texts.closing((30, *closing[:2])) == closing[2:]
@@ -54,10 +56,10 @@ def test_an_answer_that_was_cut_off_is_closed_whole() -> None:
 
 
 def test_templates_that_cannot_be_cut_into_turns_are_refused() -> None:
-    with pytest.raises(InputError, match="lays out a message differently"):
-        ChatTexts(chatting(LOOKS_AHEAD)).observation("a door")
+    with pytest.raises(InputError, match="can't be continued turn by turn"):
+        ChatTexts(Chat(chatting(FORGETS_ANSWERS), ChatForm()))
     with pytest.raises(InputError, match="has no chat template"):
-        ChatTexts(chatting(None))
+        Chat(chatting(None), ChatForm())
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -33,7 +33,7 @@ from services.sources.leasing import EVALUATION
 from services.sources.offline import OfflineSource
 from services.tasks.base import SPLITS
 from services.tasks.responses import ResponseRow
-from services.tokens.prompt_tokens import PromptLimit
+from services.tokens.prompt_limit import PromptLimit
 from services.tokens.response_tokens import ResponseTokens
 from tests.models import Architecture, make_tiny_model
 from tests.services.annotated_rows import DIES_AFTER

@@ -12,6 +12,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.chat import Chat
+from contracts.chat_settings import ChatForm
 from contracts.errors import InputError
 from contracts.rollout import FinishReason, Prompt, Sampling
 from rollout_workers.environments.dialogue import Dialogue
@@ -74,15 +76,16 @@ def test_without_a_template_the_conversation_is_one_text(tokenizer: Any) -> None
 
 def test_a_template_tells_who_speaks(tokenizer: Any) -> None:
     tokenizer.chat_template = TEMPLATE
-    assert tokenizer.decode(Template(tokenizer, None).tokens(said("3", "7", "9"))) == "91 3 92 7 91 9 92"
-    assert tokenizer.decode(Template(tokenizer, "1").tokens(said("3"))) == "90 1 91 3 92"
+    silent, told = Template(Chat(tokenizer, ChatForm())), Template(Chat(tokenizer, ChatForm(system="1")))
+    assert tokenizer.decode(silent.tokens(said("3", "7", "9"))) == "91 3 92 7 91 9 92"
+    assert tokenizer.decode(told.tokens(said("3"))) == "90 1 91 3 92"
 
 
 def test_a_template_without_system_messages_refuses_one_before_anything_is_said(tokenizer: Any) -> None:
     tokenizer.chat_template = "{% set no_system = true %}" + TEMPLATE
-    Template(tokenizer, None)
+    Template(Chat(tokenizer, ChatForm()))
     with pytest.raises(InputError, match="no system message, please"):
-        Template(tokenizer, "1")
+        Template(Chat(tokenizer, ChatForm(system="1")))
 
 
 @pytest.mark.parametrize("sequence", [("3 5", "7", "9"), ("1", "2", "3", "4 5", "6")])
@@ -91,7 +94,7 @@ def test_a_dialogue_is_read_as_the_task_writes_its_prompts(tokenizer: Any, seque
     task = DailyDialog(context_size=3, eou_token="99")
     row = {"dialog": [*sequence, "8"], "act": [1] * (len(sequence) + 1), "emotion": [0] * (len(sequence) + 1)}
     prompt = task.of_row("train", row, "")[-1]
-    trained_on = PromptTokens(tokenizer)(prompt.text)
+    trained_on = PromptTokens(tokenizer)(prompt)
     layout = layout_of(DIALOGUE, tokenizer, None)
     assert tuple(Reader(layout, None).read(said(*sequence))[0]) == trained_on
     assert tokenizer.decode(trained_on).endswith(f"{sequence[-1]} 99")
@@ -131,10 +134,9 @@ def test_which_layout_a_run_has(tokenizer: Any) -> None:
     assert found.most is None  # in an environment a talk grows
     assert isinstance(layout_of({"task": {"name": "increasing_numbers"}}, tokenizer, None), Lines)
     tokenizer.chat_template = TEMPLATE
-    assert isinstance(layout_of({}, tokenizer, None), Template)
+    assert isinstance(layout_of({}, tokenizer, ChatForm()), Template)
     assert isinstance(layout_of(DIALOGUE, tokenizer, None), Utterances)  # its prompts had no template
-    by_template = {**DIALOGUE, "environment": {"name": "dialogue", "template": "chat"}}
-    assert isinstance(layout_of(by_template, tokenizer, None), Template)
+    assert isinstance(layout_of(DIALOGUE, tokenizer, ChatForm()), Template)
     plain = {
         "task": {"name": "increasing_numbers"},
         "environment": {"name": "textworld", "template": "plain"},
@@ -144,7 +146,7 @@ def test_which_layout_a_run_has(tokenizer: Any) -> None:
 
 def test_a_dialogue_has_no_place_for_a_system_message_or_for_its_own_mark(tokenizer: Any) -> None:
     with pytest.raises(InputError, match="--system: this run's model was trained on utterances alone"):
-        layout_of(DIALOGUE, tokenizer, "1")
+        layout_of(DIALOGUE, tokenizer, None, "1")
     with pytest.raises(InputError, match="99 is what this model's utterances end with: leave it out"):
         layout_of(DIALOGUE, tokenizer, None).tokens(said("3 99 5"))
 

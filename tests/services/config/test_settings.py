@@ -218,7 +218,7 @@ def test_an_environment_is_a_component_and_one_turn_is_the_default() -> None:
     assert (plain.environment_name, plain.plays, plain.judging) == ("single_turn", False, Judging())
     assert plain.resolved()["environment"]["name"] == "single_turn"
     run = settings(environment={"name": COUNTDOWN, "max_turns": 30, "memory": 2})
-    assert run.environment == Countdown(max_turns=30, memory=2)
+    assert run.environment == Countdown(max_turns=30, memory=2, template="plain")  # the task is raw text
     assert (run.environment_name, run.plays) == (COUNTDOWN, True)
     assert run.run_name == "increasing_numbers-ppo-seed0"
 

@@ -648,11 +648,14 @@ def test_an_end_token_is_enough_wherever_it_is_named(model: Path, file: str, con
 
 def test_a_chat_template_has_to_be_there(model: Path) -> None:
     assert "has no chat template" in refusal(model, **playing(template="chat"))
-    (model / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
+    template = "{% for m in messages %}{{ m.role }} {{ m.content }} . {% endfor %}"
+    (model / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
     check(settings(model, **playing(template="chat")))
     (model / "tokenizer_config.json").unlink()
-    (model / "chat_template.jinja").write_text("{{ messages }}")
+    (model / "chat_template.jinja").write_text(template)
     check(settings(model, **playing(template="chat")))
+    (model / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    assert "can't be continued turn by turn" in refusal(model, **playing(template="chat"))
 
 
 def test_an_encoder_decoder_begins_each_turn_afresh(model: Path) -> None:

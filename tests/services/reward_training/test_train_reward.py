@@ -286,7 +286,7 @@ def test_an_earlier_model_is_written_over_only_when_asked(bert: Path, tmp_path: 
         ([{"text": " ", "label": 0}], "line 1: the text is empty; data.skip_empty=true"),
         ([{"text": 5, "label": 0}], "expected a text in column 'text', got 5"),
         ([{"chosen": "1", "rejected": ""}], "column 'rejected': the text is empty"),
-        ([{"chosen": [{"role": "user"}], "rejected": "2"}], "expected a text in column 'chosen'"),
+        ([{"chosen": [{"role": "user"}], "rejected": "2"}], "expected a text under 'content'"),
         ([{"text": "1", "label": 0}, {"chosen": "1", "rejected": "2"}] * 10, "others are pairs"),
         ([{"text": "1", "label": 1}] * 20, "every training row has the label 1; a classifier needs two"),
         ([{"chosen": "1", "rejected": "1"}] * 20, "no usable row; left out: {'chosen = rejected': 16}"),

@@ -14,7 +14,8 @@ from services.config.settings import RunSettings
 from services.tasks.base import SPLITS
 from services.tasks.narrative_qa import NarrativeQa
 from services.tokens.cut_prompts import CutPrompts, cut_examples
-from services.tokens.prompt_tokens import PromptLimit, PromptTokens, sides_of
+from services.tokens.prompt_limit import PromptLimit
+from services.tokens.prompt_tokens import PromptTokens, sides_of
 from tests.fakes import WordTokens
 from tests.models import make_tiny_model
 
@@ -32,9 +33,9 @@ def run_of(*overrides: str) -> RunSettings:
 
 
 def test_a_long_prompt_is_cut_on_the_side_that_is_asked_for() -> None:
-    assert PromptTokens(WordTokens(), PromptLimit(2, "left"))("a bb ccc") == (12, 13)
-    assert PromptTokens(WordTokens(), PromptLimit(2, "right"))("a bb ccc") == (11, 12)
-    assert PromptTokens(WordTokens())("a bb ccc") == (11, 12, 13)
+    assert PromptTokens(WordTokens(), PromptLimit(2, "left")).of_text("a bb ccc") == (12, 13)
+    assert PromptTokens(WordTokens(), PromptLimit(2, "right")).of_text("a bb ccc") == (11, 12)
+    assert PromptTokens(WordTokens()).of_text("a bb ccc") == (11, 12, 13)
 
 
 def test_the_side_holds_for_a_real_tokenizer_and_its_special_tokens_stay(tokenizer: Any) -> None:
@@ -43,17 +44,17 @@ def test_the_side_holds_for_a_real_tokenizer_and_its_special_tokens_stay(tokeniz
     room = 4 - len(ends)
     left, right = (PromptTokens(tokenizer, PromptLimit(4, side)) for side in ("left", "right"))
     for _ in range(2):  # both share the tokenizer, and neither changes what the other does
-        assert left("1 2 3 4 5 6") == (*whole[:6][-room:], *ends)
-        assert right("1 2 3 4 5 6") == (*whole[:room], *ends)
-    assert left.text(left("1 2 3 4 5 6")).startswith("3 4 5 6" if room == 4 else "4 5 6")
+        assert left.of_text("1 2 3 4 5 6") == (*whole[:6][-room:], *ends)
+        assert right.of_text("1 2 3 4 5 6") == (*whole[:room], *ends)
+    assert left.text(left.of_text("1 2 3 4 5 6")).startswith("3 4 5 6" if room == 4 else "4 5 6")
 
 
 def test_an_empty_prompt_is_one_token_to_start_from() -> None:
     class WithStart(WordTokens):
         bos_token_id = 0  # a token like any other, though it is falsy
 
-    assert PromptTokens(WithStart())("") == (0,)
-    assert PromptTokens(WordTokens())("  ") == (WordTokens.eos_token_id,)
+    assert PromptTokens(WithStart()).of_text("") == (0,)
+    assert PromptTokens(WordTokens()).of_text("  ") == (WordTokens.eos_token_id,)
 
 
 def test_a_task_knows_its_side_and_an_option_changes_it_for_each_split() -> None:

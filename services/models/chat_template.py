@@ -1,0 +1,61 @@
+"""Whether a model reads prompts by a chat template, decided from its tokenizer's files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from contracts.chat_settings import AUTO, NONE, ChatForm, ChatSettings
+from contracts.errors import InputError
+
+
+def form_of(chat: ChatSettings, template: str, folder: Path) -> ChatForm | None:
+    """Return the template by which a model reads prompts, with what it is given; None: as plain text.
+
+    Args:
+        template: the value of `environment.template`: plain, chat, or auto.
+        folder: the tokenizer's.
+
+    Raises:
+        InputError: a template is asked for and there is none, or its file can't be read; or there is none for
+            the system message or options.
+    """
+    if template == "plain" or chat.template == NONE:
+        given = [name for name in ("system", "options") if getattr(chat, name)]
+        if given:
+            raise InputError(
+                f"model.chat.{given[0]} is for a chat template, and prompts are read as plain text here: "
+                f"expected model.chat.template=tokenizer or a file with it, or leave it out"
+            )
+        return None
+    form = chat.form()
+    if form.template is not None or has_template(folder):
+        return form
+    if template == "chat" or chat.template != AUTO:
+        asked = (
+            "environment.template=chat" if chat.template == AUTO else f"model.chat.template={chat.template}"
+        )
+        raise InputError(
+            f"{asked}: the tokenizer in {folder} has no chat template; set chat_template in its "
+            f"tokenizer_config.json, give model.chat.template=FILE, or leave it out"
+        )
+    if chat.system is not None or chat.options:
+        raise InputError(
+            f"model.chat.system and model.chat.options are for a chat template, and the tokenizer in "
+            f"{folder} has none; expected model.chat.template=FILE with them, or leave them out"
+        )
+    return None
+
+
+def has_template(folder: Path) -> bool:
+    """Return whether the tokenizer in a folder has a chat template."""
+    in_file = any(folder.glob("chat_template*")) or any(folder.glob("additional_chat_templates/*"))
+    return in_file or bool(json_of(folder / "tokenizer_config.json").get("chat_template"))
+
+
+def json_of(file: Path) -> dict[str, Any]:
+    """Return the object in a file of the model; empty where the file is missing or holds no object."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,35 @@
+"""A plan as JSON, for programs."""
+
+import json
+from dataclasses import asdict
+
+from contracts.redaction import redact, without_secrets
+from services.plan.plan import Plan
+from services.runs.claim import plain
+
+
+def as_json(plan: Plan) -> str:
+    """Return all of a plan as a JSON object, without secrets.
+
+    Example: `{"run_name": "imdb-ppo-seed0", "warnings": [], "prompt_as_read": "This film", …}`
+    """
+    deployed = plan.deployment
+    whole = {
+        "run_name": plan.settings.run_name,
+        "folder": str(plan.folder.path),
+        "iterations_done": plan.done,
+        "num_parameters": plan.num_parameters,
+        "is_estimated": plan.is_estimated,
+        "machine": asdict(deployed.machine),
+        "processes": [asdict(each) for each in plan.processes],
+        "memory": [asdict(each) for each in plan.memory],
+        "total_bytes": plan.total_bytes,
+        "words": dict(plan.words),
+        "sources": dict(plan.sources),
+        "warnings": list(plan.warnings),
+        "settings": without_secrets(plain(plan.settings.resolved())),
+    }
+    text = redact(json.dumps(whole, ensure_ascii=False, default=str))
+    # The prompt stays as it is: what looks like a secret in it is what the model reads.
+    read = {"prompt_as_read": plan.prompt_as_read, "prompt_token_ids": list(plan.prompt_token_ids)}
+    return json.dumps({**json.loads(text), **read}, ensure_ascii=False, indent=1)

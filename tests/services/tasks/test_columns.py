@@ -1,0 +1,176 @@
+"""Rows of the common formats: which columns are read, and what prompts they make."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.errors import InputError
+from contracts.rollout import Prompt
+from services.annotated.responses import ResponseData, read_responses
+from services.grading.sample_files import read_samples
+from services.reward_training.data import RewardData, read_split
+from services.tasks.prompts import Prompts
+
+USER, ANSWER = {"role": "user", "content": "3 + 4 ?"}, {"role": "assistant", "content": "7"}
+WRONG = {"role": "assistant", "content": "8"}
+SYSTEM = {"role": "system", "content": "Be brief."}
+TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+CALL = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"function": {"name": "add", "arguments": '{"a": 3}'}}],
+}
+FOUND = {"role": "tool", "name": "add", "content": "7", "tool_call_id": None}
+
+
+def written(folder: Path, rows: list[dict[str, Any]], name: str = "rows.jsonl") -> str:
+    (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(folder / name)
+
+
+def first(folder: Path, row: dict[str, Any], **options: Any) -> Prompt:
+    task = Prompts(data_files=written(folder, [row] * 10), **options)
+    assert list(task.first_prompts("train")) == task.prompts("train")  # read ahead as they are loaded
+    return task.prompts("train")[0]
+
+
+@pytest.mark.parametrize(
+    ("row", "text", "references", "messages"),
+    [
+        ({"prompt": "3 + 4 ?"}, "3 + 4 ?", (), []),
+        ({"question": "3 + 4 ?", "answer": "7"}, "3 + 4 ?", ("7",), []),
+        ({"problem": "3 + 4 ?", "solution": ["7", "seven"]}, "3 + 4 ?", ("7", "seven"), []),
+        ({"prompt": "3 + 4 ?", "answer": 7}, "3 + 4 ?", (), []),  # a guess may be wrong
+        ({"prompt": [USER]}, "3 + 4 ?", (), [USER]),
+        ({"prompt": [SYSTEM, USER], "answer": "7"}, "Be brief.\n3 + 4 ?", ("7",), [SYSTEM, USER]),
+        ({"prompt": [USER], "completion": [ANSWER]}, "3 + 4 ?", ("7",), [USER]),
+        ({"messages": [USER, ANSWER]}, "3 + 4 ?", ("7",), [USER]),
+        ({"messages": [USER, ANSWER], "answer": "seven"}, "3 + 4 ?", ("seven",), [USER]),
+        ({"chosen": [USER, ANSWER], "rejected": [USER, WRONG]}, "3 + 4 ?", ("7",), [USER]),
+        (
+            {"conversations": [{"from": "human", "value": "3 + 4 ?"}, {"from": "gpt", "value": "7"}]},
+            *("3 + 4 ?", ("7",), [USER]),
+        ),
+        (
+            {"prompt": [{"role": "user", "content": [{"type": "text", "text": "3 + 4 ?"}]}]},
+            "3 + 4 ?",
+            (),
+            [USER],
+        ),
+    ],
+)
+def test_rows_of_the_common_formats(
+    tmp_path: Path, row: dict[str, Any], text: str, references: tuple[str, ...], messages: list[Any]
+) -> None:
+    found = first(tmp_path, row)
+    assert (found.text, found.references, list(found.messages)) == (text, references, messages)
+
+
+def test_tools_and_calls_reach_the_template(tmp_path: Path) -> None:
+    found = first(tmp_path, {"prompt": [USER, CALL, FOUND], "tools": [TOOL]})
+    call = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"function": {"name": "add", "arguments": {"a": 3}}}],
+    }
+    assert list(found.messages) == [USER, call, {"role": "tool", "name": "add", "content": "7"}]
+    assert list(found.tools) == [TOOL]
+    assert list(first(tmp_path, {"prompt": [USER], "tools": json.dumps([TOOL])}).tools) == [TOOL]
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "told"),
+    [
+        (
+            {"prompt": "a", "messages": [USER]},
+            {},
+            "columns prompt and messages may hold the prompt: give task.prompt",
+        ),
+        ({"text": "a"}, {}, "there is no column 'prompt'; there are: text. Give task.prompt_column=NAME"),
+        ({"prompt": [ANSWER]}, {}, "expected a message to answer"),
+        ({"prompt": [USER, SYSTEM]}, {}, "expected a message to answer"),
+        ({"prompt": [{"role": "boss", "content": "a"}]}, {}, "expected a role, one of system, "),
+        ({"prompt": [{"role": "user"}]}, {}, "message 1: expected a text under 'content'"),
+        ({"prompt": [{"role": "user", "content": [{"type": "image"}]}]}, {}, "parts of the type image"),
+        ({"prompt": 5}, {}, "expected a text in column 'prompt', got 5"),
+        ({"prompt": "a", "answer": 7}, {"references_column": "answer"}, "expected a text or a list of texts"),
+    ],
+)
+def test_rows_that_cannot_be_read_are_told_with_their_line(
+    tmp_path: Path, row: dict[str, Any], options: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        first(tmp_path, row, **options)
+    assert told in str(caught.value) and "line 1" in str(caught.value)
+
+
+def test_what_is_read_is_told(tmp_path: Path) -> None:
+    def said(**row: Any) -> str:
+        return Prompts(data_files=written(tmp_path, [row] * 10)).told()
+
+    assert said(question="a", answer="b") == (
+        "prompts from column question, references from answer; the prompts are texts"
+    )
+    assert "references from none (task.references_column=answer or solution?)" in said(
+        prompt="a", answer="b", solution="c"
+    )
+    with pytest.raises(ValueError, match=r"messages is where a prompt keeps its conversation"):
+        Prompts(data_files="x", meta_columns=("messages",))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "3 + 4 ?", "chosen": "7", "rejected": "8"},
+        {"prompt": [USER], "chosen": [ANSWER], "rejected": [WRONG]},
+        {"prompt": [USER], "chosen": [USER, ANSWER], "rejected": [USER, WRONG]},
+        {"prompt": "3 + 4 ?", "chosen": [USER, ANSWER], "rejected": [USER, WRONG]},
+        {"chosen": [USER, ANSWER], "rejected": [USER, WRONG]},
+    ],
+)
+def test_preferences_are_one_prompt_with_two_answers(tmp_path: Path, row: dict[str, Any]) -> None:
+    file = written(tmp_path, [row] * 10)
+    split = {"train": file}
+    found = read_responses(ResponseData(files=split), None, "train").rows[:2]
+    assert [(each.prompt.text, each.response, each.is_good) for each in found] == [
+        ("3 + 4 ?", "7", True),
+        ("3 + 4 ?", "8", False),
+    ]
+    assert {bool(each.prompt.messages) for each in found} == {any(isinstance(v, list) for v in row.values())}
+    rows = read_split(RewardData(files=split), None, None, "train").rows
+    assert rows[0].texts == ("3 + 4 ? 7", "3 + 4 ? 8")
+
+
+def test_annotated_rows_may_be_conversations(tmp_path: Path) -> None:
+    split = {"train": written(tmp_path, [{"messages": [SYSTEM, USER, ANSWER]}] * 10)}
+    (found, *_) = read_responses(ResponseData(files=split), None, "train").rows
+    assert (list(found.prompt.messages), found.response) == ([SYSTEM, USER], "7")
+
+
+def test_answers_to_different_prompts_are_refused(tmp_path: Path) -> None:
+    other = {"role": "user", "content": "4 + 5 ?"}
+    split = {"train": written(tmp_path, [{"chosen": [USER, ANSWER], "rejected": [other, WRONG]}] * 10)}
+    with pytest.raises(InputError, match=r"line 1: the conversations .* differ before their last answer"):
+        read_responses(ResponseData(files=split), None, "train")
+
+
+def test_the_same_prompt_is_in_one_split_alone(tmp_path: Path) -> None:
+    def pair(number: int) -> dict[str, Any]:
+        asked = {"role": "user", "content": f"{number} ?"}
+        return {"chosen": [asked, ANSWER], "rejected": [asked, WRONG]}
+
+    file = written(tmp_path, [pair(number) for number in range(20) for _ in range(2)])
+    data = ResponseData(files={"train": file})
+    texts = {
+        split: {row.prompt.text for row in read_responses(data, None, split).rows}
+        for split in ("train", "validation", "test")
+    }
+    assert not texts["train"] & texts["validation"] and len(set.union(*texts.values())) == 20
+
+
+def test_scored_files_may_have_conversations(tmp_path: Path) -> None:
+    file = written(tmp_path, [{"prediction": "7", "prompt": [USER]}] * 2)
+    one, two = read_samples(Path(file), None)
+    assert (one.prompt, one.meta, one.group) == ("3 + 4 ?", {"messages": [USER]}, two.group)
