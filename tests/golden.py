@@ -54,6 +54,7 @@ RUNS: dict[str, tuple[str, ...]] = {
 SINCE: dict[str, Any] = {  # options that came after the records, with their defaults
     "tracking.also": [],
     "tracking.model": False,
+    "model.reference": {"path": None, "revision": None},
     "model.chat": {"template": "auto", "system": None, "options": {}, "history": "recorded", "date": None},
 }
 CLOCKS = ("time/", "timings/", "throughput/", "memory/", "idle")

@@ -296,15 +296,12 @@ def test_an_algorithm_that_learns_from_data_needs_some(model: Path, name: str) -
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - set(FROM_DATA)))
 def test_every_built_in_algorithm_has_the_fields_of_one(model: Path, name: str) -> None:
     references = {**words(3), "name": f"{__name__}:WithReferences"}
-    needs_target = name == "return_conditioned"
-    check(
-        settings(
-            model,
-            algorithm=name,
-            task=references,
-            **playing(target_return=3.0) | {"reward": []} if needs_target else {},
-        )
-    )
+    needed: dict[str, Any] = {}
+    if name == "return_conditioned":
+        needed = playing(target_return=3.0) | {"reward": []}
+    if name == "distillation":
+        needed = {"model": {"path": str(model), "reference": {"path": str(model)}}}
+    check(settings(model, algorithm=name, task=references, **needed))
 
 
 def test_bad_data_is_refused_without_importing_datasets(model: Path, tmp_path: Path) -> None:
