@@ -16,18 +16,9 @@ SPLIT_TITLES = {"val": "Validation", "test": "Test"}
 LESS_TOLD = ("reward/std",)
 # The beginnings of the names that a run itself logs; others are the user's measures.
 OWN_NAMES = (
-    *(
-        "reward/",
-        "response_length/",
-        "kl/",
-        "staleness/",
-        "mismatch",
-        "rollouts/",
-        "finish/",
-        "time/",
-        "turns/",
-    ),
-    *("throughput/", "workers/", "weights/", "data/", "environment/", "mask/", "groups/", "iteration"),
+    *("iteration", "reward/", "response_", "kl/", "staleness/", "mismatch", "rollouts/", "finish/"),
+    *("groups/", "prompts/", "time/", "throughput/", "workers/", "weights/", "data/", "mask/"),
+    *("environment/", "turns/"),
 )
 
 
