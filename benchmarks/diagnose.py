@@ -31,6 +31,10 @@ HEADING = """# Runs with a fault built in
 the others the settings by which every algorithm learns ([learning](learning.md)). {iterations} iterations of
 64 rollouts on the CPU, an evaluation every ten. `benchmarks/diagnose_runs.py` has each run's settings.
 
+The runs with seed 0 changed five rules: ratios of whole responses are clipped more often (threshold 0.8, before 0.5);
+KL counts only where the reward does not pay for it; entropy 0.05 (before 0.02); a dead critic; a ceiling in equal
+groups. The runs with other seeds came after that, and changed nothing.
+
 Commit {commit}, `python -m benchmarks.diagnose`.
 """
 
