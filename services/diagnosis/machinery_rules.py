@@ -23,7 +23,7 @@ class CriticExplainsNothing(Rule):
     reason = (
         "a constant explains 0 of the returns' variance; at -0.2 the critic adds a fifth to the noise of the "
         "advantages. Near 0 a run may still learn, so that counts only while the reward does not rise, or "
-        "where the critic is dead: it explains 0 every time, and a critic that tries and errs varies by a tenth"
+        "where the critic is dead: it explains 0 every time, and a live one varies by a tenth"
     )
     dead: ClassVar[float] = 0.02  # of explained variance, in every iteration of the window
     nothing: ClassVar[float] = 0.05
