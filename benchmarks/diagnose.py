@@ -31,6 +31,10 @@ HEADING = """# Runs with a fault built in
 the others the settings by which every algorithm learns ([learning](learning.md)). {iterations} iterations of
 64 rollouts on the CPU, an evaluation every ten. `benchmarks/diagnose_runs.py` has each run's settings.
 
+The runs with seed 0 changed five rules. A clip fraction counts above 0.8 (before: 0.5), as ratios of whole
+responses are clipped more often. KL counts only where the reward does not pay for it. Entropy counts below
+0.05 (before: 0.02). A dead critic and a ceiling in equal groups are told. Runs with other seeds came later.
+
 Commit {commit}, `python -m benchmarks.diagnose`.
 """
 

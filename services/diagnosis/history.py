@@ -45,8 +45,12 @@ class History:
 
     def late(self, key: str) -> float | None:
         """Return the median of a column's last numbers; None for fewer than FEWEST."""
-        found = numbers(row.get(key) for row in self.rows[-WINDOW:])
+        found = self.window(key)
         return median(found) if len(found) >= FEWEST else None
+
+    def window(self, key: str) -> list[float]:
+        """Return a column's last numbers."""
+        return numbers(row.get(key) for row in self.rows[-WINDOW:])
 
     def before(self, key: str) -> float | None:
         """Return the median of the window before the last one; None for fewer than FEWEST."""

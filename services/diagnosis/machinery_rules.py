@@ -13,7 +13,7 @@ AGE, OLDEST = "staleness/mean", "staleness/max"
 
 
 class CriticExplainsNothing(Rule):
-    """A critic that is worse than no critic, or says nothing about rewards that do not rise."""
+    """A critic that is worse than none, is dead, or says nothing about rewards that do not rise."""
 
     name = "critic_explains_nothing"
     title = "Critic explains nothing"
@@ -22,8 +22,10 @@ class CriticExplainsNothing(Rule):
     threshold = -0.2
     reason = (
         "a constant explains 0 of the returns' variance; at -0.2 the critic adds a fifth to the noise of the "
-        "advantages. Near 0 a run may still learn, so that counts only while the reward does not rise"
+        "advantages. Near 0 a run may still learn, so that counts only while the reward does not rise, or "
+        "where the critic is dead: it explains 0 every time, and a live one varies by a tenth"
     )
+    dead: ClassVar[float] = 0.02  # of explained variance, in every iteration of the window
     nothing: ClassVar[float] = 0.05
     patience: ClassVar[int] = 20  # iterations that a critic needs to warm up
     rise: ClassVar[float] = 2.0  # standard errors of the reward
@@ -33,7 +35,8 @@ class CriticExplainsNothing(Rule):
         if late is None or early is None or reward is None or seen.iteration < self.patience:
             return None
         is_stuck = reward < early + self.rise * (seen.late(ERROR) or 0.0)
-        if late > self.threshold and not (late < self.nothing and is_stuck):
+        is_dead = max(map(abs, seen.window(EXPLAINED))) < self.dead
+        if late > self.threshold and not is_dead and not (late < self.nothing and is_stuck):
             return None
         said = (
             f"after {seen.iteration} iterations explained_variance is {number(late)}, and the reward went "

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from services.diagnosis.history import FEWEST, History
+from services.diagnosis.history import History
 from services.diagnosis.rule import Evidence, Rule, scaled
 from services.terminal.readable import number
 
@@ -125,8 +125,8 @@ class LearningRateHigh(Rule):
         if drift is not None and drift > self.threshold:
             return Evidence(f"an update moves the policy by {number(drift)} nats a token", {DRIFT: drift})
         start, late = seen.first(REWARD), seen.late(REWARD)
-        error, moved = seen.early(ERROR), seen.late(KL)
-        if start is None or late is None or error is None or moved is None or seen.iteration < FEWEST:
+        error, moved = seen.first(ERROR), seen.late(KL)
+        if start is None or late is None or not error or moved is None:
             return None
         if late < start - self.ruin * error and moved > self.threshold:
             said = (

@@ -107,7 +107,10 @@ class RewardsAtCeiling(Rule):
     reads = (REWARD, LOW, HIGH)
     shows = (REWARD, HIGH, CONSTANT)
     threshold = None
-    reason = "with the mean within 2 % of the span of all rewards below the best one, nothing is left to gain"
+    reason = (
+        "with the mean within 2 % of the span of all rewards below the best one, nothing is left to gain; "
+        "with equal rewards in four fifths of the groups, hardly anything within 10 %"
+    )
 
     def find(self, seen: History) -> Evidence | None:
         found = at_ceiling(seen)
@@ -121,7 +124,8 @@ class RewardsAtCeiling(Rule):
         return ("fewer iterations=: the rest is spent for nothing", "harder prompts, or a stricter reward")
 
 
-NEAR = 0.02  # of the span of all rewards
+NEAR, NEAR_IN_EQUAL_GROUPS = 0.02, 0.1  # of the span of all rewards
+MOST_EQUAL = 0.8  # share of groups
 
 
 def at_ceiling(seen: History) -> tuple[float, float] | None:
@@ -130,7 +134,8 @@ def at_ceiling(seen: History) -> tuple[float, float] | None:
     if mean is None or not lows or not highs:
         return None
     highest, span = max(highs), max(highs) - min(lows)
-    return (mean, highest) if span > 0 and highest - mean <= NEAR * span else None
+    near = NEAR_IN_EQUAL_GROUPS if (seen.late(CONSTANT) or 0.0) > MOST_EQUAL else NEAR
+    return (mean, highest) if span > 0 and highest - mean <= near * span else None
 
 
 def held_out(seen: History) -> list[str]:

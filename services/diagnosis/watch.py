@@ -1,5 +1,6 @@
 """Warnings while a run goes on, by the rules of `whetstone diagnose`."""
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,6 +9,7 @@ from services.diagnosis.history import EARLY, WINDOW, History, Row
 from services.diagnosis.rule import Evidence, Rule
 from services.diagnosis.rules import RULES
 
+log = logging.getLogger(__name__)
 PAUSE = 50  # iterations between two warnings by one rule
 KEPT = 10 * WINDOW  # last rows that a long run keeps, beside its first ones
 
@@ -52,7 +54,12 @@ class Watch:
     def _found(self) -> Iterator[tuple[Rule, Evidence]]:
         seen = self._seen
         for rule in self.rules:
-            if rule.can_judge(seen) and (evidence := rule.find(seen)):
+            try:
+                evidence = rule.find(seen) if rule.can_judge(seen) else None
+            except Exception:  # advice must not end a run of days
+                log.debug("the rule %s failed", rule.name, exc_info=True)
+                continue
+            if evidence:
                 yield rule, evidence
 
     @property

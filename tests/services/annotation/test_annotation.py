@@ -405,14 +405,17 @@ class Letters:
 
 def test_long_prompts_are_cut_as_asked_and_long_responses_lose_their_end() -> None:
     to_tokens = ResponseTokens(Letters(), PromptLimit(2, "left"), max_tokens=3, room=None)
-    found = to_tokens("abc", "xy")
+    found = to_tokens(Prompt("", "abc"), "xy")
     assert (found.prompt, found.response, found.cut) == ((98, 99), (120, 121, 0), False)
     kept_beginning = ResponseTokens(Letters(), PromptLimit(2, "right"), max_tokens=3, room=None)
-    assert kept_beginning("abc", "xy").prompt == (97, 98)
+    assert kept_beginning(Prompt("", "abc"), "xy").prompt == (97, 98)
     said = str(kept_beginning.cut_prompts("train", [Prompt("0", "abc"), Prompt("1", "ab")]))
     assert said.startswith("train: 1 of 2 (50%) prompts are longer than 2 tokens")
-    assert (to_tokens("a", "wxyz").response, to_tokens("a", "xyz").cut) == ((119, 120, 121), True)
-    assert to_tokens("a", "").response == ()
+    assert (to_tokens(Prompt("", "a"), "wxyz").response, to_tokens(Prompt("", "a"), "xyz").cut) == (
+        (119, 120, 121),
+        True,
+    )
+    assert to_tokens(Prompt("", "a"), "").response == ()
 
 
 def test_an_annotation_cuts_prompts_where_its_task_or_its_data_say() -> None:

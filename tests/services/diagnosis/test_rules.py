@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from services.diagnosis.diagnosis import diagnose
 from services.diagnosis.history import FEWEST, History
 from services.diagnosis.rules import RULES
-from tests.services.diagnosis.curves import SETTINGS, Curve, run
+from tests.services.diagnosis.curves import SETTINGS, SOUND, Curve, run
 
 FLAT: dict[str, Curve] = {"reward/mean": lambda i: 0.3}
 # The pathology's curves, validation's rouge, and the rules that fire: its own first, others that must.
@@ -46,6 +46,7 @@ PATHOLOGIES: dict[str, tuple[dict[str, Curve], Curve | None, set[str]]] = {
     ),
     "clipped": ({"clip_fraction": lambda i: 0.9}, None, {"clip_saturated"}),
     "a harmful critic": ({"explained_variance": lambda i: -0.8}, None, {"critic_explains_nothing"}),
+    "a dead critic": ({"explained_variance": lambda i: 0.001}, None, {"critic_explains_nothing"}),
     "a critic of noise": (
         {**FLAT, "explained_variance": lambda i: 0.01},
         None,
@@ -58,6 +59,11 @@ PATHOLOGIES: dict[str, tuple[dict[str, Curve], Curve | None, set[str]]] = {
         {"staleness/mean": lambda i: 2.0, "staleness/max": lambda i: 4.0, "mismatch_kl": lambda i: 0.3},
         None,
         {"stale_tokens"},
+    ),
+    "nearly learned": (
+        {"reward/mean": lambda i: 0.96, "groups/constant": lambda i: 0.9},
+        lambda i: 0.9,
+        {"rewards_at_ceiling"},
     ),
     "learned to the end": ({"reward/mean": lambda i: 1 - math.exp(-i / 5)}, None, {"rewards_at_ceiling"}),
     "steps too long": ({"approx_kl": lambda i: 3.0}, None, {"learning_rate_high"}),
@@ -172,6 +178,20 @@ def test_a_finding_says_since_when_until_when_and_what_to_type() -> None:
     assert finding.remedy[:2] == ("algorithm.learning_rate=3e-06", "algorithm.num_epochs=2")
     assert finding.evidence.numbers == {"clip_fraction": 0.9}
     assert finding.evidence.said == "90% of the ratios are outside the clip range"
+
+
+NUMBERS = st.none() | st.just(0.0) | st.floats() | st.floats(-1, 1)
+
+
+@given(st.lists(st.fixed_dictionaries({key: NUMBERS for key in SOUND}), min_size=1, max_size=40))
+@settings(max_examples=60, deadline=None)
+def test_no_numbers_make_a_rule_fail(columns: list[dict[str, float | None]]) -> None:
+    rows = [{"iteration": i, **row} for i, row in enumerate(columns, 1)]
+    evaluations = [{"epoch": i, "metrics": row} for i, row in enumerate(columns)]
+
+    found = diagnose(History(rows, evaluations, SETTINGS))
+
+    assert all(1 <= each.since <= each.until <= len(rows) for each in found.findings)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from services.diagnosis.diagnosis import diagnose
 from services.diagnosis.history import History
+from services.diagnosis.rule import Evidence
+from services.diagnosis.text_rules import ResponsesCut
 from services.diagnosis.watch import KEPT, PAUSE, Watch
 from tests.services.diagnosis.curves import run
 
@@ -53,6 +55,16 @@ def test_held_out_measures_are_heard_of() -> None:
     said = heard(Watch(history.settings), history)
 
     assert [text.partition(":")[0] for _, text in said] == ["Reward rises, held-out falls"]
+
+
+def test_a_rule_that_fails_does_not_end_the_run() -> None:
+    class Broken(ResponsesCut):
+        def find(self, seen: History) -> Evidence | None:
+            raise ZeroDivisionError
+
+    history = run({"finish/stop": lambda i: 0.2}, iterations=10)
+
+    assert len(heard(Watch(rules=(Broken(), ResponsesCut())), history)) == 1
 
 
 def test_a_long_run_keeps_its_first_and_its_last_rows() -> None:

@@ -4,8 +4,12 @@ from typing import Any
 
 import pytest
 
+from contracts.chat import Chat
+from contracts.chat_settings import ChatForm
 from contracts.rollout import FinishReason, Lease, Prompt, Sampling
 from services.loop.demonstrations import Demonstrations
+from services.tokens.prompt_tokens import PromptTokens
+from tests.chat_templates import TEMPLATES, chat_tokenizer
 from tests.models import make_tiny_model
 
 
@@ -60,3 +64,16 @@ def test_the_whole_text_counts_where_rl4lms_counts_it(tokenizer: Any) -> None:
     (found,) = Demonstrations(tokenizer, 4, "text")([lease(tokenizer, "3 5", "6 8")]).rollouts
     assert found.tokens == tuple(tokenizer("3 5 6 8")["input_ids"])  # no end
     assert found.loss_mask == (0, 1, 1, 1)
+
+
+@pytest.mark.parametrize("name", ["default_system", "strips_reasoning", "ends_otherwise"])
+def test_a_conversations_reference_is_learned_as_the_assistants_answer(name: str) -> None:
+    its = chat_tokenizer(TEMPLATES[name])
+    chat = Chat(its, ChatForm())
+    asked = [{"role": "user", "content": "3 + 4 ?"}]
+    prompt = Prompt("0", "3 + 4 ?", references=("It is 7.",), meta={"messages": asked})
+    lease = Lease(0, prompt, PromptTokens(its, chat=chat)(prompt), 0, 0, Sampling(max_tokens=64))
+    (found,) = Demonstrations(its, 64, "response", chat=chat)([lease]).rollouts
+    whole = its.apply_chat_template([*asked, {"role": "assistant", "content": "It is 7."}], tokenize=False)
+    assert its.decode(found.tokens) == whole.rstrip("\n")
+    assert (found.finish_reason, found.turns[0].observation) == (FinishReason.STOP, chat.of_prompt(prompt))

@@ -11,8 +11,8 @@ from services.loop.evaluation import Evaluation
 from services.loop.journal import Journal
 from services.runs.folder import RunFolder
 from services.tracking.console import Console
-from services.tracking.mlflow_run import Tracker
 from services.tracking.settings import TrackingSettings
+from services.tracking.tracker import Tracker
 
 
 def journal(folder: RunFolder) -> tuple[Journal, io.StringIO]:

@@ -381,3 +381,12 @@ def test_a_long_run_is_thinned_and_keeps_its_last_value() -> None:
     (curve,) = reward_panel(rows, []).curves
     assert len(curve.points) <= 240
     assert curve.points[-1] == (5000.0, 5000.0)
+
+
+def test_the_page_shows_a_prompt_as_the_model_read_it(tmp_path: Path) -> None:
+    folder = RunFolder.open(tmp_path, "new", CONFIG, resume="auto")
+    assert "as the model reads it" not in page_of(folder).text
+    row = {"sample_id": "0", "prompt_text": "3 5", "prompt_as_read": "<s>3 5</s>", "generated_text": "7"}
+    folder.write_predictions(0, "validation", [row])
+    page = page_of(folder)
+    assert "The first validation prompt as the model reads it <s>3 5</s>" in page.text
