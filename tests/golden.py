@@ -54,6 +54,8 @@ RUNS: dict[str, tuple[str, ...]] = {
 SINCE: dict[str, Any] = {  # options that came after the records, with their defaults
     "tracking.also": [],
     "tracking.model": False,
+    "evaluation.pass_by": "reward",
+    "evaluation.pass_at": 1.0,
     "model.reference": {"path": None, "revision": None},
     "model.chat": {"template": "auto", "system": None, "options": {}, "history": "recorded", "date": None},
 }

@@ -144,7 +144,7 @@ def test_the_readmes_training_commands_are_accepted(monkeypatch: pytest.MonkeyPa
     monkeypatch.syspath_prepend(str(tmp_path))
     text = "\n".join(blocks("")).replace("\\\n", " ")
     commands = [line.partition("  #")[0] for line in text.splitlines() if line.startswith("whetstone train ")]
-    assert len(commands) == 7
+    assert len(commands) == 6
     for command in commands:
         words = shlex.split(command)[2:]
         if "-m" in words:
