@@ -51,13 +51,16 @@ RUNS: dict[str, tuple[str, ...]] = {
         *("environment.max_turns=3", "rollout.max_prompt_tokens=100", *PLAYED),
     ),
 }
-SINCE: dict[str, Any] = {  # options that came after the records, with their defaults
-    "tracking.also": [],
-    "tracking.model": False,
-    "evaluation.pass_by": "reward",
-    "evaluation.pass_at": 1.0,
-    "model.reference": {"path": None, "revision": None},
-    "model.chat": {"template": "auto", "system": None, "options": {}, "history": "recorded", "date": None},
+# Options that came after the records, with the values at which they change nothing.
+SINCE: dict[str, Sequence[Any]] = {
+    "tracking.also": [[]],
+    "tracking.model": [False],
+    "evaluation.pass_by": ["reward"],
+    "evaluation.pass_at": [1.0, None],
+    "model.reference": [{"path": None, "revision": None}],
+    "model.chat": [
+        {"template": "auto", "system": None, "options": {}, "history": "recorded", "date": None},
+    ],
 }
 CLOCKS = ("time/", "timings/", "throughput/", "memory/", "idle")
 ENDS = ("_s", "seconds", "_bytes")
@@ -165,12 +168,12 @@ def digest(found: Any) -> str:
 
     A new option that does nothing unless it is given changes no experiment.
     """
-    for key, default in SINCE.items():
+    for key, harmless in SINCE.items():
         *path, last = key.split(".")
         section = found if isinstance(found, dict) else {}
         for name in path:
             section = section.get(name, {})
-        if last in section and section[last] == default:
+        if last in section and section[last] in harmless:
             del section[last]
     return hashlib.sha256(json.dumps(found, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
