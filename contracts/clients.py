@@ -1,8 +1,8 @@
 """Protocols of the training loop's partners: Ray actors in a run, plain classes in a test."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from contracts.rollout import Lease, Rollout
@@ -101,6 +101,30 @@ class FleetClient(RolloutClient, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """The state of scoring: which rewards are slow, and which have lost a process.
+
+    Example: two texts wait for a slow reward, whose processes are all alive.
+
+        Scoring(num_answered=126, at_work={"judge": 2}, lost=())
+    """
+
+    num_answered: int = 0  # texts since the start, summed over all rewards
+    at_work: Mapping[str, int] = field(default_factory=dict)  # texts that wait for each reward, by label
+    lost: tuple[str, ...] = ()  # labels of the rewards whose last news is a lost replica
+
+    def __str__(self) -> str:
+        """Return a message such as `reward judge is alive and has 2 texts left`."""
+        dead = [f"reward {label} lost a replica, which is being replaced" for label in self.lost]
+        alive = [
+            f"reward {label} is alive and has {number} texts left"
+            for label, number in self.at_work.items()
+            if label not in self.lost
+        ]
+        return "; ".join(dead + alive) or "the rewards"
+
+
 class RewardClient(Protocol):
     """All reward and metric servers, as one object."""
 
@@ -114,6 +138,14 @@ class RewardClient(Protocol):
 
     def cached(self) -> dict[str, float]:
         """Return the share of samples so far that each reward answered from its cache, by label."""
+        ...
+
+    def take_counts(self) -> dict[str, float]:
+        """Return what the rewards have counted since the last call: {"reward/judge/tokens": 812.0}."""
+        ...
+
+    def scoring(self) -> Scoring:
+        """Return how far scoring has come, and which rewards lost a replica or still have work."""
         ...
 
 

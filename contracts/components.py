@@ -80,9 +80,18 @@ def create(
         InputError: the name or an option is unknown, an option is wrong, or a method of the Protocol is
             missing or takes other arguments.
     """
-    remember_in(options)
     found = find(kind, name, built_in)
     check_component(kind, name, found, protocol, optional)
+    return make(kind, name, found, options, known=known)
+
+
+def make(kind: str, name: str, found: type, options: Mapping[str, Any], *, known: Sequence[str] = ()) -> Any:
+    """Make the component of this class with `options`.
+
+    Raises:
+        InputError: an option is unknown or wrong, or a user's constructor raised.
+    """
+    remember_in(options)
     if issubclass(found, Settings):
         return build(found, options, where=kind, known=known)
     try:

@@ -1,6 +1,6 @@
 """The records that graders (rewards and metrics) get and return, and the protocols of both."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -11,7 +11,8 @@ class Sample:
 
     Example: `Sample(text="6 8 9", prompt="3 5", references=(), meta={}, group="train/17")`
 
-    Texts of one prompt share a `group`; "" means unknown. One call may get only some samples of a group.
+    Texts of one prompt share a `group`; "" means unknown. A call may get only some samples of a group, unless
+    the reward asks for whole groups.
 
     - training: "train/17", which counts prompts through the whole run and never repeats
     - evaluation: "validation/3", the prompt's index in its split, the same at every evaluation
@@ -52,12 +53,17 @@ class MetricValue:
 
 
 class Reward(Protocol):
-    """A reward: it returns one score for each sample, in order.
+    """A reward: it returns one score for each sample, in order; None: the reward says nothing about it.
 
     Example: `Length().score([Sample(text="a b c")]) == [3.0]`
+
+    `score` may be a coroutine. With the class variable `scores = "groups"`, a call gets all samples of one
+    prompt, and no others.
     """
 
-    def score(self, samples: Sequence[Sample]) -> Sequence[float]: ...
+    def score(
+        self, samples: Sequence[Sample]
+    ) -> Sequence[float | None] | Awaitable[Sequence[float | None]]: ...
 
 
 class Metric(Protocol):

@@ -1,8 +1,9 @@
 """Check early whether the methods of a user's class take the arguments that its Protocol gives."""
 
 import inspect
-from collections.abc import Sequence
-from typing import Any, get_origin
+from collections.abc import Awaitable, Sequence
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 from contracts.errors import InputError
 
@@ -41,14 +42,16 @@ def check_methods(where: str, noun: str, found: Any, protocol: type, *, optional
             _check_method(where, f"{name}.{method}", found, getattr(protocol, method))
 
 
-def check_function(where: str, function: Any, parameters: Sequence[str]) -> None:
+def check_function(
+    where: str, function: Any, parameters: Sequence[str], *, may_be_coroutine: bool = False
+) -> None:
     """Refuse a function that does not take one argument for each name.
 
     Raises:
         InputError: the message names the arguments it is called with, and what was found.
     """
     shown = getattr(function, "__name__", type(function).__name__)
-    _refuse_asynchronous(where, shown, function)
+    _refuse_asynchronous(where, shown, function, may_be_coroutine=may_be_coroutine)
     signature = _signature(function)
     try:
         if signature is not None:
@@ -60,8 +63,8 @@ def check_function(where: str, function: Any, parameters: Sequence[str]) -> None
 
 def _check_method(where: str, shown: str, found: Any, model: Any) -> None:
     method = getattr(found, model.__name__)
-    _refuse_asynchronous(where, shown, method)
-    if inspect.isgeneratorfunction(method) and not _returns_sequence(model):
+    _refuse_asynchronous(where, shown, method, may_be_coroutine=_may_return(model, Awaitable))
+    if inspect.isgeneratorfunction(method) and not _may_return(model, Sequence):
         raise InputError(f"{where}: {shown}() yields; expected a method that returns its result")
     if not _has_signature(found, model.__name__) or (signature := _signature(method)) is None:
         return
@@ -83,8 +86,12 @@ def _asked(model: Any) -> dict[str, inspect.Parameter]:
     return {name: each for name, each in given if each.default is each.empty}
 
 
-def _refuse_asynchronous(where: str, shown: str, function: Any) -> None:
-    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+def _refuse_asynchronous(where: str, shown: str, function: Any, *, may_be_coroutine: bool) -> None:
+    if inspect.isasyncgenfunction(function) and may_be_coroutine:
+        raise InputError(f"{where}: {shown}() yields (async def); expected one that returns its result")
+    if inspect.isasyncgenfunction(function) or (
+        inspect.iscoroutinefunction(function) and not may_be_coroutine
+    ):
         raise InputError(f"{where}: {shown}() is asynchronous (async def); expected a plain def")
 
 
@@ -118,8 +125,12 @@ def _without_types(signature: inspect.Signature) -> str:
     return str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))
 
 
-def _returns_sequence(model: Any) -> bool:
-    """Return whether the Protocol's method returns a sequence; a user's generator may then take its place."""
+def _may_return(model: Any, wanted: type) -> bool:
+    """Return whether the Protocol's method may return such a value; a text is no sequence here.
+
+    A user's generator may take the place of a sequence, and a coroutine that of an awaitable.
+    """
     returned = inspect.signature(model).return_annotation
-    kind = get_origin(returned) or returned
-    return isinstance(kind, type) and kind is not str and issubclass(kind, Sequence)
+    options = get_args(returned) if get_origin(returned) in (Union, UnionType) else (returned,)
+    kinds = [get_origin(each) or each for each in options]
+    return any(isinstance(kind, type) and kind is not str and issubclass(kind, wanted) for kind in kinds)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contracts.errors import InputError, RewardError
 from reward_servers.sandbox import Child, Kind, row_of
 from reward_servers.settings import Part, RewardServersSettings, ServerSettings
-from reward_servers.trial import Trial, Verdict, is_own
+from reward_servers.trial import Trial, Verdict, is_tried
 
 LOAD_S = 30.0  # a grader that loads longer is heavy, mostly a model
 
@@ -26,7 +26,7 @@ def try_apart(
     kinds: tuple[tuple[Kind, Sequence[Part]], ...] = (("reward", rewards), ("metric", metrics))
     told = []
     for kind, parts in kinds:
-        for part in filter(is_own, parts):
+        for part in filter(is_tried, parts):
             verdict = _tried(kind, part, settings.for_label(part.label), trial)
             if verdict.refusal:
                 raise InputError(verdict.refusal)
@@ -42,7 +42,7 @@ def _tried(kind: Kind, part: Part, settings: ServerSettings, trial: Trial) -> Ve
         return Verdict(warning=f"{name}: the task's meta data is no JSON; it is tried when its replica is up")
     limits = settings.sandbox if kind == "reward" else None
     try:
-        child = Child(kind, part, limits, LOAD_S)
+        child = Child(kind, part, limits, LOAD_S, settings)
     except RewardError as error:  # an InputError, which the user can mend, passes
         return Verdict(warning=f"{name}: not tried here, but when its replica is up: {error}")
     try:

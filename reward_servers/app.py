@@ -30,7 +30,7 @@ from reward_servers.applications import HTTP_APPLICATION, QUIET, application_of,
 from reward_servers.client import deployment_name, handle_of, num_replicas
 from reward_servers.server import check_parts
 from reward_servers.settings import Part, RewardServersSettings
-from reward_servers.trial import MADE_UP, Trial, Verdict, is_own
+from reward_servers.trial import MADE_UP, Trial, Verdict, is_tried
 
 QUIET_CONTROLLER = {"runtime_env": {"env_vars": {"RAY_SERVE_LOG_TO_STDERR": "0"}}}
 
@@ -207,8 +207,8 @@ def _try_out(
     Raises:
         InputError: an answer is wrong or missing; then none of the parts is served.
     """
-    own = [("reward", part) for part in rewards if is_own(part)]
-    own += [("metric", part) for part in metrics if is_own(part)]
+    own = [("reward", part) for part in rewards if is_tried(part)]
+    own += [("metric", part) for part in metrics if is_tried(part)]
     calls = [(kind, part, handle_of(kind, part.label).try_out.remote(trial)) for kind, part in own]
     verdicts = [
         _verdict(f"{kind} {part.label}", call, settings.for_label(part.label).timeout_s)

@@ -20,9 +20,12 @@ class Batches:
     """A queue that joins whole calls into batches of up to `batch_size` samples, and scores them in a thread.
 
     A larger call is cut into slices. Each object belongs to one event loop.
+
+    Args:
+        batch_size: None: every call is a batch of its own, neither joined nor cut, as whole groups need it.
     """
 
-    def __init__(self, score: Callable[[Sequence[Sample]], list[Answer]], batch_size: int) -> None:
+    def __init__(self, score: Callable[[Sequence[Sample]], list[Answer]], batch_size: int | None) -> None:
         self._score = score
         self._batch_size = batch_size
         self._waiting: deque[tuple[Sequence[Sample], asyncio.Future[list[Answer]]]] = deque()
@@ -62,7 +65,7 @@ class Batches:
         num_samples = 0
         while self._waiting:
             samples, future = self._waiting[0]
-            if calls and num_samples + len(samples) > self._batch_size:
+            if calls and (self._batch_size is None or num_samples + len(samples) > self._batch_size):
                 break
             self._waiting.popleft()
             if not future.done():
@@ -72,10 +75,11 @@ class Batches:
 
     async def _graded(self, samples: Sequence[Sample]) -> list[Answer]:
         answers: list[Answer] = []
-        for begin in range(0, len(samples), self._batch_size):
+        size = self._batch_size or len(samples) or 1
+        for begin in range(0, len(samples), size):
             self._batch_began = time.monotonic()
             try:
-                answers += await asyncio.to_thread(self._score, samples[begin : begin + self._batch_size])
+                answers += await asyncio.to_thread(self._score, samples[begin : begin + size])
             finally:
                 self._batch_began = None
         return answers

@@ -10,11 +10,10 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 
 from contracts.scores import Sample
+from reward_servers.groups import by_group
 from reward_servers.server import Answer
 
-# Answers, and the number of them that came from the cache.
-Scored = tuple[list[Answer], int]
-# A digest, or the index in the call for a sample without one.
+# A digest, or the place in the call for a sample without one.
 Key = bytes | int
 
 
@@ -27,7 +26,8 @@ class AnswerCache:
     loop.
 
     The group is not in the key: it says which samples belong together. The answer of a grader that reads it
-    depends on the other samples of the batch; once that happens, nothing is cached any more.
+    depends on the other samples of the batch; once that happens, nothing is cached any more. A grader of
+    whole groups gets a group again unless all of its samples are known, in their order.
 
     Args:
         reads_groups: returns whether the grader has read a group; called after each call.
@@ -38,16 +38,24 @@ class AnswerCache:
         score: Callable[[Sequence[Sample]], Awaitable[list[Answer]]],
         size: int,
         reads_groups: Callable[[], bool] = lambda: False,
+        *,
+        whole_groups: bool = False,
     ) -> None:
         self._score = score
         self._size = size
         self._reads_groups = reads_groups
+        self._whole_groups = whole_groups
         self._answers: OrderedDict[Key, Answer] = OrderedDict()
 
-    async def score(self, samples: Sequence[Sample]) -> Scored:
-        """Return an answer for each sample, in order; grade a sample that occurs twice only once."""
+    async def score(self, samples: Sequence[Sample]) -> tuple[list[Answer], int]:
+        """Return an answer for each sample, in order, and how many were known.
+
+        A sample that occurs twice is graded only once, unless whole groups are graded.
+        """
         if self._size == 0:
             return await self._score(samples), 0
+        if self._whole_groups:
+            return await self._of_groups(samples)
         keys: list[Key] = [key_of(sample) or index for index, sample in enumerate(samples)]
         answers = {key: self._answers[key] for key in keys if key in self._answers}
         fresh = {key: sample for key, sample in zip(keys, samples, strict=True) if key not in answers}
@@ -61,9 +69,25 @@ class AnswerCache:
             self._keep(key, answer)
         return [answers[key] for key in keys], len(samples) - len(fresh)
 
+    async def _of_groups(self, samples: Sequence[Sample]) -> tuple[list[Answer], int]:
+        """Score the groups that are not wholly known."""
+        keys: list[Key] = list(range(len(samples)))
+        fresh: list[int] = []
+        for places in by_group(samples):
+            found = _keys_in_group([samples[place] for place in places])
+            for place, known in zip(places, found, strict=True):
+                keys[place] = place if known is None else known
+            fresh += places if any(keys[place] not in self._answers for place in places) else []
+        answers = {key: self._answers[key] for key in keys if key in self._answers}
+        graded = await self._score([samples[place] for place in fresh]) if fresh else []
+        answers.update({keys[place]: answer for place, answer in zip(fresh, graded, strict=True)})
+        for key, answer in answers.items():
+            self._keep(key, answer)
+        return [answers[key] for key in keys], len(samples) - len(fresh)
+
     def _keep(self, key: Key, answer: Answer) -> None:
-        score, _ = answer
-        if score is None or isinstance(key, int):
+        _, error = answer
+        if error is not None or isinstance(key, int):
             return
         self._answers[key] = answer
         self._answers.move_to_end(key)
@@ -82,3 +106,15 @@ def key_of(sample: Sample) -> bytes | None:
     except (TypeError, ValueError):
         return None
     return hashlib.blake2b(shown.encode("ascii"), digest_size=16).digest()
+
+
+def _keys_in_group(samples: Sequence[Sample]) -> list[bytes | None]:
+    """Return a key for each sample that covers its whole group, and its place in there."""
+    found = [key_of(sample) for sample in samples]
+    if None in found:
+        return [None for _ in samples]
+    whole = b"".join(key for key in found if key is not None)
+    return [
+        hashlib.blake2b(whole, digest_size=16, salt=place.to_bytes(8, "little")).digest()
+        for place in range(len(samples))
+    ]

@@ -1,8 +1,11 @@
 """Clients of reward servers inside the cluster: parallel calls with deadlines and retries.
 
-submit(samples) ──▶ every reward ──▶ chunks of batch_size ──▶ call, at most timeout_s
-                                                                │ replica lost, no answer: retry later
-future ◀── weighted sum ◀── answers in order ◀──────────────────┘ retries used up: RewardError
+submit(samples) ──▶ every reward ──▶ chunks ──▶ call, at most timeout_s
+                                                  │ replica lost, no answer: retry later
+future ◀── weighted sum ◀── answers in order ◀────┘ retries used up: RewardError
+
+A chunk has `batch_size` samples; for a reward of whole groups it is one group. The calls of a coroutine have
+deadlines of their own, so only a lost replica ends the wait for one.
 """
 
 import asyncio
@@ -20,12 +23,13 @@ from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError, RayServeException
 from ray.serve.handle import DeploymentResponse
 
+from contracts.clients import Scoring
 from contracts.errors import InputError, RewardError
 from contracts.scores import MetricValue, Sample, Score
-from reward_servers.cache import Scored
 from reward_servers.combine import union, weighted_sum
+from reward_servers.groups import by_group
 from reward_servers.http import NotMeasurable, QueueFull
-from reward_servers.replicas import Outcome
+from reward_servers.replicas import Counts, Outcome, Scored, Traits
 from reward_servers.server import Answer
 from reward_servers.settings import Part, RewardServersSettings, ServerSettings
 from reward_servers.slots import Slots
@@ -38,7 +42,9 @@ QUEUE_POLL_S = 0.05
 WARN_EVERY_S = 2.0
 COUNT_EVERY_S = 2.0  # between counts of the replicas, which `whetstone scale` may change
 
-Ask = Callable[[list[Any]], DeploymentResponse]  # a remote method of a replica
+AHEAD = 4  # calls of a coroutine in a chunk, as a share of its concurrency: small ones show progress
+
+Ask = Callable[..., DeploymentResponse]  # a remote method of a replica
 
 
 def deployment_name(kind: str, label: str) -> str:
@@ -74,7 +80,11 @@ class RemoteServer:
         self._slots = Slots(settings.max_ongoing_requests * settings.most_replicas)
         self._counting: asyncio.Task[None] | None = None
         self._counted_at = time.monotonic()
+        self._traits: Traits | None = None
         self.num_samples, self.num_cached = 0, 0
+        self.num_waiting = 0  # samples without an answer yet
+        self.is_lost = False  # since the last answer, a replica was lost
+        self.counts: Counts = {}
 
     async def score(self, samples: Sequence[Sample]) -> list[Answer]:
         """Return one answer for each sample, in order.
@@ -83,13 +93,47 @@ class RemoteServer:
             RewardError: the server gave no answer, even after retries.
             QueueFull: too many calls wait, and `refuse_when_full` is set.
         """
+        if not samples:
+            return []
+        self.num_waiting += (left := len(samples))
+        try:
+            traits = self._traits = self._traits or await self._call(self._handle.traits.remote)
+            chunks = self._chunks(traits, samples)
+            answers: list[Answer] = [(None, None)] * len(samples)
+
+            async def ask(places: Sequence[int]) -> None:
+                nonlocal left
+                asked = [samples[place] for place in places]
+                scored: Scored = await self._call(
+                    self._handle.score.remote, asked, is_patient=traits.is_coroutine
+                )
+                left -= len(places)
+                self._count(scored)
+                for place, answer in zip(places, scored.answers, strict=True):
+                    answers[place] = answer
+
+            await asyncio.gather(*map(ask, chunks))
+            return answers
+        finally:
+            self.num_waiting -= left
+
+    def _chunks(self, traits: Traits, samples: Sequence[Sample]) -> list[list[int]]:
+        """Return the places of the samples of each call; no group is cut for a reward of whole groups."""
+        if traits.scores_groups:
+            return by_group(samples)
         size = self._settings.batch_size
-        chunks = [samples[begin : begin + size] for begin in range(0, len(samples), size)]
-        ask = self._handle.score.remote
-        scored: list[Scored] = await asyncio.gather(*(self._call(ask, chunk) for chunk in chunks))
-        self.num_samples += len(samples)
-        self.num_cached += sum(num_cached for _, num_cached in scored)
-        return [answer for answers, _ in scored for answer in answers]
+        if traits.is_coroutine:
+            size = min(size, math.ceil(self._settings.concurrency / AHEAD))
+        places = list(range(len(samples)))
+        return [places[begin : begin + size] for begin in range(0, len(places), size)]
+
+    def _count(self, scored: Scored) -> None:
+        num_samples = len(scored.answers)
+        self.num_samples += num_samples
+        self.num_waiting -= num_samples
+        self.num_cached += scored.num_cached
+        for name, count in scored.counts.items():
+            self.counts[name] = self.counts.get(name, 0.0) + count
 
     async def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
         """Compute the metric over all samples at once; errors as for `score`.
@@ -114,8 +158,8 @@ class RemoteServer:
             found += some
         return found
 
-    async def _call(self, ask: Ask, samples: Sequence[Sample] | Sequence[str]) -> Any:
-        timeout_s = self._settings.timeout_s
+    async def _call(self, ask: Ask, *given: Sequence[Any], is_patient: bool = False) -> Any:
+        timeout_s = None if is_patient else self._settings.timeout_s
         problem = ""
         for attempt in range(self._retries + 1):
             if attempt:
@@ -123,16 +167,18 @@ class RemoteServer:
                 await asyncio.sleep(BACK_OFF_S * 2 ** (attempt - 1))
             try:
                 if self._refuse_when_full:
-                    return await asyncio.wait_for(self._answer(ask, samples), timeout_s)
+                    return await asyncio.wait_for(self._answer(ask, given), timeout_s)
                 self._follow_replicas()
                 async with self._slots:
-                    return await asyncio.wait_for(self._answer(ask, samples), timeout_s)
+                    return await asyncio.wait_for(self._answer(ask, given), timeout_s)
             except TimeoutError:
                 problem = f"no answer within {timeout_s:g} s"
             except (RayError, RayServeException) as error:
+                self.is_lost = True
                 problem = f"replica lost ({type(error).__name__})"
+        num_samples = sum(len(samples) for samples in given)
         raise RewardError(
-            f"{self._name}: {problem}, {self._retries + 1} times in a row, for {len(samples)} samples. "
+            f"{self._name}: {problem}, {self._retries + 1} times in a row, for {num_samples} samples. "
             "See its replica's log, or raise reward_servers.retries or its timeout_s"
         )
 
@@ -156,11 +202,13 @@ class RemoteServer:
             self._warned_at = time.monotonic()
             logger.warning("%s: %s", self._name, what)
 
-    async def _answer(self, ask: Ask, samples: Sequence[Sample] | Sequence[str]) -> Any:
+    async def _answer(self, ask: Ask, given: Sequence[Sequence[Any]]) -> Any:
         while True:
-            response = ask(list(samples))
+            response = ask(*(list(samples) for samples in given))
             try:
-                return await response
+                found = await response
+                self.is_lost = False
+                return found
             except asyncio.CancelledError:
                 response.cancel()  # so that the replica does not go on in vain
                 raise
@@ -200,6 +248,23 @@ class RewardClient:
             for part, server in zip(self._parts, self._servers, strict=True)
             if server.num_samples
         }
+
+    def take_counts(self) -> dict[str, float]:
+        """Return what the rewards have counted since the last call: {"reward/judge/tokens": 812.0}."""
+        found: dict[str, float] = {}
+        for part, server in zip(self._parts, self._servers, strict=True):
+            counts, server.counts = server.counts, {}
+            found |= {f"reward/{part.label}/{name}": count for name, count in counts.items()}
+        return found
+
+    def scoring(self) -> Scoring:
+        """Return how far scoring has come, and which rewards lost a replica or still have work."""
+        both = list(zip(self._parts, self._servers, strict=True))
+        return Scoring(
+            num_answered=sum(server.num_samples for _, server in both),
+            at_work={part.label: server.num_waiting for part, server in both if server.num_waiting},
+            lost=tuple(part.label for part, server in both if server.is_lost),
+        )
 
     def close(self) -> None:
         """Cancel the futures of calls under way, and end the client's thread.

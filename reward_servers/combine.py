@@ -12,6 +12,9 @@ from reward_servers.shaping import contribution
 def weighted_sum(parts: Sequence[Part], answers: Sequence[Sequence[Answer]]) -> list[Score]:
     """Return one score for each sample: Σ weight · shaped part; no total if any part failed.
 
+    A part that says nothing about a sample is left out of its sum, and of its parts. A sample about which
+    no part says anything has no total.
+
     Args:
         parts: the rewards, P of them.
         answers: (P, B) for B samples.
@@ -28,9 +31,13 @@ def _score(parts: Sequence[Part], answers: Sequence[Answer]) -> Score:
     errors = [error for _, error in answers if error is not None]
     if errors:
         return Score(total=None, parts=values, error="; ".join(errors))
-    total = sum(contribution(part, values[part.label]) for part in parts)
+    if not values:
+        silent = ", ".join(part.label for part in parts)
+        return Score(total=None, error=f"reward {silent}: returned None, and no other reward scored it")
+    found = [part for part in parts if part.label in values]
+    total = sum(contribution(part, values[part.label]) for part in found)
     if not math.isfinite(total):
-        shown = ", ".join(f"{part.label} {values[part.label]:g} · {part.weight:g}" for part in parts)
+        shown = ", ".join(f"{part.label} {values[part.label]:g} · {part.weight:g}" for part in found)
         return Score(
             total=None, parts=values, error=f"the weighted sum is {total}, no finite number: {shown}"
         )

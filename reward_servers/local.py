@@ -8,7 +8,7 @@ from contracts.scores import Sample, Score
 from reward_servers.combine import weighted_sum
 from reward_servers.server import RewardServer
 from reward_servers.settings import Part
-from reward_servers.trial import Trial, is_own
+from reward_servers.trial import Trial, is_tried
 
 
 class LocalRewardClient:
@@ -19,13 +19,13 @@ class LocalRewardClient:
         self._servers = [RewardServer(part) for part in self._parts]
 
     def try_out(self, trial: Trial) -> list[str]:
-        """Call each of the user's own classes on a few texts; return warnings.
+        """Call each of the user's own classes, and judges, on a few texts; return warnings.
 
         Raises:
             InputError: an answer is wrong.
         """
         both = zip(self._parts, self._servers, strict=True)
-        verdicts = [server.try_out(trial) for part, server in both if is_own(part)]
+        verdicts = [server.try_out(trial) for part, server in both if is_tried(part)]
         for verdict in verdicts:
             if verdict.refusal:
                 raise InputError(verdict.refusal)
@@ -44,6 +44,14 @@ class LocalRewardClient:
     def cached(self) -> dict[str, float]:
         """Return no shares, since this client has no cache."""
         return {}
+
+    def take_counts(self) -> dict[str, float]:
+        """Return what the rewards have counted since the last call: {"reward/judge/tokens": 812.0}."""
+        return {
+            f"reward/{part.label}/{name}": count
+            for part, server in zip(self._parts, self._servers, strict=True)
+            for name, count in server.take_counts().items()
+        }
 
     def close(self) -> None:
         """Do nothing: this client holds no thread."""

@@ -2,19 +2,42 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from contracts.errors import RewardError
 from contracts.output import guard_process, redacted_errors
 from contracts.scores import MetricValue, Sample
 from reward_servers.batches import Batches
-from reward_servers.cache import AnswerCache, Scored
+from reward_servers.cache import AnswerCache
 from reward_servers.sandbox import SandboxedServer
-from reward_servers.server import MetricServer, RewardServer, is_deterministic
+from reward_servers.server import Answer, MetricServer, RewardServer, is_deterministic
 from reward_servers.settings import Part, ServerSettings
 from reward_servers.trial import Trial, Verdict
 
+# The names and amounts that a reward has counted since the last call: {"tokens": 812.0}
+Counts = dict[str, float]
 # A metric's values, or the reason why there are none.
 Outcome = tuple[dict[str, MetricValue] | None, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """How a reward wants to be called."""
+
+    scores_groups: bool  # with all samples of a prompt at once
+    is_coroutine: bool  # its calls end by themselves: each has its own deadline
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Answers, the number of them that came from the cache, and what the reward counted meanwhile.
+
+    Example: `Scored([(0.5, None)], num_cached=0, counts={"tokens": 812.0})`
+    """
+
+    answers: list[Answer]
+    num_cached: int
+    counts: Counts = field(default_factory=dict)
 
 
 class RewardReplica:
@@ -25,29 +48,39 @@ class RewardReplica:
         self._server: RewardServer | SandboxedServer
         with redacted_errors():
             if settings.sandbox is None:
-                self._server, can_remember = RewardServer(part), is_deterministic(part)
+                self._server, can_remember = RewardServer(part, settings), is_deterministic(part)
             else:  # a sandboxed reward's code is not even imported here
-                self._server = SandboxedServer(part, settings.sandbox)
+                self._server = SandboxedServer(part, settings.sandbox, settings)
                 can_remember = self._server.is_deterministic
-        self._batches = Batches(self._server.score, settings.batch_size)
+        groups = self._server.scores_groups
+        self._traits = Traits(groups, self._server.is_coroutine)
+        self._batches = Batches(self._server.score, None if groups else settings.batch_size)
+        score = self._batches.score
+        if isinstance(self._server, RewardServer) and self._server.is_coroutine:
+            score = self._server.scored
         size = settings.cache_size if can_remember else 0
-        self._cache = AnswerCache(self._batches.score, size, lambda: self._server.reads_groups)
+        self._cache = AnswerCache(score, size, lambda: self._server.reads_groups, whole_groups=groups)
         self._patience_s = 2 * settings.timeout_s
+
+    async def traits(self) -> Traits:
+        return self._traits
 
     async def try_out(self, trial: Trial) -> Verdict:
         """Call the grader on a few texts before the first batch comes."""
         return await asyncio.to_thread(self._server.try_out, trial)
 
     async def score(self, samples: Sequence[Sample]) -> Scored:
-        return await self._cache.score(samples)
+        answers, num_cached = await self._cache.score(samples)
+        return Scored(answers, num_cached, self._server.take_counts())
 
     async def answers(self, texts: Sequence[str]) -> list[str | None] | None:
         return await asyncio.to_thread(self._server.answers, texts)
 
     def check_health(self) -> None:
         """Raise if the grader hangs, so that Serve replaces this replica."""
-        if self._batches.busy_s > self._patience_s:
-            raise RewardError(f"the grader has been at one batch for {self._batches.busy_s:.0f} s")
+        busy_s = max(self._batches.busy_s, self._server.busy_s)
+        if busy_s > self._patience_s:
+            raise RewardError(f"the grader has been at one batch for {busy_s:.0f} s")
 
 
 class MetricReplica:

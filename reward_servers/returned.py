@@ -19,15 +19,17 @@ class Misshapen(RewardError):
     """A return value that is wrong for any samples: a fault of the grader itself."""
 
 
-def scores_of(returned: Any, num_samples: int) -> list[float]:
+def scores_of(returned: Any, num_samples: int) -> list[float | None]:
     """Return one finite number for each sample, from a list, a tuple, a one-dimensional array or an iterator.
 
-    >>> scores_of((1, 0.5), 2)
-    [1.0, 0.5]
+    None stays None: the reward says nothing about that sample.
+
+    >>> scores_of((1, 0.5, None), 3)
+    [1.0, 0.5, None]
 
     Raises:
         Misshapen: the value is of another kind, has another length, or holds something that is no number.
-        RewardError: a score is None, NaN or infinite.
+        RewardError: a score is NaN or infinite.
     """
     expected = f"expected a list of {num_samples} numbers, one for each sample"
     _refuse_unawaited(returned, "score", expected)
@@ -37,7 +39,9 @@ def scores_of(returned: Any, num_samples: int) -> list[float]:
     if isinstance(returned, str | bytes | Mapping | Set) or not isinstance(returned, Iterable):
         raise Misshapen(f"score() returned {_shown(returned)}; {expected}")
     # Take one more than expected: an iterator need not end.
-    scores = [_finite(score, "score()") for score in islice(returned, num_samples + 1)]
+    scores = [
+        None if score is None else _finite(score, "score()") for score in islice(returned, num_samples + 1)
+    ]
     if len(scores) != num_samples:
         number = "more" if len(scores) > num_samples else str(len(scores))
         raise Misshapen(f"score() returned {number} scores for {num_samples} samples")

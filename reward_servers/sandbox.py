@@ -30,7 +30,7 @@ from contracts.errors import InputError, RewardError
 from contracts.redaction import redact
 from contracts.scores import Sample
 from reward_servers.server import Answer
-from reward_servers.settings import Part, Sandbox
+from reward_servers.settings import Part, Sandbox, ServerSettings
 from reward_servers.trial import Trial, Verdict
 
 # Python, its libraries and a GPU from Ray need these variables; none of them holds a token or password.
@@ -55,16 +55,28 @@ class SandboxedServer:
         InputError, RewardError: as `RewardServer` does, or the child can't load within its limits.
     """
 
-    def __init__(self, part: Part, limits: Sandbox) -> None:
-        self._part, self._limits = part, limits
-        self._child: Child | None = Child("reward", part, limits)
+    is_coroutine, busy_s = False, 0.0  # the child runs coroutines, a batch at a time
+
+    def __init__(self, part: Part, limits: Sandbox, server: ServerSettings | None = None) -> None:
+        self._part, self._limits, self._server = part, limits, server
+        self._child: Child | None = self._started()
         self.is_deterministic = self._child.is_deterministic
+        self.scores_groups = self._child.scores_groups
         self.reads_groups = False
         self._turn = threading.RLock()  # the child answers one line at a time
+        self._counts: dict[str, float] = {}
+
+    def _started(self) -> "Child":
+        return Child("reward", self._part, self._limits, None, self._server)
+
+    def take_counts(self) -> dict[str, float]:
+        """Return what the reward has counted since the last call."""
+        counts, self._counts = self._counts, {}
+        return counts
 
     def try_out(self, trial: Trial) -> Verdict:
         """Try the reward as `RewardServer` does; refuse one that ends the child."""
-        self._child = self._child or Child("reward", self._part, self._limits)
+        self._child = self._child or self._started()
         try:
             return self._child.try_out(trial, self._limits.seconds)
         except RewardError as error:
@@ -85,8 +97,12 @@ class SandboxedServer:
             except RewardError as error:
                 answers[place] = self._refusal(sample, error)
         if len(rows) > 1:
-            with contextlib.suppress(_Broke):
+            try:
                 found, _ = self._ask(list(rows.values()), self._limits.seconds)
+            except _Broke as error:
+                if self.scores_groups:  # a text can't be scored without its group
+                    return [self._refusal(sample, error) for sample in samples]
+            else:
                 for place, answer in zip(rows, found, strict=True):
                     answers[place] = answer
                 return answers
@@ -106,7 +122,7 @@ class SandboxedServer:
         If a batch ends the child, each half is asked anew, so that one bad text costs one answer.
         """
         with self._turn:
-            self._child = self._child or Child("reward", self._part, self._limits)
+            self._child = self._child or self._started()
             try:
                 return self._child.answers(texts, self._limits.seconds)
             except RewardError:
@@ -122,10 +138,12 @@ class SandboxedServer:
         with self._turn:
             began = time.monotonic()
             try:
-                self._child = self._child or Child("reward", self._part, self._limits)
+                self._child = self._child or self._started()
                 began = time.monotonic()
                 answers = self._child.score(rows, seconds)
                 self.reads_groups = self.reads_groups or self._child.reads_groups
+                for name, count in self._child.counts.items():
+                    self._counts[name] = self._counts.get(name, 0.0) + count
                 return answers, time.monotonic() - began
             except RewardError as error:
                 self.close()
@@ -157,11 +175,19 @@ class Child:
         start_s: seconds to load the grader; None: `start_seconds` of the limits.
     """
 
-    def __init__(self, kind: Kind, part: Part, limits: Sandbox | None, start_s: float | None = None) -> None:
-        self.is_deterministic = self.reads_groups = False
+    def __init__(
+        self,
+        kind: Kind,
+        part: Part,
+        limits: Sandbox | None,
+        start_s: float | None = None,
+        server: ServerSettings | None = None,
+    ) -> None:
+        self.is_deterministic = self.reads_groups = self.scores_groups = False
+        self.counts: dict[str, float] = {}
         self._start("reward_servers.sandbox_child", has_home=limits is not None)
         try:
-            self._load(kind, part, limits, start_s)
+            self._load(kind, part, limits, start_s, server)
         except BaseException:
             self.end()
             raise
@@ -186,10 +212,18 @@ class Child:
         self._received = b""
         os.set_blocking(self._process.stdout.fileno(), False)
 
-    def _load(self, kind: Kind, part: Part, limits: Sandbox | None, start_s: float | None) -> None:
+    def _load(
+        self,
+        kind: Kind,
+        part: Part,
+        limits: Sandbox | None,
+        start_s: float | None,
+        server: ServerSettings | None,
+    ) -> None:
         limits_told = None if limits is None else limits.model_dump()
+        server_told = None if server is None else server.model_dump(exclude_unset=True)
         told = self._exchange(
-            {"kind": kind, "part": part.model_dump(), "limits": limits_told},
+            {"kind": kind, "part": part.model_dump(), "limits": limits_told, "server": server_told},
             start_s or (limits or Sandbox()).start_seconds,
         )
         if "refused" in told:
@@ -197,6 +231,7 @@ class Child:
         if "failed" in told:
             raise RewardError(redact(str(told["failed"])))
         self.is_deterministic = told.get("is_deterministic") is True
+        self.scores_groups = told.get("scores_groups") is True
 
     def try_out(self, trial: Trial, seconds: float) -> Verdict:
         """Call the grader on the trial's samples.
@@ -211,6 +246,8 @@ class Child:
     def score(self, rows: Sequence[Row], seconds: float) -> list[Answer]:
         told = self._exchange({"samples": rows}, seconds)
         answers, self.reads_groups = told.get("answers"), told.get("reads_groups") is True
+        counts = told.get("counts")
+        self.counts = dict(counts) if isinstance(counts, dict) else {}
         self._said.truncate(0)
         if not isinstance(answers, list) or len(answers) != len(rows):
             raise RewardError(f"its process gave {answers!r:.200}; expected a list of {len(rows)} answers")
@@ -333,6 +370,8 @@ def _checked(answer: Any) -> Answer:
     match answer:
         case [float() | int() as score, None]:
             return float(score), None
+        case [None, None]:
+            return None, None
         case [None, str() as reason]:
             return None, redact(reason)
     raise RewardError(f"its process gave {answer!r:.200}; expected a score or a reason")

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from contracts.errors import InputError
 from contracts.scores import Sample
-from reward_servers.settings import Part, Sandbox
+from reward_servers.settings import Part, Sandbox, ServerSettings
 from reward_servers.trial import Trial
 
 GIB, MIB = 2**30, 2**20
@@ -27,7 +27,9 @@ def main() -> None:
     asked = json.loads(sys.stdin.readline())
     if asked["limits"] is not None:
         limit(Sandbox(**asked["limits"]))
-    server = _load(asked["kind"], Part(**asked["part"]), answers)
+    told = asked.get("server")
+    settings = None if told is None else ServerSettings(**told)
+    server = _load(asked["kind"], Part(**asked["part"]), settings, answers)
     for line in sys.stdin:
         said = json.loads(line)
         if "trial" in said:
@@ -37,7 +39,8 @@ def main() -> None:
             _say({"found": server.answers(said["texts"])}, answers)
         else:
             scores = server.score(_samples(said["samples"]))
-            _say({"answers": scores, "reads_groups": server.reads_groups}, answers)
+            found = {"reads_groups": server.reads_groups, "counts": server.take_counts()}
+            _say({"answers": scores, **found}, answers)
 
 
 def _samples(rows: list[dict[str, Any]]) -> list[Sample]:
@@ -64,18 +67,21 @@ def _at_most(kind: int, value: int) -> None:
     resource.setrlimit(kind, (value, value))
 
 
-def _load(kind: str, part: Part, answers: IO[str]) -> Any:
+def _load(kind: str, part: Part, settings: ServerSettings | None, answers: IO[str]) -> Any:
     from reward_servers.server import MetricServer, RewardServer, is_deterministic
 
     try:
-        server = MetricServer(part) if kind == "metric" else RewardServer(part)
+        server = MetricServer(part) if kind == "metric" else RewardServer(part, settings)
     except InputError as error:
         _say({"refused": str(error)}, answers)
         sys.exit(0)
     except Exception as error:  # a reward may raise anything
         _say({"failed": f"{type(error).__name__}: {error}"}, answers)
         sys.exit(0)
-    _say({"ready": True, "is_deterministic": kind == "reward" and is_deterministic(part)}, answers)
+    traits = {"is_deterministic": False, "scores_groups": False}
+    if isinstance(server, RewardServer):
+        traits = {"is_deterministic": is_deterministic(part), "scores_groups": server.scores_groups}
+    _say({"ready": True, **traits}, answers)
     return server
 
 

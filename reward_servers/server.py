@@ -1,36 +1,46 @@
 """Servers of one reward or one metric: whatever the grader does, they answer with a score or a reason."""
 
+import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
-from contracts.components import check_component, create, find
-from contracts.errors import InputError, RewardError, WhetstoneError
-from contracts.redaction import redact
-from contracts.scores import FindsAnswers, Metric, MetricValue, Reward, Sample
+from contracts.components import make
+from contracts.errors import InputError, RewardError
+from contracts.scores import FindsAnswers, MetricValue, Sample
 from contracts.settings import Settings
-from reward_servers.metrics import METRICS
+from contracts.signatures import check_methods
+from reward_servers.answers import answers_of
+from reward_servers.coroutines import Coroutines
+from reward_servers.groups import by_group
+from reward_servers.needs import lacking, meta_keys
+from reward_servers.own import (
+    check_grader,
+    find_grader,
+    scores_groups,
+    scoring_of,
+    settled,
+)
+from reward_servers.reasons import excerpt_of, reason_of
 from reward_servers.requirements import check_requirements, missing, requires
 from reward_servers.returned import scores_of, values_of
-from reward_servers.rewards import REWARDS
-from reward_servers.settings import Part
-from reward_servers.trial import Trial, Verdict, is_own, try_metric, try_reward
+from reward_servers.settings import Part, ServerSettings
+from reward_servers.trial import Trial, Verdict, as_group, is_own, try_metric, try_reward
 from reward_servers.watched import Watch
 
 logger = logging.getLogger(__name__)
 
 CUT_GROUPS = (
     "it reads sample.group, and the samples of a call are parts of groups, in any order; its scores are "
-    "not cached"
+    'not cached. With scores = "groups" a call gets all samples of one prompt'
 )
 
-# The score of one sample, or the reason why it has none.
+# The score of one sample, or the reason why it has none; neither where the reward says nothing about it.
 Answer = tuple[float | None, str | None]
-
-BUILT_IN = {"reward": REWARDS, "metric": METRICS}
-PROTOCOLS: Mapping[str, type] = {"reward": Reward, "metric": Metric}
 
 
 class ChecksItself(Protocol):
@@ -54,10 +64,10 @@ def check_parts(kind: str, parts: Sequence[Part]) -> None:
         InputError: a name or an option is unknown, or a class doesn't import, lacks its method, or has one
             that takes other arguments.
     """
-    for part in parts:
-        found = find(kind, part.name, BUILT_IN[kind])
+    for part in map(settled, parts):
+        found = find_grader(kind, part.name)
         _check_shaping(kind, part, found)
-        check_component(kind, part.name, found, PROTOCOLS[kind])
+        check_grader(kind, part.name, found)
         if issubclass(found, Settings):
             _create(kind, part)
             continue
@@ -78,8 +88,8 @@ def check_at_hand(kind: str, parts: Sequence[Part]) -> None:
     Raises:
         InputError: something is missing; says the command that installs it.
     """
-    for part in parts:
-        found = find(kind, part.name, BUILT_IN[kind])
+    for part in map(settled, parts):
+        found = find_grader(kind, part.name)
         check_requirements(found, where=f"{kind}={part.name}")
         if issubclass(found, Settings):
             _check_files(kind, part, _create(kind, part))
@@ -87,17 +97,17 @@ def check_at_hand(kind: str, parts: Sequence[Part]) -> None:
 
 def needs_references(kind: str, part: Part) -> bool:
     """Return whether the component says that it compares with references."""
-    return bool(getattr(find(kind, part.name, BUILT_IN[kind]), "needs_references", False))
+    return bool(getattr(_class(kind, part), "needs_references", False))
 
 
 def needs_meta(kind: str, part: Part) -> tuple[str, ...]:
     """Return the keys of a prompt's meta data that the component says it reads."""
-    return _meta_keys(find(kind, part.name, BUILT_IN[kind]))
+    return meta_keys(_class(kind, part))
 
 
 def is_ready(kind: str, name: str) -> bool:
     """Return whether this machine can serve a built-in with neither options nor a model."""
-    found = find(kind, name, BUILT_IN[kind])
+    found = find_grader(kind, name)
     try:
         _create(kind, Part(name=name))
     except InputError:  # it asks for options
@@ -106,42 +116,61 @@ def is_ready(kind: str, name: str) -> bool:
 
 
 def is_deterministic(part: Part) -> bool:
-    """Return whether a reward's answer depends on the sample alone; True unless its class denies it."""
-    return bool(getattr(find("reward", part.name, BUILT_IN["reward"]), "deterministic", True))
+    """Return whether a reward's answer depends on the sample alone; True unless its class denies it.
 
-
-def has_reference(references: Sequence[str]) -> bool:
-    """Return whether any reference holds more than blanks.
-
-    >>> has_reference(("", "a")), has_reference((" ",)), has_reference(())
-    (True, False, False)
+    For a reward of whole groups: whether it depends on the group's samples alone.
     """
-    return any(reference.strip() for reference in references)
+    return bool(getattr(_class("reward", part), "deterministic", True))
 
 
 class RewardServer:
     """A server of one reward, which keeps a bad sample from failing the others of its batch.
 
+    A coroutine is called for each sample, side by side. A reward of whole groups is called for each group.
+
     Example: `RewardServer(Part(name="length")).score([Sample(text="a b c")]) == [(3.0, None)]`
     """
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: Part, settings: ServerSettings | None = None) -> None:
         self._label, self._name = part.label, part.name
         self._grader = _loaded("reward", part)
-        self._watch = Watch() if is_own(part) and is_deterministic(part) else None
+        self._scoring = scoring_of(self._grader)
+        self.scores_groups = scores_groups(self._grader)
+        watches = is_own(part) and is_deterministic(part) and not self.scores_groups
+        self._watch = Watch() if watches else None
+        self._coroutines = Coroutines(settings or ServerSettings()) if self._scoring.is_coroutine else None
+
+    @property
+    def is_coroutine(self) -> bool:
+        return self._coroutines is not None
 
     @property
     def reads_groups(self) -> bool:
         """Return whether the grader has read a sample's group, although it calls itself deterministic."""
         return self._watch is not None and self._watch.was_read
 
+    @property
+    def busy_s(self) -> float:
+        """Return the seconds that the oldest call of a coroutine has taken; 0 if there is none."""
+        return 0.0 if self._coroutines is None else self._coroutines.busy_s
+
+    def take_counts(self) -> dict[str, float]:
+        """Return what the grader has added to its `counts` since the last call, such as tokens."""
+        counts = getattr(self._grader, "counts", None)
+        if not isinstance(counts, dict):
+            return {}
+        return {str(key): float(counts.pop(key)) for key in list(counts)}
+
     def try_out(self, trial: Trial) -> Verdict:
         """Call the grader on a few texts. Never raises for the grader's faults."""
-        complete = _complete(self._grader, self._name, trial)
+        complete = _complete(self._grader, self._name, as_group(trial) if self.scores_groups else trial)
         watch = Watch()
         watched = replace(complete, samples=tuple(watch.over(complete.samples)))
-        verdict = try_reward(self._grader, watched) if complete.samples else Verdict()
-        if watch.was_read and not verdict.warning:
+        together = self.scores_groups
+        verdict = Verdict()
+        if complete.samples:
+            verdict = try_reward(self._tried, watched, one_by_one=not together)
+        if watch.was_read and not verdict.warning and not together:
             verdict = replace(verdict, warning=CUT_GROUPS)
         return _of_part("reward", self._label, verdict)
 
@@ -151,33 +180,100 @@ class RewardServer:
 
     def score(self, samples: Sequence[Sample]) -> list[Answer]:
         """Return an answer for each sample, in order. Never raises for the grader's faults."""
-        lacks = [_lack(self._grader, self._name, sample) for sample in samples]
-        complete = [sample for sample, lack in zip(samples, lacks, strict=True) if lack is None]
-        graded = iter(self._grade(complete))
-        return [
-            next(graded) if lack is None else (None, f"reward {self._label}: {lack}; {_excerpt(sample)}")
+        answers, units = self._units(samples)
+        if self._coroutines is not None:
+            return self._gathered(answers, units, samples, self._asked(units, samples).result())
+        for places in units:
+            graded = self._grade([samples[place] for place in places])
+            for place, answer in zip(places, graded, strict=True):
+                answers[place] = answer
+        return answers
+
+    async def scored(self, samples: Sequence[Sample]) -> list[Answer]:
+        """Return what `score` does; while a coroutine waits, other calls go on."""
+        if self._coroutines is None:
+            return await asyncio.to_thread(self.score, samples)
+        answers, units = self._units(samples)
+        found = await asyncio.wrap_future(self._asked(units, samples))
+        return self._gathered(answers, units, samples, found)
+
+    def _units(self, samples: Sequence[Sample]) -> tuple[list[Answer], list[list[int]]]:
+        """Return an answer for each sample that lacks something, and the places to grade, call by call."""
+        lacks = [lacking(self._grader, self._name, sample) for sample in samples]
+        if self.scores_groups:
+            lacks = [lack or _no_group(sample) for lack, sample in zip(lacks, samples, strict=True)]
+        answers: list[Answer] = [
+            (None, lack and f"reward {self._label}: {lack}; {excerpt_of(sample)}")
             for sample, lack in zip(samples, lacks, strict=True)
         ]
+        complete = [place for place, lack in enumerate(lacks) if lack is None]
+        if self.scores_groups:  # a group that has lost a sample here is no whole group
+            groups = by_group(samples)
+            return answers, [group for group in groups if all(lacks[place] is None for place in group)]
+        if self.is_coroutine:
+            return answers, [[place] for place in complete]
+        return answers, [complete] if complete else []
+
+    def _asked(
+        self, units: Sequence[Sequence[int]], samples: Sequence[Sample]
+    ) -> "Future[list[list[float | None] | Exception]]":
+        assert self._coroutines is not None
+
+        async def scored(places: Sequence[int]) -> list[float | None]:
+            shown = self._shown([samples[place] for place in places])
+            return scores_of(await self._scoring.call(shown), len(shown))
+
+        return self._coroutines.submit([partial(scored, places) for places in units])
+
+    def _gathered(
+        self,
+        answers: list[Answer],
+        units: Sequence[Sequence[int]],
+        samples: Sequence[Sample],
+        found: Sequence[list[float | None] | Exception],
+    ) -> list[Answer]:
+        for places, scores in zip(units, found, strict=True):
+            if isinstance(scores, Exception):
+                graded = [self._failure(scores, samples[place]) for place in places]
+            else:
+                graded = [(score, None) for score in scores]
+            for place, answer in zip(places, graded, strict=True):
+                answers[place] = answer
+        return answers
 
     def _grade(self, samples: Sequence[Sample]) -> list[Answer]:
-        if not samples:
-            return []
         try:
-            return [(score, None) for score in self._scores(samples)]
+            scores = scores_of(self._scoring.call(self._shown(samples)), len(samples))
+            return [(score, None) for score in scores]
         except Exception as error:  # a grader may raise anything
-            if len(samples) == 1:
-                return [(None, f"reward {self._label}: {_reason(error)}; {_excerpt(samples[0])}")]
+            if len(samples) == 1 or self.scores_groups:
+                return [self._failure(error, sample) for sample in samples]
             logger.warning(
                 "reward %s: a batch of %d failed (%s); its samples are scored one by one",
                 self._label,
                 len(samples),
-                _reason(error),
+                reason_of(error),
             )
         return [answer for sample in samples for answer in self._grade([sample])]
 
-    def _scores(self, samples: Sequence[Sample]) -> list[float]:
-        shown = list(samples) if self._watch is None else self._watch.over(samples)
-        return scores_of(self._grader.score(shown), len(samples))
+    def _failure(self, error: Exception, sample: Sample) -> Answer:
+        return None, f"reward {self._label}: {reason_of(error)}; {excerpt_of(sample)}"
+
+    def _shown(self, samples: Sequence[Sample]) -> list[Sample]:
+        return list(samples) if self._watch is None else self._watch.over(samples)
+
+    def _tried(self, samples: Sequence[Sample]) -> Any:
+        """Return what the grader returns for a trial's samples, once it is there; raise what it raises."""
+        if self._coroutines is None:
+            return self._scoring.call(list(samples))
+        units = [list(samples)] if self.scores_groups else [[sample] for sample in samples]
+        found = self._coroutines.submit([partial(self._scoring.call, unit) for unit in units])
+        scores: list[Any] = []
+        for unit, returned in zip(units, found.result(), strict=True):
+            if isinstance(returned, Exception):
+                raise returned
+            scores += scores_of(returned, len(unit))
+        return scores
 
 
 class MetricServer:
@@ -210,17 +306,17 @@ class MetricServer:
         """
         if not samples:
             raise RewardError(f"metric {self._label}: there are no samples to compute it over")
-        lacks = [(lack, sample) for sample in samples if (lack := _lack(self._metric, self._name, sample))]
+        lacks = [(lack, sample) for sample in samples if (lack := lacking(self._metric, self._name, sample))]
         if lacks:
             lack, sample = lacks[0]
             where = f"{len(lacks)} of {len(samples)} samples, the first" if len(lacks) > 1 else "one sample"
-            raise RewardError(f"metric {self._label}: {lack} ({where}); {_excerpt(sample)}")
+            raise RewardError(f"metric {self._label}: {lack} ({where}); {excerpt_of(sample)}")
         try:
             return values_of(self._metric.compute(list(samples)), len(samples))
         except InputError as error:  # the metric can't use a sample: find which
-            raise RewardError(f"metric {self._label}: {_reason(error)}{self._culprit(samples)}") from error
+            raise RewardError(f"metric {self._label}: {reason_of(error)}{self._culprit(samples)}") from error
         except Exception as error:  # a metric may raise anything
-            raise RewardError(f"metric {self._label}: {_reason(error)}") from error
+            raise RewardError(f"metric {self._label}: {reason_of(error)}") from error
 
     def _culprit(self, samples: Sequence[Sample]) -> str:
         """Name the first sample that the metric refuses on its own; "" if there is none."""
@@ -228,34 +324,10 @@ class MetricServer:
             try:
                 self._metric.compute([sample])
             except InputError:
-                return f" (sample {number} of {len(samples)}); {_excerpt(sample)}"
+                return f" (sample {number} of {len(samples)}); {excerpt_of(sample)}"
             except Exception:
                 continue
         return ""
-
-
-def answers_of(grader: Any, texts: Sequence[str]) -> list[str | None] | None:
-    """Call a grader's `answer` on each text; None if it has no such method of one text.
-
-    A text on which the method raises has no answer.
-    """
-    find_answer = getattr(grader, "answer", None)
-    if not callable(find_answer):
-        return None
-    try:
-        inspect.signature(find_answer).bind("")
-    except (TypeError, ValueError):  # a method of the user's for something else
-        return None
-    return [_answer(find_answer, text) for text in texts]
-
-
-def _answer(find_answer: Callable[[str], Any], text: str) -> str | None:
-    try:
-        found = find_answer(text)
-    except Exception as error:  # a grader may raise anything
-        logger.warning("no answer of a text: %s; the text: %.200r", _reason(error), text)
-        return None
-    return None if found is None else str(found)
 
 
 def _check_shaping(kind: str, part: Part, found: type) -> None:
@@ -274,14 +346,9 @@ def _check_shaping(kind: str, part: Part, found: type) -> None:
         )
 
 
-def _meta_keys(component: Any) -> tuple[str, ...]:
-    keys = getattr(component, "needs_meta", ())
-    return (keys,) if isinstance(keys, str) else tuple(keys)
-
-
 def _complete(component: Any, name: str, trial: Trial) -> Trial:
     """Return the trial with the samples that the component can use; made-up ones have no meta data."""
-    samples = tuple(sample for sample in trial.samples if _lack(component, name, sample) is None)
+    samples = tuple(sample for sample in trial.samples if lacking(component, name, sample) is None)
     return replace(trial, samples=samples)
 
 
@@ -291,33 +358,26 @@ def _of_part(kind: str, label: str, verdict: Verdict) -> Verdict:
     return Verdict(*told)
 
 
-def _lack(component: Any, name: str, sample: Sample) -> str | None:
-    """Say which references or meta data the sample lacks for the component; None if it lacks nothing."""
-    if getattr(component, "needs_references", False) and not has_reference(sample.references):
-        given = "only empty ones" if sample.references else "none"
-        return f"{name} compares with references, and this sample has {given}"
-    missing = [key for key in _meta_keys(component) if sample.meta.get(key) is None]
-    if missing:
-        return f"{name} needs meta data {', '.join(missing)}, and this sample has: {shown_keys(sample.meta)}"
-    return None
+def _no_group(sample: Sample) -> str | None:
+    return None if sample.group else 'it scores whole groups, and this sample has no group; give it "group"'
 
 
-def shown_keys(meta: Mapping[str, Any]) -> str:
-    return ", ".join(map(str, meta)) or "none"
+def _class(kind: str, part: Part) -> type:
+    return find_grader(kind, settled(part).name)
 
 
 def _create(kind: str, part: Part) -> Any:
-    return create(kind, part.name, part.options, BUILT_IN[kind], PROTOCOLS[kind], _besides(kind, part))
-
-
-def _besides(kind: str, part: Part) -> tuple[type, ...]:
-    """Return the optional Protocols of a settings class; a plain class may use their names otherwise."""
-    return (ChecksItself, FindsAnswers) if issubclass(find(kind, part.name, BUILT_IN[kind]), Settings) else ()
+    found = find_grader(kind, part.name)
+    check_grader(kind, part.name, found)
+    if issubclass(found, Settings):  # a plain class may use these names otherwise
+        for more in (ChecksItself, FindsAnswers):
+            check_methods(f"{kind}={part.name}", kind, found, more, optional=True)
+    return make(kind, part.name, found, part.options)
 
 
 def _loaded(kind: str, part: Part) -> Any:
     """Return the component with its model loaded, so that the first sample doesn't wait for it."""
-    made = _create(kind, part)
+    made = _create(kind, settled(part))
     if isinstance(made, Settings) and hasattr(made, "load"):
         made.load()
     return made
@@ -330,12 +390,3 @@ def _check_files(kind: str, part: Part, made: Any) -> None:
         made.check()
     except InputError as error:
         raise InputError(f"{kind}={part.name}: {error}") from None
-
-
-def _reason(error: Exception) -> str:
-    return redact(str(error) if isinstance(error, WhetstoneError) else f"{type(error).__name__}: {error}")
-
-
-def _excerpt(sample: Sample, limit: int = 200) -> str:
-    text = sample.text if len(sample.text) <= limit else sample.text[:limit] + "…"
-    return f"the sample: {text!r}"

@@ -41,7 +41,7 @@ def shares(parts: Sequence[Part], rows: Sequence[Mapping[str, float]]) -> dict[s
     """Return each part's share of the reward: Σ |contribution| over the samples, over that of all parts.
 
     With absolute values a penalty has a share, too. Shares are 0 to 1 and sum to 1. A reward of one part has
-    none, nor have rows without scores.
+    none, nor have rows without scores. A part that says nothing about a sample contributes 0 there.
 
     Args:
         rows: each sample's raw values by label.
@@ -50,8 +50,11 @@ def shares(parts: Sequence[Part], rows: Sequence[Mapping[str, float]]) -> dict[s
     >>> shares(both, [{"rouge": 0.5, "length": 10.0}, {"rouge": 0.25, "length": 5.0}])
     {'reward/rouge/share': 0.5, 'reward/length/share': 0.5}
     """
-    if len(parts) < 2 or not rows or not all(part.label in row for part in parts for row in rows):
+    if len(parts) < 2 or not all(any(part.label in row for row in rows) for part in parts):
         return {}
-    sums = {part.label: fsum(abs(contribution(part, row[part.label])) for row in rows) for part in parts}
+    sums = {
+        part.label: fsum(abs(contribution(part, row[part.label])) for row in rows if part.label in row)
+        for part in parts
+    }
     whole = fsum(sums.values())
     return {f"reward/{label}/share": found / whole if whole else 0.0 for label, found in sums.items()}

@@ -4,19 +4,22 @@
                       ├─▶ score, annotate executor=here: this process
                       └─▶ plan: another process, which is ended (reward_servers/apart.py)
 
-Only the user's own classes are tried; built-in ones have tests. Any wrong return value is refused. An
-exception may be due to the texts, which are made up: a reward is refused only if it scores none of them.
+Only the user's own classes and judges are tried; other built-in ones have tests. Any wrong return value is
+refused. An exception may be due to the texts, which are made up: a reward is refused only if it scores none
+of them.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 from contracts.rollout import Prompt
-from contracts.scores import Metric, Reward, Sample
+from contracts.scores import Metric, Sample
 from reward_servers.returned import Misshapen, scores_of, values_of
 from reward_servers.settings import Part
 
+TRIED = ("judge", "judge_group")  # built-in rewards whose address, key and model may be wrong
 TEXTS = ("The answer is 42.", "I am not sure. Perhaps it is 7?")
 
 
@@ -58,26 +61,39 @@ def trial_of(prompts: Iterable[Prompt]) -> Trial:
     return Trial(tuple(samples), are_real=True)
 
 
+def as_group(trial: Trial) -> Trial:
+    """Return the trial with all its texts as answers to the first sample's prompt."""
+    first = trial.samples[0]
+    return replace(trial, samples=tuple(replace(first, text=each.text) for each in trial.samples))
+
+
+def is_tried(part: Part) -> bool:
+    """Return whether a part is called on a few texts before the start."""
+    return is_own(part) or part.name in TRIED
+
+
 def is_own(part: Part) -> bool:
     """Return whether the user's own code grades: a class, or the function of the reward `function`."""
     return ":" in part.name or part.name == "function"
 
 
-def try_reward(reward: Reward, trial: Trial) -> Verdict:
-    """Score the trial's texts together, or one by one if that raises."""
+def try_reward(score: Callable[[Sequence[Sample]], Any], trial: Trial, *, one_by_one: bool = True) -> Verdict:
+    """Score the trial's texts together; one by one if that raises, unless they must stay together."""
     try:
-        scores_of(reward.score(list(trial.samples)), len(trial.samples))
+        scores_of(score(list(trial.samples)), len(trial.samples))
         return Verdict()
     except Misshapen as error:
         return Verdict(refusal=str(error))
-    except Exception:  # a reward may raise anything
-        reasons = [_reason(reward, sample) for sample in trial.samples]
+    except Exception as error:  # a reward may raise anything
+        reasons: list[Exception | None] = [error]
+        if one_by_one:
+            reasons = [_reason(score, sample) for sample in trial.samples]
     misshapen = next((str(reason) for reason in reasons if isinstance(reason, Misshapen)), "")
     if misshapen or None in reasons:
         return Verdict(refusal=misshapen)
     told = (
-        f"none of {len(reasons)} texts could be scored: {_told(reasons[0])}. A text that can't be judged "
-        f"deserves a low score; the first one: {trial.samples[0].text[:200]!r}"
+        f"none of {len(trial.samples)} texts could be scored: {_told(reasons[0])}. A text that can't be "
+        f"judged deserves a low score; the first one: {trial.samples[0].text[:200]!r}"
     )
     return Verdict(refusal=told) if trial.are_real else Verdict(warning=told)
 
@@ -93,10 +109,10 @@ def try_metric(metric: Metric, trial: Trial) -> Verdict:
         return Verdict(warning=f"could not be computed over {len(trial.samples)} texts: {_told(error)}")
 
 
-def _reason(reward: Reward, sample: Sample) -> Exception | None:
+def _reason(score: Callable[[Sequence[Sample]], Any], sample: Sample) -> Exception | None:
     """Return the error with which a sample can't be scored, or None."""
     try:
-        scores_of(reward.score([sample]), 1)
+        scores_of(score([sample]), 1)
         return None
     except Exception as error:
         return error

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
-from contracts.clients import PublishedWeights
+from contracts.clients import PublishedWeights, Scoring
 from contracts.rollout import FinishReason, Lease, Prompt, Rollout, Turn
 from contracts.scores import MetricValue, Sample, Score
 from contracts.weights import Probe, WeightManifest
@@ -84,6 +84,12 @@ class FakeRewards:
 
     def cached(self) -> dict[str, float]:
         return {"number": 0.25}
+
+    def take_counts(self) -> dict[str, float]:
+        return {}
+
+    def scoring(self) -> Scoring:
+        return Scoring()
 
     def _score(self, text: str) -> Score:
         if self.fails(text):

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 from rich.console import Console as Terminal
 
-from contracts.clients import PublishedWeights
+from contracts.clients import PublishedWeights, Scoring
 from contracts.rollout import Lease, Rollout
 from contracts.scores import MetricValue, Sample, Score
 from learner.learner import Learner
@@ -101,6 +101,12 @@ class LocalRewards:
 
     def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]:
         return self._rewards.submit(samples)
+
+    def take_counts(self) -> dict[str, float]:
+        return self._rewards.take_counts()
+
+    def scoring(self) -> Scoring:
+        return Scoring()
 
     def cached(self) -> dict[str, float]:
         return {}

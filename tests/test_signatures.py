@@ -120,14 +120,19 @@ async def streaming(self: object, samples: object) -> Any:
         ),
         (lambda self, *, samples: [], "got Mine.score(self, *, samples); expected score(self, samples)"),
         (staticmethod(lambda self, samples: []), "missing a required argument: 'samples'"),
-        (asynchronous, "Mine.score() is asynchronous (async def); expected a plain def"),
-        (streaming, "Mine.score() is asynchronous (async def); expected a plain def"),
+        (streaming, "Mine.score() yields (async def); expected one that returns its result"),
         (3.0, "Mine is no reward: it lacks score(samples)"),
     ],
 )
 def test_what_can_not_be_called_is_refused_with_what_was_got(function: Any, told: str) -> None:
     assert told in refused(made_with("score", function), Reward)
     refused(made_with("score", function)(), Reward)  # an object as its class
+
+
+def test_a_coroutine_may_stand_where_its_protocol_says_so_and_nowhere_else() -> None:
+    check_methods("", "", made_with("score", asynchronous), Reward)
+    told = refused(made_with("compute", asynchronous), Metric)
+    assert "Mine.compute() is asynchronous (async def); expected a plain def" in told
 
 
 def a_generator(self: object, given: object) -> Iterator[float]:
@@ -194,6 +199,10 @@ class NoSamples:
 
     def reply(self, history: list[str]) -> str:
         return ""
+
+
+class Streams:
+    score = streaming
 
 
 class Later:
@@ -271,7 +280,7 @@ async def later(text: str) -> str:
             lambda: check_parts("reward", parts(f"{HERE}:NoSamples")),
             "got NoSamples.score(self); expected score(",
         ),
-        (lambda: check_parts("reward", parts(f"{HERE}:Later")), "Later.score() is asynchronous"),
+        (lambda: check_parts("reward", parts(f"{HERE}:Streams")), "Streams.score() yields (async def)"),
         (
             lambda: check_parts("reward", parts(f"{HERE}:ChecksFar")),
             "got ChecksFar.check(self, folder); expected",
@@ -279,8 +288,8 @@ async def later(text: str) -> str:
         (lambda: check_parts("metric", parts(f"{HERE}:NoSamples")), "got NoSamples.compute(self); expected"),
         (lambda: check_parts("metric", parts(f"{HERE}:Later")), "Later.compute() is asynchronous"),
         (
-            lambda: settings(reward=f"{HERE}:Later"),
-            "reward=tests.test_signatures:Later: Later.score() is async",
+            lambda: settings(reward=f"{HERE}:Streams"),
+            "reward=tests.test_signatures:Streams: Streams.score() yields",
         ),
         (lambda: settings(metrics=f"{HERE}:NoSamples"), "got NoSamples.compute(self)"),
         (

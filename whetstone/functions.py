@@ -5,6 +5,7 @@ a module is found by the module's name. The source of a function in a script, a 
 is written into a file. Such a function must import or define inside of it what it uses.
 """
 
+import ast
 import builtins
 import hashlib
 import inspect
@@ -62,7 +63,10 @@ def _part(reward: Any, place: Place | None) -> dict[str, str]:
             )
         return {"name": f"{reward.__module__}:{reward.__name__}"}
     if not isinstance(reward, FunctionType) or not reward.__name__.isidentifier():
-        raise InputError(f"reward: got {reward!r}; expected a name, or a function: def my_reward(samples)")
+        raise InputError(
+            f"reward: got {reward!r}; expected a name, or a function: def my_reward(samples), or "
+            "def my_reward(prompts, completions, **columns)"
+        )
     name = reward.__name__
     label = name.strip("_") or "function"
     if _is_importable(reward):
@@ -83,10 +87,11 @@ def _is_importable(value: Any) -> bool:
 
 
 def source(function: FunctionType) -> str:
-    """Return the source of a module with the function alone.
+    """Return the source of a module with the function alone, and its attributes, such as `scores`.
 
     Raises:
-        InputError: the source can't be read, or uses names that are defined outside of the function.
+        InputError: the source can't be read, or uses names that are defined outside of the function; or an
+            attribute is no text, number, truth value or tuple of these.
     """
     name = function.__name__
     try:
@@ -105,7 +110,26 @@ def source(function: FunctionType) -> str:
             f"reward={name} uses {', '.join(outside)} of {_where(function)}, which the reward's server does "
             f"not have: import or define it inside of {name}, or put {name} into a module of yours"
         )
-    return text
+    return text + _attributes(function)
+
+
+def _attributes(function: FunctionType) -> str:
+    """Return lines that set the function's attributes, which its source alone does not have."""
+    lines = ""
+    for key, value in vars(function).items():
+        if key.startswith("__"):  # a decorator's own
+            continue
+        try:
+            is_plain = ast.literal_eval(repr(value)) == value
+        except (ValueError, SyntaxError):
+            is_plain = False
+        if not is_plain:
+            raise InputError(
+                f"reward={function.__name__}: its attribute {key} is {value!r:.80}; expected a text, a "
+                f"number or a tuple, or put {function.__name__} into a module of yours"
+            )
+        lines += f"\n{function.__name__}.{key} = {value!r}\n"
+    return lines
 
 
 def _used(table: symtable.SymbolTable) -> Iterator[str]:

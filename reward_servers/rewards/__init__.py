@@ -17,6 +17,8 @@ REWARDS: dict[str, str] = {
     "function": "reward_servers.rewards.function:Function",
     "increasing_numbers": "reward_servers.rewards.increasing_numbers:IncreasingNumbers",
     "intent_accuracy": "reward_servers.rewards.intent_accuracy:IntentAccuracy",
+    "judge": "reward_servers.rewards.judge:Judge",
+    "judge_group": "reward_servers.rewards.judge_group:JudgeGroup",
     "learned_reward": "reward_servers.rewards.learned_reward:LearnedReward",
     "length": "reward_servers.rewards.length:Length",
     "math": "reward_servers.rewards.math:Math",

@@ -57,13 +57,17 @@ class Parts:
     folder: Path
     num_rows: int
     size: int
+    cuts: tuple[int, ...] | None = None  # first rows of the parts, where these must not cut groups
 
     @property
-    def starts(self) -> range:
-        return range(0, self.num_rows, self.size)
+    def starts(self) -> Sequence[int]:
+        return range(0, self.num_rows, self.size) if self.cuts is None else self.cuts
 
     def rows(self, start: int) -> range:
-        return range(start, min(start + self.size, self.num_rows))
+        if self.cuts is None:
+            return range(start, min(start + self.size, self.num_rows))
+        later = [cut for cut in self.cuts if cut > start]
+        return range(start, later[0] if later else self.num_rows)
 
     def file(self, start: int) -> Path:
         return self.folder / f"part-{start:09d}.parquet"
@@ -91,6 +95,33 @@ class Parts:
                 "and the next run makes it anew"
             )
         return table
+
+
+def cuts_between(groups: Sequence[int], size: int) -> tuple[int, ...]:
+    """Return the first rows of parts of `size` rows or more, which end where a group ends.
+
+    Args:
+        groups: the group of each row.
+
+    Raises:
+        InputError: the rows of a group do not follow each other.
+
+    >>> cuts_between([0, 0, 0, 1, 2, 2], size=2)
+    (0, 3)
+    """
+    cuts: list[int] = []
+    first: dict[int, int] = {}
+    for row, group in enumerate(groups):
+        if row and groups[row - 1] == group:
+            continue
+        if first.setdefault(group, row) != row:
+            raise InputError(
+                f"rows {first[group]} and {row} belong to one prompt, with others in between, and a reward "
+                "scores whole groups: expected the rows of a prompt next to each other; sort the data"
+            )
+        if not cuts or row - cuts[-1] >= size:
+            cuts.append(row)
+    return tuple(cuts)
 
 
 def write_table(file: Path, tables: Iterable[pa.Table]) -> None:

@@ -15,12 +15,16 @@ REWARD = "reward."  # a column's name before the reward's label
 
 
 def totals(table: pa.Table, rewards: Sequence[Part], where: str) -> NDArray[np.float64]:
-    """Return the weighted sum of each row's rewards, (rows,); NaN if one of them is missing.
+    """Return the weighted sum of each row's rewards, (rows,); NaN if the row was not scored.
+
+    A reward that says nothing about a row is left out of its sum.
 
     Raises:
         InputError: the table has no column of a reward.
     """
     sums = np.zeros(table.num_rows)
+    failed_M = np.array([error is not None for error in _column(table, "error")])
+    silent_M = np.full(table.num_rows, bool(rewards))
     for part in rewards:
         if REWARD + part.label not in table.column_names:
             there = [name.removeprefix(REWARD) for name in table.column_names if name.startswith(REWARD)]
@@ -28,5 +32,14 @@ def totals(table: pa.Table, rewards: Sequence[Part], where: str) -> NDArray[np.f
                 f"reward: {where} has no column of '{part.label}'{did_you_mean(part.label, there)}"
             )
         values = table[REWARD + part.label].to_pylist()
-        sums += [math.nan if value is None else contribution(part, value) for value in values]
+        sums += [0.0 if value is None else contribution(part, value) for value in values]
+        silent_M &= [value is None for value in values]
+        sums[failed_M & [value is None for value in values]] = math.nan
+    sums[silent_M] = math.nan
     return sums
+
+
+def _column(table: pa.Table, name: str) -> list[object]:
+    """Return a column; None for each row where the table has no such column."""
+    found: list[object] = table[name].to_pylist() if name in table.column_names else [None] * table.num_rows
+    return found

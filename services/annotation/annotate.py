@@ -18,9 +18,18 @@ from rich.console import Console as Terminal
 from contracts.chat import Chat
 from contracts.chat_settings import ChatSettings
 from contracts.errors import InputError
+from reward_servers.own import wants_groups
 from reward_servers.server import check_at_hand
 from reward_servers.trial import Trial, trial_of
-from services.annotated.parts import TOLD, Parts, claimed, fingerprint, reference_fingerprint, settle_manifest
+from services.annotated.parts import (
+    TOLD,
+    Parts,
+    claimed,
+    cuts_between,
+    fingerprint,
+    reference_fingerprint,
+    settle_manifest,
+)
 from services.annotated.responses import Responses, read_responses
 from services.annotated.rows import merge, weights_of
 from services.annotation.report import report
@@ -94,7 +103,10 @@ class Annotation:
             prompts = {row.prompt.id: row.prompt for row in self.rows}.values()
             of_split = ((settings.split, list(prompts)), ("validation", self.validation))
             self.cut_prompts = [self.tokens.cut_prompts(*each) for each in of_split]
-        self.rewards = Parts(self.folder / "rewards", len(self.rows), settings.rows_per_part)
+        self.whole_groups = wants_groups(settings.reward)
+        groups = [row.group for row in self.rows]
+        cuts = cuts_between(groups, settings.rows_per_part) if self.whole_groups else None
+        self.rewards = Parts(self.folder / "rewards", len(self.rows), settings.rows_per_part, cuts)
         self.reference = replace(self.rewards, folder=self.folder / "reference")
         self.values = ValueFiles(self.folder / "value")
 
@@ -176,6 +188,7 @@ class Annotation:
                 "sha256": fingerprint(self.rows),
                 "num_rows": len(self.rows),
                 "rows_per_part": settings.rows_per_part,
+                **({"whole_groups": True} if self.whole_groups else {}),
                 TOLD: {"task": settings.held_out_task},
             },
             "rewards": {

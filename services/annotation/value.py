@@ -20,9 +20,10 @@ from contracts.disk import room_for
 from contracts.errors import InputError, LearnerError
 from contracts.rollout import Lease, Prompt, Rollout, Sampling
 from contracts.scores import Score
+from reward_servers.own import wants_groups
 from reward_servers.settings import Part
 from rollout_workers.settings import RolloutSettings
-from services.annotated.parts import read_table, write_table
+from services.annotated.parts import cuts_between, read_table, write_table
 from services.annotated.reward_columns import totals
 from services.annotation.rewards import Execute, as_table, check_some, scores_alone
 from services.config.post_processing import PostProcess
@@ -139,6 +140,10 @@ def score_failed(
     table, by_id = read_table(files.generations), {prompt.id: prompt for prompt in prompts}
     columns = ("prompt_id", "response", "group", "order")
     failed = [place for place, error in enumerate(table["error"].to_pylist()) if error is not None]
+    if wants_groups(rewards):  # a text can't be scored without the others of its group
+        groups = table["group"].to_pylist()
+        with_failed = {groups[place] for place in failed}
+        failed = [place for place, group in enumerate(groups) if group in with_failed]
     rows = [
         ResponseRow(by_id[name], response, group, is_good=True, order=order)
         for name, response, group, order in zip(
@@ -154,10 +159,12 @@ def score_failed(
 
 
 def _scores(rows: Sequence[ResponseRow], rewards: Sequence[Part], execute: Execute) -> list[Score]:
-    starts = range(0, len(rows), AT_ONCE)
+    starts = cuts_between([row.group for row in rows], AT_ONCE)
+    ends = [*starts[1:], len(rows)]
     # These groups differ from the data set's, which graders may have seen before.
     apart = [replace(row, group=EVALUATION + row.group) for row in rows]
-    scores = dict(execute(((start, apart[start : start + AT_ONCE]) for start in starts), scores_alone))
+    jobs = ((start, apart[start:end]) for start, end in zip(starts, ends, strict=True))
+    scores = dict(execute(jobs, scores_alone))
     in_order = [score for start in starts for score in scores[start]]
     check_some(rewards, "responses of the reference to validation prompts", in_order)
     return in_order

@@ -5,16 +5,15 @@ A, B ─▶ pairs ─▶ both orders ─▶ chat model ─▶ OUT/replies.jsonl 
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from contracts.errors import InputError
-from contracts.secret_values import remember, remember_in
+from contracts.secret_values import remember_in
+from reward_servers.chat_model import ChatModel, key_of
 from services.generation.run_model import at_least
-from services.pairwise.chat_model import ChatModel
 from services.pairwise.judging import judge
 from services.pairwise.question import question
 from services.pairwise.report import summary, to_markdown, write
@@ -63,11 +62,7 @@ def _model(arguments: argparse.Namespace) -> ChatModel:
         raise InputError(f"--body {arguments.body}: is no JSON: {error}") from None
     if not isinstance(body, dict):
         raise InputError(f"--body {arguments.body}: expected an object")
-    # A key from a file ends in a line break.
-    key = os.environ.get(arguments.key_variable or "", "").strip() or None
-    if arguments.key_variable and not key:
-        raise InputError(f"--key-variable {arguments.key_variable}: this environment variable is not set")
-    remember(key)
+    key = key_of(arguments.key_variable, "--key-variable")
     remember_in(body)
     model = ChatModel(
         arguments.url,

@@ -28,6 +28,7 @@ class Judging:
     environment: str | None = None  # its name; None: one prompt, one answer
     rewards_itself: bool = False
     split: str = "train"  # whose prompts these are
+    whole_groups: bool = False  # whether a reward must see all rollouts of a prompt at once
 
     def samples(self, rollout: Rollout) -> list[Sample]:
         """Return the samples to score, in the order in which `scored` takes the scores."""
@@ -48,8 +49,8 @@ class Judging:
         parts = {ENVIRONMENT: rollout.total_reward} if self.rewards_itself else {}
         for index, score in zip(places, scores, strict=True):
             turns[index] = _with_more(turns[index], score.total or 0.0)
-        for name in scores[0].parts if scores else ():
-            parts[name] = fsum(score.parts[name] for score in scores)
+        for name in dict.fromkeys(name for score in scores for name in score.parts):
+            parts[name] = fsum(score.parts.get(name, 0.0) for score in scores)  # none: it says nothing
         judged_whole = self.at == "end" and not self.rewards_itself
         # A score for the whole rollout is final: no value of a cut-off rest is added to it.
         context = () if judged_whole else rollout.truncated_context

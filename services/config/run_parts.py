@@ -12,6 +12,7 @@ from contracts.rollout import Sampling
 from contracts.settings import Settings
 from learner.algorithms.base import Algorithm
 from learner.settings import LearnerSettings, ModelSettings
+from reward_servers.own import wants_groups
 from reward_servers.settings import Part, RewardServersSettings
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.single_turn import SingleTurn
@@ -104,6 +105,7 @@ class RunParts(Settings):
             at=self.environment.reward_at if self.reward else "never",
             environment=self.environment_name if self.plays else None,
             rewards_itself=self.environment.rewards_itself,
+            whole_groups=wants_groups(self.reward),
         )
 
     def chat_form(self, model: ModelFiles) -> ChatForm | None:

@@ -5,10 +5,10 @@ from typing import Any
 
 import yaml
 
-from contracts.components import find
 from contracts.errors import InputError, did_you_mean
 from contracts.settings import build
 from reward_servers.metrics import METRICS
+from reward_servers.own import find_grader
 from reward_servers.rewards import REWARDS
 from reward_servers.server import is_ready
 from reward_servers.settings import Part, RewardServersSettings, parts
@@ -33,7 +33,7 @@ def chosen(words: Sequence[str]) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
         name = str(entry.get("name"))
         is_reward, is_metric = name in REWARDS, name in METRICS
         if ":" in name:
-            found = find("reward", name, {})
+            found = find_grader("reward", name)
             is_metric = hasattr(found, "compute")
             is_reward = hasattr(found, "score") or not is_metric
         if not is_reward and not is_metric:

@@ -4,20 +4,19 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from contracts.components import find
 from contracts.errors import InputError, did_you_mean
 from contracts.scores import MetricValue, Sample
 from reward_servers.local import LocalRewardClient
 from reward_servers.metrics import METRICS
+from reward_servers.needs import has_reference, shown_keys
+from reward_servers.own import find_grader as of_name
 from reward_servers.rewards import REWARDS
 from reward_servers.server import (
     MetricServer,
     check_at_hand,
     check_parts,
-    has_reference,
     needs_meta,
     needs_references,
-    shown_keys,
 )
 from reward_servers.settings import Part, parts
 from reward_servers.trial import Trial, is_own
@@ -30,13 +29,14 @@ def find_grader(name: str, options: Mapping[str, Any], as_reward: bool) -> tuple
         InputError: there is no such component, or its options or requirements are wrong.
     """
     if ":" in name:
-        is_metric = hasattr(find("metric", name, {}), "compute")
+        is_metric = hasattr(of_name("reward", name), "compute")
     elif name in METRICS or name in REWARDS:
         is_metric = name in METRICS
     else:
         near = did_you_mean(name, METRICS.keys() | REWARDS.keys())
         raise InputError(
-            f"{name}: no such metric or reward{near}\nA class of your own is written package.module:Class."
+            f"{name}: no such metric or reward{near}\nOne of your own is written package.module:Class, or "
+            "FILE.py:function."
         )
     kind = "metric" if is_metric and not as_reward else "reward"
     (part,) = parts({"name": name, "options": dict(options)}, where=kind)

@@ -2,6 +2,8 @@
 
 leases ─▶ workers ─┬─▶ finished ─▶ reward servers, if there are any ─▶ scored
                    └─▶ failed in their environment: counted, never scored, never trained on
+
+A reward of whole groups gets a prompt's texts when the last of them is finished.
 """
 
 import time
@@ -16,6 +18,7 @@ from contracts.rollout import FinishReason, Lease, Rollout
 from contracts.scores import Score
 from contracts.waiting import Waiting
 from services.config.reward_view import AT_THE_END, Judging
+from services.loop.whole_groups import WholeGroups
 from services.tracking.console import Console
 
 LOOK_S = 0.1  # time to wait in one check for scores
@@ -137,11 +140,6 @@ class Pending:
         return False
 
 
-def scores_of(num_texts: int) -> str:
-    """Return a message that says what the run waits for, and likely reasons."""
-    return f"the scores of {num_texts} texts: a reward server is slow, or died and is being replaced"
-
-
 @dataclass(frozen=True, slots=True)
 class Collector:
     """Function that turns leases into scored rollouts, within a failure budget and a time-out."""
@@ -167,22 +165,40 @@ class Collector:
         self.console.phase("reward", len(leases))
         started, restarts = time.perf_counter(), self.workers.environment_restarts
         pending: list[Pending] = []
+        groups = self.groups_of(leases)
         for finished in self.workers.generate(leases):
             self.check_stop()
             if finished:
                 self.console.advance("rollout", len(finished))
-                pending.append(self.begin(finished, result))
+                if ready := groups.take(finished) if groups else finished:
+                    pending.append(self.begin(ready, result))
         result.rollout_s = time.perf_counter() - started
         result.num_environment_restarts = self.workers.environment_restarts - restarts
         for part in pending:
-            part.since = time.monotonic()  # the time-out begins when nothing else is left to do
-            waiting = Waiting(self.console.warn, FIRST_NOTE_S, rarer=True)
-            while not part.is_done(wait_s=min(LOOK_S, FIRST_NOTE_S)):
-                if waiting.is_due:
-                    waiting.tell(scores_of(len(part.rollouts)))
+            self._await(part)
             self.take(part, result)
         result.reward_s = time.perf_counter() - started - result.rollout_s
         return result
+
+    def groups_of(self, leases: Sequence[Lease]) -> WholeGroups | None:
+        """Return where finished rollouts wait for the others of their group; None if they need not."""
+        return WholeGroups(leases) if self.judging.whole_groups else None
+
+    def _await(self, part: Pending) -> None:
+        """Wait for the scores of a part; while any come, its time-out starts anew."""
+        part.since = time.monotonic()  # it begins when nothing else is left to do
+        waiting, before = Waiting(self.tell_of_scores, FIRST_NOTE_S, rarer=True), self.rewards.scoring()
+        while not part.is_done(wait_s=min(LOOK_S, FIRST_NOTE_S)):
+            self.check_stop()
+            now = self.rewards.scoring()
+            if now.num_answered > before.num_answered:
+                part.since, before = time.monotonic(), now
+            if waiting.is_due:
+                waiting.tell(f"the scores of {len(part.rollouts)} texts: {now}")
+
+    def tell_of_scores(self, text: str) -> None:
+        """Tell what the run waits for: a warning where a reward lost a process, else a note."""
+        self.console.note(text, "warning" if self.rewards.scoring().lost else "info")
 
     def begin(self, finished: Sequence[Rollout], result: Collected) -> Pending:
         """Submit the rollouts that were played to an end for scoring; count the others."""

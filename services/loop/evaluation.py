@@ -84,8 +84,10 @@ def reward_statistics(rollouts: Sequence[Rollout]) -> dict[str, float]:
         **({} if error is None else {"reward/standard_error": error}),
         "response_length/mean": statistics.fmean(rollout.num_generated for rollout in rollouts),
     }
-    for name in rollouts[0].reward_parts:
-        found[f"reward/{name}/mean"] = statistics.fmean(r.reward_parts[name] for r in rollouts)
+    for name in dict.fromkeys(name for rollout in rollouts for name in rollout.reward_parts):
+        # A reward may say nothing about some texts.
+        values = [rollout.reward_parts[name] for rollout in rollouts if name in rollout.reward_parts]
+        found[f"reward/{name}/mean"] = statistics.fmean(values)
     return found
 
 

@@ -49,6 +49,7 @@ class IterationInfo:
             info |= play_statistics(done.batch)
         info |= shares(self.rewards, [rollout.reward_parts for rollout in rollouts])
         info |= {f"throughput/cached/{label}": share for label, share in self.client.cached().items()}
+        info |= self.client.take_counts()
         training = training_info(done.trained)
         return info | self.measures(rollouts, taken={**info, **training}), training
 

@@ -21,8 +21,9 @@ from contracts.rollout import Rollout
 from contracts.waiting import Waiting
 from reward_servers.settings import Part
 from services.loop.batches import BatchSource
-from services.loop.collecting import Collected, Collector, Pending, expect_some, scores_of
+from services.loop.collecting import Collected, Collector, Pending, expect_some
 from services.loop.iteration_info import WorkerMeter
+from services.loop.whole_groups import WholeGroups
 from services.sources.leasing import LeaseSource
 
 NOTE_S = 15.0  # time without progress before the console says what the run waits for
@@ -36,6 +37,7 @@ class _Ahead:
     before: Mapping[str, Any]  # the prompts' state before the iteration was leased
     missing: set[int]  # leases that are still being written
     found: Collected
+    groups: WholeGroups | None = None  # where finished rollouts wait for the others of their prompt
     scoring: list[Pending] = field(default_factory=list)
 
     @property
@@ -62,6 +64,7 @@ class RolloutStream(BatchSource):
         self._max_staleness, self._iterations = max_staleness, iterations
         self._meter = WorkerMeter(workers)
         self._ahead: deque[_Ahead] = deque()
+        self._num_answered = 0  # texts that the rewards had scored when we last looked
 
     @property
     def rewards(self) -> tuple[Part, ...]:
@@ -79,7 +82,8 @@ class RolloutStream(BatchSource):
         while done + len(self._ahead) < min(done + 1 + self._max_staleness, self._iterations):
             before = self._prompts.state()
             leases = self._prompts.lease(self._num_prompts)
-            self._ahead.append(_Ahead(before, {lease.id for lease in leases}, Collected()))
+            groups = self._collector.groups_of(leases)
+            self._ahead.append(_Ahead(before, {lease.id for lease in leases}, Collected(), groups))
             self._workers.submit(leases)
 
     def attend(self) -> None:
@@ -90,7 +94,10 @@ class RolloutStream(BatchSource):
         restarts = self._workers.environment_restarts
         finished = self._workers.collect()
         has_news = [self._take(ahead, finished) for ahead in self._ahead]
-        if any(has_news):  # while any scores come, the time-out of the others starts anew
+        num_answered = self._collector.rewards.scoring().num_answered
+        has_scores = num_answered > self._num_answered
+        self._num_answered = num_answered
+        if any(has_news) or has_scores:  # while any scores come, the time-out of the others starts anew
             for part in (part for ahead in self._ahead for part in ahead.scoring):
                 part.since = time.monotonic()
         if self._ahead:
@@ -103,7 +110,8 @@ class RolloutStream(BatchSource):
         if own:
             self._collector.console.advance("rollout", len(own))
             ahead.missing -= {rollout.lease_id for rollout in own}
-            ahead.scoring.append(self._collector.begin(own, ahead.found))
+            if ready := ahead.groups.take(own) if ahead.groups else own:
+                ahead.scoring.append(self._collector.begin(ready, ahead.found))
         done = [part for part in ahead.scoring if part.is_done()]
         for part in done:
             self._collector.take(part, ahead.found)
@@ -130,7 +138,7 @@ class RolloutStream(BatchSource):
                 waiting = self._begin_waiting()
             else:
                 if waiting.is_due:
-                    waiting.tell(_missing(first))
+                    waiting.tell(self._missing(first))
                 time.sleep(PAUSE_S)
         self._ahead.popleft()
         first.found.reward_s = time.perf_counter() - started - first.found.rollout_s
@@ -138,7 +146,20 @@ class RolloutStream(BatchSource):
         return expect_some(first.found, self._collector.failures, done + 1)
 
     def _begin_waiting(self) -> Waiting:
-        return Waiting(self._collector.console.warn, NOTE_S, rarer=True)
+        return Waiting(self._tell, NOTE_S, rarer=True)
+
+    def _tell(self, text: str) -> None:
+        """Tell what the run waits for; slow rollouts are a warning, slow scores are none."""
+        if self._ahead[0].missing:
+            self._collector.console.warn(text)
+        else:
+            self._collector.tell_of_scores(text)
+
+    def _missing(self, ahead: _Ahead) -> str:
+        if ahead.missing:
+            return f"{len(ahead.missing)} rollouts of this iteration"
+        number = sum(len(part.rollouts) for part in ahead.scoring)
+        return f"the scores of {number} texts: {self._collector.rewards.scoring()}"
 
     def state(self) -> Mapping[str, Any]:
         """Return the prompts' state before the first untrained iteration; a resumed run leases it again."""
@@ -148,12 +169,6 @@ class RolloutStream(BatchSource):
         """Return the workers' metrics over the whole iteration: they generate during all of it."""
         generated = sum(rollout.num_generated for rollout in batch.rollouts)
         return self._meter.info(iteration_s) | {"throughput/generated_tokens_per_s": generated / iteration_s}
-
-
-def _missing(ahead: _Ahead) -> str:
-    if ahead.missing:
-        return f"{len(ahead.missing)} rollouts of this iteration"
-    return scores_of(sum(len(part.rollouts) for part in ahead.scoring))
 
 
 def _require_fresh(rollouts: Sequence[Rollout], version: int, max_staleness: int) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from learner.settings import LearnerSettings
+from reward_servers.own import unit_of
 from reward_servers.settings import Part, RewardServersSettings, ServerSettings
 from rollout_workers.environments.base import EnvironmentSettings
 from services.preflight.deployment import Deployment
@@ -96,7 +97,10 @@ def _threads(asked: int | None) -> str:
 def _server(kind: str, part: Part, server: ServerSettings, weighs: bool = False) -> Processes:
     name = part.name if part.label == part.name else f"{part.label} ({part.name})"
     weight = f", weight {part.weight:g}" if weighs else ""
-    what = f"{name}{weight}, {server.batch_size} texts a call, answers within {server.timeout_s:g} s"
+    size = f"{server.batch_size} texts"
+    if kind == "reward":
+        size = {"groups": "a prompt's texts", "texts": "a text"}.get(unit_of(part), size)
+    what = f"{name}{weight}, {size} a call, answers within {server.timeout_s:g} s"
     return Processes(f"{kind} replica", _replicas(server), what, server.num_cpus, server.num_gpus)
 
 

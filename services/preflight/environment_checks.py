@@ -7,7 +7,7 @@ from contracts.rollout import Prompt
 from contracts.settings import build
 from learner.algorithms.base import Algorithm
 from learner.settings import ModelSettings
-from reward_servers.server import shown_keys
+from reward_servers.needs import shown_keys
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.dialogue import Dialogue
 from rollout_workers.environments.frozen_partner import MODEL, FrozenPartner

@@ -15,6 +15,7 @@ from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from contracts.chat_settings import ChatForm
+from contracts.clients import Scoring
 from contracts.errors import DeadlineExceeded, LearnerFailed, LearnerLost, LearnerSilent
 from contracts.rollout import MaskRule
 from contracts.scores import MetricValue, Sample, Score
@@ -78,6 +79,12 @@ class RewardServers:
 
     def cached(self) -> dict[str, float]:
         return self.client.cached()
+
+    def take_counts(self) -> dict[str, float]:
+        return self.client.take_counts()
+
+    def scoring(self) -> Scoring:
+        return self.client.scoring()
 
 
 @contextlib.contextmanager

@@ -1,5 +1,7 @@
 """Rewards and metrics as a user might write them, good ones and bad ones."""
 
+import asyncio
+import json
 import math
 import os
 import signal
@@ -230,3 +232,44 @@ class AnswersElse(Words):
 
     def answer(self, question: str, hint: str) -> str:
         return question + hint
+
+
+class Family:
+    """The place of a text among the answers to its prompt; writes down each call when it is done."""
+
+    scores: ClassVar[str] = "groups"
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        time.sleep(0.05)
+        return self.ranked(samples)
+
+    def ranked(self, samples: Sequence[Sample]) -> list[float]:
+        call = {"pid": os.getpid(), "groups": sorted({each.group for each in samples})}
+        with open(self.file, "a") as opened:
+            opened.write(json.dumps({**call, "texts": [sample.text for sample in samples]}) + "\n")
+        lengths = sorted(len(sample.text) for sample in samples)
+        return [float(lengths.index(len(sample.text))) for sample in samples]
+
+
+class FamilyLater(Family):
+    """The same as a coroutine."""
+
+    async def score(self, samples: Sequence[Sample]) -> list[float]:  # type: ignore[override]
+        await asyncio.sleep(0.3)
+        return self.ranked(samples)
+
+
+class Sluggish:
+    """A coroutine that takes a while for each text."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.counts = {"calls": 0.0}
+
+    async def score(self, completions: Sequence[str]) -> list[float]:
+        await asyncio.sleep(self.seconds)
+        self.counts["calls"] = self.counts.get("calls", 0.0) + 1
+        return [float(len(text)) for text in completions]

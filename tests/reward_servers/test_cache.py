@@ -136,8 +136,7 @@ def test_only_deterministic_rewards_are_remembered() -> None:
         (part,) = parts({"name": f"{GRADERS}:{name}", "label": "graded"})
         replica = RewardReplica(part, ServerSettings(**options))
         await replica.score(texts("fine"))
-        _, num_cached = await replica.score(texts("fine"))
-        return num_cached
+        return (await replica.score(texts("fine"))).num_cached
 
     assert asyncio.run(twice("Words")) == 1
     assert asyncio.run(twice("Words", cache_size=0)) == 0

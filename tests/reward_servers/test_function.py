@@ -7,7 +7,7 @@ import pytest
 
 from contracts.errors import InputError
 from contracts.scores import Sample
-from reward_servers.rewards.function import find_function
+from reward_servers.own import find_grader
 from reward_servers.server import RewardServer, check_parts
 from reward_servers.settings import Part, parts
 from reward_servers.trial import MADE_UP
@@ -57,8 +57,8 @@ def test_a_function_of_a_file_scores_wherever_the_file_lies(
 
 
 def test_a_file_is_imported_once(file: Path) -> None:
-    address = f"{file}:mean_length"
-    assert find_function(address) is find_function(address)
+    made = [find_grader("reward", f"{file}:mean_length") for _ in range(2)]
+    assert made[0].function is made[1].function  # type: ignore[attr-defined]
 
 
 def test_a_function_is_tried_like_a_class_of_the_users_own(file: Path) -> None:
@@ -71,8 +71,8 @@ def test_a_function_is_tried_like_a_class_of_the_users_own(file: Path) -> None:
     [
         ("brevity", "reward.function: got 'brevity'"),
         ("no_such_module:brevity", "importing no_such_module failed: ModuleNotFoundError"),
-        (f"{GRADERS}:brevty", r"expected a function brevty\(samples\) in .*; there is none"),
-        (f"{GRADERS}:Words", "got type"),
+        (f"{GRADERS}:brevty", "has no class brevty; did you mean"),
+        ("{file}:mean_lenght", "rewards.py has no mean_lenght; did you mean 'mean_length'"),
         ("nowhere.py:brevity", "there is no file .*nowhere.py"),
         ("{file}:takes_nothing", r"got takes_nothing\(\); expected takes_nothing\(samples\)"),
     ],
@@ -86,7 +86,7 @@ def test_a_file_that_raises_is_refused_and_can_be_mended(tmp_path: Path) -> None
     file = tmp_path / "broken.py"
     file.write_text("import no_such_package")
     with pytest.raises(InputError, match=f"importing {file} failed: ModuleNotFoundError"):
-        find_function(f"{file}:own")
+        find_grader("reward", f"{file}:own")
 
     file.write_text("def own(samples): return [1.0 for _ in samples]")
-    assert find_function(f"{file}:own")(SAMPLES) == [1.0, 1.0]
+    assert find_grader("reward", f"{file}:own")().score(SAMPLES) == [1.0, 1.0]

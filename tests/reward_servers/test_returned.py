@@ -103,14 +103,16 @@ def test_what_can_be_no_scores_is_refused_with_what_was_got(returned: Any, told:
     assert len(str(caught.value)) < 250 and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "number", [None, math.nan, math.inf, -math.inf, np.float32("nan"), torch.tensor(math.nan)]
-)
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, np.float32("nan"), torch.tensor(math.nan)])
 def test_a_sample_without_a_score_is_that_samples_own_matter(number: Any) -> None:
     with pytest.raises(RewardError) as caught:
         scores_of([1.0, number], 2)
     assert not isinstance(caught.value, Misshapen)
     assert "which is no number" in str(caught.value) or "which is no finite number" in str(caught.value)
+
+
+def test_none_says_nothing_about_a_sample() -> None:
+    assert scores_of((None, 1), 2) == [None, 1.0]
 
 
 @given(
@@ -131,7 +133,8 @@ def test_nothing_else_gets_through(returned: Any) -> None:
         found = scores_of(returned, 2)
     except RewardError:
         return
-    assert isinstance(returned, list) and len(found) == 2 and all(map(math.isfinite, found))
+    assert isinstance(returned, list) and len(found) == 2
+    assert all(score is None or math.isfinite(score) for score in found)
 
 
 # Metrics

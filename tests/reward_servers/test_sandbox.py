@@ -146,7 +146,7 @@ def test_a_reward_that_cannot_be_made_is_refused_with_its_own_reason() -> None:
 def test_a_replica_takes_the_sandbox_from_its_settings() -> None:
     replica = RewardReplica(GREEDY, ServerSettings(sandbox=LIMITS))
 
-    answers, _ = asyncio.run(replica.score(samples("ab", "exit")))
+    answers = asyncio.run(replica.score(samples("ab", "exit"))).answers
 
     assert answers[0] == (2.0, None)
     assert answers[1][0] is None

@@ -13,6 +13,7 @@ from contracts.scores import MetricValue, Sample, Score
 from reward_servers.batches import Batches
 from reward_servers.combine import weighted_sum
 from reward_servers.local import LocalRewardClient
+from reward_servers.own import scoring_of
 from reward_servers.server import Answer, MetricServer, RewardServer, check_parts, needs_references
 from reward_servers.settings import Part, parts
 
@@ -44,7 +45,7 @@ def test_a_long_sample_is_shown_shortened() -> None:
             raise ValueError("too long")
 
     server = RewardServer(Part(name="length"))
-    server._grader = Refusing()
+    server._grader, server._scoring = Refusing(), scoring_of(Refusing())
     ((score, error),) = server.score(texts("x" * 5000))
     assert score is None
     assert len(error or "") < 300

@@ -81,3 +81,19 @@ class Last(Settings):
 def first_letter(text: str) -> str:
     """A post-processor."""
     return text.strip()[:1]
+
+
+class GroupLedger:
+    """The place of a response in its group, the shortest first; each call is a line in `file`."""
+
+    scores: ClassVar[str] = "groups"
+
+    def __init__(self, file: str) -> None:
+        self.file = Path(file)
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        groups = sorted({sample.group for sample in samples})
+        with self.file.open("a") as ledger:
+            ledger.write(f"{' '.join(groups)}: {' | '.join(sample.text for sample in samples)}\n")
+        texts = sorted((sample.text for sample in samples), key=len)
+        return [float(texts.index(sample.text)) for sample in samples]

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from contracts.scores import Sample
-from reward_servers.rewards.function import find_function
+from reward_servers.own import find_grader
+from reward_servers.server import RewardServer
 from tests.reward_servers import graders
 from whetstone.errors import InputError
 from whetstone.functions import configured, source
@@ -55,8 +56,8 @@ def test_a_function_of_a_module_is_named(place: Any) -> None:
 def test_a_local_functions_source_becomes_a_file_that_scores(place: Any) -> None:
     part = configured(shortness(), place)
     assert part["label"] == "shortness"
-    found = find_function(part["function"])
-    assert found([Sample("a b")]) == [math.exp(-2)]
+    found = find_grader("reward", part["function"])()
+    assert found.score([Sample("a b")]) == [math.exp(-2)]
 
 
 def test_the_files_name_changes_with_the_source(place: Any) -> None:
@@ -145,3 +146,21 @@ def test_a_class_of_a_script_is_refused(place: Any) -> None:
 
     with pytest.raises(InputError, match="expected a class from a module"):
         configured(Local, place)
+
+
+def test_attributes_of_a_function_go_with_its_source(place: Any) -> None:
+    from reward_servers.own import wants_groups
+    from reward_servers.settings import parts
+
+    async def ranked(completions: Any, groups: Any) -> Any:
+        return [float(sorted(completions).index(text)) for text in completions]
+
+    ranked.scores = "groups"  # type: ignore[attr-defined]
+    (part,) = parts(configured(ranked, place))
+    assert wants_groups([part])
+    answers = RewardServer(part).score([Sample("b", group="p"), Sample("a", group="p")])
+    assert answers == [(1.0, None), (0.0, None)]
+
+    ranked.model = object()  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match=r"reward=ranked: its attribute model is <object"):
+        configured(ranked, place)

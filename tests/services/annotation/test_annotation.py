@@ -21,7 +21,7 @@ from contracts.scores import Sample, Score
 from reward_servers.settings import parts
 from reward_servers.trial import TEXTS
 from rollout_workers.settings import RolloutSettings
-from services.annotated.parts import Parts, claimed, settle_manifest, write_table
+from services.annotated.parts import Parts, claimed, cuts_between, settle_manifest, write_table
 from services.annotated.responses import ResponseData, read_responses
 from services.annotated.rows import check_vocabulary, read_annotated
 from services.annotation.rewards import as_table
@@ -71,6 +71,38 @@ def scored(folder: Path, ledger: str = "ledger") -> Counter[str]:
     """How often each row was scored; the two texts of the trial are no rows."""
     lines = (folder / ledger).read_text().splitlines()
     return Counter(line for line in lines if not line.endswith(TEXTS))
+
+
+# Groups
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 64])
+def test_a_reward_of_groups_sees_each_group_whole_and_once_however_large_a_part_is(
+    tmp_path: Path, size: int
+) -> None:
+    """The two responses of a prompt are never in two parts, even if a part has an odd number of rows."""
+    one = [
+        f"task={{name: '{HERE}:Pairs', num: 11}}",
+        f"reward={{name: '{HERE}:GroupLedger', file: '{tmp_path / 'ledger'}'}}",
+        f"output={tmp_path / 'out'}",
+        "executor=here",
+        f"rows_per_part={size}",
+    ]
+    assert run(one) == 0
+    _trial, *calls = (tmp_path / "ledger").read_text().splitlines()
+    assert sorted(calls) == sorted(f"data/{n}: {n} 77 | {n} {n}" for n in range(11))
+    rows = rows_of(tmp_path)
+    # "7 77" is longer than "7 7"; "10 77" and "10 10" are equally long, and keep their order
+    assert [row["reward.GroupLedger"] for row in rows] == [1.0, 0.0] * 10 + [0.0, 1.0]
+    assert run(one) == 0  # nothing is left to do
+    assert len((tmp_path / "ledger").read_text().splitlines()) == 12
+
+
+def test_rows_of_one_prompt_must_follow_each_other_for_such_a_reward() -> None:
+    assert cuts_between([4, 4, 2, 2, 2, 7], size=1) == (0, 2, 5)
+    assert cuts_between([], size=3) == ()
+    with pytest.raises(InputError, match="rows 0 and 3 belong to one prompt, with others in between"):
+        cuts_between([4, 2, 2, 4], size=64)
 
 
 # Rewards

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console as Terminal
 
+from contracts.clients import Scoring
 from contracts.errors import DeadlineExceeded, EpisodeError, InputError, RewardError, RunError
 from contracts.rollout import FinishReason, Lease, Rollout, Sampling, Turn
 from contracts.scores import Sample, Score
@@ -103,11 +104,52 @@ def test_slow_scores_are_told_about_more_and_more_rarely(monkeypatch: pytest.Mon
             threading.Timer(0.3, lambda: future.set_result([Score(1.0) for _ in samples])).start()
             return future
 
+        def scoring(self) -> Scoring:
+            return Scoring(at_work={"own": 4})
+
     found, screen = collected(Slow(), reward_timeout_s=60.0)
 
     assert len(found.rollouts) == 4
     # after 0.01, 0.02, 0.04, 0.08, 0.16 s of the first text's scores; its friends' come at the same time
-    assert 3 <= screen.count("for the scores of 1 texts: a reward server is slow, or died") <= 8
+    assert 3 <= screen.count("for the scores of 1 texts: reward own is alive and has 4 texts left") <= 8
+    assert "warning" not in screen  # slow is no fault
+
+
+def test_a_lost_reward_is_a_warning_and_not_the_slow_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.loop.collecting.FIRST_NOTE_S", 0.01)
+
+    class Lost(FakeRewards):
+        def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]:
+            future: Future[list[Score]] = Future()
+            threading.Timer(0.1, lambda: future.set_result([Score(1.0) for _ in samples])).start()
+            return future
+
+        def scoring(self) -> Scoring:
+            return Scoring(at_work={"own": 4, "other": 1}, lost=("own",))
+
+    _, screen = collected(Lost(), reward_timeout_s=60.0)
+
+    told = "reward own lost a replica, which is being replaced; reward other is alive and has 1 texts left"
+    assert f"the scores of 1 texts: {told}" in screen and "warning" in screen
+
+
+def test_while_scores_come_in_their_deadline_starts_anew() -> None:
+    """The scores take 0.3 s, and 0.05 s may pass without any of them."""
+
+    class Steady(FakeRewards):
+        num_answered = 0
+
+        def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]:
+            future: Future[list[Score]] = Future()
+            threading.Timer(0.3, lambda: future.set_result([Score(1.0) for _ in samples])).start()
+            return future
+
+        def scoring(self) -> Scoring:
+            self.num_answered += 1
+            return Scoring(self.num_answered)
+
+    found, _ = collected(Steady(), reward_timeout_s=0.15)
+    assert len(found.rollouts) == 4
 
 
 def test_a_stop_is_noticed_while_texts_are_written() -> None:

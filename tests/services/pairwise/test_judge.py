@@ -2,25 +2,23 @@
 
 import json
 import socket
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from contracts.errors import InputError, RunError
+from reward_servers.chat_model import ChatModel
 from services.commands.judge import run
 from services.pairwise.asking import GIVEN_UP_AFTER
-from services.pairwise.chat_model import ChatModel
 from services.pairwise.outcome import Judged, first_shown, outcome
 from services.pairwise.question import Question, combined, question
 from services.pairwise.texts import Pair, read_pairs, read_side
 from services.runs.folder import RunFolder
+from tests.chat_server import serving
 
 KEY = "sk-very-secret-0123456789"
 
@@ -50,22 +48,6 @@ def said(text: str) -> str:
     return f"They differ in length.\n**More helpful:** {helpful}\nMore safe: neither\n"
 
 
-@contextmanager
-def serving(judge: Judge) -> Iterator[str]:
-    app = FastAPI()
-    app.add_api_route("/v1/chat/completions", judge.answer, methods=["POST"], response_model=None)
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [door]})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{door.getsockname()[1]}/v1"
-        finally:
-            server.should_exit = True
-            thread.join(20)
-
-
 @pytest.fixture
 def judge() -> Judge:
     return Judge()
@@ -73,7 +55,7 @@ def judge() -> Judge:
 
 @pytest.fixture
 def url(judge: Judge) -> Iterator[str]:
-    with serving(judge) as address:
+    with serving(judge.answer) as address:
         yield address
 
 

@@ -1,0 +1,36 @@
+"""What rewards and metrics need of the data: references, and keys of the meta data."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from contracts.scores import Sample
+
+
+def has_reference(references: Sequence[str]) -> bool:
+    """Return whether any reference holds more than blanks.
+
+    >>> has_reference(("", "a")), has_reference((" ",)), has_reference(())
+    (True, False, False)
+    """
+    return any(reference.strip() for reference in references)
+
+
+def meta_keys(component: Any) -> tuple[str, ...]:
+    """Return the keys of the meta data that a component, or its class, says it reads."""
+    keys = getattr(component, "needs_meta", ())
+    return (keys,) if isinstance(keys, str) else tuple(keys)
+
+
+def shown_keys(meta: Mapping[str, Any]) -> str:
+    return ", ".join(map(str, meta)) or "none"
+
+
+def lacking(component: Any, name: str, sample: Sample) -> str | None:
+    """Say which references or meta data the sample lacks for the component; None if it lacks nothing."""
+    if getattr(component, "needs_references", False) and not has_reference(sample.references):
+        given = "only empty ones" if sample.references else "none"
+        return f"{name} compares with references, and this sample has {given}"
+    missing = [key for key in meta_keys(component) if sample.meta.get(key) is None]
+    if missing:
+        return f"{name} needs meta data {', '.join(missing)}, and this sample has: {shown_keys(sample.meta)}"
+    return None

@@ -1,0 +1,14 @@
+"""Reasons why a sample has no score, and the sample beside them, as messages show them."""
+
+from contracts.errors import WhetstoneError
+from contracts.redaction import redact
+from contracts.scores import Sample
+
+
+def reason_of(error: Exception) -> str:
+    return redact(str(error) if isinstance(error, WhetstoneError) else f"{type(error).__name__}: {error}")
+
+
+def excerpt_of(sample: Sample, limit: int = 200) -> str:
+    text = sample.text if len(sample.text) <= limit else sample.text[:limit] + "…"
+    return f"the sample: {text!r}"

@@ -1,0 +1,121 @@
+"""Calls of coroutines: side by side up to a limit, within a rate, and again after faults that pass."""
+
+import asyncio
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from contracts.errors import RewardError
+from reward_servers import backoff
+from reward_servers.coroutines import Coroutines
+from reward_servers.settings import ServerSettings
+
+
+class Desk:
+    """Takes a moment for each call, and writes down when they came and how many were there at once."""
+
+    def __init__(self, took_s: float = 0.05) -> None:
+        self.took_s, self.at_once, self.most_at_once = took_s, 0, 0
+        self.came: list[float] = []
+
+    async def call(self, value: int = 0) -> int:
+        self.came.append(time.monotonic())
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await asyncio.sleep(self.took_s)
+        self.at_once -= 1
+        return value
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backoff, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(backoff.pause_s, "__defaults__", (None, 0.01))
+
+
+def test_they_run_side_by_side_up_to_the_limit_and_keep_their_order() -> None:
+    desk, began = Desk(), time.monotonic()
+    calls = Coroutines(ServerSettings(concurrency=4))
+    found = calls.submit([lambda n=n: desk.call(n) for n in range(12)]).result(30)  # type: ignore[misc]
+    assert found == list(range(12))
+    assert desk.most_at_once == 4
+    assert time.monotonic() - began < 12 * desk.took_s + 1.0
+
+
+def test_no_more_than_the_rate_begin_in_a_second_over_all_replicas() -> None:
+    """20 a second over two replicas: this one makes a call each 0.1 s."""
+    desk = Desk(0.0)
+    calls = Coroutines(ServerSettings(rate=20.0, replicas=2, concurrency=8))
+    calls.submit([desk.call] * 5).result(30)
+    gaps = [later - earlier for earlier, later in zip(desk.came, desk.came[1:], strict=False)]
+    assert all(gap > 0.08 for gap in gaps), gaps
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_call_that_raises_is_made_again_and_the_last_error_is_told() -> None:
+    tries: list[str] = []
+
+    async def recovers() -> str:
+        tries.append("recovers")
+        if tries.count("recovers") < 3:
+            raise ConnectionError("busy")
+        return "done"
+
+    async def never() -> str:
+        tries.append("never")
+        raise ConnectionError(f"busy {tries.count('never')}")
+
+    calls = Coroutines(ServerSettings(retries=2))
+    done, gone = calls.submit([recovers, never]).result(30)
+    assert (done, str(gone)) == ("done", "busy 3")
+    assert (tries.count("recovers"), tries.count("never")) == (3, 3)
+
+
+@pytest.mark.parametrize("error", [TypeError("a mistake in the code"), RewardError("the reward's own word")])
+def test_what_another_attempt_would_repeat_is_not_made_again(error: Exception) -> None:
+    tries: list[int] = []
+
+    async def mistaken() -> None:
+        tries.append(1)
+        raise error
+
+    (found,) = Coroutines(ServerSettings()).submit([mistaken]).result(30)
+    assert found is error and len(tries) == 1
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_call_has_a_deadline_and_others_do_not_pay_for_it() -> None:
+    calls = Coroutines(ServerSettings(timeout_s=0.1, retries=1))
+    late, fine = calls.submit([Desk(30.0).call, Desk(0.0).call]).result(30)
+    assert fine == 0 and isinstance(late, RewardError) and str(late) == "no answer within 0.1 s"
+
+
+def test_the_other_side_may_ask_for_a_pause() -> None:
+    """As the errors of HTTP clients hold it: in the response's headers."""
+    came: list[float] = []
+
+    async def limited() -> str:
+        came.append(time.monotonic())
+        if len(came) == 1:
+            error: Any = ConnectionError("429")
+            error.response = SimpleNamespace(headers={"retry-after": "0.3"})
+            raise error
+        return "done"
+
+    assert Coroutines(ServerSettings()).submit([limited]).result(30) == ["done"]
+    assert 0.3 <= came[1] - came[0] < 0.9  # without the header it would be 1 s
+
+
+def test_a_loop_that_a_coroutine_blocks_shows() -> None:
+    async def blocks() -> None:
+        time.sleep(0.5)
+
+    calls = Coroutines(ServerSettings(timeout_s=0.05, retries=0))
+    assert calls.busy_s == 0.0
+    future = calls.submit([blocks])
+    time.sleep(0.3)
+    assert calls.busy_s > 0.2
+    future.result(30)
+    assert calls.busy_s == 0.0
