@@ -4,13 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import trackio
-import trackio.run
-
-# Trackio prints on the screen what it does, in the middle of our progress; it has no option for silence.
-for module in (trackio, trackio.run):
-    vars(module)["print"] = lambda *words, **options: None
-
 
 class TrackioSink:
     """Run in Trackio."""
@@ -25,6 +18,8 @@ class TrackioSink:
         self._run.log(dict(values), step=step)
 
     def samples(self, rows: Sequence[Mapping[str, Any]], step: int, split: str) -> None:
+        import trackio
+
         columns = list(dict.fromkeys(key for row in rows for key in row))
         data = [[str(row.get(column, "")) for column in columns] for row in rows]
         table = trackio.Table(columns=columns, data=data)
@@ -36,6 +31,12 @@ class TrackioSink:
 
 def open_run(project: str, run_name: str, output_dir: Path) -> TrackioSink:
     """Begin the run, or go on with the run of this name."""
+    import trackio
+    import trackio.run
+
+    # Trackio prints on the screen what it does, in the middle of our progress; it has no option for silence.
+    for module in (trackio, trackio.run):
+        vars(module)["print"] = lambda *words, **options: None
     return TrackioSink(
         trackio.init(
             project=project,

@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import wandb
-
 
 class WandbSink:
     """Run in Weights & Biases."""
@@ -22,6 +20,8 @@ class WandbSink:
         self._run.log({**values, "iteration": step})
 
     def samples(self, rows: Sequence[Mapping[str, Any]], step: int, split: str) -> None:
+        import wandb
+
         columns = list(dict.fromkeys(key for row in rows for key in row))
         table = wandb.Table(columns=columns, data=[[str(row.get(c, "")) for c in columns] for row in rows])
         self._run.log({f"samples/{split}": table, "iteration": step})
@@ -32,6 +32,8 @@ class WandbSink:
 
 def open_run(project: str, run_name: str, output_dir: Path) -> WandbSink:
     """Begin the run, or go on with it: its id follows from the run's folder."""
+    import wandb
+
     folder = output_dir / run_name
     run = wandb.init(
         project=project,
