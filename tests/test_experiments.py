@@ -27,7 +27,8 @@ KINDS = ("supervised", "ppo", "nlpo", "ppo_on_supervised", "nlpo_on_supervised")
 # Tasks that RL4LMs has no data for.
 OF_ONES_OWN = ("prompts", "dummy", "increasing_numbers", "dates", "episodes", "textworld")
 OF_LOLRL = ("helpful_harmless", "atomic", "reddit_comments", "wow", "faithdial", "faithdial_wow")
-OF_OTHERS = (*OF_ONES_OWN, *OF_LOLRL)
+OF_PROBLEMS = ("gsm8k", "math", "reasoning_gym")
+OF_OTHERS = (*OF_ONES_OWN, *OF_LOLRL, *OF_PROBLEMS)
 FROM_DATA = {f"{task}_{algorithm}" for task in OF_LOLRL for algorithm in OFFLINE.algorithms}
 # Options that experiments of learning from data leave open, by task.
 CORPUS = f"reward.tfidf_diversity.corpus='{__file__}'"

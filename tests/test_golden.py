@@ -2,9 +2,12 @@
 
 import json
 
+import pytest
+
 from tests.golden import DIGESTS, digests
 
 
+@pytest.mark.timeout(1200)  # it composes all experiments
 def test_experiments_have_the_settings_that_were_recorded() -> None:
     recorded, found = json.loads(DIGESTS.read_text()), digests()
     changed = sorted(name for name in recorded | found if recorded.get(name) != found.get(name))

@@ -144,7 +144,7 @@ def test_every_algorithm_moves_the_adapter_and_nothing_else(
     learner = adapted_learner(both[family], algorithm)
     base, before = frozen(learner.pair), trained(learner.pair.policy)
     assert all("lora_" in key for key in before)
-    for _ in range(2):
+    for _ in range(4):
         metrics = learner.update(in_groups(single_turns(8)))
     after = trained(learner.pair.policy)
     assert [key for key in after if after[key].equal(before[key])] == []

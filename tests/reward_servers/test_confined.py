@@ -61,7 +61,7 @@ HOSTILE = {
 
 @pytest.fixture(scope="module")
 def work() -> Iterator[Confined]:
-    yield Confined(CODE, Limits(seconds=1.0, memory_gib=0.25, file_mib=8.0, parallel=2))
+    yield Confined(CODE, Limits(seconds=4.0, memory_gib=0.25, file_mib=8.0, parallel=2))
 
 
 def program(code: str, stdin: str = "") -> list[dict[str, str]]:

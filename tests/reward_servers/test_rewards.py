@@ -19,6 +19,7 @@ REQUIRED = {
     "format": {"tags": ["answer"]},
     "overlong": {"max_tokens": 100, "buffer": 20},
     "function": {"function": "tests.reward_servers.graders:brevity"},
+    **{name: {"url": "http://127.0.0.1:1/v1", "model": "any"} for name in ("judge", "judge_group")},
     **{name: {"model": "folder"} for name in ("bleurt", "learned_reward", "preference_model")},
 }
 

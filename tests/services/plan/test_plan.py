@@ -422,8 +422,8 @@ GRADERS = "tests.reward_servers.graders"
             "metric Formless: compute() returned a float 1.0 for 'mine/formless'",
         ),
         (
-            "reward=tests.test_signatures:Later",
-            "Later.score() is asynchronous (async def); expected a plain def",
+            "metrics=tests.test_signatures:Later",
+            "Later.compute() is asynchronous (async def); expected a plain def",
         ),
         (
             "reward=tests.test_signatures:NoSamples",

@@ -20,11 +20,11 @@ from tests.reward_servers.tiny_models import make_classifier
 from tests.stand_ins import write_data
 
 PAGES = Path(__file__).parents[3] / "docs"
-MODULES = {
-    name: body
-    for page in ("extending.md", "rewards.md")
-    for name, body in re.findall(r"```python\n# (\w+)\.py\n(.*?)```", (PAGES / page).read_text(), re.DOTALL)
-}
+BLOCK = re.compile(r"```python\n# (\w+)\.py\n(.*?)```", re.DOTALL)
+MODULES: dict[str, str] = {}
+for page in ("extending.md", "rewards.md"):
+    for name, body in BLOCK.findall((PAGES / page).read_text()):  # several blocks may be of one file
+        MODULES[name] = f"{MODULES.get(name, '')}{body}\n"
 OWN = ("my_rewards", "my_policy", "my_critic", "my_measure")
 WORDS = ("train", "validation", "test", ".", "<EOU>", *map(str, range(40)))
 
