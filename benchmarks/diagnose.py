@@ -43,7 +43,7 @@ Commit {commit}, `python -m benchmarks.diagnose`.
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What the rules say about one run. `found`: each rule that fires, and since which iteration."""
+    """Findings about one run. `found`: each rule that fires, and since which iteration."""
 
     case: Case
     seed: int

@@ -26,7 +26,7 @@ class ChatSettings(Settings):
     template: str = AUTO
     system: str | None = None  # system message of conversations that begin without one
     options: dict[str, Any] = Field(default_factory=dict)  # for the template: {enable_thinking: false}
-    # What a turn reads of earlier ones. recorded: the very tokens that were read and drawn; template: the
+    # Tokens of earlier turns that a turn reads. recorded: those that were read and drawn; template: the
     # conversation as the template writes it now, in a new sequence where it drops or changes something
     history: Literal["recorded", "template"] = "recorded"
     date: str | None = None  # YYYY-MM-DD, for templates that name today; None: today

@@ -116,7 +116,7 @@ class LearnerSettings(Settings):
     # accumulated batches: its length counts batches, and it moves once a step
     lr_end: float = Field(default=0.0, ge=0, le=1)
     warmup_iterations: int = Field(default=0, ge=0)  # the learning rate rises from 0 during these
-    # What new weights bring to workers: every number, or those alone that are not as at the last push
+    # Numbers that a push brings to the workers: all, or only those that changed since the last push
     push: Literal["whole", "changed"] = "whole"
     num_processes: int = Field(default=1, ge=1)  # share models, moments and work
     num_threads: int | None = Field(default=None, ge=1)  # of each process; None: all cores

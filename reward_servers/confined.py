@@ -41,7 +41,7 @@ class Limits(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one run said, and why it ended: "" is well.
+    """Output of one run, and why it ended: "" if it ended well.
 
     Example: `Outcome("42\\n")`, `Outcome("", why="time")`
     """

@@ -1,4 +1,4 @@
-"""What rewards and metrics need of the data: references, and keys of the meta data."""
+"""Needs of rewards and metrics: references, and keys of the meta data."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -22,7 +22,7 @@ Outcome = tuple[dict[str, MetricValue] | None, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """How a reward wants to be called."""
+    """Way in which a reward wants to be called."""
 
     scores_groups: bool  # with all samples of a prompt at once
     is_coroutine: bool  # its calls end by themselves: each has its own deadline

@@ -1,1 +1,1 @@
-"""What a person starts: commands, the training loop, evaluation, tracking, and the tasks."""
+"""Services that a person starts: commands, the training loop, evaluation, tracking, and the tasks."""

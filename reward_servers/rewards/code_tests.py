@@ -23,7 +23,7 @@ EXPECTED = (
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """What a program reads, and what it should print."""
+    """Input of a program, and the output that is expected."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]

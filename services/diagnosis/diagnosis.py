@@ -38,7 +38,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What the rules say about a run."""
+    """Findings of the rules about a run."""
 
     iterations: int
     findings: tuple[Finding, ...]

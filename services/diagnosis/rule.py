@@ -1,4 +1,4 @@
-"""What a rule is, and what it finds."""
+"""Rules of a diagnosis, and their findings."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

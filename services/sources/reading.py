@@ -1,4 +1,4 @@
-"""How a run's model reads prompts: its tokenizer, its chat template, its limits."""
+"""Reading of prompts by a run's model: its tokenizer, its chat template, its limits."""
 
 from typing import Any
 
