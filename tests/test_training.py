@@ -133,7 +133,9 @@ def test_a_run_leaves_the_files_of_the_design(done: Run) -> None:
 
 def test_the_log_has_what_the_console_noted(done: Run) -> None:
     noted = [line.partition(" notes: ") for line in done.folder.log.read_text().splitlines()]
-    assert any(time.endswith("INFO") and said.startswith("the rollout workers took") for time, _, said in noted)
+    assert any(
+        time.endswith("INFO") and said.startswith("the rollout workers took") for time, _, said in noted
+    )
 
 
 def test_every_iteration_has_one_line_with_the_names_of_the_design(done: Run) -> None:
