@@ -29,7 +29,7 @@ class Waiting:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time for another line."""
+        """Return whether it is time for another line."""
         return time.monotonic() > self._due_at
 
     def tell(self, what: str, who: Sequence[str] | None = None) -> None:

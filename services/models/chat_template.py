@@ -1,4 +1,4 @@
-"""Whether a model reads prompts by a chat template, decided from its tokenizer's files."""
+"""Decision from a tokenizer's files whether its model reads prompts by a chat template."""
 
 import json
 from pathlib import Path

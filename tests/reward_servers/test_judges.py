@@ -97,7 +97,7 @@ def value(length: int) -> float:
 
 
 def test_scores_are_right_and_in_order_whatever_answers_first(url: str, model: Model) -> None:
-    """Of ten texts the first comes last; ten requests are open at a time."""
+    """The first of ten texts comes last; ten requests are open at a time."""
     model.delay_s = lambda text: 0.5 if "\nx\n" in text else 0.05
     found = RewardServer(judge(url)).score(texts(*range(1, 11)))
     assert found == [(pytest.approx(value(length)), None) for length in range(1, 11)]
@@ -187,7 +187,7 @@ def test_a_ranking_has_each_number_once() -> None:
 
 @pytest.mark.usefixtures("soon")
 def test_busy_servers_are_asked_again_and_single_texts_fail(url: str, model: Model) -> None:
-    """Of six texts one is answered, three meet a fault that passes, one is refused, one gets no answer."""
+    """One of six texts is answered, three meet a fault that passes, one is refused, one gets no answer."""
 
     def faults(question: str, asked: int) -> Response | None:
         length = verdict(question)["score"]
