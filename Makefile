@@ -19,16 +19,13 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(READY)
 	@$(BIN)/whetstone demo
 
-# Tests that start no engine and no cluster run two at a time. The others need the machine alone.
-ALONE := ray or vllm
-
+# One of three workers runs all tests that start an engine or a cluster, one by one: they mostly wait. The other two
+# run the rest meanwhile (tests/conftest.py groups them). A test that takes long needs the machine alone.
 test: $(READY)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long and not ($(ALONE))"
-	@$(BIN)/python -m pytest -m "not long and ($(ALONE))"
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup
 
-test-all: $(READY)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long and not ($(ALONE))"
-	@$(BIN)/python -m pytest -m "long or $(ALONE)"
+test-all: test
+	@$(BIN)/python -m pytest -m long
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 Rollout workers are in tests/rollout_workers/test_fleet.py, environments in test_environment_actors.py.
 """
 
+import contextlib
 import os
 import signal
 import threading
@@ -140,9 +141,10 @@ def test_serves_controller_may_be_killed_while_it_starts_the_servers() -> None:
         deadline = time.monotonic() + PATIENCE_S
         while not victims and time.monotonic() < deadline:
             for process in psutil.Process().children(recursive=True):
-                if " ".join(process.cmdline()[:1]).startswith("ray::ServeController"):
-                    victims.append(process.pid)
-                    process.kill()
+                with contextlib.suppress(psutil.Error):  # it ended a moment ago
+                    if " ".join(process.cmdline()[:1]).startswith("ray::ServeController"):
+                        process.kill()
+                        victims.append(process.pid)
             time.sleep(0.02)
 
     killer = threading.Thread(target=kill)
