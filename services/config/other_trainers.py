@@ -1,7 +1,7 @@
 """Names that options have in other trainers, and what Whetstone calls them, for errors about unknown keys.
 
 Sources: the options of TRL 1.16 (GRPOConfig, DPOConfig, KTOConfig, SFTConfig, ModelConfig), verl
-(ppo_trainer.yaml of August 2026), OpenRLHF (train_ppo_ray), slime (its scripts), and Hugging Face's
+(ppo_trainer.yaml, commit 01d4d76), OpenRLHF (train_ppo_ray), slime (its scripts), and Hugging Face's
 TrainingArguments.
 """
 
