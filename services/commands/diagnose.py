@@ -12,6 +12,7 @@ from services.diagnosis.diagnosis import Diagnosis, Finding, diagnose
 from services.diagnosis.history import FEWEST
 from services.diagnosis.reading import history_of
 from services.report.diagnosis_page import write_diagnosis
+from services.report.report import write_report
 from services.runs.folder import RunFolder, is_run
 from services.runs.nearby import no_run
 from services.terminal.doing import doing
@@ -39,6 +40,8 @@ def run(argv: Sequence[str]) -> int:
             )
         found = diagnose(history)
         page = write_diagnosis(folder, history, found)
+        if folder.report.is_file():
+            write_report(folder)  # with a link to the diagnosis
     if arguments.json:
         print(json.dumps(as_data(found), indent=1, ensure_ascii=False))
     else:

@@ -9,6 +9,7 @@ from pathlib import Path
 from services import report
 from services.comparison.groups import read_groups
 from services.comparison.page import gather
+from services.report.marked import breakable
 from services.runs.folder import RunFolder
 from services.runs.json_lines import write_atomically
 from services.runs.standard_errors import CLEAR
@@ -35,7 +36,7 @@ def write_comparison(folders: Sequence[RunFolder], output: Path) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number}
+    environment.filters |= {"number": number, "breakable": breakable}
     html = environment.get_template("compare.html.j2").render(
         page=page, clear=CLEAR, with_error=with_error, num_colours=NUM_COLOURS
     )

@@ -170,7 +170,7 @@ def print_help(_argv: list[str]) -> int:
     """Print the help of `whetstone train`."""
     groups = "\n".join(_group_help(group) for group in GROUPS)
     names = ", ".join(name for name in RunSettings.model_fields if name not in COMPONENTS)
-    keys = textwrap.fill(names, width=HELP_WIDTH, initial_indent="  ", subsequent_indent="  ")
+    keys = textwrap.fill(names, width=_help_width(), initial_indent="  ", subsequent_indent="  ")
     print(HELP.format(groups=groups, keys=keys))
     return 0
 
@@ -183,7 +183,11 @@ def _group_help(group: str) -> str:
         own = sorted(path.stem for path in (CONF / group).glob(f"*{SUFFIX}"))
         told = f"{', '.join(own)}, and {len(names) - len(own)} published ones, TASK_ALGORITHM; or FILE.yaml"
     start = f"  {group + '=':<{INDENT - 2}}"
-    return textwrap.fill(told, HELP_WIDTH, initial_indent=start, subsequent_indent=" " * INDENT)
+    return textwrap.fill(told, _help_width(), initial_indent=start, subsequent_indent=" " * INDENT)
+
+
+def _help_width() -> int:
+    return max(2 * INDENT, min(HELP_WIDTH, shutil.get_terminal_size((HELP_WIDTH, 24)).columns))
 
 
 def choices_of(group: str) -> list[str]:

@@ -198,6 +198,8 @@ def _uses(asked: int, available: int | None, priority_scale: float) -> str:
     if asked < available:
         return f"; {asked:,} of {prompts} {'is' if asked == 1 else 'are'} used"
     times, rest = divmod(asked, available)
+    if times == 1 and not rest:
+        return f"; each of {prompts} comes once"
     return f"; each of {prompts} comes {times:,}{f' or {times + 1:,}' if rest else ''} times"
 
 

@@ -11,6 +11,7 @@ from services.diagnosis.diagnosis import Diagnosis, Finding
 from services.diagnosis.history import History, Row
 from services.diagnosis.rule import Rule
 from services.report.curves import Chart, Curve, Panel, curve_of, draw_svg
+from services.report.marked import with_code
 from services.runs.folder import RunFolder
 from services.runs.json_lines import write_atomically
 from services.terminal.readable import duration, number
@@ -33,6 +34,7 @@ class DiagnosisPage:
     title: str
     diagnosis: Diagnosis
     shown: tuple[ShownFinding, ...]
+    report: str  # the report's file beside this page; "" without one
 
 
 def write_diagnosis(folder: RunFolder, history: History, diagnosis: Diagnosis) -> Path:
@@ -47,10 +49,11 @@ def write_diagnosis(folder: RunFolder, history: History, diagnosis: Diagnosis) -
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "duration": duration}
-    page = DiagnosisPage(folder.path.absolute().name, diagnosis, shown)
+    environment.filters |= {"number": number, "duration": duration, "with_code": with_code}
+    report = folder.report.name if folder.report.is_file() else ""
+    page = DiagnosisPage(folder.path.absolute().name, diagnosis, shown, report)
     html = environment.get_template("diagnosis.html.j2").render(page=page)
-    return write_atomically(folder.path / "diagnosis.html", html)
+    return write_atomically(folder.diagnosis, html)
 
 
 def _shown(finding: Finding, history: History) -> ShownFinding:

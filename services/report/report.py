@@ -8,6 +8,7 @@ from pathlib import Path
 
 from contracts.disk import room_for
 from services.report.curves import draw_png
+from services.report.marked import breakable
 from services.report.run_page import gather
 from services.runs.changes import in_words
 from services.runs.folder import RunFolder
@@ -31,6 +32,11 @@ def write_report(folder: RunFolder) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "duration": duration, "in_words": in_words}
+    environment.filters |= {
+        "number": number,
+        "duration": duration,
+        "in_words": in_words,
+        "breakable": breakable,
+    }
     html = environment.get_template("report.html.j2").render(page=page, clear=CLEAR)
     return write_atomically(folder.report, html)

@@ -78,6 +78,7 @@ class Page:
 
     title: str
     facts: tuple[tuple[str, str], ...]
+    diagnosis: str  # the file of `whetstone diagnose` beside the report; "" without one
     num_done: int
     num_planned: int
     headlines: tuple[Headline, ...]
@@ -108,6 +109,7 @@ def gather(folder: RunFolder) -> tuple[Page, list[Panel]]:
     page = Page(
         title=folder.path.absolute().name,
         facts=_facts(config, rows),
+        diagnosis=folder.diagnosis.name if folder.diagnosis.is_file() else "",
         num_done=int(rows[-1]["iteration"]) if rows else 0,
         num_planned=int(config.get("iterations", 0)),
         headlines=tuple(filter(None, (_headline(folder, split) for split in SPLIT_TITLES))),

@@ -7,7 +7,7 @@
         epoch_<n>_<split>_split_predictions.json    a list with a row for each prompt
         checkpoints/<iteration>/                    a bare number once complete, another name before
         checkpoints/best.json                       the best checkpoint, where keep_best is set
-        model/  best_model/  report.html  learning_curves.png  log.txt  provenance.json
+        model/  best_model/  report.html  diagnosis.html  learning_curves.png  log.txt  provenance.json
 
 Iterations count from 1; epoch n of an evaluation is the number of iterations before it, so 0 is the
 untrained model.
@@ -117,6 +117,10 @@ class RunFolder:
     @property
     def report(self) -> Path:
         return self.path / "report.html"
+
+    @property
+    def diagnosis(self) -> Path:
+        return self.path / "diagnosis.html"
 
     @property
     def curves(self) -> Path:

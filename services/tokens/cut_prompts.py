@@ -82,11 +82,11 @@ def said_of_limits(limits: Mapping[Split, PromptLimit]) -> str:
     >>> said_of_limits(dict.fromkeys(("train", "test"), PromptLimit(512, "right")))
     'the first 512 tokens of each'
     >>> said_of_limits({"train": PromptLimit(64, "right"), "test": PromptLimit()})
-    'the first 64 tokens of each (train), all of each (test)'
+    'the first 64 tokens of each (train), all tokens of each (test)'
     """
     said: dict[str, list[str]] = {}
     for split, limit in limits.items():
-        part = "all" if limit.max_tokens is None else f"the {limit.kept} {limit.max_tokens:,} tokens"
+        part = "all tokens" if limit.max_tokens is None else f"the {limit.kept} {limit.max_tokens:,} tokens"
         said.setdefault(f"{part} of each", []).append(split)
     if len(said) == 1:
         return next(iter(said))

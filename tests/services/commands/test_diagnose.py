@@ -11,6 +11,7 @@ from contracts.errors import InputError
 from services.cli import COMMANDS, main
 from services.commands.diagnose import run as diagnose
 from services.diagnosis.rules import RULES
+from services.report.report import write_report
 from services.runs.folder import RunFolder
 from tests.services.diagnosis.curves import Curve, run
 
@@ -76,6 +77,30 @@ def test_the_page_shows_each_findings_curves_and_stands_alone(tmp_path: Path) ->
     assert "<strong>val/lexical/rouge_rouge1</strong>" in html and "<strong>clip_fraction</strong>" in html
     assert ">threshold<" in html
     assert not re.search(r'(?:src|href)="(?!#)', html)  # loads nothing
+
+
+def test_the_page_marks_what_can_be_typed(tmp_path: Path) -> None:
+    folder = left_behind(tmp_path, ILL)
+    diagnose([str(folder.path)])
+    html = folder.diagnosis.read_text(encoding="utf-8")
+
+    assert "<li><code>rollout.max_tokens=512</code></li>" in html
+    assert "are cut off at <code>rollout.max_tokens=256</code>.</p>" in html
+    assert "<li>fewer <code>algorithm.num_epochs</code></li>" in html
+
+
+def test_report_and_diagnosis_lead_to_each_other_where_both_are_there(tmp_path: Path) -> None:
+    folder = left_behind(tmp_path, ILL)
+    write_report(folder)
+    assert "diagnosis.html" not in folder.report.read_text(encoding="utf-8")
+
+    diagnose([str(folder.path)])
+    assert 'href="diagnosis.html"' in folder.report.read_text(encoding="utf-8")
+    assert 'href="report.html"' in folder.diagnosis.read_text(encoding="utf-8")
+
+    folder.report.unlink()
+    diagnose([str(folder.path)])
+    assert not folder.report.exists() and "href" not in folder.diagnosis.read_text(encoding="utf-8")
 
 
 def test_a_sound_run_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,8 @@ from services.commands.listing import options_of
 from services.config.compose import run_settings
 from services.config.other_trainers import OURS, in_our_words, ours
 from services.config.settings import RunSettings
+from services.tasks import TASKS
+from services.tasks.base import SIDE_KEY
 
 DEMO = ["experiment=demo", "model.path=no-such-model"]
 OF_REWARDS = {f"reward.{name}" for name in LearnedReward.model_fields} | {"reward.LABEL.weight"}
@@ -21,7 +23,8 @@ OF_REWARDS = {f"reward.{name}" for name in LearnedReward.model_fields} | {"rewar
 
 def options() -> set[str]:
     """Every key of a run, those of all algorithms included."""
-    found = set(RunSettings.model_fields) | {"task.data_files", "data.num_epochs", *OF_REWARDS}
+    found = set(RunSettings.model_fields) | {f"task.{SIDE_KEY}", "data.num_epochs", *OF_REWARDS}
+    found |= {f"task.{name}" for name in options_of(find("task", "prompts", TASKS))}
     settings = run_settings(DEMO)
     for name in RunSettings.model_fields:
         value = getattr(settings, name)
@@ -35,7 +38,7 @@ def options() -> set[str]:
 def test_every_name_is_answered_with_an_option_that_there_is() -> None:
     known = options()
     for theirs, told in OURS.items():
-        named = re.findall(r"\b[a-z_]+(?:\.[a-zA-Z_]+)+", told)
+        named = re.findall(r"\b[a-z_]+(?:\.\w+)+", told)
         assert all(key in known for key in named if not key.startswith("package.")), (theirs, named)
         assert named or re.split(r"[= ,]", told)[0] in {*known, "nothing:"}, theirs
 
@@ -52,7 +55,8 @@ def test_every_name_is_answered_with_an_option_that_there_is() -> None:
         ("temperature=0.7", "temperature: there is no such option. Here it is rollout.temperature"),
         (
             "algorithm.beta=0.1",
-            "algorithm.beta: there is no such option. Here it is algorithm.kl.coefficient",
+            "algorithm.beta: there is no such option. Here it is algorithm.kl.coefficient; "
+            "of dpo, ipo, simpo, orpo and kto: algorithm.beta",
         ),
     ],
 )
@@ -65,6 +69,20 @@ def test_another_trainers_option_is_answered_with_ours(given: str, said: str) ->
 def test_a_misspelt_option_of_ours_is_answered_as_ever() -> None:
     with pytest.raises(InputError, match=r"^rollout\.temprature: .*did you mean 'temperature'"):
         run_settings([*DEMO, "rollout.temprature=1"])
+
+
+def test_an_option_of_other_algorithms_is_answered_as_ever() -> None:
+    """The answer does not send to the option that was refused."""
+    with pytest.raises(InputError, match=r"^algorithm\.gamma: .*did you mean 'turn_gamma'"):
+        run_settings([*DEMO, "algorithm=grpo", "algorithm.gamma=0.9"])
+
+
+def test_verls_data_is_not_taken_for_an_annotated_data_set() -> None:
+    for typed, lines in (("data.train_batch_size=8", 1), ("data.fodler=annotated", 2)):
+        with pytest.raises(InputError) as refused:
+            run_settings([*DEMO, typed])
+        assert len(str(refused.value).split("\n")) == lines
+        assert ("data.folder: is required" in str(refused.value)) == (lines == 2)
 
 
 def test_what_is_ours_already_is_no_mistake() -> None:

@@ -150,6 +150,10 @@ def test_what_an_expert_plays_is_as_long_as_other_episodes() -> None:
         ({}, "; each of 100 training prompts comes 64 times"),
         ({"iterations": 2}, "; each of 100 training prompts comes 1 or 2 times"),
         ({"iterations": 1}, "; 64 of 100 training prompts are used"),
+        (
+            {"iterations": 1, "rollout": {"prompts_per_iteration": 100}},
+            "; each of 100 training prompts comes once",
+        ),
         ({"rollout": {"priority_scale": 0.5}}, "; 6,400 draws of 100 training prompts, by their weight"),
         ({"data": {"folder": "d", "share": 0.25}}, "; each of 100 training prompts comes 48 times"),
     ],

@@ -109,7 +109,7 @@ class Page(HTMLParser):
         self.addresses: list[str] = []
         self.tags: list[str] = []
         self.classes: list[str] = []
-        self.feed(html)
+        self.feed(html.replace("<wbr>", ""))  # a place to break, no text
         self.text = " ".join(" ".join(self.texts).split())
 
     def handle_data(self, data: str) -> None:
