@@ -1,7 +1,8 @@
 """Log-probabilities and entropies of a linear head, without an array of all logits.
 
-The logits are computed tile by tile: some rows, some words of the vocabulary. The forward pass keeps each
-row's sums. The backward pass computes each tile again and makes its gradient from the sums. With the logits x:
+The logits are computed tile by tile: some rows, some words of the vocabulary. The forward pass keeps the
+sums of each row. The backward pass computes each tile again and makes its gradient from those sums. With the
+logits x:
 
     z         = log Σ_v exp x_v
     log π(a)  = x_a - z
