@@ -28,6 +28,7 @@ from learner.batch_metrics import measured_kl, sampler_metrics
 from learner.batching import Batch, collate
 from learner.bootstrap import bootstrap_values
 from learner.changed_elements import Array, Sent
+from learner.device import pick_device
 from learner.functional.advantages import require_finite
 from learner.functional.ratios import explained_variance
 from learner.kl_control import next_coefficient
@@ -160,10 +161,8 @@ class Learner:
         kl = self.algorithm.kl
         with self._autocast(), self.ranks.at_hand():
             if self._scores_come_with_the_update(batch):
-                temperature, budget = (
-                    self.sampling_distribution.sampling.temperature,
-                    self.settings.token_budget,
-                )
+                temperature = self.sampling_distribution.sampling.temperature
+                budget = self.settings.token_budget
                 ref_BT = score_by(
                     self.reference, batch, budget, self.ranks, temperature=temperature, advance=advance
                 )
@@ -396,13 +395,3 @@ def _num_trained(batch: Batch, credit: Credit) -> int:
             "algorithm.filter_truncated=false"
         )
     return count
-
-
-def pick_device(settings: LearnerSettings, rendezvous: Rendezvous | None = None) -> torch.device:
-    """Choose the device; each of several ranks on a machine gets a GPU of its own."""
-    name = settings.device
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and rendezvous is not None:
-        return torch.device(name, rendezvous.rank % torch.cuda.device_count())
-    return torch.device(name)

@@ -134,10 +134,11 @@ class _LinearLogprobs(torch.autograd.Function):
         device = hidden_NH.device.type
         kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_NH.dtype
         bias_V = None if bias_V is None else bias_V * scales[1]
-        tiles = _Tiles((hidden_NH * scales[0]).to(kind), weight_VH.to(kind), bias_V, targets_N, bits_NW, size)
+        scaled_NH, cast_VH = (hidden_NH * scales[0]).to(kind), weight_VH.to(kind)
+        tiles = _Tiles(scaled_NH, cast_VH, bias_V, targets_N, bits_NW, size)
         parts = [_chunk_sums(tiles, rows, with_entropy) for rows in tiles.chunks()]
         drawn_N, norms_N, entropies_N = (torch.cat(each) for each in zip(*parts, strict=True))
-        ctx.save_for_backward(*_tensors(tiles), norms_N, entropies_N)
+        ctx.save_for_backward(scaled_NH, cast_VH, bias_V, targets_N, bits_NW, norms_N, entropies_N)
         ctx.scales, ctx.size, ctx.kinds = scales, size, (hidden_NH.dtype, weight_VH.dtype)
         ctx.set_materialize_grads(False)
         return drawn_N - norms_N, entropies_N if with_entropy else None
@@ -145,14 +146,13 @@ class _LinearLogprobs(torch.autograd.Function):
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad_logprobs_N: Tensor | None, grad_entropies_N: Tensor | None) -> Any:
-        *tensors, norms_N, entropies_N = ctx.saved_tensors
-        tiles = _Tiles(*tensors, ctx.size)
+        hidden_NH, weight_VH, bias_V, targets_N, bits_NW, norms_N, entropies_N = ctx.saved_tensors
+        tiles = _Tiles(hidden_NH, weight_VH, bias_V, targets_N, bits_NW, ctx.size)
         if grad_logprobs_N is None:
             grad_logprobs_N = torch.zeros_like(norms_N)
-        needed = ctx.needs_input_grad
-        hidden_NH, weight_VH, bias_V = (
-            torch.zeros_like(tensor, dtype=tiles.exact) if tensor is not None and needs else None
-            for tensor, needs in zip(tensors[:3], needed, strict=False)
+        d_hidden_NH, d_weight_VH, d_bias_V = (
+            torch.zeros_like(tensor, dtype=tiles.exact) if needed else None
+            for tensor, needed in zip((hidden_NH, weight_VH, bias_V), ctx.needs_input_grad[:3], strict=True)
         )
         for rows in tiles.chunks():
             for words, logits_RW, excluded_RW in tiles.tiles(rows):
@@ -165,23 +165,19 @@ class _LinearLogprobs(torch.autograd.Function):
                 )
                 if excluded_RW is not None:
                     slope_RW.masked_fill_(excluded_RW, 0.0)  # also where 0 · -inf is NaN
-                if bias_V is not None:
-                    bias_V[words] += slope_RW.sum(0)
-                slope_RW = slope_RW.to(tiles.weight_VH.dtype)
-                if hidden_NH is not None:
-                    _add_product(hidden_NH[rows], slope_RW, tiles.weight_VH[words])
-                if weight_VH is not None:
-                    _add_product(weight_VH[words], slope_RW.T, tiles.hidden_NH[rows])
+                if d_bias_V is not None:
+                    d_bias_V[words] += slope_RW.sum(0)
+                slope_RW = slope_RW.to(weight_VH.dtype)
+                if d_hidden_NH is not None:
+                    _add_product(d_hidden_NH[rows], slope_RW, weight_VH[words])
+                if d_weight_VH is not None:
+                    _add_product(d_weight_VH[words], slope_RW.T, hidden_NH[rows])
         return (
-            None if hidden_NH is None else (hidden_NH * ctx.scales[0]).to(ctx.kinds[0]),
-            None if weight_VH is None else weight_VH.to(ctx.kinds[1]),
-            None if bias_V is None else bias_V * ctx.scales[1],
+            None if d_hidden_NH is None else (d_hidden_NH * ctx.scales[0]).to(ctx.kinds[0]),
+            None if d_weight_VH is None else d_weight_VH.to(ctx.kinds[1]),
+            None if d_bias_V is None else d_bias_V * ctx.scales[1],
             *[None] * 5,
         )
-
-
-def _tensors(tiles: _Tiles) -> tuple[Tensor | None, ...]:
-    return tiles.hidden_NH, tiles.weight_VH, tiles.bias_V, tiles.targets_N, tiles.bits_NW
 
 
 def _chunk_sums(tiles: _Tiles, rows: slice, with_entropy: bool) -> tuple[Tensor, Tensor, Tensor]:
