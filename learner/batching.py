@@ -215,6 +215,10 @@ def _pad(rows: Sequence[Sequence[float]], dtype: torch.dtype, device: torch.devi
     return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], dtype=dtype, device=device)
 
 
+ENOUGH_TOKENS = 2048  # of a micro-batch: with more, a core computes a token no faster
+MUCH_SHORTER = 0.8  # of the longest sequence
+
+
 def micro_batches(
     batch: Batch,
     rows_B: Tensor,
@@ -258,15 +262,21 @@ def units_of(
 
 
 def within_budget(batch: Batch, units: Sequence[Sequence[int]], token_budget: int) -> Iterator[list[int]]:
-    """Join neighbouring units of `units_of`, as many at a time as the budget allows."""
+    """Join neighbouring units of `units_of`, as many at a time as the budget allows.
+
+    A part with enough tokens ends before a unit that is much shorter, which would be mostly padding.
+    """
     lengths = batch.lengths_S.tolist()
     chosen: list[int] = []
     longest = 0
     for unit in units:
-        if chosen and (len(chosen) + len(unit)) * longest > token_budget:
+        own_longest = max(lengths[sequence] for sequence in unit)
+        full = (len(chosen) + len(unit)) * longest > token_budget
+        padded = len(chosen) * longest >= ENOUGH_TOKENS and own_longest < MUCH_SHORTER * longest
+        if chosen and (full or padded):
             yield chosen
             chosen = []
-        longest = longest if chosen else max(lengths[sequence] for sequence in unit)
+        longest = longest if chosen else own_longest
         chosen += unit
     if chosen:
         yield chosen

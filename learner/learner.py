@@ -28,9 +28,11 @@ from learner.batch_metrics import measured_kl, sampler_metrics
 from learner.batching import Batch, collate
 from learner.bootstrap import bootstrap_values
 from learner.changed_elements import Array, Sent
+from learner.device import pick_device
 from learner.functional.advantages import require_finite
 from learner.functional.ratios import explained_variance
 from learner.kl_control import next_coefficient
+from learner.known_passes import scores_come_with_the_update
 from learner.last_published import LastPublished
 from learner.mismatched import mismatched_kl
 from learner.optimizer import build_optimizer, schedule_factor, set_learning_rate
@@ -158,6 +160,13 @@ class Learner:
         self.pair.eval()
         kl = self.algorithm.kl
         with self._autocast(), self.ranks.at_hand():
+            if self._scores_come_with_the_update(batch):
+                temperature = self.sampling_distribution.sampling.temperature
+                budget = self.settings.token_budget
+                ref_BT = score_by(
+                    self.reference, batch, budget, self.ranks, temperature=temperature, advance=advance
+                )
+                return ScoredBatch.of_reference(ref_BT, temperature)
             return score(
                 batch,
                 Models(self.pair, self.reference, self.mask),
@@ -168,6 +177,15 @@ class Learner:
                 with_full_kl=kl.placement == "reward" and kl.sums_vocabulary,
                 ranks=self.ranks,
             )
+
+    def _scores_come_with_the_update(self, batch: Batch) -> bool:
+        return scores_come_with_the_update(
+            self.algorithm,
+            batch,
+            self.sampling_distribution,
+            self._importance_level(batch),
+            drops_out=self.model_settings.drops_out(self.algorithm),
+        )
 
     def _score_data(self, batch: Batch) -> ScoredBatch:
         """Score a data set by its own log-probabilities, or by the 4-bit base of a QLoRA adapter."""
@@ -224,6 +242,8 @@ class Learner:
         dropout.seed_update(self.seed, self.version, self.ranks.rank)
         self.pair.train()  # dropout acts if the model was loaded with it
         metrics |= self._update(batch, scored).run(credit)
+        if scored.by_update and scored.entropies_BT is not None:
+            self.ranks.sum(scored.old_logprobs_BT, scored.entropies_BT)  # each rank recorded its own tokens
         self.pair.eval()  # the probe of published weights is measured without dropout
         return metrics | {"learning_rate/factor": factor}
 
@@ -375,13 +395,3 @@ def _num_trained(batch: Batch, credit: Credit) -> int:
             "algorithm.filter_truncated=false"
         )
     return count
-
-
-def pick_device(settings: LearnerSettings, rendezvous: Rendezvous | None = None) -> torch.device:
-    """Choose the device; each of several ranks on a machine gets a GPU of its own."""
-    name = settings.device
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and rendezvous is not None:
-        return torch.device(name, rendezvous.rank % torch.cuda.device_count())
-    return torch.device(name)

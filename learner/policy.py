@@ -13,6 +13,7 @@ from contracts.errors import InputError, LearnerError
 from contracts.vocabulary import decoder_start
 from learner.batching import MicroBatch
 from learner.functional.distribution_kl import distribution_kl
+from learner.functional.linear_logprobs import LinearHead, linear_logprobs
 from learner.functional.logprobs import WHOLE, Head, Restriction, token_logprobs
 
 if TYPE_CHECKING:
@@ -66,10 +67,35 @@ class Policy(nn.Module):
     def head_scale(self) -> float:
         return 1.0
 
+    def linear_head(self) -> LinearHead | None:
+        """Return the head as weight, bias and scale; None if `logits` is more than a linear map.
+
+        So are capped logits, adapted or quantised heads, and a subclass that overrides `logits`.
+        """
+        config, head = self.lm.config, self.lm.get_output_embeddings()
+        capped = getattr(config, "final_logit_softcapping", None)
+        if type(self).logits is not Policy.logits or type(head) is not nn.Linear or capped:
+            return None
+        factor = getattr(config, "logit_scale", None) or 1.0
+        factor /= getattr(config, "logits_scaling", None) or 1.0
+        biases = (head.bias, getattr(self.lm, "final_logits_bias", None))
+        flat = [bias.flatten() for bias in biases if bias is not None]
+        bias_V = torch.stack(flat).sum(0) * factor if flat else None
+        return LinearHead(head.weight, bias_V, self.head_scale * factor)
+
     def evaluate(
         self, hidden_NH: Tensor, micro: MicroBatch, with_entropy: bool, restriction: Restriction = WHOLE
     ) -> tuple[Tensor, Tensor | None]:
         """Return the log-probabilities (N,) of the model's tokens and their entropies (N,) or None."""
+        if (head := self.linear_head()) is not None:
+            return linear_logprobs(
+                hidden_NH,
+                micro.targets_N,
+                head,
+                logits_budget=self.logits_budget,
+                with_entropy=with_entropy,
+                restriction=restriction,
+            )
         return token_logprobs(
             hidden_NH,
             micro.targets_N,

@@ -77,6 +77,7 @@ class ScoredBatch:
     temperature: float = 1.0
     mask: MaskStatistics = field(default_factory=MaskStatistics)
     has_reference: bool = True  # False: `ref_logprobs_BT` are not a reference's
+    by_update: bool = False  # True: the update's own forward pass gives the policy's scores to `record`
 
     @classmethod
     def unscored(cls, batch: Batch) -> ScoredBatch:
@@ -94,6 +95,19 @@ class ScoredBatch:
         ref_BT = batch.behavior_logprobs_BT if ref_BT is None else ref_BT
         return cls(ref_BT, ref_BT, torch.zeros_like(ref_BT), None)
 
+    @classmethod
+    def of_reference(cls, ref_BT: Tensor, temperature: float) -> ScoredBatch:
+        """Take the reference's scores, and leave room for the policy's, which the update records."""
+        old_BT, values_BT, entropies_BT = (torch.zeros_like(ref_BT) for _ in range(3))
+        return cls(old_BT, ref_BT, values_BT, entropies_BT, temperature=temperature, by_update=True)
+
+    def record(self, micro: MicroBatch, logprobs_N: Tensor, entropies_N: Tensor | None) -> None:
+        """Keep the policy's scores of a micro-batch, computed with the weights before the update."""
+        assert self.entropies_BT is not None and entropies_N is not None, "an update that records has both"
+        if micro.weight:
+            micro.place(self.old_logprobs_BT, logprobs_N.detach().float())
+            micro.place(self.entropies_BT, entropies_N.detach().float())
+
     def penalty(self, kl: KLSettings) -> Tensor:
         """Return each token's KL penalty on the reward, (B, T); all 0 if the KL acts in the loss."""
         if kl.placement == "loss":
@@ -110,13 +124,24 @@ class ScoredBatch:
 
 
 @torch.no_grad()
-def score_by(policy: Policy, batch: Batch, token_budget: int, ranks: Ranks = ALONE) -> Tensor:
-    """Return one model's log-probabilities, (B, T)."""
+def score_by(
+    policy: Policy,
+    batch: Batch,
+    token_budget: int,
+    ranks: Ranks = ALONE,
+    *,
+    temperature: float = 1.0,
+    advance: Callable[[int], None] = lambda _done: None,
+) -> Tensor:
+    """Return one model's log-probabilities, (B, T); `advance` as for `score`."""
     logprobs_BT = torch.zeros_like(batch.behavior_logprobs_BT)
+    done = 0
     for micro in rank_micro_batches(batch, torch.arange(batch.num_rollouts), token_budget, ranks):
-        found_N = policy(micro).float()
+        found_N = policy(micro, Restriction(temperature)).float()
         if micro.weight:
             micro.place(logprobs_BT, found_N)
+        done += micro.num_sequences
+        advance(min(batch.num_sequences, done * ranks.size))
     ranks.sum(logprobs_BT)
     return logprobs_BT
 

@@ -159,6 +159,11 @@ class Algorithm(Settings):
         return type(self).select is not Algorithm.select
 
     @property
+    def leaves_out_truncated(self) -> bool:
+        """Return whether the update leaves out responses that the limit of tokens cut off."""
+        return False
+
+    @property
     def refills(self) -> int:
         """Return how often an iteration may ask further prompts in place of groups that teach nothing."""
         return 0

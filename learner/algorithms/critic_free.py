@@ -65,6 +65,10 @@ class CriticFree(Algorithm):
     def refills(self) -> int:
         return self.max_refills
 
+    @property
+    def leaves_out_truncated(self) -> bool:
+        return self.filter_truncated
+
     def teaching(self, rollouts: Sequence[Rollout]) -> list[Rollout]:
         """Return the rollouts of groups whose rewards differ, if the others are to be dropped."""
         if not self.drop_constant_groups:

@@ -87,9 +87,11 @@ class UpdateContext:
             out = self.models.pair(
                 micro,
                 restriction,
-                with_entropy=algorithm.needs_entropy,
+                with_entropy=algorithm.needs_entropy or scored.by_update,
                 with_values=with_values and algorithm.traits.critic,
             )
+            if scored.by_update:  # before anything reads the scores
+                scored.record(micro, out.logprobs_N, out.entropies_N)
             kl_N = self._kl(micro, out, restriction)
         importance_N, importance_B = self._importance(micro)
         if kl_N is not None and importance_N is not None and not algorithm.kl.sums_vocabulary:
@@ -102,7 +104,7 @@ class UpdateContext:
             returns_N=returns_N,
             values_N=old_values_N if out.values_N is None else out.values_N,
             old_values_N=old_values_N,
-            entropies_N=out.entropies_N,
+            entropies_N=out.entropies_N if algorithm.needs_entropy else None,
             kl_N=kl_N,
             rows_N=micro.responses_N,
             lengths_N=self.batch.mask_BT.sum(-1)[micro.rows_N],

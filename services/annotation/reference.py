@@ -13,7 +13,7 @@ from torch import Tensor
 from contracts.rollout import FinishReason, Prompt, Rollout, Turn
 from learner.actor_critic import load_language_model, make_policy
 from learner.batching import collate, micro_batches
-from learner.learner import pick_device
+from learner.device import pick_device
 from learner.policy import check_head
 from learner.settings import LearnerSettings, ModelSettings
 from services.annotated.parts import Parts

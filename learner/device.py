@@ -1,0 +1,16 @@
+"""Choice of the device on which a learner computes."""
+
+import torch
+
+from learner.ranks import Rendezvous
+from learner.settings import LearnerSettings
+
+
+def pick_device(settings: LearnerSettings, rendezvous: Rendezvous | None = None) -> torch.device:
+    """Choose the device; each of several ranks on a machine gets a GPU of its own."""
+    name = settings.device
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and rendezvous is not None:
+        return torch.device(name, rendezvous.rank % torch.cuda.device_count())
+    return torch.device(name)

@@ -1,0 +1,236 @@
+"""Log-probabilities and entropies of a linear head, without an array of all logits.
+
+The logits are computed tile by tile: some rows, some words of the vocabulary. The forward pass keeps the
+sums of each row. The backward pass computes each tile again and makes its gradient from those sums. With the
+logits x:
+
+    z         = log Σ_v exp x_v
+    log π(a)  = x_a - z
+    H         = z - Σ_v π_v x_v
+    ∂L/∂x_v   = g (1[v = a] - π_v) - h π_v (log π_v + H)        g = ∂L/∂log π(a), h = ∂L/∂H
+
+Sums over tiles: Milakov and Gimelshein 2018 (arXiv 1805.02867). Gradients from kept sums: Wijmans et al. 2024
+(arXiv 2411.09009), there for the cross-entropy.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from learner.functional.logprobs import WHOLE, Restriction
+from learner.functional.support import unpack_bits
+
+MOST_ROWS = 1024  # of a tile: with more, reading the weights again is no longer what costs
+CACHED = 2**21  # numbers of a tile on a CPU: 8 MB, which the next pass over them finds in the cache
+LOWEST = -1e30  # maximum of a row without any allowed word; with -inf its differences were NaN
+
+
+@dataclass(frozen=True, slots=True)
+class LinearHead:
+    """Head with the logits `scale` · hidden · weightᵀ + bias."""
+
+    weight_VH: Tensor
+    bias_V: Tensor | None = None
+    scale: float = 1.0
+
+
+def linear_logprobs(
+    hidden_NH: Tensor,
+    targets_N: Tensor,
+    head: LinearHead,
+    *,
+    logits_budget: int,
+    with_entropy: bool,
+    restriction: Restriction = WHOLE,
+) -> tuple[Tensor, Tensor | None]:
+    """Return each token's log π(target), and π's entropies or None; π = softmax of the restricted logits.
+
+    The result is that of `token_logprobs`, to rounding. At most `logits_budget` logits exist at once. Under
+    autocast its type is that of the products; sums and the weight's gradient are float32.
+
+    Returns:
+        (logprobs_N, entropies_N or None), in float32, or in float64 if the hidden states are.
+    """
+    logprobs_N, entropies_N = _LinearLogprobs.apply(
+        hidden_NH,
+        head.weight_VH,
+        head.bias_V,
+        targets_N,
+        restriction.bits_NW,
+        (head.scale / restriction.temperature, 1 / restriction.temperature),
+        _tile_size(hidden_NH, len(head.weight_VH), logits_budget),
+        with_entropy,
+    )
+    return logprobs_N, entropies_N
+
+
+def _tile_size(hidden_NH: Tensor, vocab_size: int, logits_budget: int) -> tuple[int, int]:
+    """Return a tile's (rows, words); the words are a multiple of 8, since restrictions come in bytes."""
+    if hidden_NH.device.type == "cpu":
+        logits_budget = min(logits_budget, CACHED)
+    rows = max(1, min(len(hidden_NH), MOST_ROWS, logits_budget // 8))
+    return rows, max(8, min(logits_budget // rows, vocab_size + 7) // 8 * 8)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tiles:
+    """Logits in tiles, restricted, in the exact type: float32, or float64 for float64 inputs."""
+
+    hidden_NH: Tensor  # scaled, as the weights in the type of the products
+    weight_VH: Tensor
+    bias_V: Tensor | None
+    targets_N: Tensor
+    bits_NW: Tensor | None
+    size: tuple[int, int]
+
+    @property
+    def exact(self) -> torch.dtype:
+        return torch.promote_types(self.hidden_NH.dtype, torch.float32)
+
+    def chunks(self) -> Iterator[slice]:
+        """Yield the rows of one chunk after another."""
+        for start in range(0, max(len(self.hidden_NH), 1), self.size[0]):
+            yield slice(start, start + self.size[0])
+
+    def tiles(self, rows: slice) -> Iterator[tuple[slice, Tensor, Tensor | None]]:
+        """Yield (words, logits (R, W), what is excluded or None) of a chunk."""
+        for start in range(0, len(self.weight_VH), self.size[1]):
+            words = slice(start, start + self.size[1])
+            weight_WH = self.weight_VH[words]
+            logits_RW = (self.hidden_NH[rows] @ weight_WH.T).to(self.exact)
+            if self.bias_V is not None:
+                logits_RW += self.bias_V[words]
+            excluded_RW = None
+            if self.bits_NW is not None:
+                bits_RB = self.bits_NW[rows, words.start // 8 : words.stop // 8]
+                excluded_RW = ~unpack_bits(bits_RB, len(weight_WH))
+                logits_RW.masked_fill_(excluded_RW, -torch.inf)
+            yield words, logits_RW, excluded_RW
+
+    def drawn(self, rows: slice, words: slice) -> tuple[Tensor, Tensor]:
+        """Return the (rows, columns) of the tile's target tokens."""
+        columns_R = self.targets_N[rows] - words.start
+        inside_D = ((columns_R >= 0) & (columns_R < self.size[1])).nonzero()[:, 0]
+        return inside_D, columns_R[inside_D]
+
+
+class _LinearLogprobs(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_NH: Tensor,
+        weight_VH: Tensor,
+        bias_V: Tensor | None,
+        targets_N: Tensor,
+        bits_NW: Tensor | None,
+        scales: tuple[float, float],
+        size: tuple[int, int],
+        with_entropy: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        device = hidden_NH.device.type
+        kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_NH.dtype
+        bias_V = None if bias_V is None else bias_V * scales[1]
+        scaled_NH, cast_VH = (hidden_NH * scales[0]).to(kind), weight_VH.to(kind)
+        tiles = _Tiles(scaled_NH, cast_VH, bias_V, targets_N, bits_NW, size)
+        parts = [_chunk_sums(tiles, rows, with_entropy) for rows in tiles.chunks()]
+        drawn_N, norms_N, entropies_N = (torch.cat(each) for each in zip(*parts, strict=True))
+        ctx.save_for_backward(scaled_NH, cast_VH, bias_V, targets_N, bits_NW, norms_N, entropies_N)
+        ctx.scales, ctx.size, ctx.kinds = scales, size, (hidden_NH.dtype, weight_VH.dtype)
+        ctx.set_materialize_grads(False)
+        return drawn_N - norms_N, entropies_N if with_entropy else None
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad_logprobs_N: Tensor | None, grad_entropies_N: Tensor | None) -> Any:
+        hidden_NH, weight_VH, bias_V, targets_N, bits_NW, norms_N, entropies_N = ctx.saved_tensors
+        tiles = _Tiles(hidden_NH, weight_VH, bias_V, targets_N, bits_NW, ctx.size)
+        if grad_logprobs_N is None:
+            grad_logprobs_N = torch.zeros_like(norms_N)
+        d_hidden_NH, d_weight_VH, d_bias_V = (
+            torch.zeros_like(tensor, dtype=tiles.exact) if needed else None
+            for tensor, needed in zip((hidden_NH, weight_VH, bias_V), ctx.needs_input_grad[:3], strict=True)
+        )
+        for rows in tiles.chunks():
+            for words, logits_RW, excluded_RW in tiles.tiles(rows):
+                slope_RW = _slope(
+                    logits_RW,
+                    tiles.drawn(rows, words),
+                    norms_N[rows],
+                    grad_logprobs_N[rows],
+                    None if grad_entropies_N is None else (entropies_N[rows], grad_entropies_N[rows]),
+                )
+                if excluded_RW is not None:
+                    slope_RW.masked_fill_(excluded_RW, 0.0)  # also where 0 · -inf is NaN
+                if d_bias_V is not None:
+                    d_bias_V[words] += slope_RW.sum(0)
+                slope_RW = slope_RW.to(weight_VH.dtype)
+                if d_hidden_NH is not None:
+                    _add_product(d_hidden_NH[rows], slope_RW, weight_VH[words])
+                if d_weight_VH is not None:
+                    _add_product(d_weight_VH[words], slope_RW.T, hidden_NH[rows])
+        return (
+            None if d_hidden_NH is None else (d_hidden_NH * ctx.scales[0]).to(ctx.kinds[0]),
+            None if d_weight_VH is None else d_weight_VH.to(ctx.kinds[1]),
+            None if d_bias_V is None else d_bias_V * ctx.scales[1],
+            *[None] * 5,
+        )
+
+
+def _chunk_sums(tiles: _Tiles, rows: slice, with_entropy: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the drawn tokens' logits, z and H (zeros unless asked for) of a chunk of rows."""
+    like_R = tiles.targets_N[rows]
+    drawn_R = torch.zeros_like(like_R, dtype=tiles.exact)
+    highest_R, total_R, weighted_R = torch.full_like(drawn_R, LOWEST), drawn_R.clone(), drawn_R.clone()
+    for words, logits_RW, excluded_RW in tiles.tiles(rows):
+        row, column = tiles.drawn(rows, words)
+        drawn_R[row] = logits_RW[row, column]
+        higher_R = torch.maximum(highest_R, logits_RW.amax(-1))
+        shrunk_R = (highest_R - higher_R).exp()
+        if with_entropy:
+            powers_RW = (logits_RW - higher_R[:, None]).exp_()
+            if excluded_RW is not None:
+                logits_RW.masked_fill_(excluded_RW, 0.0)  # 0 · -inf is NaN
+            weighted_R = weighted_R * shrunk_R + torch.linalg.vecdot(powers_RW, logits_RW)
+        else:
+            powers_RW = logits_RW.sub_(higher_R[:, None]).exp_()
+        total_R = total_R * shrunk_R + powers_RW.sum(-1)
+        highest_R = higher_R
+    norms_R = highest_R + total_R.log()
+    return drawn_R, norms_R, norms_R - weighted_R / total_R if with_entropy else torch.zeros_like(norms_R)
+
+
+def _slope(
+    logits_RW: Tensor,
+    drawn: tuple[Tensor, Tensor],
+    norms_R: Tensor,
+    grad_logprobs_R: Tensor,
+    entropy: tuple[Tensor, Tensor] | None,
+) -> Tensor:
+    """Return ∂L/∂logits of a tile, in the logits' own memory.
+
+    Args:
+        entropy: (H, ∂L/∂H) of the rows; None: the loss has no entropy.
+    """
+    logprobs_RW = logits_RW.sub_(norms_R[:, None])
+    if entropy is None:
+        slope_RW = logprobs_RW.exp_().mul_(-grad_logprobs_R[:, None])
+    else:
+        entropies_R, grad_R = entropy
+        probabilities_RW = logprobs_RW.exp()
+        slope_RW = logprobs_RW.mul_(-grad_R[:, None])
+        slope_RW.sub_((grad_logprobs_R + grad_R * entropies_R)[:, None]).mul_(probabilities_RW)
+    row, column = drawn
+    slope_RW[row, column] += grad_logprobs_R[row]
+    return slope_RW
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add left @ right to `total`, in the type of `total`."""
+    if left.dtype == total.dtype:
+        total.addmm_(left, right)
+    else:
+        total += left @ right

@@ -1,0 +1,169 @@
+"""The head's own backward pass: the numbers and gradients of autograd, without an array of all logits."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from learner.functional.linear_logprobs import LinearHead, linear_logprobs
+from learner.functional.logprobs import WHOLE, Restriction, token_logprobs
+from learner.functional.support import pack_bits
+
+N, H, V = 13, 6, 37
+UNLIMITED, SMALL = 2**20, 40  # SMALL: tiles of 5 rows and 8 words
+
+
+def restricted(temperature: float, targets_N: Tensor) -> Restriction:
+    """Some 40 % of the words of each row and its target; the first row has its target alone."""
+    allowed_NV = (torch.rand(N, V) < 0.4).scatter(-1, targets_N[:, None], True)
+    allowed_NV[0] = torch.arange(V) == targets_N[0]
+    return Restriction(temperature, pack_bits(allowed_NV))
+
+
+def case(seed: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    torch.manual_seed(seed)
+    hidden_NH = torch.randn(N, H, dtype=dtype, requires_grad=True)
+    weight_VH = torch.randn(V, H, dtype=dtype, requires_grad=True)
+    bias_V = torch.randn(V, dtype=dtype, requires_grad=True)
+    return hidden_NH, weight_VH, bias_V, torch.randint(0, V, (N,))
+
+
+@pytest.mark.parametrize("budget", [UNLIMITED, SMALL])
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("with_entropy", [False, True])
+def test_gradients_are_autograds(budget: int, cut: bool, with_entropy: bool) -> None:
+    hidden_NH, weight_VH, bias_V, targets_N = case(0, torch.float64)
+    restriction = restricted(0.7, targets_N) if cut else Restriction(0.7)
+
+    def function(hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor) -> tuple[Tensor, ...]:
+        head = LinearHead(weight_VH, bias_V, scale=1.3)
+        logprobs_N, entropies_N = linear_logprobs(
+            hidden_NH,
+            targets_N,
+            head,
+            logits_budget=budget,
+            with_entropy=with_entropy,
+            restriction=restriction,
+        )
+        return (logprobs_N,) if entropies_N is None else (logprobs_N, entropies_N)
+
+    assert torch.autograd.gradcheck(function, (hidden_NH, weight_VH, bias_V))
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 2**20),
+    budget=st.sampled_from([UNLIMITED, 333, SMALL, 1]),
+    temperature=st.floats(0.3, 3.0),
+    cut=st.booleans(),
+    biased=st.booleans(),
+    with_entropy=st.booleans(),
+)
+def test_numbers_and_gradients_are_those_of_all_logits_at_once(
+    seed: int, budget: int, temperature: float, cut: bool, biased: bool, with_entropy: bool
+) -> None:
+    results = []
+    for fused in (True, False):
+        hidden_NH, weight_VH, bias_V, targets_N = case(seed)
+        restriction = restricted(temperature, targets_N) if cut else Restriction(temperature)
+        if fused:
+            head = LinearHead(weight_VH, bias_V if biased else None, scale=0.5)
+            found = linear_logprobs(
+                hidden_NH,
+                targets_N,
+                head,
+                logits_budget=budget,
+                with_entropy=with_entropy,
+                restriction=restriction,
+            )
+        else:
+            found = token_logprobs(
+                hidden_NH,
+                targets_N,
+                lambda x: nn.functional.linear(x * 0.5, weight_VH, bias_V if biased else None),  # noqa: B023
+                vocab_size=V,
+                logits_budget=UNLIMITED,
+                with_entropy=with_entropy,
+                restriction=restriction,
+            )
+        kept = [each for each in found if each is not None]
+        sum((each * torch.linspace(-1, 2, N)).sum() for each in kept).backward()  # type: ignore[union-attr]
+        leaves = (hidden_NH, weight_VH, *([bias_V] if biased else []))
+        results.append([each.detach() for each in kept] + [leaf.grad for leaf in leaves])
+    torch.testing.assert_close(results[0], results[1], atol=2e-4, rtol=2e-4)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_log_probabilities_are_the_same_with_and_without_entropies(cut: bool) -> None:
+    """Equal weights have a KL of exactly 0, though only one side's entropies are asked for."""
+    hidden_NH, weight_VH, bias_V, targets_N = case(3)
+    restriction = restricted(1.0, targets_N) if cut else WHOLE
+    with_entropy, without = (
+        linear_logprobs(
+            hidden_NH,
+            targets_N,
+            LinearHead(weight_VH, bias_V),
+            logits_budget=SMALL,
+            with_entropy=each,
+            restriction=restriction,
+        )[0]
+        for each in (True, False)
+    )
+    assert torch.equal(with_entropy, without)
+
+
+def test_no_row_of_logits_is_kept_for_the_backward_pass() -> None:
+    saved: list[tuple[int, ...]] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        saved.append(tuple(tensor.shape))
+        return tensor
+
+    hidden_NH, weight_VH, bias_V, targets_N = case(0)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        linear_logprobs(
+            hidden_NH,
+            targets_N,
+            LinearHead(weight_VH, bias_V),
+            logits_budget=UNLIMITED,
+            with_entropy=True,
+        )
+    assert (V, H) in saved
+    assert (N, V) not in saved
+
+
+def test_a_weight_that_is_frozen_gets_no_gradient_and_lets_the_states_have_theirs() -> None:
+    hidden_NH, weight_VH, _, targets_N = case(1)
+    head = LinearHead(weight_VH.requires_grad_(False))
+    linear_logprobs(hidden_NH, targets_N, head, logits_budget=SMALL, with_entropy=False)[0].sum().backward()
+    assert hidden_NH.grad is not None
+    assert weight_VH.grad is None
+
+
+def test_no_token_at_all_gives_nothing() -> None:
+    hidden_NH, weight_VH, _, targets_N = case(1)
+    logprobs_N, entropies_N = linear_logprobs(
+        hidden_NH[:0], targets_N[:0], LinearHead(weight_VH), logits_budget=SMALL, with_entropy=True
+    )
+    assert logprobs_N.shape == (0,)
+    assert entropies_N is not None and entropies_N.shape == (0,)
+
+
+def test_under_bfloat16_the_weights_gradient_is_summed_in_float32() -> None:
+    """Of 4,096 rows in 256 chunks; a sum in bfloat16 would be some ten times further off."""
+    torch.manual_seed(0)
+    hidden_NH, targets_N = torch.randn(4096, 16), torch.randint(0, 24, (4096,))
+    gradients = {}
+    for in_bfloat16 in (False, True):
+        weight_VH = (0.1 * torch.randn(24, 16, generator=torch.Generator().manual_seed(1))).requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=in_bfloat16):
+            logprobs_N, _ = linear_logprobs(
+                hidden_NH, targets_N, LinearHead(weight_VH), logits_budget=16 * 24, with_entropy=False
+            )
+        assert logprobs_N.dtype == torch.float32
+        logprobs_N.sum().backward()
+        assert weight_VH.grad is not None and weight_VH.grad.dtype == torch.float32
+        gradients[in_bfloat16] = weight_VH.grad
+    error = (gradients[True] - gradients[False]).norm() / gradients[False].norm()
+    assert error < 0.004
