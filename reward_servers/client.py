@@ -105,7 +105,7 @@ class RemoteServer:
                 nonlocal left
                 asked = [samples[place] for place in places]
                 scored: Scored = await self._call(
-                    self._handle.score.remote, asked, is_patient=traits.is_coroutine
+                    self._handle.score.remote, asked, is_patient=traits.ends_by_itself
                 )
                 left -= len(places)
                 self._count(scored)
@@ -151,8 +151,11 @@ class RemoteServer:
         """Return the answer in each text, or None if the grader finds no answers; errors as for `score`."""
         size = self._settings.batch_size
         found: list[str | None] = []
+        is_patient = self._traits is not None and self._traits.ends_by_itself
         for begin in range(0, len(texts), size):
-            some = await self._call(self._handle.answers.remote, texts[begin : begin + size])
+            some = await self._call(
+                self._handle.answers.remote, texts[begin : begin + size], is_patient=is_patient
+            )
             if some is None:
                 return None
             found += some

@@ -17,6 +17,7 @@ from contracts.signatures import check_methods
 from reward_servers.answers import answers_of
 from reward_servers.coroutines import Coroutines
 from reward_servers.groups import by_group
+from reward_servers.limits import limits_of
 from reward_servers.needs import lacking, meta_keys
 from reward_servers.own import (
     check_grader,
@@ -143,6 +144,11 @@ class RewardServer:
     @property
     def is_coroutine(self) -> bool:
         return self._coroutines is not None
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """Return whether each call has deadlines of its own, so that a slow one is no sign of a hang."""
+        return self.is_coroutine or limits_of(self._grader) is not None
 
     @property
     def reads_groups(self) -> bool:
