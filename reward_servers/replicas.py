@@ -64,7 +64,9 @@ class RewardReplica:
             score = self._server.scored
         size = settings.cache_size if can_remember else 0
         self._cache = AnswerCache(score, size, lambda: self._server.reads_groups, whole_groups=groups)
-        self._patience_s = math.inf if self._server.ends_by_itself else 2 * settings.timeout_s
+        # A coroutine can block its loop, and a confined reward ends by its own deadlines.
+        ends_surely = self._server.ends_by_itself and not self._server.is_coroutine
+        self._patience_s = math.inf if ends_surely else 2 * settings.timeout_s
 
     async def traits(self) -> Traits:
         return self._traits

@@ -140,6 +140,7 @@ class RewardServer:
         watches = is_own(part) and is_deterministic(part) and not self.scores_groups
         self._watch = Watch() if watches else None
         self._coroutines = Coroutines(settings or ServerSettings()) if self._scoring.is_coroutine else None
+        self._told: dict[Any, float] = {}  # what it had counted at the last call of `take_counts`
 
     @property
     def is_coroutine(self) -> bool:
@@ -165,7 +166,8 @@ class RewardServer:
         counts = getattr(self._grader, "counts", None)
         if not isinstance(counts, dict):
             return {}
-        return {str(key): float(counts.pop(key)) for key in list(counts)}
+        before, self._told = self._told, dict(counts)  # a copy: another thread may add just now
+        return {str(k): float(v - before.get(k, 0)) for k, v in self._told.items() if v != before.get(k)}
 
     def try_out(self, trial: Trial) -> Verdict:
         """Call the grader on a few texts. Never raises for the grader's faults."""
