@@ -26,7 +26,7 @@ from reward_servers.own import (
     scoring_of,
     settled,
 )
-from reward_servers.reasons import excerpt_of, reason_of
+from reward_servers.reasons import RAISED, excerpt_of, reason_of
 from reward_servers.requirements import check_requirements, missing, requires
 from reward_servers.returned import scores_of, values_of
 from reward_servers.settings import Part, ServerSettings
@@ -253,7 +253,7 @@ class RewardServer:
         try:
             scores = scores_of(self._scoring.call(self._shown(samples)), len(samples))
             return [(score, None) for score in scores]
-        except Exception as error:  # a grader may raise anything
+        except RAISED as error:
             if len(samples) == 1 or self.scores_groups:
                 return [self._failure(error, sample) for sample in samples]
             logger.warning(
@@ -264,7 +264,7 @@ class RewardServer:
             )
         return [answer for sample in samples for answer in self._grade([sample])]
 
-    def _failure(self, error: Exception, sample: Sample) -> Answer:
+    def _failure(self, error: BaseException, sample: Sample) -> Answer:
         return None, f"reward {self._label}: {reason_of(error)}; {excerpt_of(sample)}"
 
     def _shown(self, samples: Sequence[Sample]) -> list[Sample]:
@@ -323,7 +323,7 @@ class MetricServer:
             return values_of(self._metric.compute(list(samples)), len(samples))
         except InputError as error:  # the metric can't use a sample: find which
             raise RewardError(f"metric {self._label}: {reason_of(error)}{self._culprit(samples)}") from error
-        except Exception as error:  # a metric may raise anything
+        except RAISED as error:
             raise RewardError(f"metric {self._label}: {reason_of(error)}") from error
 
     def _culprit(self, samples: Sequence[Sample]) -> str:
@@ -333,7 +333,7 @@ class MetricServer:
                 self._metric.compute([sample])
             except InputError:
                 return f" (sample {number} of {len(samples)}); {excerpt_of(sample)}"
-            except Exception:
+            except RAISED:
                 continue
         return ""
 
