@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 UNKNOWN = "there is no such option"  # in an error of `contracts.settings`
 
+PROMPTS = "rollout.prompts_per_iteration, which counts prompts, not rollouts"
 # The last part of a key, or a whole key: where several trainers agree, one entry serves all.
 OURS = {
     # TRL and TrainingArguments
@@ -18,11 +19,11 @@ OURS = {
     "max_completion_length": "rollout.max_tokens",
     "max_new_tokens": "rollout.max_tokens",
     "max_prompt_length": "rollout.max_prompt_tokens",
-    "per_device_train_batch_size": "rollout.prompts_per_iteration; micro-batches: learner.token_budget",
+    "per_device_train_batch_size": f"{PROMPTS}; micro-batches: learner.token_budget",
     "per_device_eval_batch_size": "evaluation.num_prompts",
     "train_batch_size": "rollout.prompts_per_iteration",
     "gradient_accumulation_steps": "algorithm.minibatch_size; micro-batches follow from learner.token_budget",
-    "generation_batch_size": "rollout.prompts_per_iteration",
+    "generation_batch_size": PROMPTS,
     "num_iterations": "algorithm.num_epochs",
     "epsilon": "algorithm.clip_range",
     "epsilon_high": "algorithm.clip_range_high",
@@ -43,7 +44,7 @@ OURS = {
     "save_total_limit": "keep_checkpoints",
     "load_best_model_at_end": "keep_best=val/METRIC",
     "logging_steps": "nothing: every iteration is recorded",
-    "report_to": "tracking.enabled",
+    "report_to": "tracking.also=[wandb], tensorboard or trackio; MLflow: tracking.enabled",
     "model_name_or_path": "model.path",
     "model.path": "model.path",  # behind verl's prefixes
     "pretrain": "model.path",
@@ -68,7 +69,7 @@ OURS = {
     "n_samples_per_prompt": "rollout.group_size",
     "rollout_batch_size": "rollout.prompts_per_iteration",
     "micro_train_batch_size": "learner.token_budget",
-    "ppo_mini_batch_size": "algorithm.minibatch_size",
+    "ppo_mini_batch_size": "algorithm.minibatch_size, which counts rollouts, not prompts",
     "ppo_micro_batch_size": "learner.token_budget",
     "ppo_micro_batch_size_per_gpu": "learner.token_budget",
     "ppo_max_token_len_per_gpu": "learner.token_budget",
