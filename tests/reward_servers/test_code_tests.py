@@ -99,7 +99,16 @@ def test_tests_are_read_in_the_forms_of_common_data_sets() -> None:
     assert cases_of(Sample("", meta={"tests": {"inputs": [["1", "2"]], "outputs": [["3"]]}})) == Pairs(
         ("1\n2",), ("3",)
     )
-    for wrong in ([], {}, {"inputs": ["1"], "outputs": []}, [1], "[", {"inputs": [1], "outputs": [2]}):
+    blank = ("", " ", ["assert f()", ""])  # any program passes these
+    for wrong in (
+        [],
+        {},
+        {"inputs": ["1"], "outputs": []},
+        [1],
+        "[",
+        {"inputs": [1], "outputs": [2]},
+        *blank,
+    ):
         with pytest.raises(InputError, match="code_tests: meta data tests"):
             cases_of(Sample("", meta={"tests": wrong}))
 
