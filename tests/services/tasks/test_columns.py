@@ -162,8 +162,20 @@ def test_preferences_are_one_prompt_with_two_answers(tmp_path: Path, row: dict[s
     assert rows[0].texts == ("3 + 4 ? 7", "3 + 4 ? 8")
 
 
-def test_annotated_rows_may_be_conversations(tmp_path: Path) -> None:
-    split = {"train": written(tmp_path, [{"messages": [SYSTEM, USER, ANSWER]}] * 10)}
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": [SYSTEM, USER, ANSWER]},
+        {"messages": json.dumps([SYSTEM, USER, ANSWER])},
+        {
+            "conversations": [
+                {"from": each["role"], "value": each["content"]} for each in (SYSTEM, USER, ANSWER)
+            ]
+        },
+    ],
+)
+def test_annotated_rows_may_be_conversations(tmp_path: Path, row: dict[str, Any]) -> None:
+    split = {"train": written(tmp_path, [row] * 10)}
     (found, *_) = read_responses(ResponseData(files=split), None, "train").rows
     assert (list(found.prompt.messages), found.response) == ([SYSTEM, USER], "7")
 
