@@ -12,16 +12,24 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from contracts.rollout import MaskRule
-from learner.algorithms.base import Traits
-from learner.algorithms.ppo import PPO
+from learner.algorithms.actor_critic import ActorCriticAlgorithm
+from learner.algorithms.base import LossInputs, LossOutput, Traits
+from learner.functional.ratios import clipped_policy
 
 RL4LMS_MIN_TOKENS_TO_KEEP = 100
 
 
-class NLPO(PPO):
-    # Its loss is PPO's: the learner gives it log-probabilities of the masked distribution.
+class NLPO(ActorCriticAlgorithm):
     # It mixes no data: its mask excludes tokens that data may have.
     traits: ClassVar[Traits] = Traits(learns_from="rollouts", online=True, critic=True, masks=True)
+
+    # PPO's
+    learning_rate: float = Field(default=3e-4, gt=0)
+    num_epochs: int = Field(default=10, ge=1)
+    minibatch_size: int | None = Field(default=64, ge=1)  # rollouts; None: the whole batch
+    clip_range: float = Field(default=0.2, gt=0)
+    dual_clip: float | None = Field(default=None, gt=1)  # bounds the loss of bad tokens, see ratios.py
+    target_kl: float | None = Field(default=None, gt=0)  # stop the epochs when the drift exceeds 1.5 × this
 
     top_p: float | None = Field(default=0.9, gt=0, le=1)  # of the mask policy; None where top_k is given
     top_k: int | None = Field(default=None, ge=1)
@@ -45,6 +53,18 @@ class NLPO(PPO):
                 "the other null"
             )
         return self
+
+    def loss(self, inputs: LossInputs) -> LossOutput:
+        """Return PPO's loss, with ratios of the masked distribution."""
+        surrogate_N, drift = clipped_policy(
+            inputs.logprobs_N,
+            inputs.old_logprobs_N,
+            inputs.advantages_N,
+            num_tokens=inputs.num_tokens,
+            clip_range=self.clip_range,
+            dual_clip=self.dual_clip,
+        )
+        return self.with_critic(inputs, surrogate_N, drift)
 
     def mask_rule(self) -> MaskRule:
         return MaskRule(
