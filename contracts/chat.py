@@ -11,6 +11,7 @@ A later turn is rendered as a piece of its own, behind the tokens that were draw
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, time
 from functools import cached_property
 from typing import Any
@@ -39,7 +40,7 @@ class Chat:
     "<|system|>Be brief.<end><|user|>Hi!<end><|assistant|>".
 
     Raises:
-        InputError: there is no template.
+        InputError: there is no template, or it has no place for the system message.
     """
 
     def __init__(self, tokenizer: Any, form: ChatForm) -> None:
@@ -52,6 +53,8 @@ class Chat:
         # A day of its own for each start: a run that is at work at midnight goes on with its day.
         self._now = datetime.now() if form.date is None else datetime.combine(form.date, time())
         self.names_today = False  # whether a rendered text names the day of its rendering
+        if form.system is not None:
+            self._refuse_lost_system()
 
     def text(self, messages: Sequence[Message], tools: Sequence[Any] = (), *, ask: bool = True) -> str:
         """Return a conversation as the model reads it, special tokens visible.
@@ -206,6 +209,19 @@ class Chat:
             raise _not_in_turns()
         return rest
 
+    def _refuse_lost_system(self) -> None:
+        """Refuse a template that renders the same with and without the system message."""
+        with_system = self.text([ASKED])
+        try:
+            without = Chat(self._tokenizer, replace(self._form, system=None)).text([ASKED])
+        except InputError:  # it needs one
+            return
+        if with_system == without:
+            raise InputError(
+                "this chat template leaves out system messages: leave out model.chat.system, or give "
+                "model.chat.template=FILE with a place for it"
+            )
+
     def _opening(self, messages: Sequence[Message]) -> list[Message]:
         """Return the system message, unless the conversation begins with one."""
         has_own = bool(messages) and messages[0].get("role") in SYSTEM_ROLES
@@ -231,7 +247,10 @@ def _refusal(error: Exception, messages: Sequence[Message]) -> str:
     told = f"the chat template refuses a conversation of {', '.join(roles)}: {error}"
     if roles[0] in SYSTEM_ROLES:
         return f"{told}. If it takes no system message, leave out model.chat.system, or those of the data"
-    return f"{told}. model.chat.template=FILE takes another template, none plain text"
+    return (
+        f"{told}. If it needs a system message, give model.chat.system=TEXT; model.chat.template=FILE takes "
+        "another template, none plain text"
+    )
 
 
 def _not_in_turns() -> InputError:

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from reward_servers.reasons import reason_of
+from reward_servers.reasons import RAISED, reason_of
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ def answers_of(grader: Any, texts: Sequence[str]) -> list[str | None] | None:
 def _answer(find_answer: Callable[[str], Any], text: str) -> str | None:
     try:
         found = find_answer(text)
-    except Exception as error:  # a grader may raise anything
+    except RAISED as error:
         logger.warning("no answer of a text: %s; the text: %.200r", reason_of(error), text)
         return None
     return None if found is None else str(found)

@@ -28,6 +28,7 @@ from contracts.access import check_exposure, digest
 from contracts.errors import DeadlineExceeded, InputError, did_you_mean
 from reward_servers.applications import HTTP_APPLICATION, QUIET, application_of, http_application
 from reward_servers.client import deployment_name, handle_of, num_replicas
+from reward_servers.deadlines import check_deadlines
 from reward_servers.server import check_parts
 from reward_servers.settings import Part, RewardServersSettings
 from reward_servers.trial import MADE_UP, Trial, Verdict, is_tried
@@ -61,6 +62,7 @@ def deploy(
     check_parts("reward", rewards)
     check_parts("metric", metrics)
     settings.check_labels([part.label for part in (*rewards, *metrics)])
+    check_deadlines(rewards, settings)
     if http:
         check_exposure(settings.http_host, token)
     _start_serve(settings, http)

@@ -84,7 +84,8 @@ class RemoteServer:
         self.num_samples, self.num_cached = 0, 0
         self.num_waiting = 0  # samples without an answer yet
         self.is_lost = False  # since the last answer, a replica was lost
-        self.counts: Counts = {}
+        self._counts: Counts = {}
+        self._counting_turn = threading.Lock()
 
     async def score(self, samples: Sequence[Sample]) -> list[Answer]:
         """Return one answer for each sample, in order.
@@ -105,7 +106,7 @@ class RemoteServer:
                 nonlocal left
                 asked = [samples[place] for place in places]
                 scored: Scored = await self._call(
-                    self._handle.score.remote, asked, is_patient=traits.is_coroutine
+                    self._handle.score.remote, asked, is_patient=traits.ends_by_itself
                 )
                 left -= len(places)
                 self._count(scored)
@@ -132,8 +133,15 @@ class RemoteServer:
         self.num_samples += num_samples
         self.num_waiting -= num_samples
         self.num_cached += scored.num_cached
-        for name, count in scored.counts.items():
-            self.counts[name] = self.counts.get(name, 0.0) + count
+        with self._counting_turn:
+            for name, count in scored.counts.items():
+                self._counts[name] = self._counts.get(name, 0.0) + count
+
+    def take_counts(self) -> Counts:
+        """Return what the reward has counted since the last call; any thread may call this."""
+        with self._counting_turn:
+            counts, self._counts = self._counts, {}
+        return counts
 
     async def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
         """Compute the metric over all samples at once; errors as for `score`.
@@ -151,8 +159,11 @@ class RemoteServer:
         """Return the answer in each text, or None if the grader finds no answers; errors as for `score`."""
         size = self._settings.batch_size
         found: list[str | None] = []
+        is_patient = self._traits is not None and self._traits.ends_by_itself
         for begin in range(0, len(texts), size):
-            some = await self._call(self._handle.answers.remote, texts[begin : begin + size])
+            some = await self._call(
+                self._handle.answers.remote, texts[begin : begin + size], is_patient=is_patient
+            )
             if some is None:
                 return None
             found += some
@@ -253,8 +264,7 @@ class RewardClient:
         """Return what the rewards have counted since the last call: {"reward/judge/tokens": 812.0}."""
         found: dict[str, float] = {}
         for part, server in zip(self._parts, self._servers, strict=True):
-            counts, server.counts = server.counts, {}
-            found |= {f"reward/{part.label}/{name}": count for name, count in counts.items()}
+            found |= {f"reward/{part.label}/{name}": count for name, count in server.take_counts().items()}
         return found
 
     def scoring(self) -> Scoring:

@@ -14,11 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import Field
-
 from contracts.errors import RewardError
-from contracts.settings import Settings
 from reward_servers.fork_server import UNCONFINED
+from reward_servers.limits import Limits
 from reward_servers.sandbox import Child
 
 START_S = 120.0  # to import what the work needs
@@ -27,16 +25,6 @@ GRACE_S = 10.0  # beyond a batch's own time
 VARIABLES = {"PYTHONHASHSEED": "0"} | {
     name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 }
-
-
-class Limits(Settings):
-    """Limits of one sample, and of a batch."""
-
-    seconds: float = Field(default=5.0, gt=0)  # of CPU time; three times as long by the clock
-    memory_gib: float = Field(default=1.0, gt=0)
-    file_mib: float = Field(default=16.0, gt=0)  # in a folder of its own, emptied afterwards
-    parallel: int | None = Field(default=None, ge=1)  # samples at a time; None: one for each core
-    batch_seconds: float = Field(default=45.0, gt=0)  # for a whole batch; less than the server's timeout_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,26 +85,29 @@ class Confined:
         """Return the outcomes of each job's runs, in order; runs after one that took too long have none.
 
         Raises:
-            RewardError: not all jobs could be done within `batch_seconds`, or the server did not start.
+            RewardError: no job could be done within `batch_seconds`, or the server did not start.
         """
-        if not jobs:
-            return []
+        done: dict[int, list[Outcome]] = {}
+        while todo := [place for place in range(len(jobs)) if place not in done]:
+            found = self._asked([jobs[place] for place in todo])
+            reached = {place: told for place, told in zip(todo, found, strict=True) if told is not None}
+            for outcome in (told[-1] for told in reached.values() if told[-1].why == UNCONFINED):
+                raise RewardError(f"a process can't be confined here: {outcome.said}")
+            if not reached:
+                raise RewardError(
+                    f"none of {len(todo)} samples was reached within limits.batch_seconds="
+                    f"{self._limits.batch_seconds:g}; the machine is too busy, or batch_seconds too small"
+                )
+            done |= reached  # those that were not reached are the next batch
+        return [done[place] for place in range(len(jobs))]
+
+    def _asked(self, jobs: Sequence[Sequence[Mapping[str, Any]]]) -> list[list[Outcome] | None]:
         with self._turn:
             try:
-                found = self._ask(jobs)
+                return self._ask(jobs)
             except RewardError:
                 self._close()
                 raise
-        done = [outcomes for outcomes in found if outcomes is not None]
-        for outcome in (outcomes[-1] for outcomes in done if outcomes[-1].why == UNCONFINED):
-            raise RewardError(f"a process can't be confined here: {outcome.said}")
-        if len(done) < len(jobs):
-            raise RewardError(
-                f"{len(jobs) - len(done)} of {len(jobs)} samples were not reached within "
-                f"limits.batch_seconds={self._limits.batch_seconds:g}; give reward_servers more replicas or "
-                "a smaller batch_size, or raise batch_seconds and timeout_s"
-            )
-        return done
 
     def _ask(self, jobs: Sequence[Sequence[Mapping[str, Any]]]) -> list[list[Outcome] | None]:
         if self._server is None:

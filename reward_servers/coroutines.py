@@ -66,6 +66,8 @@ class Coroutines:
                 error_or_late: Exception = RewardError(f"no answer within {self._timeout_s:g} s")
             except Exception as error:  # a reward may raise anything
                 error_or_late = error
+            except SystemExit as error:  # it would end the loop, and every call in it
+                return RewardError(f"SystemExit: {error}")
             if attempt > self._retries or isinstance(error_or_late, LASTING):
                 return error_or_late
             await asyncio.sleep(pause_s(attempt, wanted_s(error_or_late)))

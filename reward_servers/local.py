@@ -7,16 +7,18 @@ from contracts.errors import InputError
 from contracts.scores import Sample, Score
 from reward_servers.combine import weighted_sum
 from reward_servers.server import RewardServer
-from reward_servers.settings import Part
+from reward_servers.settings import Part, RewardServersSettings
 from reward_servers.trial import Trial, is_tried
 
 
 class LocalRewardClient:
     """A client like `reward_servers.client.RewardClient`, except that `submit` scores before it returns."""
 
-    def __init__(self, rewards: Sequence[Part]) -> None:
+    def __init__(self, rewards: Sequence[Part], settings: RewardServersSettings | None = None) -> None:
+        """Load the rewards; of the `settings`, those hold that limit coroutines."""
         self._parts = tuple(rewards)
-        self._servers = [RewardServer(part) for part in self._parts]
+        servers = settings or RewardServersSettings()
+        self._servers = [RewardServer(part, servers.for_label(part.label)) for part in self._parts]
 
     def try_out(self, trial: Trial) -> list[str]:
         """Call each of the user's own classes, and judges, on a few texts; return warnings.

@@ -4,8 +4,10 @@ from contracts.errors import WhetstoneError
 from contracts.redaction import redact
 from contracts.scores import Sample
 
+RAISED = (Exception, SystemExit)  # what a grader may raise without ending the process that serves it
 
-def reason_of(error: Exception) -> str:
+
+def reason_of(error: BaseException) -> str:
     return redact(str(error) if isinstance(error, WhetstoneError) else f"{type(error).__name__}: {error}")
 
 

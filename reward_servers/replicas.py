@@ -1,6 +1,7 @@
 """The replicas: one reward behind a cache and a queue of batches, or one metric, loaded once."""
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -25,7 +26,10 @@ class Traits:
     """Way in which a reward wants to be called."""
 
     scores_groups: bool  # with all samples of a prompt at once
-    is_coroutine: bool  # its calls end by themselves: each has its own deadline
+    is_coroutine: bool
+    ends_by_itself: (
+        bool  # its calls have deadlines of their own: a client waits as long as there is a replica
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +57,16 @@ class RewardReplica:
                 self._server = SandboxedServer(part, settings.sandbox, settings)
                 can_remember = self._server.is_deterministic
         groups = self._server.scores_groups
-        self._traits = Traits(groups, self._server.is_coroutine)
+        self._traits = Traits(groups, self._server.is_coroutine, self._server.ends_by_itself)
         self._batches = Batches(self._server.score, None if groups else settings.batch_size)
         score = self._batches.score
         if isinstance(self._server, RewardServer) and self._server.is_coroutine:
             score = self._server.scored
         size = settings.cache_size if can_remember else 0
         self._cache = AnswerCache(score, size, lambda: self._server.reads_groups, whole_groups=groups)
-        self._patience_s = 2 * settings.timeout_s
+        # A coroutine can block its loop, and a confined reward ends by its own deadlines.
+        ends_surely = self._server.ends_by_itself and not self._server.is_coroutine
+        self._patience_s = math.inf if ends_surely else 2 * settings.timeout_s
 
     async def traits(self) -> Traits:
         return self._traits

@@ -56,6 +56,7 @@ class SandboxedServer:
     """
 
     is_coroutine, busy_s = False, 0.0  # the child runs coroutines, a batch at a time
+    ends_by_itself = False
 
     def __init__(self, part: Part, limits: Sandbox, server: ServerSettings | None = None) -> None:
         self._part, self._limits, self._server = part, limits, server

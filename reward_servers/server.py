@@ -17,6 +17,7 @@ from contracts.signatures import check_methods
 from reward_servers.answers import answers_of
 from reward_servers.coroutines import Coroutines
 from reward_servers.groups import by_group
+from reward_servers.limits import limits_of
 from reward_servers.needs import lacking, meta_keys
 from reward_servers.own import (
     check_grader,
@@ -25,7 +26,7 @@ from reward_servers.own import (
     scoring_of,
     settled,
 )
-from reward_servers.reasons import excerpt_of, reason_of
+from reward_servers.reasons import RAISED, excerpt_of, reason_of
 from reward_servers.requirements import check_requirements, missing, requires
 from reward_servers.returned import scores_of, values_of
 from reward_servers.settings import Part, ServerSettings
@@ -139,10 +140,16 @@ class RewardServer:
         watches = is_own(part) and is_deterministic(part) and not self.scores_groups
         self._watch = Watch() if watches else None
         self._coroutines = Coroutines(settings or ServerSettings()) if self._scoring.is_coroutine else None
+        self._told: dict[Any, float] = {}  # what it had counted at the last call of `take_counts`
 
     @property
     def is_coroutine(self) -> bool:
         return self._coroutines is not None
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """Return whether each call has deadlines of its own, so that a slow one is no sign of a hang."""
+        return self.is_coroutine or limits_of(self._grader) is not None
 
     @property
     def reads_groups(self) -> bool:
@@ -159,7 +166,8 @@ class RewardServer:
         counts = getattr(self._grader, "counts", None)
         if not isinstance(counts, dict):
             return {}
-        return {str(key): float(counts.pop(key)) for key in list(counts)}
+        before, self._told = self._told, dict(counts)  # a copy: another thread may add just now
+        return {str(k): float(v - before.get(k, 0)) for k, v in self._told.items() if v != before.get(k)}
 
     def try_out(self, trial: Trial) -> Verdict:
         """Call the grader on a few texts. Never raises for the grader's faults."""
@@ -245,7 +253,7 @@ class RewardServer:
         try:
             scores = scores_of(self._scoring.call(self._shown(samples)), len(samples))
             return [(score, None) for score in scores]
-        except Exception as error:  # a grader may raise anything
+        except RAISED as error:
             if len(samples) == 1 or self.scores_groups:
                 return [self._failure(error, sample) for sample in samples]
             logger.warning(
@@ -256,7 +264,7 @@ class RewardServer:
             )
         return [answer for sample in samples for answer in self._grade([sample])]
 
-    def _failure(self, error: Exception, sample: Sample) -> Answer:
+    def _failure(self, error: BaseException, sample: Sample) -> Answer:
         return None, f"reward {self._label}: {reason_of(error)}; {excerpt_of(sample)}"
 
     def _shown(self, samples: Sequence[Sample]) -> list[Sample]:
@@ -315,7 +323,7 @@ class MetricServer:
             return values_of(self._metric.compute(list(samples)), len(samples))
         except InputError as error:  # the metric can't use a sample: find which
             raise RewardError(f"metric {self._label}: {reason_of(error)}{self._culprit(samples)}") from error
-        except Exception as error:  # a metric may raise anything
+        except RAISED as error:
             raise RewardError(f"metric {self._label}: {reason_of(error)}") from error
 
     def _culprit(self, samples: Sequence[Sample]) -> str:
@@ -325,7 +333,7 @@ class MetricServer:
                 self._metric.compute([sample])
             except InputError:
                 return f" (sample {number} of {len(samples)}); {excerpt_of(sample)}"
-            except Exception:
+            except RAISED:
                 continue
         return ""
 

@@ -16,6 +16,7 @@ from pydantic import (
 
 from contracts.errors import InputError, did_you_mean
 from contracts.settings import Settings, build
+from reward_servers.backoff import LONGEST_WAIT_S
 
 
 def _list_to_tuple(value: Any) -> Any:
@@ -267,9 +268,14 @@ class RewardServersSettings(Settings):
                 )
 
     def patience_s(self, labels: Iterable[str]) -> float:
-        """Return the seconds to wait for a batch's scores, more than all of the client's deadlines."""
-        slowest = max((self.for_label(label).timeout_s for label in labels), default=0.0)
-        return (self.retries + 2) * slowest + 60.0
+        """Return the seconds to wait for any text's score, more than all of the client's deadlines.
+
+        A coroutine's text may take all its attempts, with the longest pauses between them.
+        """
+        servers = [self.for_label(label) for label in labels]
+        calls = [(self.retries + 2) * server.timeout_s for server in servers]
+        calls += [(server.retries + 1) * (server.timeout_s + LONGEST_WAIT_S) for server in servers]
+        return max(calls, default=0.0) + 60.0
 
     def for_label(self, label: str) -> ServerSettings:
         entry = self.__pydantic_extra__.get(label)

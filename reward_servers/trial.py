@@ -16,6 +16,7 @@ from typing import Any
 
 from contracts.rollout import Prompt
 from contracts.scores import Metric, Sample
+from reward_servers.reasons import RAISED
 from reward_servers.returned import Misshapen, scores_of, values_of
 from reward_servers.settings import Part
 
@@ -84,8 +85,8 @@ def try_reward(score: Callable[[Sequence[Sample]], Any], trial: Trial, *, one_by
         return Verdict()
     except Misshapen as error:
         return Verdict(refusal=str(error))
-    except Exception as error:  # a reward may raise anything
-        reasons: list[Exception | None] = [error]
+    except RAISED as error:
+        reasons: list[BaseException | None] = [error]
         if one_by_one:
             reasons = [_reason(score, sample) for sample in trial.samples]
     misshapen = next((str(reason) for reason in reasons if isinstance(reason, Misshapen)), "")
@@ -105,18 +106,18 @@ def try_metric(metric: Metric, trial: Trial) -> Verdict:
         return Verdict()
     except Misshapen as error:
         return Verdict(refusal=str(error))
-    except Exception as error:  # a metric may raise anything
+    except RAISED as error:
         return Verdict(warning=f"could not be computed over {len(trial.samples)} texts: {_told(error)}")
 
 
-def _reason(score: Callable[[Sequence[Sample]], Any], sample: Sample) -> Exception | None:
+def _reason(score: Callable[[Sequence[Sample]], Any], sample: Sample) -> BaseException | None:
     """Return the error with which a sample can't be scored, or None."""
     try:
         scores_of(score([sample]), 1)
         return None
-    except Exception as error:
+    except RAISED as error:
         return error
 
 
-def _told(error: Exception | None) -> str:
+def _told(error: BaseException | None) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())

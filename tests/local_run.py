@@ -3,12 +3,17 @@
 import io
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
 
+import pytest
 from rich.console import Console as Terminal
 
 from contracts.clients import PublishedWeights, Scoring
+from contracts.errors import InputError
 from contracts.rollout import Lease, Rollout
 from contracts.scores import MetricValue, Sample, Score
+from contracts.settings import build
 from learner.learner import Learner
 from reward_servers.local import LocalRewardClient
 from reward_servers.server import MetricServer
@@ -152,3 +157,27 @@ class LocalLearner:
 
     def export(self, folder: str) -> None:
         self._learner.export(folder)
+
+
+def small_run(model: Path, output: Path, **given: Any) -> RunSettings:
+    """A run of the tests on a tiny model, without evaluations and checkpoints on its way."""
+    whole = {
+        "model": {"path": str(model)},
+        "output_dir": str(output),
+        "run_name": "run",
+        "evaluate_every": 0,
+        "save_every": 0,
+        "evaluation": {"num_prompts": 2},
+        "learner": {"device": "cpu", "num_threads": 1},
+        "tracking": {"enabled": False},
+        **given,
+    }
+    drawn = {"max_tokens": 4, "engine": "transformers", "kv_cache_gib": 0.01}
+    return build(RunSettings, {**whole, "rollout": {**drawn, **given.get("rollout", {})}}, where="")
+
+
+def told_at_start(asked: RunSettings) -> str:
+    """The reason for which a run is refused."""
+    with pytest.raises(InputError) as caught:
+        preflight.check(asked)
+    return str(caught.value)

@@ -1,7 +1,7 @@
 """Clipped importance sampling: REINFORCE whose weights are clipped, so that every token keeps its gradient.
 
 MiniMax 2025 (arXiv 2506.13585), §3.1: no lower bound, loss by tokens, no KL, dynamic sampling as DAPO's. The
-paper does not tell its upper bound; 5 is that of Khatri et al. 2025 (arXiv 2510.13786), who try others.
+paper does not tell its upper bound; 5 is that of Khatri et al. 2025 (arXiv 2510.13786), which trl recommends.
 Needs `rollout.group_size` of 2 or more; 16 unless given.
 """
 

@@ -2,8 +2,10 @@
 
 Yu et al. 2025 (arXiv 2503.14476): clip-higher, dynamic sampling, token-level loss, a soft penalty on overlong
 responses, no KL. The authors' best run has the penalty (§3.4, 4,096 of 20,480 tokens) and no filter of
-truncated responses; `filter_truncated=true overlong_share=0` is their other way. Needs `rollout.group_size`
-of 2 or more; 16 unless given, as published.
+truncated responses; `filter_truncated=true overlong_share=0` is their other way. Ranges, group size, penalty,
+number of batches, rate and weight decay are those of the authors' run (verl, run_dapo_qwen2.5_32b.sh). They
+make 16 updates of a batch: `minibatch_size` a sixteenth of it. Needs `rollout.group_size` of 2 or more; 16
+unless given.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from learner.algorithms.base import CreditInputs, KLSettings, Traits
+from learner.algorithms.base import CreditInputs, KLSettings, OptimizerSettings, Traits
 from learner.algorithms.critic_free import CriticFree
 from learner.functional.groups import group_advantages
 from learner.functional.rewards import overlong_penalty
@@ -31,6 +33,7 @@ class DAPO(CriticFree):
     max_refills: int = Field(default=9, ge=0)  # the authors' code generates ten batches at most
     # The last share of the tokens at most, in which a response loses reward, down to -1; 0: no penalty
     overlong_share: float = Field(default=0.2, ge=0, le=1)
+    optimizer: OptimizerSettings = OptimizerSettings(weight_decay=0.1)
     kl: KLSettings = KLSettings(placement="loss", estimator="k3", coefficient=0.0)
 
     def advantages(self, inputs: CreditInputs) -> Tensor:

@@ -1,7 +1,8 @@
 """Group sequence policy optimisation: GRPO whose ratio, and whose clipping, are a whole response's.
 
 Zheng et al. 2025 (arXiv 2507.18071). The ratio is the geometric mean of a response's ratios of tokens, so its
-range is a thousandth of GRPO's. The authors make four updates of a batch: `minibatch_size` a quarter of it.
+range is a thousandth of GRPO's: §5.1 of version 2, as trl's and verl's recipes cite it; there is no KL. The
+authors make four updates of a batch: `minibatch_size` a quarter of it.
 Needs `rollout.group_size` of 2 or more; 8 unless given.
 """
 

@@ -1,6 +1,7 @@
 """Identity preference optimisation: move a pair's margin to 1 / (2β), and no further.
 
 Azar et al. 2023 (arXiv 2310.12036). DPO pulls a pair apart without end where all agree on it; this does not.
+The paper tells no defaults for language models: rate and τ are those of ContextualAI/HALOs; trl has 0.1, too.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 class IPO(Preferences):
     traits: ClassVar[Traits] = Traits(learns_from="data", reference=True, whole_groups=True)
 
+    learning_rate: float = Field(default=5e-6, gt=0)
     beta: float = Field(default=0.1, gt=0)  # the paper's τ
 
     def check(self, rollouts: Sequence[Rollout]) -> None:

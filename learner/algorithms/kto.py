@@ -1,7 +1,8 @@
 """Kahneman-Tversky optimisation: responses that are good or bad, each by itself; no pairs are needed.
 
 Ethayarajh et al. 2024 (arXiv 2402.01306). The reference point KL(π‖π_ref) is estimated once an iteration, by
-responses to the prompts of others, and with the policy before the update.
+responses to the prompts of others, and with the policy before the update. The rate, `beta` and both weights
+are those of the authors' code (ContextualAI/HALOs, config/).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class KTO(Preferences):
         learns_from="data", reference=True, whole_responses=True, labels=True, mismatched_kl=True
     )
 
+    learning_rate: float = Field(default=5e-6, gt=0)
     beta: float = Field(default=0.1, gt=0)
     # The paper: desirable_weight · good responses to undesirable_weight · others as 1 : 1 up to 1.5 : 1
     desirable_weight: float = Field(default=1.0, ge=0)

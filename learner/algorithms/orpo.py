@@ -1,6 +1,7 @@
 """Odds ratio preference optimisation: imitate the chosen response, and raise its odds over the other's.
 
-Hong et al. 2024 (arXiv 2403.07691). There is no reference, and no supervised stage before it.
+Hong et al. 2024 (arXiv 2403.07691). There is no reference, and no supervised stage before it. λ and the rate
+are those of the authors' Mistral-ORPO-β (xfactlab/orpo, run_mistral_orpo_beta.sh); λ is 0.1 in trl, too.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 class ORPO(Preferences):
     traits: ClassVar[Traits] = Traits(learns_from="data", whole_groups=True)
 
+    learning_rate: float = Field(default=5e-6, gt=0)
     beta: float = Field(default=0.1, ge=0)  # weight of the odds ratio, the paper's λ
 
     def check(self, rollouts: Sequence[Rollout]) -> None:

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class Preferences(Algorithm):
-    """Base of preference algorithms; a group has a prompt's responses, the best with the lowest lease id."""
+    """Base of preference algorithms; a group has a prompt's responses, the best with the lowest lease id.
+
+    Defaults that a subclass leaves are those of LoL-RL's DPO and PRO (arXiv 2305.14718), for adapters.
+    """
 
     critic_learning_rate: ClassVar[None] = None  # there is no critic to train
     target_kl: ClassVar[None] = None  # there is no old policy to drift from

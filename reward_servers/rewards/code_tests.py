@@ -12,7 +12,8 @@ from pydantic import Field, PrivateAttr
 from contracts.errors import InputError
 from contracts.scores import Sample
 from contracts.settings import Settings
-from reward_servers.confined import Confined, Limits, Outcome
+from reward_servers.confined import Confined, Outcome
+from reward_servers.limits import Limits
 
 FENCED = re.compile(r"```[ \t]*(?:python|py|python3)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 EXPECTED = (
@@ -125,8 +126,9 @@ def lines(output: str) -> list[str]:
 
 
 def _unit_tests(given: Any) -> tuple[str, ...] | None:
-    is_right = isinstance(given, list | tuple) and given and all(isinstance(test, str) for test in given)
-    return tuple(given) if is_right else None
+    """Return the texts of a list; None for anything else, and for blank ones, which any program passes."""
+    is_list = isinstance(given, list | tuple) and bool(given)
+    return tuple(given) if is_list and all(isinstance(one, str) and one.strip() for one in given) else None
 
 
 def _pairs(given: Any) -> Pairs | None:

@@ -11,7 +11,8 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from contracts.scores import Sample
 from contracts.settings import Settings, Strings
 from contracts.working_folder import working_folder
-from reward_servers.confined import Confined, Limits
+from reward_servers.confined import Confined
+from reward_servers.limits import Limits
 
 
 class Format(Settings):

@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 from sympy import nsimplify, simplify
 
 BOXED = re.compile(r"\\f?boxed\s*\{")
-NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s*/\s*\d+)?%?")
+NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{1,3}\b|\s*/\s*\d+)?%?")
+MINUS = "\N{MINUS SIGN}"  # as models write it outside of formulas
 GSM8K = "####"  # what comes before the answer in its solutions
 # The limits of the process hold; math-verify's own are alarms, which can't interrupt a power of integers.
 UNLIMITED: dict[str, Any] = {"parsing_timeout": None}
@@ -17,10 +19,11 @@ UNLIMITED: dict[str, Any] = {"parsing_timeout": None}
 def perform(payload: Mapping[str, Any]) -> Any:
     """Return whether the text's answer is right; with `find`, the answer as a text, or None."""
     where, choices = payload["extract"], payload["choices"]
-    found = answer_of(payload["text"], where, choices)
+    found = answer_of(payload["text"].replace(MINUS, "-"), where, choices)
     if payload.get("find"):
         return _shown(found)
-    return any(_same(right_answer(each), found, where, choices) for each in payload["right"])
+    rights = [right_answer(each.replace(MINUS, "-")) for each in payload["right"]]
+    return any(_same(right, found, where, choices) for right in rights)
 
 
 def answer_of(text: str, where: str, choices: Sequence[str]) -> list[Any]:
@@ -31,11 +34,15 @@ def answer_of(text: str, where: str, choices: Sequence[str]) -> list[Any]:
             return [] if inside is None else _expression(inside)
         case "last_number":
             numbers = NUMBER.findall(text)
-            return _expression(numbers[-1].replace(",", "").rstrip("%")) if numbers else []
+            return _expression(_digits(numbers[-1])) if numbers else []
         case "choice":
             chosen = choice_of(text, choices)
             return [] if chosen is None else [chosen]
-    return list(parse(text, [LatexExtractionConfig(), ExprExtractionConfig()], **UNLIMITED))
+    found = list(parse(text, [LatexExtractionConfig(), ExprExtractionConfig()], **UNLIMITED))
+    inside = last_boxed(text)
+    if inside is not None and all(isinstance(each, str) for each in found):  # such as \boxed{50\%}
+        return _expression(inside)
+    return found
 
 
 def choice_of(text: str, choices: Sequence[str]) -> str | None:
@@ -96,6 +103,16 @@ def _expression(text: str) -> list[Any]:
     """Parse an answer that stands alone; a sum of money is its number."""
     bare = text.strip().strip("$").replace("\\$", "").replace("$", "").strip()
     return list(parse(f"${bare}$", [LatexExtractionConfig(), ExprExtractionConfig()], **UNLIMITED))
+
+
+def _digits(number: str) -> str:
+    """Return a number without commas, exponent and percent sign.
+
+    >>> _digits("1,234.5"), _digits("2.5e3"), _digits("50%"), _digits("3 / 4")
+    ('1234.5', '2500', '50', '3 / 4')
+    """
+    bare = number.replace(",", "").rstrip("%")
+    return format(Decimal(bare), "f") if "e" in bare.lower() else bare
 
 
 def _bare(text: str) -> str:

@@ -18,16 +18,18 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from contracts.errors import InputError, there_are
-from contracts.messages import MESSAGES, is_conversation
+from contracts.messages import is_conversation
 from contracts.rollout import Prompt
 from contracts.settings import Settings, Strings
 from services.tasks.base import CountsLeftOut, Side, Split, Task
+from services.tasks.columns import in_json
 from services.tasks.files import DataFiles, expect_files, from_files, from_hub
 from services.tasks.preferences import Conversed, conversed
 from services.tasks.responses import ResponseRow, responses_of
 from services.tasks.rows import text_at, texts_at
 
 EXPECTED = "expected prompt and response, or prompt, chosen and rejected"
+CONVERSATIONS = ("messages", "conversations")  # columns of whole conversations, the last answer included
 EQUAL = "prompts whose chosen and rejected responses are equal"
 
 
@@ -172,8 +174,9 @@ def _texts(data: ResponseData, row: Mapping[str, Any], where: str) -> list[tuple
 
 def _read(data: ResponseData, row: Mapping[str, Any], where: str) -> Conversed:
     """Return the row's prompt, and the row with texts in place of conversations."""
-    if data.prompt not in row and is_conversation(row.get(MESSAGES)):
-        row = {**row, data.response: row[MESSAGES]}
+    whole = next((name for name in CONVERSATIONS if is_conversation(in_json(row.get(name)))), None)
+    if data.prompt not in row and whole is not None:
+        row = {**row, data.response: row[whole]}
     return conversed(row, data.prompt, (data.chosen, data.rejected, data.response), where)
 
 

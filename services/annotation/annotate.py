@@ -275,7 +275,7 @@ def _services(settings: AnnotateSettings, trial: Trial, progress: Progress) -> I
         from reward_servers.local import LocalRewardClient
 
         patience_s = settings.reward_servers.patience_s(part.label for part in settings.reward)
-        client = LocalRewardClient(settings.reward)
+        client = LocalRewardClient(settings.reward, settings.reward_servers)
         for warning in client.try_out(trial):
             progress.note(warning, "warning")
         yield score_here(client, patience_s)

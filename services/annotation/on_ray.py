@@ -24,7 +24,7 @@ from reward_servers.app import deploy, remove
 from reward_servers.client import RewardClient
 from reward_servers.settings import Part, RewardServersSettings
 from reward_servers.trial import Trial
-from services.annotation.rewards import Execute, Job, Then, samples_of
+from services.annotation.rewards import Execute, Job, Then, awaited, samples_of
 from services.config.cluster_settings import ClusterSettings
 from services.generation.run_model import RunModel
 from services.preflight.deployment import deployment
@@ -35,9 +35,9 @@ class _Scorer:
     """Actor of Ray Data that waits for the reward servers, and computes nothing."""
 
     def __init__(
-        self, rewards: Sequence[Part], settings: RewardServersSettings, timeout_s: float, then: bytes
+        self, rewards: Sequence[Part], settings: RewardServersSettings, patience_s: float, then: bytes
     ) -> None:
-        self._client, self._timeout_s = RewardClient(rewards, settings), timeout_s
+        self._client, self._patience_s = RewardClient(rewards, settings), patience_s
         self._then: Then = pickle.loads(then)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
@@ -47,7 +47,7 @@ class _Scorer:
     def _do(self, job: Job) -> bytes:
         """Return the pickled result of a job, or its error without Ray's wrapper."""
         try:
-            scores = self._client.submit(samples_of(job[1])).result(self._timeout_s)
+            scores = awaited(self._client, samples_of(job[1]), self._patience_s)
             return pickle.dumps(self._then(job, scores))
         except WhetstoneError as error:
             return pickle.dumps(error)
@@ -79,7 +79,7 @@ def scored_on_cluster(
 
 def asked_on_cluster(rewards: Sequence[Part], settings: RewardServersSettings, num_in_flight: int) -> Execute:
     """Return a function that sends jobs to the deployed rewards from Ray Data's actors."""
-    timeout_s = settings.patience_s(part.label for part in rewards)
+    patience_s = settings.patience_s(part.label for part in rewards)
 
     def execute(jobs: Iterable[Job], then: Then) -> Iterator[tuple[int, Any]]:
         items = [{"start": job[0], "job": pickle.dumps(job)} for job in jobs]
@@ -89,7 +89,7 @@ def asked_on_cluster(rewards: Sequence[Part], settings: RewardServersSettings, n
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         scored = ray.data.from_items(items, override_num_blocks=len(items)).map_batches(
             _Scorer,
-            fn_constructor_args=(tuple(rewards), settings, timeout_s, pickle.dumps(then)),
+            fn_constructor_args=(tuple(rewards), settings, patience_s, pickle.dumps(then)),
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=min(num_in_flight, len(items))),
             num_cpus=0,

@@ -9,20 +9,23 @@ Columns hold the values as the rewards gave them; readers apply the weights.
 """
 
 import json
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from contracts.errors import RunError
+from contracts.clients import Scoring
+from contracts.errors import DeadlineExceeded, RunError
 from contracts.scores import Sample, Score
 from reward_servers.settings import Part
 from services.annotated.parts import Parts
 from services.annotated.reward_columns import REWARD
 from services.tasks.responses import ResponseRow
 
+LOOK_S = 1.0  # between two looks at how far scoring has come
 FEW = 16  # rows; fewer failures than that may be chance
 ROW_FIELDS = [
     ("row", pa.int64()),
@@ -52,6 +55,34 @@ class Submits(Protocol):
     """The part of `contracts.clients.RewardClient` that scoring needs."""
 
     def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]: ...
+
+
+class Tells(Submits, Protocol):
+    """A client that tells how far scoring has come."""
+
+    def scoring(self) -> Scoring: ...
+
+
+def awaited(
+    client: Tells, samples: Sequence[Sample], patience_s: float, look_s: float = LOOK_S
+) -> list[Score]:
+    """Return the scores of the samples; a slow reward is waited for as long as it answers any text.
+
+    Raises:
+        DeadlineExceeded: no text was answered for `patience_s`.
+        RewardError: a reward can't be reached.
+    """
+    future, since, num_answered = client.submit(samples), time.monotonic(), client.scoring().num_answered
+    while not wait([future], timeout=look_s).done:
+        now = client.scoring()
+        if now.num_answered > num_answered:
+            since, num_answered = time.monotonic(), now.num_answered
+        if time.monotonic() - since >= patience_s:
+            raise DeadlineExceeded(
+                f"waited {patience_s:.0f} s for the scores of {len(samples)} texts: {now}; "
+                "reward_servers.default.timeout_s= allows for more"
+            )
+    return future.result()
 
 
 def score_here(client: Submits, timeout_s: float) -> Execute:

@@ -10,6 +10,7 @@ from contracts.chat_settings import ChatSettings
 from contracts.errors import InputError
 from contracts.settings import Settings, build
 from learner.settings import LearnerSettings
+from reward_servers.deadlines import check_deadlines
 from reward_servers.server import check_parts
 from reward_servers.settings import Part, RewardServersSettings, parts
 from rollout_workers.settings import RolloutSettings
@@ -124,6 +125,7 @@ class AnnotateSettings(Settings):
             )
         self._check_beams()
         self.reward_servers.check_labels(part.label for part in self.reward)
+        check_deadlines(self.reward, self.reward_servers)
         return self
 
     def _check_beams(self) -> None:

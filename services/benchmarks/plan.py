@@ -8,6 +8,7 @@ from pathlib import Path
 from contracts.errors import InputError, did_you_mean
 from services.benchmarks.benchmark import Benchmark
 from services.config.compose import choices_of, parse, run_settings
+from services.config.other_versions import comparable
 from services.config.settings import RunSettings
 from services.preflight import preflight
 from services.runs import claim as run_claim
@@ -144,7 +145,8 @@ def remaining(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
             settings = run.settings()
             if run.folder.config_file.exists():
                 asked = run_claim.plain(settings.resolved())
-                run_claim.refuse_other_config(run.folder.path, run.folder.config(), asked)
+                there = comparable(run.folder.config(), settings)
+                run_claim.refuse_other_config(run.folder.path, there, asked)
                 if is_finished(run.folder, _iterations(settings, run.folder)):
                     continue
             waiting.append(run)

@@ -18,7 +18,7 @@ from contracts.components import create
 from contracts.errors import InputError
 from rollout_workers.environments.frozen_partner import joined
 from services.tasks import TASKS
-from services.tasks.base import OPTIONAL, Task
+from services.tasks.base import OPTIONAL, SIDE_KEY, Task
 from services.tokens.prompt_tokens import PromptTokens
 
 Message = Mapping[str, str]  # {"role": "user" or "assistant", "content": …}
@@ -192,7 +192,7 @@ def _talk_of(task: Task | None, environment: Mapping[str, Any]) -> tuple[Talk | 
 def _task(config: Mapping[str, Any]) -> Task | None:
     if not isinstance(section := config.get("task"), Mapping):
         return None
-    options = {key: value for key, value in section.items() if key != "name"}
+    options = {key: value for key, value in section.items() if key not in ("name", SIDE_KEY)}
     try:
         task: Task = create("task", str(section.get("name")), options, TASKS, Task, OPTIONAL)
     except InputError as error:  # the model can be used without the user's own task class

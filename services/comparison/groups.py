@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
 from contracts.errors import InputError
+from services.config.other_versions import completed
 from services.report.evaluated import measure_names
 from services.report.run_page import merged
 from services.runs.claim import MAY_CHANGE, config_differences, flatten
@@ -64,8 +65,7 @@ def read_groups(folders: Sequence[RunFolder]) -> list[Group]:
         given = " ".join(str(folder.path) for folder in folders)
         raise InputError(f"got {given or 'no run'}; expected two or more different runs")
     together: list[list[Run]] = []
-    for folder in folders:
-        run = read_run(folder)
+    for run in of_one_version([read_run(folder) for folder in folders]):
         own = next((runs for runs in together if same_but_for_seed(runs[0].config, run.config)), None)
         if own is None:
             together.append([run])
@@ -86,6 +86,13 @@ def read_run(folder: RunFolder) -> Run:
     config, info = folder.config(), folder.rollout_info()
     measures = measure_names(info) if config.get("measures") else ()
     return Run(folder, config, tuple(merged(info, folder.training_info())), tuple(measures))
+
+
+def of_one_version(runs: Sequence[Run]) -> list[Run]:
+    """Complete the configurations, where some have options that others lack."""
+    if len({frozenset(flatten(run.config)) for run in runs}) == 1:
+        return list(runs)
+    return [replace(run, config=completed(run.config)) for run in runs]
 
 
 def same_but_for_seed(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:

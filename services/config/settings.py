@@ -11,6 +11,7 @@ from pydantic import ValidationInfo, field_validator, model_validator
 from contracts.chat_settings import NONE
 from contracts.errors import InputError, there_are
 from contracts.settings import Settings
+from reward_servers.deadlines import check_deadlines
 from reward_servers.rewards import REWARDS
 from reward_servers.server import check_parts
 from reward_servers.settings import Part, ServerSettings, parts
@@ -104,6 +105,7 @@ class RunSettings(RunParts):
     @model_validator(mode="after")
     def _parts_fit(self) -> "RunSettings":
         self.reward_servers.check_labels(part.label for part in (*self.reward, *self.metrics))
+        check_deadlines(self.reward, self.reward_servers)
         sampling = self.sampling(evaluating=True)
         if sampling.min_tokens > sampling.max_tokens:
             raise ValueError(

@@ -41,11 +41,12 @@ class KLRunsAway(Rule):
         return Evidence(said, {KL: late, f"{KL}/before": before, REWARD: reward})
 
     def remedy(self, seen: History) -> tuple[str, ...]:
-        return (
+        found = (
             scaled(seen, "algorithm.kl.coefficient", 5, "algorithm.kl.coefficient=0.05"),
             scaled(seen, RATE, 0.3, f"a third of {RATE}"),
-            "algorithm.kl.target=0.1 adapts the coefficient",
         )
+        adapts = ("algorithm.kl.target=0.1 adapts the coefficient",)
+        return found if seen.settings.get("algorithm.kl.coefficient") == 0 else found + adapts
 
 
 class EntropyCollapses(Rule):
@@ -102,7 +103,7 @@ class ClipSaturated(Rule):
         return (
             scaled(seen, RATE, 0.3, f"a third of {RATE}"),
             scaled(seen, "algorithm.num_epochs", 0.5, "fewer algorithm.num_epochs"),
-            "algorithm.clip_range=0.2 if it is smaller",
+            scaled(seen, "algorithm.clip_range", 2, "a larger algorithm.clip_range"),
         )
 
 

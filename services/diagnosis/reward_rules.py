@@ -92,11 +92,12 @@ class GroupsWithoutVariance(Rule):
         return None
 
     def remedy(self, seen: History) -> tuple[str, ...]:
-        return (
-            "a reward with more steps than all or nothing, or prompts of another difficulty",
-            scaled(seen, "rollout.group_size", 2, "rollout.group_size=16"),
-            "algorithm.drop_constant_groups=true leaves them out of the loss",
-        )
+        found = ["a reward with more steps than all or nothing, or prompts of another difficulty"]
+        if seen.late(CONSTANT) is not None:  # rollouts are compared in groups
+            found.append(scaled(seen, "rollout.group_size", 2, "rollout.group_size=16"))
+            if seen.settings.get("algorithm.drop_constant_groups") is False:
+                found.append("algorithm.drop_constant_groups=true leaves them out of the loss")
+        return tuple(found)
 
 
 class RewardsAtCeiling(Rule):

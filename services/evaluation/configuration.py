@@ -6,6 +6,7 @@ from typing import Any
 from contracts.chat_settings import AUTO, NONE, TOKENIZER
 from contracts.errors import InputError
 from contracts.settings import build
+from services.config.other_versions import naming_unknown_options, with_former_meaning
 from services.config.settings import RunSettings
 from services.generation.run_model import model_of
 from services.runs.folder import RunFolder
@@ -21,7 +22,9 @@ def settings_for(folder: RunFolder | None, overrides: list[str]) -> RunSettings:
 
     if folder is None:
         return run_settings(overrides)
-    return build(RunSettings, _laid_over(folder, overrides), where="")
+    config = with_former_meaning(folder.config())
+    with naming_unknown_options(folder.config_file, config):
+        return build(RunSettings, _laid_over(config, folder, overrides), where="")
 
 
 def _chat(config: Mapping[str, Any], *, is_another: bool) -> dict[str, Any]:
@@ -34,14 +37,13 @@ def _chat(config: Mapping[str, Any], *, is_another: bool) -> dict[str, Any]:
     return {"chat": {**chat, "template": TOKENIZER} if is_own_file else dict(chat)}
 
 
-def _laid_over(folder: RunFolder, overrides: list[str]) -> dict[str, Any]:
-    """Return the run's configuration with its trained model and the overrides, as plain data."""
+def _laid_over(config: dict[str, Any], folder: RunFolder, overrides: list[str]) -> dict[str, Any]:
+    """Return a run's configuration with its trained model and the overrides, as plain data."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     from services.config.compose import COMPONENTS, REPLACED, parse, set_in_list
 
-    config = folder.config()
     for key in REPLACED:  # a single component takes options: reward.weight=2
         if isinstance(listed := config.get(key), list) and len(listed) == 1:
             config[key] = listed[0]

@@ -13,6 +13,7 @@ from contracts.settings import build
 from learner.settings import ModelSettings
 from rollout_workers.settings import RolloutSettings
 from services.config.evaluation_settings import DRAWN_AS, EvaluationSettings
+from services.config.other_versions import naming_unknown_options
 from services.models.chat_template import form_of
 from services.models.files import ModelFiles, read_model
 from services.runs.folder import RunFolder, is_run
@@ -51,9 +52,12 @@ def find_model(path: str) -> RunModel:
     if is_run(Path(path)):
         run = RunFolder(Path(path))
         model = str(model_of(run))
-        rollout, evaluation, limit = _drawn_by(run)
-        sampling, files = _merged(rollout, evaluation), _checked_files(model)
-        return RunModel(model, files, rollout, sampling, of_run=True, limit=limit, chat=_chat_of(run, files))
+        files = _checked_files(model)
+        with naming_unknown_options(run.config_file, run.config()):
+            rollout, evaluation, limit = _drawn_by(run)
+            chat = _chat_of(run, files)
+        sampling = _merged(rollout, evaluation)
+        return RunModel(model, files, rollout, sampling, of_run=True, limit=limit, chat=chat)
     defaults, files = RolloutSettings(), _checked_files(path)
     sampling, chat = (
         _merged(defaults, EvaluationSettings()),

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from contracts.redaction import without_secrets
 from reward_servers.apart import try_apart
 from services.config.compose import run_settings
+from services.config.other_versions import comparable
 from services.config.settings import RunSettings
 from services.plan.arithmetic import arithmetic, batch, dropout
 from services.plan.first_prompt import columns, first_prompt
@@ -62,12 +64,13 @@ def make_plan(overrides: list[str]) -> Plan:
     checked = preflight.check(settings)
     settings = with_iterations(settings)
     config = settings.resolved()
-    folder = RunFolder.open(
-        settings.output_dir, settings.run_name, config=config, resume=settings.resume, only_look=True
-    )
+    now = partial(comparable, settings=settings)
+    where = settings.output_dir, settings.run_name
+    folder = RunFolder.open(*where, config, settings.resume, only_look=True, completed=now)
     done = list(folder.checkpoints())
     asked = without_secrets(plain(config))
-    if (mirror := open_mirror(settings.mirror, folder.path, asked, settings.resume)) is not None:
+    mirror = open_mirror(settings.mirror, folder.path, asked, settings.resume, completed=now)
+    if mirror is not None:
         done += mirror.complete()
     told = try_apart(settings.reward, settings.metrics, settings.reward_servers, checked.trial)
     model = checked.model

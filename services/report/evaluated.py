@@ -17,7 +17,7 @@ LESS_TOLD = ("reward/std",)
 # The beginnings of the names that a run itself logs; others are the user's measures.
 OWN_NAMES = (
     *("iteration", "reward/", "response_", "kl/", "staleness/", "mismatch", "rollouts/", "finish/"),
-    *("groups/", "prompts/", "time/", "throughput/", "workers/", "weights/", "data/", "mask/"),
+    *("groups/", "prompts/", "refill/", "time/", "throughput/", "workers/", "weights/", "data/", "mask/"),
     *("environment/", "turns/"),
 )
 

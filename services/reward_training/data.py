@@ -22,6 +22,7 @@ from contracts.settings import Settings, Strings
 from reward_servers.models.intent import Join, utterance_pair
 from reward_servers.text.whole_text import whole_text
 from services.tasks.base import Split, Task
+from services.tasks.columns import in_json
 from services.tasks.files import DataFiles, expect_files, from_files, from_hub
 from services.tasks.preferences import conversed
 from services.tasks.rows import text_at
@@ -151,7 +152,7 @@ def _of_columns(data: RewardData, objective: Objective | None, split: Split) -> 
 
 def _row(data: RewardData, objective: Objective | None, row: Mapping[str, Any], where: str) -> RewardRow:
     columns = (data.chosen, data.rejected, data.response)
-    if any(is_conversation(row.get(name)) for name in (data.prompt, *columns)):
+    if any(is_conversation(in_json(row.get(name))) for name in (data.prompt, *columns)):
         row = conversed(row, data.prompt, columns, where).row
     if _objective_of(data, objective, row, where) == "pairs":
         return _pair(data, row, where)

@@ -27,6 +27,7 @@ MAY_CHANGE = tuple(KEYS_THAT_MAY_CHANGE.split())
 
 # In a folder before its run began: words of a start that failed, and functions that are its rewards.
 BEFORE = ("log.txt", "functions")
+NOTHING = "nothing"  # in place of the value of an option that a configuration lacks
 ELSEWHERE = "Choose another run_name= or output_dir=."
 
 # A process holds its runs' folders until it ends, so the locks are global.
@@ -50,13 +51,24 @@ def refuse_other_config(path: Path | str, there: Mapping[str, Any], asked: Mappi
     """Refuse to go on with a run under a configuration that would change its results."""
     differences = config_differences(there, asked)
     if differences:
-        lines = [f"  {key}: there {old}, asked for {new}" for key, old, new in differences[:5]]
+        lines = [f"  {_told(*difference)}" for difference in differences[:5]]
         more = len(differences) - len(lines)
         raise InputError(
             f"{path} holds a run with another configuration:\n"
             + "\n".join(lines + [f"  … and {more} more"] * (more > 0))
             + "\nTo start a new run beside it, choose another run_name=."
         )
+
+
+def _told(key: str, old: str, new: str) -> str:
+    """Say a difference in words; a key that nobody could ask for came from elsewhere.
+
+    >>> _told("seed", "1", "2"), _told("rollout.later", "1", "nothing")
+    ('seed: there 1, asked for 2', 'rollout.later: there 1, and this run has no such option')
+    """
+    if new == NOTHING:
+        return f"{key}: there {old}, and this run has no such option"
+    return f"{key}: there {old}, asked for {new}"
 
 
 def make_writable(path: Path) -> None:
@@ -134,7 +146,7 @@ def config_differences(
     ]
     absent = object()
     return [
-        (key, *(repr(side[key]) if key in side else "nothing" for side in (left, right)))
+        (key, *(repr(side[key]) if key in side else NOTHING for side in (left, right)))
         for key in fixed
         if left.get(key, absent) != right.get(key, absent)
     ]

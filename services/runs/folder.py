@@ -18,7 +18,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -46,6 +46,7 @@ log = logging.getLogger(__name__)
 
 INFO_FILES = ("rollout_info.jsonl", "training_info.jsonl")
 SPLITS = ("val", "test")
+Completed = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 SHORT_SPLITS = {"validation": "val"}  # the file names say val
 
 
@@ -67,10 +68,12 @@ class RunFolder:
         resume: Literal["auto", "never"],
         *,
         only_look: bool = False,
+        completed: Completed = dict,
     ) -> "RunFolder":
         """Make the folder, or take the existing one of the same run; `config` becomes its config.yaml.
 
         Args:
+            completed: adds the options that came since to the configuration that is there.
             only_look: make, write and lock nothing; then a run may be running there.
 
         Raises:
@@ -84,7 +87,7 @@ class RunFolder:
         asked = without_secrets(run_claim.plain(config))
         run_claim.refuse_strangers(folder.path)
         if folder.config_file.exists():
-            run_claim.refuse_other_config(folder.path, folder.config(), asked)
+            run_claim.refuse_other_config(folder.path, completed(folder.config()), asked)
             if resume == "never" and folder.has_results():
                 raise InputError(
                     f"{folder.path} already holds this run's results, and resume=never was asked for. "

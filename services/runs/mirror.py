@@ -25,7 +25,7 @@ from services.runs import checkpoints
 from services.runs import claim as run_claim
 from services.runs.best import Criterion, best_of
 from services.runs.checksums import Files, entry, read_checksums, said_of
-from services.runs.folder import RunFolder
+from services.runs.folder import Completed, RunFolder
 
 MANIFEST = "manifest.json"
 AT_THE_TIME = "run"  # the run's lines, within a checkpoint
@@ -318,8 +318,13 @@ class Mirror:
         return "/".join([self._root, *parts])
 
 
-def open_mirror(url: str | None, folder: Path, config: Mapping[str, Any], resume: str) -> Mirror | None:
+def open_mirror(
+    url: str | None, folder: Path, config: Mapping[str, Any], resume: str, *, completed: Completed = dict
+) -> Mirror | None:
     """Open the mirror of the run in `folder`, without writing; None where `url` is None.
+
+    Args:
+        completed: adds the options that came since to the configuration that is there.
 
     Raises:
         InputError: it can't be reached, holds a run with another configuration, or holds results and `resume`
@@ -341,7 +346,7 @@ def open_mirror(url: str | None, folder: Path, config: Mapping[str, Any], resume
         )
     there = _config_of(mirror, found)
     if there is not None:
-        run_claim.refuse_other_config(mirror.url, there, config)
+        run_claim.refuse_other_config(mirror.url, completed(there), config)
     return mirror
 
 

@@ -26,6 +26,7 @@ class Columns:
     references: str | None = None
     tools: str | None = None
     unsure: tuple[str, ...] = ()  # columns of which each may hold the references
+    has_none: bool = False  # no references were asked for, not even a conversation's last answer
 
     def __str__(self) -> str:
         told = f"prompts from column {self.prompt}, references from {self.references or 'none'}"
@@ -44,7 +45,7 @@ def columns_of(
     """Return the columns to read; what is not given is guessed by name.
 
     >>> columns_of(["question", "answer", "id"], None, None, "here")
-    Columns(prompt='question', references='answer', tools=None, unsure=())
+    Columns(prompt='question', references='answer', tools=None, unsure=(), has_none=False)
 
     Args:
         prompt: the given column; None: the one of `PROMPTS` that is there.
@@ -69,7 +70,8 @@ def columns_of(
     answers = [name for name in REFERENCES if name in names and name != prompt] if references is None else []
     tools = TOOLS if TOOLS in names and prompt != TOOLS else None
     sure = answers[0] if len(answers) == 1 else None
-    return Columns(prompt, references or sure, tools, tuple(answers) if len(answers) > 1 else ())
+    unsure = tuple(answers) if len(answers) > 1 else ()
+    return Columns(prompt, references or sure, tools, unsure, has_none=references == "")
 
 
 def prompt_at(row: Mapping[str, Any], columns: Columns, where: str, *, guessed: bool = False) -> Prompt:
@@ -84,17 +86,17 @@ def prompt_at(row: Mapping[str, Any], columns: Columns, where: str, *, guessed: 
         InputError: a column holds something else.
     """
     references = _references(row, columns, where, guessed)
-    value = row[columns.prompt]
+    value = in_json(row[columns.prompt])
     if not is_conversation(value):
         return Prompt("", text_at(row, columns.prompt, where), references)
     at = f"{where}, column '{columns.prompt}'"
     messages, answer = split_answer(conversation(value, at))
     if not messages or messages[-1]["role"] in ("system", "developer"):
         raise InputError(f"{at}: expected a message to answer, of the user or a tool; got {value!r:.200}")
-    if answer is not None and columns.references is None:
+    if answer is not None and answer["content"] and columns.references is None and not columns.has_none:
         references = (str(answer["content"]),)
     meta: dict[str, Any] = {MESSAGES: messages}
-    if columns.tools is not None and (tools := _tools(row.get(columns.tools), where)):
+    if columns.tools is not None and (tools := tools_of(row.get(columns.tools), where)):
         meta[TOOLS] = tools
     return Prompt("", text_of(messages), references, meta)
 
@@ -110,17 +112,42 @@ def split_answer(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], Mes
 def _references(row: Mapping[str, Any], columns: Columns, where: str, guessed: bool) -> tuple[str, ...]:
     if columns.references is None:
         return ()
-    value = row[columns.references]
+    value = in_json(row[columns.references])
     if is_conversation(value):
         _, answer = split_answer(conversation(value, f"{where}, column '{columns.references}'"))
         return () if answer is None else (str(answer["content"]),)
-    is_text = isinstance(value, str) or (
-        isinstance(value, list) and all(isinstance(text, str) for text in value)
-    )
-    return () if guessed and not is_text else texts_at(row, columns.references, where)
+    texts = [_of_number(each) for each in (value if isinstance(value, list) else [value])]
+    if all(isinstance(text, str) for text in texts):
+        return tuple(texts)
+    return () if guessed else texts_at(row, columns.references, where)
 
 
-def _tools(value: Any, where: str) -> list[Any]:
+def in_json(value: Any) -> Any:
+    """Return the conversation in a text of JSON, as some tables hold it; any other value as it is.
+
+    >>> in_json('[{"role": "user", "content": "Hi!"}]'), in_json("[1] is a list")
+    ([{'role': 'user', 'content': 'Hi!'}], '[1] is a list')
+    """
+    if not isinstance(value, str) or not value.lstrip().startswith("["):
+        return value
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return found if is_conversation(found) else value
+
+
+def _of_number(value: Any) -> Any:
+    """Return a number as its text: answers of mathematical problems often are numbers."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def tools_of(value: Any, where: str) -> list[Any]:
+    """Return the tools in a column, which may be JSON in a text.
+
+    Raises:
+        InputError: they are no list.
+    """
     if isinstance(value, str):
         try:
             value = json.loads(value)

@@ -7,7 +7,7 @@ from typing import Any
 from contracts.errors import InputError
 from contracts.messages import MESSAGES, TOOLS, Message, conversation, is_conversation, text_of
 from contracts.rollout import Prompt
-from services.tasks.columns import split_answer
+from services.tasks.columns import in_json, split_answer, tools_of
 from services.tasks.rows import check_columns, text_at
 
 
@@ -33,6 +33,7 @@ def conversed(row: Mapping[str, Any], prompt: str, responses: Sequence[str], whe
     Raises:
         InputError: the responses of a row begin differently, or do not end with an answer.
     """
+    row = {**row, **{name: in_json(row[name]) for name in (prompt, *responses) if name in row}}
     found = {
         name: _answered(row[name], f"{where}, column '{name}'") for name in responses if _is_one(row, name)
     }
@@ -51,7 +52,8 @@ def conversed(row: Mapping[str, Any], prompt: str, responses: Sequence[str], whe
         check_columns(row, [prompt], where)
         return Conversed(Prompt("", text_at(row, prompt, where)), texts)
     messages = asked or befores[0]
-    meta = {MESSAGES: messages} | ({TOOLS: row[TOOLS]} if isinstance(row.get(TOOLS), list) else {})
+    tools = tools_of(row.get(TOOLS), where)
+    meta = {MESSAGES: messages} | ({TOOLS: tools} if tools else {})
     text = text_of(messages)
     return Conversed(Prompt("", text, meta=meta), {**texts, prompt: text})
 

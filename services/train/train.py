@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from contracts.disk import check_room
 from contracts.errors import RunError
 from contracts.output import say
 from contracts.redaction import without_secrets
+from services.config.other_versions import comparable
 from services.config.settings import RunSettings
 from services.runs import checkpoints, provenance
 from services.runs.claim import flatten, plain
@@ -99,9 +101,10 @@ def open_folder(settings: RunSettings, console: Console) -> tuple[RunFolder, Mir
     """
     asked = without_secrets(plain(settings.resolved()))
     path = Path(settings.output_dir).absolute() / settings.run_name
-    mirror = open_mirror(settings.mirror, path, asked, settings.resume)
+    now = partial(comparable, settings=settings)
+    mirror = open_mirror(settings.mirror, path, asked, settings.resume, completed=now)
     folder = RunFolder.open(
-        settings.output_dir, settings.run_name, config=settings.resolved(), resume=settings.resume
+        *(settings.output_dir, settings.run_name, settings.resolved(), settings.resume), completed=now
     )
     checkpoints.remove_leftovers(folder, console.warn)
     checkpoints.set_damaged_aside(folder, console.warn)

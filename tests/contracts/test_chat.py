@@ -77,11 +77,27 @@ def test_options_and_a_template_of_ones_own_are_used() -> None:
 def test_a_template_that_takes_no_system_message_says_so(name: str) -> None:
     if name not in TEXTS:
         pytest.skip("trl's copy of the text is not installed")
-    chat = Chat(chat_tokenizer(TEXTS[name]), ChatForm(system="Be brief."))
-    with pytest.raises(
-        InputError, match=r"prompt 7: .*System role not supported\. .*leave out model\.chat\.sys"
-    ):
-        chat.of_prompt(Prompt("7", "Hi!"))
+    with pytest.raises(InputError, match=r"System role not supported\. .*leave out model\.chat\.sys"):
+        Chat(chat_tokenizer(TEXTS[name]), ChatForm(system="Be brief."))
+    with pytest.raises(InputError, match=r"prompt 7: .*System role not supported\. .*those of the data"):
+        Chat(chat_tokenizer(TEXTS[name]), ChatForm()).of_prompt(
+            Prompt("7", "", meta={"messages": [SYSTEM, *ONE]})
+        )
+
+
+def test_a_template_that_needs_a_system_message_says_what_to_give() -> None:
+    its = chat_tokenizer(
+        "{% if messages[0].role != 'system' %}{{ raise_exception('Who am I?') }}{% endif %}ok"
+    )
+    with pytest.raises(InputError, match=r"prompt 7: .*Who am I\?\. .*give model\.chat\.system=TEXT"):
+        Chat(its, ChatForm()).of_prompt(Prompt("7", "Hi!"))
+    assert Chat(its, ChatForm(system="Be brief.")).text(ONE) == "ok"
+
+
+def test_a_template_that_leaves_out_the_system_message_is_refused() -> None:
+    users = "{% for message in messages if message.role == 'user' %}{{ message.content }}{% endfor %}"
+    with pytest.raises(InputError, match="this chat template leaves out system messages"):
+        Chat(chat_tokenizer(users), ChatForm(system="Be brief."))
 
 
 def test_roles_that_must_alternate_are_told() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from contracts.errors import InputError, LearnerError
 from contracts.rollout import FinishReason, Rollout, Sampling
 from contracts.settings import build
+from learner.algorithms.base import OptimizerSettings
 from learner.algorithms.cispo import CISPO
 from learner.algorithms.critic_free import CriticFree
 from learner.algorithms.dapo import DAPO
@@ -192,7 +193,8 @@ def test_the_learner_hands_the_limit_of_tokens_on(models: dict[str, Path]) -> No
     """Two equal rewards, one answer at the limit: where groups are not dropped, its length tells."""
     kept = [rollout(0, (3,), (5, 2), 1.0), rollout(1, (3,), (5, 6, 7, 8), 1.0)]
     kept = [replace(one, group=0) for one in kept]
-    algorithm = DAPO(drop_constant_groups=False, max_refills=0, learning_rate=1e-2, overlong_share=0.5)
+    asked = {"drop_constant_groups": False, "max_refills": 0, "learning_rate": 1e-2, "overlong_share": 0.5}
+    algorithm = DAPO(**asked, optimizer=OptimizerSettings(weight_decay=0.0))
     learner = make_learner(models["llama"], algorithm, sampling=Sampling(max_tokens=4))
     before = snapshot(learner.pair)
     learner.update(kept)

@@ -273,3 +273,14 @@ class Sluggish:
         await asyncio.sleep(self.seconds)
         self.counts["calls"] = self.counts.get("calls", 0.0) + 1
         return [float(len(text)) for text in completions]
+
+
+def leaves(completions: Sequence[str]) -> list[float]:
+    """Exits at a bad text, as scripts do."""
+    if "bad" in completions:
+        raise SystemExit(3)
+    return [float(len(text)) for text in completions]
+
+
+async def leaves_later(completions: Sequence[str]) -> list[float]:
+    return leaves(completions)

@@ -96,3 +96,11 @@ def test_a_metric_names_the_sample_that_it_can_not_use() -> None:
     bad = Sample(text="a dog", references=("a dog",), meta={"concepts": "dog"})
     with pytest.raises(RewardError, match=r"\(sample 2 of 3\); the sample: 'a dog'"):
         MetricServer(Part(name="coverage")).compute([good, bad, good])
+
+
+@pytest.mark.parametrize("name", ["leaves", "leaves_later"])
+def test_a_grader_that_exits_costs_one_sample(name: str) -> None:
+    server = RewardServer(Part(name=f"tests.reward_servers.graders:{name}", label=name))
+    (first, _), (none, why), (last, _) = server.score([Sample("a"), Sample("bad"), Sample("ccc")])
+    assert (first, none, last) == (1.0, None, 3.0)
+    assert "SystemExit: 3" in (why or "")

@@ -37,6 +37,16 @@ def test_unit_tests_by_hand() -> None:
 
 
 @needs_seccomp
+def test_a_programs_own_trial_is_not_run_before_its_unit_tests() -> None:
+    trials = ["print(add(int(input()), 1))", "import unittest\n    unittest.main()", "raise SystemExit(0)"]
+    samples = [Sample(f"{ADD}if __name__ == '__main__':\n    {trial}", meta=UNIT) for trial in trials]
+    assert CodeTests(limits=QUICK).score(samples) == [1.0, 1.0, 1.0]
+    guarded = {"tests": ["if __name__ == '__main__':\n    assert add(1, 2) == 4"]}  # a test's own guard holds
+    kept = "import pickle\nclass A: pass\nassert isinstance(pickle.loads(pickle.dumps(A())), A)\n"
+    assert CodeTests(limits=QUICK).score([Sample(ADD, meta=guarded), Sample(kept + ADD, meta=UNIT)]) == [0, 1]
+
+
+@needs_seccomp
 def test_pairs_by_hand() -> None:
     samples = [
         Sample(fenced(PROGRAM), meta=SUMS),
@@ -89,7 +99,16 @@ def test_tests_are_read_in_the_forms_of_common_data_sets() -> None:
     assert cases_of(Sample("", meta={"tests": {"inputs": [["1", "2"]], "outputs": [["3"]]}})) == Pairs(
         ("1\n2",), ("3",)
     )
-    for wrong in ([], {}, {"inputs": ["1"], "outputs": []}, [1], "[", {"inputs": [1], "outputs": [2]}):
+    blank = ("", " ", ["assert f()", ""])  # any program passes these
+    for wrong in (
+        [],
+        {},
+        {"inputs": ["1"], "outputs": []},
+        [1],
+        "[",
+        {"inputs": [1], "outputs": [2]},
+        *blank,
+    ):
         with pytest.raises(InputError, match="code_tests: meta data tests"):
             cases_of(Sample("", meta={"tests": wrong}))
 

@@ -11,9 +11,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from contracts.errors import RewardError
-from reward_servers.confined import Confined, Limits, Outcome
+from contracts.errors import InputError, RewardError
+from contracts.settings import build
+from reward_servers.confined import Confined, Outcome
 from reward_servers.confinement import has_seccomp
+from reward_servers.deadlines import check_deadlines
+from reward_servers.limits import Limits
+from reward_servers.settings import Part, RewardServersSettings
 
 pytestmark = pytest.mark.skipif(not has_seccomp(), reason="this machine has no libseccomp")
 
@@ -161,11 +165,34 @@ def test_the_runs_of_a_job_share_its_time_and_nothing_else(work: Confined) -> No
     assert work.run([job]) == [[GOOD, GOOD, Outcome("3\n", "time")]]
 
 
-def test_what_is_not_reached_in_time_is_an_error_and_no_score() -> None:
-    own = Confined(CODE, Limits(seconds=1.0, batch_seconds=1.0, parallel=1))
-    with pytest.raises(RewardError, match=r"of 8 samples were not reached within limits\.batch_seconds=1"):
-        own.run([program("while True: pass")] * 8)
-    assert outcome(own, "print(3)") == GOOD
+def test_what_a_batch_does_not_reach_is_the_next_batch() -> None:
+    own = Confined(CODE, Limits(seconds=0.5, batch_seconds=2.0, parallel=1))
+    *loops, last = own.run([program("while True: pass")] * 5 + [program("print(3)")])
+    assert [each.why for (each,) in loops] == ["time"] * 5
+    assert last == [GOOD]
+
+
+def test_a_batch_that_reaches_no_sample_is_an_error_and_no_score() -> None:
+    own = Confined(CODE, Limits(seconds=0.001, batch_seconds=0.002))
+    with pytest.raises(
+        RewardError, match=r"none of 1 samples was reached within limits\.batch_seconds=0\.002"
+    ):
+        own.run([program("import time; time.sleep(1)")])
+
+
+def test_a_sample_needs_less_time_than_its_batch() -> None:
+    with pytest.raises(InputError, match=r"seconds=60 for a sample and batch_seconds=45"):
+        build(Limits, {"seconds": 60}, "limits")
+
+
+def test_a_sandbox_may_not_end_a_batch_before_its_own_limits_do() -> None:
+    servers = build(RewardServersSettings, {"math": {"sandbox": {}, "timeout_s": 50}}, "reward_servers")
+    with pytest.raises(
+        InputError, match=r"limits\.batch_seconds=45: expected reward_servers\.math\.sandbox=null"
+    ):
+        check_deadlines([Part(name="math")], servers)
+    check_deadlines([Part(name="math", limits={"batch_seconds": 19})], servers)
+    check_deadlines([Part(name="length", label="math")], servers)
 
 
 def test_a_fork_server_that_dies_is_started_anew(work: Confined) -> None:
@@ -179,7 +206,7 @@ def test_a_fork_server_that_dies_is_started_anew(work: Confined) -> None:
 
 def test_it_ends_with_the_process_that_started_it() -> None:
     code = (
-        "from reward_servers.confined import Confined, Limits\n"
+        "from reward_servers.confined import Confined\nfrom reward_servers.limits import Limits\n"
         f"work = Confined({CODE!r}, Limits())\n"
         "work.run([[{'code': 'print(3)', 'stdin': ''}]])\n"
         "print(work._server._process.pid, flush=True)\n"

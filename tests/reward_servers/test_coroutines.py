@@ -1,6 +1,7 @@
 """Calls of coroutines: side by side up to a limit, within a rate, and again after faults that pass."""
 
 import asyncio
+import threading
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -8,9 +9,13 @@ from typing import Any
 import pytest
 
 from contracts.errors import RewardError
+from contracts.scores import Sample
+from contracts.settings import build
 from reward_servers import backoff
 from reward_servers.coroutines import Coroutines
-from reward_servers.settings import ServerSettings
+from reward_servers.local import LocalRewardClient
+from reward_servers.server import RewardServer
+from reward_servers.settings import Part, RewardServersSettings, ServerSettings
 
 
 class Desk:
@@ -119,3 +124,29 @@ def test_a_loop_that_a_coroutine_blocks_shows() -> None:
     assert calls.busy_s > 0.2
     future.result(30)
     assert calls.busy_s == 0.0
+
+
+def test_without_a_cluster_the_settings_of_a_server_hold_too() -> None:
+    slow = Part(name="tests.reward_servers.graders:Sluggish", label="slow", options={"seconds": 30.0})
+    servers = build(RewardServersSettings, {"slow": {"timeout_s": 0.1, "retries": 0}}, "reward_servers")
+    (score,) = LocalRewardClient([slow], servers).submit([Sample("a")]).result()
+    assert score.total is None and "no answer within 0.1 s" in (score.error or "")
+
+
+def test_counts_are_told_once_whatever_is_added_meanwhile() -> None:
+    server = RewardServer(
+        Part(name="tests.reward_servers.graders:Sluggish", label="slow", options={"seconds": 0.0})
+    )
+    done, told = threading.Event(), [0.0]
+
+    def take() -> None:
+        while not done.is_set():
+            told[0] += server.take_counts().get("calls", 0.0)
+
+    taking = threading.Thread(target=take)
+    taking.start()
+    for _ in range(50):
+        server.score([Sample("a")] * 20)
+    done.set()
+    taking.join()
+    assert told[0] + server.take_counts().get("calls", 0.0) == 50 * 20

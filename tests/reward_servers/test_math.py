@@ -33,6 +33,9 @@ def test_equal_values_in_any_form_score_one() -> None:
         (r"\boxed{(1,2)}", "(1, 2)"),
         (r"\boxed{\text{Tuesday}}", r"\text{Tuesday}"),
         ("4 no, 5", r"We get \boxed{5}."),
+        ("The answer is −5", "-5"),
+        (r"\boxed{50\%}", "50"),
+        (r"\boxed{50\%}", r"50\%"),
     ]
     wrong = [("it is 41", "#### 42"), ("", "3"), ("no idea", "3"), (r"\boxed{x^2+1}", "(x+1)^2")]
     assert scores(ANY, *right) == [1.0] * len(right)
@@ -54,9 +57,11 @@ def test_last_number_takes_the_last_number() -> None:
         ("It costs $1,234.50.", "1234.5"),
         ("minus: -7", "-7"),
         ("18-7", "7"),
+        ("about 2.5e3 times", "2500"),
+        ("x = −7", "-7"),
         ("none", "7"),
     ]
-    assert scores(Math(extract="last_number"), *pairs) == [1.0, 1.0, 1.0, 1.0, 0.0]
+    assert scores(Math(extract="last_number"), *pairs) == [*[1.0] * 6, 0.0]
 
 
 def test_choice_takes_a_letter() -> None:

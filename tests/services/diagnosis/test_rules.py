@@ -1,14 +1,17 @@
 """The rules: each finds its pathology in a synthetic curve, and all keep silent over a sound run."""
 
 import math
+import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.config.compose import run_settings
 from services.diagnosis.diagnosis import diagnose
 from services.diagnosis.history import FEWEST, History
 from services.diagnosis.rules import RULES
+from services.runs.claim import flatten
 from tests.services.diagnosis.curves import SETTINGS, SOUND, Curve, run
 
 FLAT: dict[str, Curve] = {"reward/mean": lambda i: 0.3}
@@ -203,3 +206,20 @@ def test_a_rule_says_nothing_about_few_iterations_or_missing_numbers(rule) -> No
     assert rule.find(History([])) is None
     assert rule.remedy(few) and all(isinstance(each, str) for each in rule.remedy(few))
     assert rule.reason and rule.title and rule.reads and rule.shows
+
+
+TYPED = re.compile(r"\b(?:algorithm|rollout|learner|model)\.[a-z_.]+=[^\s,;]+")
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "grpo", "dapo", "gspo", "reinforce_pp"])
+def test_what_a_remedy_says_to_type_can_be_typed(algorithm: str) -> None:
+    asked = ["model.path=gpt2", "task=increasing_numbers", f"algorithm={algorithm}"]
+    known = flatten(run_settings(asked).resolved())
+    columns = ("reward/mean", "kl/mean", "entropy", "clip_fraction", "reward/std", "approx_kl", "finish/stop")
+    of_groups = {"groups/constant": 0.9} if algorithm in ("grpo", "dapo", "gspo") else {}
+    rows = [{"iteration": i, **dict.fromkeys(columns, 0.5), **of_groups} for i in range(1, 30)]
+    seen = History(rows, (), known)
+    for rule in RULES:
+        for remedy in rule.remedy(seen) if rule.can_judge(seen) else ():
+            for typed in TYPED.findall(remedy):
+                run_settings([*asked, typed])

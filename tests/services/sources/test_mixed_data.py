@@ -10,15 +10,13 @@ from safetensors.torch import load_file
 
 from contracts.errors import InputError
 from contracts.rollout import Rollout
-from contracts.settings import build
 from services.commands import annotate
 from services.config.compose import run_settings
 from services.config.settings import RunSettings
-from services.preflight import preflight
 from services.runs.folder import RunFolder
 from services.sources.mixed import Mixture, mixture
 from services.terminal.interrupts import Interrupted, StopRequest
-from tests.local_run import LocalLearner, train_here
+from tests.local_run import LocalLearner, small_run, told_at_start, train_here
 from tests.models import make_tiny_model
 from tests.runs import results
 from tests.services.sources.test_offline_source import annotated
@@ -48,31 +46,17 @@ def settings(model: Path, output: Path, data: Any, **given: Any) -> RunSettings:
         "algorithm": {"name": "ppo", **SMALL},
         "task": {"name": f"{HERE}:Pairs"},
         "reward": [{"name": f"{HERE}:Last"}],
-        "model": {"path": str(model)},
         "data": {"folder": str(data), "share": 0.5} if isinstance(data, Path) else data,
-        "output_dir": str(output),
-        "run_name": "run",
         "iterations": 4,
-        "evaluate_every": 0,
-        "save_every": 0,
-        "rollout": {
-            "prompts_per_iteration": 6,
-            "max_tokens": 4,
-            "engine": "transformers",
-            "kv_cache_gib": 0.01,
-        },
+        "rollout": {"prompts_per_iteration": 6},
         "evaluation": {"num_prompts": 1},
-        "learner": {"device": "cpu", "num_threads": 1},
-        "tracking": {"enabled": False},
         **given,
     }
-    return build(RunSettings, whole, where="")
+    return small_run(model, output, **whole)
 
 
 def refusal(model: Path, data: Any, **given: Any) -> str:
-    with pytest.raises(InputError) as caught:
-        preflight.check(settings(model, Path("runs"), data, **given))
-    return str(caught.value)
+    return told_at_start(settings(model, Path("runs"), data, **given))
 
 
 @pytest.fixture
@@ -134,7 +118,7 @@ def test_groups_are_made_up_of_ranked_responses(
     model: Path, data: Path, tmp_path: Path, name: str, batches: list[list[Rollout]]
 ) -> None:
     """Six prompts of four rollouts: three of them, and six pairs of the data."""
-    rollout = {"prompts_per_iteration": 6, "group_size": 4, "max_tokens": 4, "engine": "transformers"}
+    rollout = {"prompts_per_iteration": 6, "group_size": 4}
     algorithm = {"name": name, "learning_rate": 1e-3}
     train_here(settings(model, tmp_path, data, algorithm=algorithm, rollout=rollout, iterations=1))
     (batch,) = batches
@@ -206,7 +190,7 @@ def test_what_cannot_be_mixed_is_told(model: Path, data: Path) -> None:
     masked = refusal(model, share, algorithm="nlpo")
     assert "algorithm=nlpo can't weigh" in masked and "ppo" in masked and "supervised" in masked
     assert "leave data.share=0.5 out" in refusal(model, share, algorithm="a_lol")
-    cut = {"prompts_per_iteration": 6, "max_tokens": 4, "top_k": 5, "min_tokens": 2}
+    cut = {"prompts_per_iteration": 6, "top_k": 5, "min_tokens": 2}
     told = refusal(model, share, rollout=cut)
     assert "with rollout.top_k, rollout.min_tokens the policy never draws some tokens" in told
     levels = {"name": "ppo", "value_level": "action_first"}

@@ -42,7 +42,12 @@ def first(folder: Path, row: dict[str, Any], **options: Any) -> Prompt:
         ({"prompt": "3 + 4 ?"}, "3 + 4 ?", (), []),
         ({"question": "3 + 4 ?", "answer": "7"}, "3 + 4 ?", ("7",), []),
         ({"problem": "3 + 4 ?", "solution": ["7", "seven"]}, "3 + 4 ?", ("7", "seven"), []),
-        ({"prompt": "3 + 4 ?", "answer": 7}, "3 + 4 ?", (), []),  # a guess may be wrong
+        ({"prompt": "3 + 4 ?", "answer": 7}, "3 + 4 ?", ("7",), []),
+        ({"prompt": "3 + 4 ?", "answer": [7, "seven", 0.5]}, "3 + 4 ?", ("7", "seven", "0.5"), []),
+        ({"prompt": "3 + 4 ?", "answer": {"value": 7}}, "3 + 4 ?", (), []),  # a guess may be wrong
+        ({"messages": json.dumps([USER, ANSWER])}, "3 + 4 ?", ("7",), [USER]),
+        ({"messages": [USER, CALL]}, "3 + 4 ?", (), [USER]),  # a call without words is no reference
+        ({"prompt": "[3 + 4] ?"}, "[3 + 4] ?", (), []),
         ({"prompt": [USER]}, "3 + 4 ?", (), [USER]),
         ({"prompt": [SYSTEM, USER], "answer": "7"}, "Be brief.\n3 + 4 ?", ("7",), [SYSTEM, USER]),
         ({"prompt": [USER], "completion": [ANSWER]}, "3 + 4 ?", ("7",), [USER]),
@@ -95,7 +100,16 @@ def test_tools_and_calls_reach_the_template(tmp_path: Path) -> None:
         ({"prompt": [{"role": "user"}]}, {}, "message 1: expected a text under 'content'"),
         ({"prompt": [{"role": "user", "content": [{"type": "image"}]}]}, {}, "parts of the type image"),
         ({"prompt": 5}, {}, "expected a text in column 'prompt', got 5"),
-        ({"prompt": "a", "answer": 7}, {"references_column": "answer"}, "expected a text or a list of texts"),
+        (
+            {"prompt": "a", "answer": {}},
+            {"references_column": "answer"},
+            "expected a text or a list of texts",
+        ),
+        (
+            {"prompt": "a", "answer": True},
+            {"references_column": "answer"},
+            "a list of texts in column 'answer'",
+        ),
     ],
 )
 def test_rows_that_cannot_be_read_are_told_with_their_line(
@@ -104,6 +118,10 @@ def test_rows_that_cannot_be_read_are_told_with_their_line(
     with pytest.raises(InputError) as caught:
         first(tmp_path, row, **options)
     assert told in str(caught.value) and "line 1" in str(caught.value)
+
+
+def test_no_references_are_none_of_a_conversation_too(tmp_path: Path) -> None:
+    assert first(tmp_path, {"messages": [USER, ANSWER]}, references_column="").references == ()
 
 
 def test_what_is_read_is_told(tmp_path: Path) -> None:
@@ -128,6 +146,7 @@ def test_what_is_read_is_told(tmp_path: Path) -> None:
         {"prompt": [USER], "chosen": [USER, ANSWER], "rejected": [USER, WRONG]},
         {"prompt": "3 + 4 ?", "chosen": [USER, ANSWER], "rejected": [USER, WRONG]},
         {"chosen": [USER, ANSWER], "rejected": [USER, WRONG]},
+        {"chosen": json.dumps([USER, ANSWER]), "rejected": json.dumps([USER, WRONG])},
     ],
 )
 def test_preferences_are_one_prompt_with_two_answers(tmp_path: Path, row: dict[str, Any]) -> None:
@@ -138,13 +157,25 @@ def test_preferences_are_one_prompt_with_two_answers(tmp_path: Path, row: dict[s
         ("3 + 4 ?", "7", True),
         ("3 + 4 ?", "8", False),
     ]
-    assert {bool(each.prompt.messages) for each in found} == {any(isinstance(v, list) for v in row.values())}
+    assert {bool(each.prompt.messages) for each in found} == {row.get("chosen") != "7"}
     rows = read_split(RewardData(files=split), None, None, "train").rows
     assert rows[0].texts == ("3 + 4 ? 7", "3 + 4 ? 8")
 
 
-def test_annotated_rows_may_be_conversations(tmp_path: Path) -> None:
-    split = {"train": written(tmp_path, [{"messages": [SYSTEM, USER, ANSWER]}] * 10)}
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": [SYSTEM, USER, ANSWER]},
+        {"messages": json.dumps([SYSTEM, USER, ANSWER])},
+        {
+            "conversations": [
+                {"from": each["role"], "value": each["content"]} for each in (SYSTEM, USER, ANSWER)
+            ]
+        },
+    ],
+)
+def test_annotated_rows_may_be_conversations(tmp_path: Path, row: dict[str, Any]) -> None:
+    split = {"train": written(tmp_path, [row] * 10)}
     (found, *_) = read_responses(ResponseData(files=split), None, "train").rows
     assert (list(found.prompt.messages), found.response) == ([SYSTEM, USER], "7")
 

@@ -7,7 +7,6 @@ import pytest
 from safetensors.torch import load_file
 
 from contracts.clients import PublishedWeights
-from contracts.errors import InputError
 from contracts.rollout import Lease
 from contracts.settings import build
 from services.commands import annotate
@@ -16,7 +15,7 @@ from services.config.settings import RunSettings
 from services.preflight import preflight
 from services.runs.folder import RunFolder
 from services.terminal.interrupts import Interrupted, StopRequest
-from tests.local_run import LocalLearner, LocalWorkers, train_here
+from tests.local_run import LocalLearner, LocalWorkers, small_run, told_at_start, train_here
 from tests.models import make_tiny_model
 from tests.runs import results
 from tests.services.sources.test_offline_source import annotated
@@ -48,31 +47,16 @@ def settings(model: Path, output: Path, data: Any, **given: Any) -> RunSettings:
         "algorithm": {"name": "a_lol", "learning_rate": 1e-3},
         "task": {"name": PAIRS},
         "reward": "length",
-        "model": {"path": str(model)},
-        "data": data if data is None else {"folder": str(data)} if isinstance(data, Path) else data,
-        "output_dir": str(output),
-        "run_name": "run",
+        "data": {"folder": str(data)} if isinstance(data, Path) else data,
         "iterations": 6,
-        "evaluate_every": 0,
-        "save_every": 0,
-        "rollout": {
-            "prompts_per_iteration": 4,
-            "max_tokens": 4,
-            "engine": "transformers",
-            "kv_cache_gib": 0.01,
-        },
-        "evaluation": {"num_prompts": 2},
-        "learner": {"device": "cpu", "num_threads": 1},
-        "tracking": {"enabled": False},
+        "rollout": {"prompts_per_iteration": 4},
         **given,
     }
-    return build(RunSettings, whole, where="")
+    return small_run(model, output, **whole)
 
 
 def refusal(model: Path, data: Any, **given: Any) -> str:
-    with pytest.raises(InputError) as caught:
-        preflight.check(settings(model, Path("runs"), data, **given))
-    return str(caught.value)
+    return told_at_start(settings(model, Path("runs"), data, **given))
 
 
 # Training
@@ -135,7 +119,7 @@ def test_workers_write_for_evaluations_alone_and_get_weights_for_these(
     monkeypatch.setattr(LocalWorkers, "generate", generating)
     monkeypatch.setattr(LocalWorkers, "load_weights", loading)
     monkeypatch.setattr(LocalWorkers, "sleep", sleeping)
-    rollout = {"prompts_per_iteration": 4, "max_tokens": 4, "engine": "transformers", "sleep": True}
+    rollout = {"prompts_per_iteration": 4, "sleep": True}
     train_here(settings(model, tmp_path, data, iterations=3, evaluate_every=2, rollout=rollout))
     assert calls == [
         *("weights 0", "generate", "generate", "sleep", "sleep"),

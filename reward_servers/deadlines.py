@@ -1,0 +1,30 @@
+"""Check that a reward's own deadlines fit those of its server."""
+
+from collections.abc import Sequence
+
+from contracts.components import make
+from contracts.errors import InputError
+from reward_servers.limits import limits_of
+from reward_servers.own import find_grader, settled
+from reward_servers.settings import Part, RewardServersSettings
+
+
+def check_deadlines(rewards: Sequence[Part], settings: RewardServersSettings) -> None:
+    """Refuse a sandbox that would end a reward before the reward's own limits do.
+
+    A server's `timeout_s` is no such end: a client waits for a reward that ends by itself.
+
+    Raises:
+        InputError: says which of the two to change.
+    """
+    for part in map(settled, rewards):
+        sandbox, found = settings.for_label(part.label).sandbox, find_grader("reward", part.name)
+        if sandbox is None or "limits" not in getattr(found, "model_fields", {}):
+            continue
+        limits = limits_of(make("reward", part.name, found, part.options))
+        if limits is not None and limits.batch_seconds >= sandbox.seconds:
+            raise InputError(
+                f"reward={part.name} confines its samples by itself, a batch for limits.batch_seconds="
+                f"{limits.batch_seconds:g}: expected reward_servers.{part.label}.sandbox=null, or its "
+                f"seconds above that, got {sandbox.seconds:g}"
+            )
