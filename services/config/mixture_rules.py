@@ -17,8 +17,9 @@ KINDS = {"reward": "reward", "metrics": "metric"}
 def with_defaults(options: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
     """Return a mixture's options, in which parts take from the run what they leave out.
 
-    >>> with_defaults({"parts": {"a": "dates", "b": {"task": "dates", "reward": "dates"}}}, {"reward": "length"})
-    {'parts': {'a': {'reward': 'length', 'task': 'dates'}, 'b': {'reward': 'dates', 'task': 'dates'}}}
+    >>> both = {"a": "dates", "b": {"task": "dates", "reward": "dates"}}
+    >>> with_defaults({"parts": both}, {"reward": "length"})["parts"]
+    {'a': {'reward': 'length', 'task': 'dates'}, 'b': {'reward': 'dates', 'task': 'dates'}}
     """
     named = options.get("parts")
     if not isinstance(named, Mapping):
@@ -53,8 +54,8 @@ def graders_of_parts(key: str, task: TaskMixture, asked: Any) -> tuple[Part, ...
             other, first = found.setdefault(each.label, (name, each))
             if first != each:
                 raise InputError(
-                    f"task.parts: the {KINDS[key]} '{each.label}' has other options in {other} than in {name}; "
-                    f"give one of them another label: {{name: {each.name}, label: {each.label}2}}"
+                    f"task.parts: the {KINDS[key]} '{each.label}' has other options in {other} than in "
+                    f"{name}; give one of them another label: {{name: {each.name}, label: {each.label}2}}"
                 )
     graders = tuple(each for _, each in found.values())
     if unused := [each.label for each in parts(asked or None, key) if each not in graders]:
@@ -74,9 +75,10 @@ def check_mixture(run: RunParts) -> None:
     if not isinstance(run.task, TaskMixture):
         return
     if run.data is not None or run.algorithm.traits.learns_from == "data":
+        data = "" if run.data is None else f" with data={run.data.folder}"
         raise ValueError(
-            f"task=mixture asks the policy, and algorithm={run.algorithm_name} with data="
-            f"{run.data.folder if run.data else None} learns from a data set; expected one of the two"
+            f"task=mixture: algorithm={run.algorithm_name}{data} learns from an annotated data set, which "
+            f"has no parts; expected an algorithm that generates, without data"
         )
     if run.plays:
         raise ValueError(

@@ -11,6 +11,7 @@ from pydantic import ValidationInfo, field_validator, model_validator
 from contracts.chat_settings import NONE, ChatSettings
 from contracts.errors import InputError, there_are
 from contracts.settings import Settings, build
+from reward_servers.by_part import ByPart
 from reward_servers.rewards import REWARDS
 from reward_servers.server import check_parts
 from reward_servers.settings import Part, ServerSettings, parts
@@ -143,6 +144,14 @@ class RunSettings(RunParts):
         if not isinstance(self.task, TaskMixture):
             return {}
         return {name: self._of_part(name, part) for name, part in self.task.parts.items()}
+
+    @property
+    def by_part(self) -> ByPart:
+        """Return which graders judge the texts of which part of a mixture."""
+        return ByPart(
+            {name: [each.label for each in run.reward] for name, run in self.parts.items()},
+            {name: [each.label for each in run.metrics] for name, run in self.parts.items()},
+        )
 
     def _of_part(self, name: str, part: TaskPart) -> "RunSettings":
         chat = {**self.model.chat.model_dump(), **part.options.chat}

@@ -42,6 +42,7 @@ def evaluator_of(settings: RunSettings, collector: Collector, splits: Sequence[S
         tokens_of(settings, "validation").text,
         settings.environment.has_baselines,
         AtK.of(settings.evaluation),
+        tuple(settings.parts),
     )
 
 

@@ -28,7 +28,8 @@ class MixtureOrder:
 
     Example:
 
-        >>> both = {name: OrderedPart(1.0, PromptOrder(1, seed=0), [place]) for place, name in enumerate("ab")}
+        >>> both = enumerate("ab")
+        >>> both = {name: OrderedPart(1.0, PromptOrder(1, seed=0), [place]) for place, name in both}
         >>> MixtureOrder(both).next(4)
         [0, 1, 0, 1]
     """

@@ -43,13 +43,9 @@ def prompt_tokens(settings: RunSettings, split: Split, tokenizer: Any = None) ->
     return PromptTokens(tokenizer, settings.prompt_limit(split), chat_of(settings, tokenizer))
 
 
-def tokens_of(
-    settings: RunSettings, split: Split, tokenizer: Any = None
-) -> PromptTokens | TokensOfParts:
+def tokens_of(settings: RunSettings, split: Split, tokenizer: Any = None) -> PromptTokens | TokensOfParts:
     """Return the converter of a split's prompts, of one task or of a mixture."""
     tokenizer = tokenizer or load_tokenizer(settings.model)
     if not settings.parts:
         return prompt_tokens(settings, split, tokenizer)
-    return TokensOfParts(
-        {name: prompt_tokens(run, split, tokenizer) for name, run in settings.parts.items()}
-    )
+    return TokensOfParts({name: prompt_tokens(run, split, tokenizer) for name, run in settings.parts.items()})
