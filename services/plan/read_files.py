@@ -24,8 +24,8 @@ def sources(
         "weights": _weights(model, settings.model.path),
         "tokenizer": str(model.tokenizer_folder),
     }
-    for part, run in (settings.parts or {"": settings}).items():
-        what = f"prompts of {part}" if part else "prompts"
+    for name, run in (settings.parts or {"": settings}).items():
+        what = f"prompts of {name}" if name else "prompts"
         found[what] = f"task {run.task_name}: {_data_of(run.task)}"
     if settings.data is not None:
         found["data"] = str(Path(settings.data.folder) / "annotated.parquet")
