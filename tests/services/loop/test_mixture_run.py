@@ -233,6 +233,16 @@ def test_a_curriculum_turns_to_what_is_solved_now_and_then(model: Path, tmp_path
         assert Counter(each.part for each in batch) == {"easy": 6 * GROUP, "hard": 2 * GROUP}
 
 
+def test_dapo_leases_fewer_prompts_that_it_drops(model: Path, tmp_path: Path) -> None:
+    """Without pass rates 3 of 3 prompts have to be leased for one that teaches; with them 1.2."""
+    plain, learned = (
+        Run(settings(model, tmp_path / name, "algorithm=dapo", "iterations=40", *more)).whole().lines
+        for name, more in (("plain", []), ("learned", ["curriculum=pass_rate"]))
+    )
+    assert sum(line["refill/leased"] for line in plain[-20:]) > 20 * A_BATCH * 2.5
+    assert sum(line["refill/leased"] for line in learned[-20:]) < 20 * A_BATCH * 1.8
+
+
 def test_a_part_may_have_a_threshold_of_its_own(model: Path, tmp_path: Path) -> None:
     asked = ("algorithm=grpo", "curriculum=pass_rate", "task.parts.hard.solved_at=0.0", "iterations=20")
     line = Run(settings(model, tmp_path, *asked)).whole().lines[-1]
