@@ -312,17 +312,25 @@ def _set(tree: DictConfig, override: Override) -> None:
     root, _, rest = key.partition(".")
     if set_in_list(tree, override):
         return
-    if root in REPLACED and rest and isinstance(tree.get(root), str):
-        tree[root] = {"name": tree[root]}  # a mapping can take options
-    if root in BARE:  # likewise for a bare value, here or in an experiment
-        if isinstance(tree.get(root), str):
-            tree[root] = {BARE[root]: tree[root]}
-        if not rest and isinstance(value, str):
-            value = {BARE[root]: value}
+    _spell_out(tree, key)
+    if root in BARE and not rest and isinstance(value, str):
+        value = {BARE[root]: value}
     if key in COMPONENTS:  # a whole mapping
         tree[key] = value
         return
     OmegaConf.update(tree, key, value, merge=root not in REPLACED, force_add=True)
+
+
+def _spell_out(tree: DictConfig, key: str) -> None:
+    """Make mappings of the bare values above a key, here or in an experiment: a mapping can take options."""
+    path = key.split(".")
+    options = {1: {**BARE, **dict.fromkeys(REPLACED, "name")}.get(path[0])}
+    if path[:2] == ["task", "parts"]:
+        options = {3: "task"}
+    for depth, option in options.items():
+        above = ".".join(path[:depth])
+        if option and len(path) > depth and isinstance(bare := OmegaConf.select(tree, above), str):
+            OmegaConf.update(tree, above, {option: bare})
 
 
 def set_in_list(tree: DictConfig, override: Override) -> bool:
