@@ -324,13 +324,12 @@ def _set(tree: DictConfig, override: Override) -> None:
 def _spell_out(tree: DictConfig, key: str) -> None:
     """Make mappings of the bare values above a key, here or in an experiment: a mapping can take options."""
     path = key.split(".")
-    options = {1: {**BARE, **dict.fromkeys(REPLACED, "name")}.get(path[0])}
+    depth, option = 1, {**BARE, **dict.fromkeys(REPLACED, "name")}.get(path[0])
     if path[:2] == ["task", "parts"]:
-        options = {3: "task"}
-    for depth, option in options.items():
-        above = ".".join(path[:depth])
-        if option and len(path) > depth and isinstance(bare := OmegaConf.select(tree, above), str):
-            OmegaConf.update(tree, above, {option: bare})
+        depth, option = 3, "task"
+    above = ".".join(path[:depth])
+    if option and len(path) > depth and isinstance(bare := OmegaConf.select(tree, above), str):
+        OmegaConf.update(tree, above, {option: bare})
 
 
 def set_in_list(tree: DictConfig, override: Override) -> bool:
