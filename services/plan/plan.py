@@ -103,7 +103,7 @@ def make_plan(overrides: list[str]) -> Plan:
         processes=rows,
         memory=memory,
         words={
-            "prompts": said_of_limits({split: settings.prompt_limit(split) for split in SPLITS}),
+            **_limits(settings),
             **parts_of(settings, checked.prompts.num_of_parts),
             **columns(settings),
             **arithmetic(settings, found, checked.prompts.num_prompts),
@@ -116,6 +116,16 @@ def make_plan(overrides: list[str]) -> Plan:
         + told,
         prompts_as_read=first_prompts(settings, checked.first_prompts),
     )
+
+
+def _limits(settings: RunSettings) -> dict[str, str]:
+    """Return how much of a prompt the model reads, for each part of a mixture."""
+    return {
+        f"prompts of {part}" if part else "prompts": said_of_limits(
+            {split: run.prompt_limit(split) for split in SPLITS}
+        )
+        for part, run in (settings.parts or {"": settings}).items()
+    }
 
 
 def _tight(deployed: Deployment, needed: float) -> list[str]:

@@ -12,7 +12,7 @@ from contracts.rollout import PART, Prompt
 from contracts.settings import Settings, build
 from reward_servers.settings import Part, parts
 from services.tasks import TASKS
-from services.tasks.base import OPTIONAL, SIDE_KEY, CountsLeftOut, Split, Task
+from services.tasks.base import OPTIONAL, SIDE_KEY, Split, Task
 
 NAME = r"^[A-Za-z][A-Za-z0-9_-]*$"
 
@@ -117,17 +117,18 @@ class TaskMixture(Settings):
         return {name: part.plain() for name, part in value.items()}
 
     def prompts(self, split: Split) -> "InTurns":
-        """Return all parts' prompts of a split; the parts take turns."""
-        return InTurns({name: part.task.prompts(split) for name, part in self.parts.items()})
+        """Return all parts' prompts of a split; the parts take turns.
 
-    def left_out(self, split: Split) -> dict[str, int]:
-        """Return how many rows the parts leave out, by part and reason."""
-        return {
-            f"{name}: {reason}": count
-            for name, part in self.parts.items()
-            if isinstance(part.task, CountsLeftOut)
-            for reason, count in part.task.left_out(split).items()
-        }
+        Raises:
+            InputError: a part's data can't be read, or it has no prompts of this split.
+        """
+        found = {name: part.task.prompts(split) for name, part in self.parts.items()}
+        for name, prompts in found.items():
+            if not isinstance(prompts, Sequence) or not len(prompts):
+                raise InputError(
+                    f"task.parts.{name}: expected a list of at least one {split} prompt, got none"
+                )
+        return InTurns(found)
 
 
 class InTurns(Sequence[Prompt]):
@@ -176,4 +177,11 @@ class InTurns(Sequence[Prompt]):
             return [self[place] for place in range(*index.indices(len(self)))]
         part = self._names[self._numbers[index]]
         prompt = self._prompts[part][int(self._rows[index])]
+        if not isinstance(prompt, Prompt):
+            return prompt  # a user's task may return anything, which its readers refuse
+        if PART in prompt.meta:
+            raise InputError(
+                f"task.parts.{part}: prompt {prompt.id} has meta data '{PART}', where a mixture keeps the "
+                f"name of its part; expected another name for this column"
+            )
         return replace(prompt, id=f"{part}/{prompt.id}", meta={**prompt.meta, PART: part})

@@ -141,6 +141,18 @@ def test_held_out_prompts_come_from_all_parts_in_turns(model: Path) -> None:
     assert [lease.prompt.part for lease in leases] == ["easy", "hard"] * 3 + ["easy"]
 
 
+def test_a_part_without_prompts_and_a_column_that_is_taken_are_refused(model: Path, tmp_path: Path) -> None:
+    few, taken = tmp_path / "few.jsonl", tmp_path / "taken.jsonl"
+    few.write_text('{"prompt": "What ?"}\n')  # none is left for validation
+    taken.write_text('{"prompt": "What ?", "part": "b"}\n' * 20)
+    options = ("task.parts.a.task=prompts", "task.parts.a.reward=length")
+    with pytest.raises(InputError, match=r"validation"):
+        preflight.check(mixture(*options, f"task.parts.a.data_files={few}", model=str(model)))
+    asked = (*options, f"task.parts.a.data_files={taken}", "task.parts.a.meta_columns=[part]")
+    with pytest.raises(InputError, match=r"task\.parts\.a: .* has meta data 'part'"):
+        preflight.check(mixture(*asked, model=str(model)))
+
+
 def test_a_plan_shows_parts_weights_sizes_and_first_prompts(
     model: Path, questions: Path, tmp_path: Path
 ) -> None:
