@@ -11,17 +11,7 @@ from reward_servers.shaping import shares
 from services.config.reward_view import as_sample
 from services.loop.at_k import AtK
 from services.loop.rollout_statistics import numbers_at_k, reward_statistics
-
-PARTS = "parts"  # beginning of the names
-
-
-def named(part: str, numbers: Mapping[str, float]) -> dict[str, float]:
-    """Return a part's numbers under the run's names for them.
-
-    >>> named("easy", {"reward/mean": 0.5})
-    {'parts/easy/reward/mean': 0.5}
-    """
-    return {f"{PARTS}/{part}/{name}": value for name, value in numbers.items()}
+from services.runs.part_names import named
 
 
 def training_by_part(

@@ -4,23 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from services.loop.by_part import PARTS
 from services.report.curves import BANDS, REWARD, Curve, Panel, curve_of
+from services.runs.part_names import split_name
 
 PASS_RATE = "curriculum/pass_rate"
 # Numbers of an iteration that are drawn by part
 IN_TRAINING = {REWARD: "Reward by part", PASS_RATE: "Pass rate of the prompts by part"}
-
-
-def split_name(name: str) -> tuple[str, str] | None:
-    """Split a number's name into the part and the number's own name; None where it is no part's.
-
-    >>> split_name("parts/easy/reward/mean"), split_name("reward/mean")
-    (('easy', 'reward/mean'), None)
-    """
-    root, _, rest = name.partition("/")
-    part, _, own = rest.partition("/")
-    return (part, own) if root == PARTS and own else None
 
 
 def names_in_training(rows: Sequence[Mapping[str, Any]]) -> list[str]:

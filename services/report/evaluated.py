@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from services.loop.baselines import BASELINE, PLAYERS, of_player
-from services.loop.by_part import PARTS
-from services.report.by_part import evaluated_panels, split_name
+from services.report.by_part import evaluated_panels
 from services.report.curves import BANDS, REWARD, Curve, Panel, curve_of, is_number
 from services.runs.changes import error_of
 from services.runs.folder import RunFolder
+from services.runs.part_names import PARTS, split_name
 from services.runs.standard_errors import error_key, is_error
 from services.terminal.readable import number, with_error
 

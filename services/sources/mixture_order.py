@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from services.runs.part_names import named
 from services.sources.prompt_order import PromptOrder
 from services.sources.quotas import Quotas
 
@@ -59,7 +60,7 @@ class MixtureOrder:
         found: dict[str, float] = {}
         for (name, part), drawn in zip(self._parts.items(), self._quotas.counts, strict=True):
             own = {"drawn": float(drawn), "epochs": part.order.epochs, **part.order.metrics()}
-            found |= {f"parts/{name}/{key}": value for key, value in own.items()}
+            found |= named(name, own)
         return found
 
     def state(self) -> dict[str, Any]:
