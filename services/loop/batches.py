@@ -99,7 +99,7 @@ class Prompted(BatchSource):
         self._prompts.restore(state)
 
     def describe(self, batch: Collected, iteration_s: float) -> dict[str, float]:
-        return NOTHING_GENERATED
+        return NOTHING_GENERATED | self._prompts.metrics()
 
 
 class Demonstrated(Prompted):

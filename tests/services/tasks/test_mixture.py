@@ -197,9 +197,8 @@ def test_graders_are_tried_on_prompts_of_a_part_that_they_grade() -> None:
 def test_a_mixture_trains_a_real_model(model: Path, questions: Path, tmp_path: Path, algorithm: str) -> None:
     run = mixture(
         f"algorithm={algorithm}",
-        "task.parts.easy={task: increasing_numbers, weight: 3, reward: length, chat: {template: none}}"
-        if algorithm == "grpo"
-        else f"task.parts.easy={{task: prompts, data_files: {questions}, reward: length, weight: 3}}",
+        f"task.parts.plain={{task: prompts, data_files: {questions}, reward: length, weight: 3}}",
+        "task.parts.plain.chat.template=none",
         f"task.parts.chat={{task: prompts, data_files: {questions}, reward: distinct_n}}",
         "task.parts.chat.metrics=[exact_match]",
         *("rollout.prompts_per_iteration=4", "rollout.max_tokens=4", "rollout.engine=transformers"),
@@ -212,5 +211,31 @@ def test_a_mixture_trains_a_real_model(model: Path, questions: Path, tmp_path: P
     assert {f"parts/{part}/reward/mean" for part in run.parts} <= found.keys()
     assert {"parts/chat/lexical/exact_match", "parts/chat/mean@2", "mean@2"} <= found.keys()
     assert "lexical/exact_match" not in found  # not a metric of every part
-    rows = folder.rollout_info()
-    assert [row["parts/easy/drawn"] for row in rows] == [3.0, 6.0] if algorithm == "grpo" else True
+    assert [row["parts/plain/drawn"] for row in folder.rollout_info()] == [3.0, 6.0]
+
+
+@pytest.mark.slow
+def test_a_resumed_run_of_a_real_model_draws_and_learns_the_same(
+    model: Path, questions: Path, tmp_path: Path
+) -> None:
+    def lines(name: str, iterations: int) -> list[dict[str, Any]]:
+        run = mixture(
+            "task.parts.easy={task: increasing_numbers, num_prompts: 6, weight: 3, reward: length}",
+            f"task.parts.chat={{task: prompts, data_files: {questions}, reward: distinct_n}}",
+            *("rollout.prompts_per_iteration=4", "rollout.group_size=2", "rollout.max_tokens=3"),
+            *("rollout.engine=transformers", "rollout.deterministic=true", "rollout.num_threads=1"),
+            *("learner.device=cpu", "learner.num_threads=1", "curriculum.solved_at=3"),
+            *("evaluation.num_prompts=2", "evaluate_every=0", "save_every=3", f"iterations={iterations}"),
+            *("tracking.enabled=false", f"output_dir={tmp_path}", f"run_name={name}"),
+            model=str(model),
+        )
+        kept = ("reward/", "parts/", "kl/", "response_length/")
+        return [
+            {key: value for key, value in row.items() if key.startswith(kept)}
+            for row in train_here(run).rollout_info()
+        ]
+
+    whole = lines("whole", 6)
+    assert lines("halves", 3) == whole[:3]
+    assert lines("halves", 6) == whole
+    assert whole[-1]["parts/easy/curriculum/prompts"] == 6  # all of the part
