@@ -9,8 +9,7 @@ class Quotas:
     """Draws of parts in proportion to their weights, exact at every moment.
 
     After t draws of K parts, each part has been drawn w·t times, with its share w of the weights, to within
-    1 - 1/(2K - 2). No smaller bound holds for all weights. There is no chance in it, and the counts of past
-    draws are the whole state.
+    1 - 1/(2K - 2). There is no chance in it, and the counts of past draws are the whole state.
 
     Source: Tijdeman 1980, "The chairman assignment problem", Discrete Mathematics 32.
 
