@@ -130,10 +130,16 @@ class RewardClient(Protocol):
 
     def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]: ...
 
-    def compute_metrics(self, samples: Sequence[Sample]) -> dict[str, MetricValue]: ...
+    def compute_metrics(self, samples: Sequence[Sample], part: str | None = None) -> dict[str, MetricValue]:
+        """Compute the metrics of samples: of one part of a mixture, or those of all parts."""
+        ...
 
-    def answers(self, texts: Sequence[str]) -> list[str | None] | None:
-        """Return the answer in each text, by the first grader that finds answers; None if none does."""
+    def answers(self, texts: Sequence[str], part: str | None = None) -> list[str | None] | None:
+        """Return the answer in each text, by the first grader that finds answers; None if none does.
+
+        Args:
+            part: whose graders to ask, in a mixture.
+        """
         ...
 
     def cached(self) -> dict[str, float]:

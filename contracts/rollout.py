@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from contracts.errors import WhetstoneError
 
+PART = "part"  # key of the meta data under which a prompt of a mixture has the name of its part
+
 
 class FinishReason(StrEnum):
     """Reason why the last turn ended."""
@@ -46,6 +48,11 @@ class Prompt:
     def tools(self) -> Sequence[Any]:
         """Return JSON schemas of the functions that the model may call."""
         return self.meta.get("tools") or ()
+
+    @property
+    def part(self) -> str:
+        """Return the part of a mixture of tasks that the prompt belongs to; "" where there is none."""
+        return str(self.meta.get(PART, ""))
 
 
 @dataclass(frozen=True, slots=True)

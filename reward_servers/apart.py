@@ -27,7 +27,7 @@ def try_apart(
     told = []
     for kind, parts in kinds:
         for part in filter(is_tried, parts):
-            verdict = _tried(kind, part, settings.for_label(part.label), trial)
+            verdict = _tried(kind, part, settings.for_label(part.label), trial.for_grader(kind, part.label))
             if verdict.refusal:
                 raise InputError(verdict.refusal)
             told += [verdict.warning] if verdict.warning else []

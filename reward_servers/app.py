@@ -211,7 +211,10 @@ def _try_out(
     """
     own = [("reward", part) for part in rewards if is_tried(part)]
     own += [("metric", part) for part in metrics if is_tried(part)]
-    calls = [(kind, part, handle_of(kind, part.label).try_out.remote(trial)) for kind, part in own]
+    calls = [
+        (kind, part, handle_of(kind, part.label).try_out.remote(trial.for_grader(kind, part.label)))
+        for kind, part in own
+    ]
     verdicts = [
         _verdict(f"{kind} {part.label}", call, settings.for_label(part.label).timeout_s)
         for kind, part, call in calls

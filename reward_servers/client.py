@@ -26,6 +26,7 @@ from ray.serve.handle import DeploymentResponse
 from contracts.clients import Scoring
 from contracts.errors import InputError, RewardError
 from contracts.scores import MetricValue, Sample, Score
+from reward_servers.by_part import ONE_TASK, ByPart, laid_out, places_for
 from reward_servers.combine import union, weighted_sum
 from reward_servers.groups import by_group
 from reward_servers.http import NotMeasurable, QueueFull
@@ -234,8 +235,10 @@ class RemoteServer:
 class RewardClient:
     """A client that scores samples with deployed rewards, without blocking the caller."""
 
-    def __init__(self, rewards: Sequence[Part], settings: RewardServersSettings) -> None:
-        self._parts = tuple(rewards)
+    def __init__(
+        self, rewards: Sequence[Part], settings: RewardServersSettings, by_part: ByPart = ONE_TASK
+    ) -> None:
+        self._parts, self._by_part = tuple(rewards), by_part
         self._servers = [
             RemoteServer("reward", part.label, settings.for_label(part.label), settings.retries)
             for part in self._parts
@@ -299,8 +302,14 @@ class RewardClient:
         self._loop.close()
 
     async def _scores(self, samples: Sequence[Sample]) -> list[Score]:
-        answers = await asyncio.gather(*(server.score(samples) for server in self._servers))
+        both = zip(self._parts, self._servers, strict=True)
+        answers = await asyncio.gather(*(self._ask(part.label, server, samples) for part, server in both))
         return weighted_sum(self._parts, answers)
+
+    async def _ask(self, label: str, server: RemoteServer, samples: Sequence[Sample]) -> list[Answer]:
+        places = places_for(self._by_part, label, samples)
+        answers = await server.score([samples[place] for place in places])
+        return laid_out(answers, places, len(samples))
 
 
 def compute_metrics(

@@ -5,8 +5,9 @@ from concurrent.futures import Future
 
 from contracts.errors import InputError
 from contracts.scores import Sample, Score
+from reward_servers.by_part import ONE_TASK, ByPart, laid_out, places_for
 from reward_servers.combine import weighted_sum
-from reward_servers.server import RewardServer
+from reward_servers.server import Answer, RewardServer
 from reward_servers.settings import Part, RewardServersSettings
 from reward_servers.trial import Trial, is_tried
 
@@ -14,9 +15,14 @@ from reward_servers.trial import Trial, is_tried
 class LocalRewardClient:
     """A client like `reward_servers.client.RewardClient`, except that `submit` scores before it returns."""
 
-    def __init__(self, rewards: Sequence[Part], settings: RewardServersSettings | None = None) -> None:
+    def __init__(
+        self,
+        rewards: Sequence[Part],
+        settings: RewardServersSettings | None = None,
+        by_part: ByPart = ONE_TASK,
+    ) -> None:
         """Load the rewards; of the `settings`, those hold that limit coroutines."""
-        self._parts = tuple(rewards)
+        self._parts, self._by_part = tuple(rewards), by_part
         servers = settings or RewardServersSettings()
         self._servers = [RewardServer(part, servers.for_label(part.label)) for part in self._parts]
 
@@ -35,8 +41,15 @@ class LocalRewardClient:
 
     def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]:
         future: Future[list[Score]] = Future()
-        future.set_result(weighted_sum(self._parts, [server.score(samples) for server in self._servers]))
+        both = zip(self._parts, self._servers, strict=True)
+        answers = [self._ask(part.label, server, samples) for part, server in both]
+        future.set_result(weighted_sum(self._parts, answers))
         return future
+
+    def _ask(self, label: str, server: RewardServer, samples: Sequence[Sample]) -> list[Answer]:
+        places = places_for(self._by_part, label, samples)
+        answers = server.score([samples[place] for place in places]) if places else []
+        return laid_out(answers, places, len(samples))
 
     def answers(self, texts: Sequence[str]) -> list[str | None] | None:
         """Return the answer in each text, by the first reward that finds answers; None if none does."""

@@ -9,8 +9,8 @@ refused. An exception may be due to the texts, which are made up: a reward is re
 of them.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -33,6 +33,12 @@ class Trial:
 
     samples: tuple[Sample, ...]
     are_real: bool  # prompts, references and meta data come from the run; only texts may be made up
+    # Samples for graders of a part of a mixture, by kind and label; other graders take `samples`
+    of_graders: Mapping[tuple[str, str], tuple[Sample, ...]] = field(default_factory=dict)
+
+    def for_grader(self, kind: str, label: str) -> "Trial":
+        """Return the trial of one grader."""
+        return Trial(self.of_graders.get((kind, label), self.samples), self.are_real)
 
 
 @dataclass(frozen=True, slots=True)

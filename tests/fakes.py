@@ -75,11 +75,11 @@ class FakeRewards:
         future.set_result([self._score(sample.text) for sample in samples])
         return future
 
-    def compute_metrics(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
+    def compute_metrics(self, samples: Sequence[Sample], part: str | None = None) -> dict[str, MetricValue]:
         rows = tuple(float(len(sample.text)) for sample in samples)
         return {"length/mean": MetricValue(sum(rows) / len(rows), rows), "corpus/only": MetricValue(0.5)}
 
-    def answers(self, texts: Sequence[str]) -> list[str | None] | None:
+    def answers(self, texts: Sequence[str], part: str | None = None) -> list[str | None] | None:
         return None
 
     def cached(self) -> dict[str, float]:

@@ -57,6 +57,7 @@ SINCE: dict[str, Sequence[Any]] = {
     "tracking.model": [False],
     "evaluation.pass_by": ["reward"],
     "evaluation.pass_at": [1.0, None],
+    "curriculum": [None],
     "model.reference": [{"path": None, "revision": None}],
     "model.chat": [
         {"template": "auto", "system": None, "options": {}, "history": "recorded", "date": None},

@@ -101,8 +101,9 @@ class LocalRewards:
     """`contracts.clients.RewardClient`: graders that are called where they stand."""
 
     def __init__(self, settings: RunSettings) -> None:
-        self._rewards = LocalRewardClient(settings.reward)
-        self._metrics = [MetricServer(part) for part in settings.metrics]
+        self._rewards = LocalRewardClient(settings.reward, by_part=settings.by_part)
+        self._metrics = {part.label: MetricServer(part) for part in settings.metrics}
+        self._by_part = settings.by_part
 
     def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]:
         return self._rewards.submit(samples)
@@ -116,12 +117,13 @@ class LocalRewards:
     def cached(self) -> dict[str, float]:
         return {}
 
-    def answers(self, texts: Sequence[str]) -> list[str | None] | None:
-        found = (grader.answers(texts) for grader in (self._rewards, *self._metrics))
+    def answers(self, texts: Sequence[str], part: str | None = None) -> list[str | None] | None:
+        found = (grader.answers(texts) for grader in (self._rewards, *self._metrics.values()))
         return next((answers for answers in found if answers is not None), None)
 
-    def compute_metrics(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
-        return {key: value for metric in self._metrics for key, value in metric.compute(samples).items()}
+    def compute_metrics(self, samples: Sequence[Sample], part: str | None = None) -> dict[str, MetricValue]:
+        metrics = [own for label, own in self._metrics.items() if self._by_part.measures(label, part)]
+        return {key: value for metric in metrics for key, value in metric.compute(samples).items()}
 
 
 class LocalLearner:

@@ -20,6 +20,7 @@ MODEL = "model.path=some/model"
 NEEDED = {
     "prompts": ["task.data_files=x", "reward=length"],
     "episodes": ["reward=length"],
+    "mixture": ["task.parts.a=dates"],
     "textworld": ["environment=textworld"],
     "gymnasium_text": ["environment.id=FrozenLake-v1"],
     "textarena": ["environment.id=GuessTheNumber-v0"],

@@ -57,8 +57,9 @@ def run(argv: Sequence[str]) -> int:
         checked = preflight.check(settings, training=False)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     console = Bars()
-    if arguments.split in checked.cut_prompts and checked.cut_prompts[arguments.split].num_cut:
-        console.note(str(checked.cut_prompts[arguments.split]), "warning")
+    for cut in checked.prompts.cut:
+        if cut.split == arguments.split and cut.num_cut:
+            console.note(str(cut), "warning")
     try:
         found, num_unscored = evaluate_model(settings, arguments.split, console, checked.trial)
     finally:

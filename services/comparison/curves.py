@@ -6,8 +6,9 @@ from statistics import fmean
 from typing import Any
 
 from services.comparison.groups import Group, Run
+from services.report.by_part import names_in_training
 from services.report.curves import PANELS, REWARD, Curve, Panel, curve_of, is_number, thinned
-from services.report.evaluated import Evaluated, is_asked_for
+from services.report.evaluated import Evaluated, is_asked_for, is_of_part
 
 Row = Mapping[str, Any]
 RowsOf = Callable[[Run], Sequence[Row]]
@@ -29,6 +30,7 @@ def training_panels(groups: Sequence[Compared]) -> list[Panel]:
         keys += [(f"{title}: {label}" if several else title, note, key) for key, label in curves]
     for found in groups:
         for run in found.group.runs:
+            keys += [(name, "a part of the mixture", name) for name in names_in_training(run.rows)]
             keys += [(name, "your own measure", name) for name in run.measures]
     rows = [[run.rows for run in found.group.runs] for found in groups]
     names = [found.group.name for found in groups]
@@ -44,7 +46,7 @@ def validation_panels(groups: Sequence[Compared]) -> list[Panel]:
         for own in found.evaluations
         for one in own
         for name in one.metrics
-        if "@" in name or is_asked_for(name)
+        if "@" in name or is_asked_for(name) or is_of_part(name)
     ]
     names = [found.group.name for found in groups]
     panels = [

@@ -5,6 +5,7 @@
     experiment=FILE.yaml                         a user's own experiment, from any folder
     algorithm=NAME, task=NAME, environment=NAME  choose a component; NAME may be package.module:Class
     reward=NAME, reward=[{name: NAME, …}, …]     replace all rewards; metrics likewise
+    curriculum=NAME                              curriculum.by=NAME
     data=FOLDER                                  data.folder=FOLDER; without task=, also the data's task
     reward.LABEL.OPTION=VALUE                    set an option of the reward with that label or name
     a.b=VALUE                                    set an option, in Hydra's grammar of values
@@ -44,6 +45,7 @@ CONF = Path(conf.__file__).parent
 # Choosing another of these on the command line drops the options of the former one.
 COMPONENTS = ("algorithm", "task", "environment")
 GROUPS = (*COMPONENTS, "model", "cluster", "experiment")
+BARE = {"data": "folder", "curriculum": "by"}  # the option that a value without a name sets
 REPLACED = ("reward", "metrics")  # a new value replaces the old one: options of another reward are not kept
 
 for _group, (_table, *_) in TABLES.items():  # what the command line and `override /task: NAME` may choose
@@ -314,17 +316,24 @@ def _set(tree: DictConfig, override: Override) -> None:
     root, _, rest = key.partition(".")
     if set_in_list(tree, override):
         return
-    if root in REPLACED and rest and isinstance(tree.get(root), str):
-        tree[root] = {"name": tree[root]}  # a mapping can take options
-    if root == "data":  # likewise for a bare folder, here or in an experiment
-        if isinstance(tree.get("data"), str):
-            tree["data"] = {"folder": tree["data"]}
-        if not rest and isinstance(value, str):
-            value = {"folder": value}
+    _spell_out(tree, key)
+    if root in BARE and not rest and isinstance(value, str):
+        value = {BARE[root]: value}
     if key in COMPONENTS:  # a whole mapping
         tree[key] = value
         return
     OmegaConf.update(tree, key, value, merge=root not in REPLACED, force_add=True)
+
+
+def _spell_out(tree: DictConfig, key: str) -> None:
+    """Make mappings of the bare values above a key, here or in an experiment: a mapping can take options."""
+    path = key.split(".")
+    depth, option = 1, {**BARE, **dict.fromkeys(REPLACED, "name")}.get(path[0])
+    if path[:2] == ["task", "parts"]:
+        depth, option = 3, "task"
+    above = ".".join(path[:depth])
+    if option and len(path) > depth and isinstance(bare := OmegaConf.select(tree, above), str):
+        OmegaConf.update(tree, above, {option: bare})
 
 
 def set_in_list(tree: DictConfig, override: Override) -> bool:

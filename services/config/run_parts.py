@@ -19,6 +19,7 @@ from rollout_workers.environments.single_turn import SingleTurn
 from rollout_workers.settings import RolloutSettings
 from services.config.cluster_settings import ClusterSettings
 from services.config.component_settings import component
+from services.config.curriculum_settings import CurriculumSettings
 from services.config.data_settings import DataSettings
 from services.config.evaluation_settings import DRAWN_AS, EvaluationSettings
 from services.config.measures import Measures
@@ -41,6 +42,7 @@ class RunParts(Settings):
     )
     model: ModelSettings
     data: DataSettings | None = None  # annotated data set to learn from; data=FOLDER sets data.folder
+    curriculum: CurriculumSettings | None = None  # draw some prompts less; curriculum=pass_rate
     reward: tuple[Part, ...] = Field(default=(), validate_default=True)  # one, or a weighted list
     metrics: tuple[Part, ...] = Field(default=(), validate_default=True)  # measured in evaluations only
     measures: Annotated[Measures, PlainValidator(Measures)] = Measures()  # your own numbers per iteration

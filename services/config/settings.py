@@ -8,17 +8,20 @@ from typing import Any
 
 from pydantic import ValidationInfo, field_validator, model_validator
 
-from contracts.chat_settings import NONE
+from contracts.chat_settings import NONE, ChatSettings
 from contracts.errors import InputError, there_are
-from contracts.settings import Settings
+from contracts.settings import Settings, build
+from reward_servers.by_part import ByPart
 from reward_servers.deadlines import check_deadlines
 from reward_servers.rewards import REWARDS
 from reward_servers.server import check_parts
 from reward_servers.settings import Part, ServerSettings, parts
 from services.config.component_settings import TABLES, name_and_options
+from services.config.mixture_rules import check_mixture, graders_of_parts, with_defaults
 from services.config.run_parts import RunParts
 from services.config.settings_rules import (
     check_algorithm,
+    check_curriculum,
     check_engine,
     check_environment,
     check_passing,
@@ -26,6 +29,7 @@ from services.config.settings_rules import (
 )
 from services.runs.best import Criterion
 from services.tasks.base import SIDE_KEY
+from services.tasks.mixture import TaskMixture, TaskPart
 from services.tokens.prompt_tokens import shown_sides, sides_of
 
 
@@ -47,6 +51,8 @@ class RunSettings(RunParts):
         if "task" in named:  # an option of every task, which no task's class declares
             name, options = named["task"]
             side = options.pop(SIDE_KEY, None)
+            if name == "mixture":
+                options = with_defaults(options, {**given, SIDE_KEY: side})
             given = {**given, "task": {"name": name, **options}}
         if given.get("run_name") is None:
             labels = [named[kind][0].rpartition(":")[2] for kind in ("task", "algorithm") if kind in named]
@@ -75,10 +81,17 @@ class RunSettings(RunParts):
     def _folder_alone(cls, value: Any) -> Any:
         return {"folder": value} if isinstance(value, str) else value
 
+    @field_validator("curriculum", mode="before")
+    @classmethod
+    def _name_alone(cls, value: Any) -> Any:
+        return {"by": value} if isinstance(value, str) else value
+
     @field_validator("reward", mode="before")
     @classmethod
     def _reward_of_the_task(cls, value: Any, info: ValidationInfo) -> tuple[Part, ...]:
         task = info.data.get("task")  # absent: refused elsewhere
+        if isinstance(task, TaskMixture):
+            return graders_of_parts("reward", task, value)
         default = getattr(task, "default_reward", None)
         if isinstance(value, Mapping) and "name" not in value and default:
             value = {"name": default, **value}
@@ -97,6 +110,8 @@ class RunSettings(RunParts):
     @classmethod
     def _metrics_of_the_task(cls, value: Any, info: ValidationInfo) -> tuple[Part, ...]:
         task = info.data.get("task")
+        if isinstance(task, TaskMixture):
+            return graders_of_parts("metrics", task, value)
         asked = value or value == []  # an empty list asks for none
         found = parts(value if asked else getattr(task, "default_metrics", ()), "metrics")
         check_parts("metric", found)
@@ -113,11 +128,50 @@ class RunSettings(RunParts):
                 f"a key that evaluation does not set is rollout's"
             )
         check_algorithm(self)
-        check_template(self)
+        for run in (self, *self.parts.values()):
+            check_template(run)
         check_environment(self)
         check_engine(self)
         check_passing(self)
+        check_curriculum(self)
+        check_mixture(self)
         return self
+
+    @property
+    def parts(self) -> dict[str, "RunSettings"]:
+        """Return by name the parts of a mixture, each as the settings of a run of this part alone.
+
+        They are empty for other tasks. So a part's prompts are read and checked as those of any run.
+        """
+        if not isinstance(self.task, TaskMixture):
+            return {}
+        return {name: self._of_part(name, part) for name, part in self.task.parts.items()}
+
+    @property
+    def by_part(self) -> ByPart:
+        """Return which graders judge the texts of which part of a mixture."""
+        return ByPart(
+            {name: [each.label for each in run.reward] for name, run in self.parts.items()},
+            {name: [each.label for each in run.metrics] for name, run in self.parts.items()},
+        )
+
+    def _of_part(self, name: str, part: TaskPart) -> "RunSettings":
+        chat = {**self.model.chat.model_dump(), **part.options.chat}
+        own: dict[str, Any] = {
+            "task": part.task,
+            "reward": part.reward,
+            "metrics": part.metrics,
+            "model": self.model.model_copy(
+                update={"chat": build(ChatSettings, chat, f"task.parts.{name}.chat")}
+            ),
+        }
+        if self.curriculum is not None and part.options.solved_at is not None:
+            solved_at = {"solved_at": part.options.solved_at}
+            own["curriculum"] = self.curriculum.model_copy(update=solved_at)
+        run = _with_template(self.model_copy(update=own))
+        run._given = {**self._given, "task": {"name": part.options.task}}
+        run._sides = sides_of(part.options.truncation_side, part.task)
+        return run
 
     def resolved(self) -> dict[str, Any]:
         """Return all settings as plain data, with defaults; `build(RunSettings, …, "")` reads them back."""
@@ -138,7 +192,7 @@ class RunSettings(RunParts):
 def _with_template(run: RunSettings) -> RunSettings:
     """Decide about the chat template, where settings alone can: the tokenizer is not read here."""
     chat, environment = run.model.chat, run.environment
-    if environment.template != "auto":
+    if environment.template != "auto" or isinstance(run.task, TaskMixture):  # each part decides
         return run
     if chat.is_explicit:
         template = "chat"

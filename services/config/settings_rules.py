@@ -141,6 +141,19 @@ def check_passing(run: RunParts) -> None:
         )
 
 
+def check_curriculum(run: RunParts) -> None:
+    """Refuse a curriculum over prompts that the policy does not answer.
+
+    Raises:
+        ValueError: nothing tells how often a prompt is solved.
+    """
+    if run.curriculum is not None and not run.algorithm.traits.online:
+        raise ValueError(
+            f"curriculum={run.curriculum.by} follows the rewards of the model's own answers, and algorithm="
+            f"{run.algorithm_name} learns from {run.algorithm.traits.learns_from}: leave curriculum out"
+        )
+
+
 def check_algorithm(run: RunParts) -> None:
     """Refuse settings that do not fit the algorithm.
 

@@ -38,7 +38,8 @@ def evaluate_model(
         with Starting(("the reward servers", "the rollout workers"), console.note) as starting:
             fleet = launch.start_fleet(model, deployed, console.warn, starting.hear)
             ends.callback(fleet.stop)
-            rewards = ends.enter_context(launch.served_rewards(*graders, console.warn, trial))
+            served = launch.served_rewards(*graders, console.warn, trial, settings.by_part)
+            rewards = ends.enter_context(served)
             starting.is_up("the reward servers")
             fleet.wait_until_ready()
             starting.is_up("the rollout workers")

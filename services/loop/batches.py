@@ -89,6 +89,7 @@ class Prompted(BatchSource):
 
     def next(self, done: int) -> Collected:
         found = self._collect(self._prompts.lease(self._num_prompts))
+        self._prompts.finish(self._num_prompts, found.rollouts)
         return expect_some(found, self._failures, done + 1)
 
     def state(self) -> State:
@@ -98,7 +99,7 @@ class Prompted(BatchSource):
         self._prompts.restore(state)
 
     def describe(self, batch: Collected, iteration_s: float) -> dict[str, float]:
-        return NOTHING_GENERATED
+        return NOTHING_GENERATED | self._prompts.metrics()
 
 
 class Demonstrated(Prompted):
@@ -140,7 +141,7 @@ class Online(Prompted):
         return super().next(done)
 
     def describe(self, batch: Collected, iteration_s: float) -> dict[str, float]:
-        return self._meter.info(iteration_s)
+        return self._meter.info(iteration_s) | self._prompts.metrics()
 
 
 class FromData(BatchSource):

@@ -1,7 +1,7 @@
 """Turn reference texts of prompts into rollouts for supervised training, as if the model had written them."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from contracts.chat import Chat
@@ -75,3 +75,15 @@ class Demonstrations:
             return prompt
         room = self._window - len(answer)
         return prompt[:room] if self._side == "right" else prompt[-room:]
+
+
+def each_by_part(makers: Mapping[str, Demonstrate]) -> Demonstrate:
+    """Return a maker of a mixture's rollouts, which asks the maker of each lease's part."""
+
+    def demonstrate(leases: Sequence[Lease]) -> Collected:
+        found = Collected()
+        for lease in leases:
+            found.add(makers[lease.prompt.part]([lease]))
+        return found
+
+    return demonstrate

@@ -1,6 +1,5 @@
 """Evaluate held-out prompts: generations, their rewards, and metrics over all of them."""
 
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,10 +8,11 @@ from contracts.rollout import FinishReason, Lease, Rollout
 from services.config.post_processing import PostProcess, PostProcessed
 from services.config.reward_view import as_sample
 from services.loop.at_k import AtK
-from services.loop.collecting import Collected, Collector
+from services.loop.by_part import measure_parts
+from services.loop.collecting import Collector
 from services.loop.policy_perplexity import PERPLEXITY, PolicyPerplexity
+from services.loop.rollout_statistics import numbers_at_k, play_statistics, reward_statistics
 from services.runs.folder import SHORT_SPLITS
-from services.runs.standard_errors import standard_error
 
 AsRead = Callable[[Sequence[int]], str]  # turns a prompt's tokens into text
 
@@ -33,13 +33,14 @@ def evaluate(
     perplexity: PolicyPerplexity | None = None,
     as_read: AsRead | None = None,
     at_k: AtK | None = None,
+    parts: Sequence[str] = (),
 ) -> Evaluation:
     """Generate for every lease, score, and compute every metric on the whole split.
 
     Rewards, metrics and predictions are those of the texts after `post_process`. `perplexity` measures the
     policy's perplexity on the prompts' reference texts. `as_read` adds to each row the prompt as the model
     read it: cut if it was too long, with special tokens visible. `at_k` adds the numbers of several texts
-    per prompt, and comes first.
+    per prompt, and comes first. Each of the `parts` of a mixture has numbers of its own, too.
     """
     workers, rewards = collect.workers, collect.rewards
     collect = replace(collect, judging=replace(collect.judging, split=split))
@@ -55,67 +56,22 @@ def evaluate(
     if perplexity is not None:
         prompts = {lease.prompt.id: lease.prompt for lease in leases}
         metrics[PERPLEXITY] = perplexity(list(prompts.values()), workers)
-    rows = []
+    rows: list[dict[str, Any]] = []
+    answers: list[str | None] | None = None
     for index, rollout in enumerate(rollouts):
         row = prediction_row(split, rollout, as_read)
         row |= transcript(rollout) if plays else {}
         for key, value in values.items():
             row[key] = "n/a" if value.rows is None else value.rows[index]
         rows.append(row)
+    if parts:
+        found_of = measure_parts(parts, rollouts, rows, rewards, split, at_k)
+        metrics, answers = metrics | found_of.metrics, found_of.answers
+    elif at_k is not None and rollouts:
+        answers = rewards.answers([rollout.text for rollout in rollouts])
     if at_k is not None:
-        answers = rewards.answers([rollout.text for rollout in rollouts]) if rollouts else None
-        groups, prompts_ = [rollout.group for rollout in rollouts], [_prompt_of(own) for own in rollouts]
-        metrics = at_k(rows, groups, prompts_, answers) | metrics
+        metrics = numbers_at_k(at_k, rollouts, rows, answers) | metrics
     return Evaluation(metrics, rows)
-
-
-def reward_statistics(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Return mean reward, its standard error over prompts, each part's mean, and the responses' length.
-
-    With a single prompt the standard error is left out, since it is undefined.
-    """
-    if not rollouts:
-        return {}
-    totals = [rollout.total_reward for rollout in rollouts]
-    error = standard_error(totals, [_prompt_of(rollout) for rollout in rollouts])
-    found = {
-        "reward/mean": statistics.fmean(totals),
-        "reward/std": statistics.stdev(totals) if len(totals) > 1 else 0.0,
-        **({} if error is None else {"reward/standard_error": error}),
-        "response_length/mean": statistics.fmean(rollout.num_generated for rollout in rollouts),
-    }
-    for name in dict.fromkeys(name for rollout in rollouts for name in rollout.reward_parts):
-        # A reward may say nothing about some texts.
-        values = [rollout.reward_parts[name] for rollout in rollouts if name in rollout.reward_parts]
-        found[f"reward/{name}/mean"] = statistics.fmean(values)
-    return found
-
-
-def _prompt_of(rollout: Rollout) -> tuple[str, str]:
-    """Return a key that identifies the prompt; a data set's prompts are identified by their text alone."""
-    return "" if rollout.from_data else rollout.prompt.id, rollout.prompt.text
-
-
-def play_statistics(collected: Collected) -> dict[str, float]:
-    """Return means of the environment's measures and of the number of turns, and the share of cut episodes.
-
-    Example: for two games, one won after 4 turns and one cut off after 8, `environment/won/mean` is 0.5,
-    `turns/mean` 6 and `finish/cut` 0.5. A measure's mean is over the episodes that have it.
-    """
-    found = {
-        "environment/failed": float(collected.num_environment_failed),
-        "environment/restarts": float(collected.num_environment_restarts),
-    }
-    rollouts = collected.rollouts
-    if not rollouts:
-        return found
-    for name in dict.fromkeys(name for rollout in rollouts for name in rollout.info):
-        values = [rollout.info[name] for rollout in rollouts if name in rollout.info]
-        found[f"environment/{name}/mean"] = statistics.fmean(values)
-    found["turns/mean"] = statistics.fmean(len(rollout.turns) for rollout in rollouts)
-    cut = [rollout.finish_reason is FinishReason.LENGTH for rollout in rollouts]
-    found["finish/cut"] = statistics.fmean(cut)
-    return found
 
 
 def prediction_row(split: str, rollout: Rollout, as_read: AsRead | None = None) -> dict[str, Any]:

@@ -24,6 +24,7 @@ class Evaluator:
     as_read: AsRead | None = None
     has_baselines: bool = False
     at_k: AtK | None = None
+    parts: Sequence[str] = ()  # of a mixture
 
     def __call__(self, split: str, *, is_untrained: bool = False) -> Evaluation:
         """Evaluate a split; the untrained model's evaluation has a progress line of its own."""
@@ -32,7 +33,7 @@ class Evaluator:
             f"evaluating the untrained model on {len(leases)} {split} prompts"
         )
         with shown if is_untrained else contextlib.nullcontext():
-            own = self.post_process, self.perplexity, self.as_read, self.at_k
+            own = self.post_process, self.perplexity, self.as_read, self.at_k, self.parts
             return evaluate(split, leases, self.collector, *own)
 
     def baselines(self, split: str) -> dict[str, float]:

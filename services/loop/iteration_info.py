@@ -1,15 +1,16 @@
 """Make an iteration's line in rollout_info.jsonl and its line in training_info.jsonl."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from contracts.clients import FleetClient, RewardClient
 from reward_servers.settings import Part
 from reward_servers.shaping import shares
 from services.config.measures import Measures
 from services.loop.batch_signs import batch_signs
+from services.loop.by_part import training_by_part
 from services.loop.collecting import Collected
-from services.loop.evaluation import play_statistics, reward_statistics
+from services.loop.rollout_statistics import play_statistics, reward_statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class IterationInfo:
     client: RewardClient
     measures: Measures
     longest_prompt: int | None = None  # tokens to which longer prompts are cut
+    of_parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)  # rewards of a mixture's parts
 
     def __call__(self, done: Iteration) -> tuple[dict[str, float], dict[str, float]]:
         """Return two lines: that of rollout_info.jsonl, and that of training_info.jsonl.
@@ -47,7 +49,10 @@ class IterationInfo:
         info |= {**done.described, **batch_signs(rollouts, self.longest_prompt)}
         if self.plays:
             info |= play_statistics(done.batch)
-        info |= shares(self.rewards, [rollout.reward_parts for rollout in rollouts])
+        if self.of_parts:
+            info |= training_by_part(rollouts, self.of_parts)
+        else:
+            info |= shares(self.rewards, [rollout.reward_parts for rollout in rollouts])
         info |= {f"throughput/cached/{label}": share for label, share in self.client.cached().items()}
         info |= self.client.take_counts()
         training = training_info(done.trained)

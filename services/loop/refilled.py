@@ -92,6 +92,7 @@ class Refilled(Online):
             leases = self._prompts.lease(tally.next_round)
             found = self._collect(leases)
             asked = {lease.group for lease in leases}
+            self._prompts.finish(len(asked), found.rollouts)
             found.rollouts = self._taught(found.rollouts, asked)
             whole.add(found)
             tally.rounds += 1

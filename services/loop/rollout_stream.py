@@ -34,7 +34,6 @@ PAUSE_S = 0.02  # between two checks where nothing has come
 class _Ahead:
     """Rollouts of a coming iteration."""
 
-    before: Mapping[str, Any]  # the prompts' state before the iteration was leased
     missing: set[int]  # leases that are still being written
     found: Collected
     groups: WholeGroups | None = None  # where finished rollouts wait for the others of their prompt
@@ -80,10 +79,9 @@ class RolloutStream(BatchSource):
     def prepare(self, done: int) -> None:
         """Lease as far ahead as `max_staleness` allows after `done` iterations."""
         while done + len(self._ahead) < min(done + 1 + self._max_staleness, self._iterations):
-            before = self._prompts.state()
             leases = self._prompts.lease(self._num_prompts)
             groups = self._collector.groups_of(leases)
-            self._ahead.append(_Ahead(before, {lease.id for lease in leases}, Collected(), groups))
+            self._ahead.append(_Ahead({lease.id for lease in leases}, Collected(), groups))
             self._workers.submit(leases)
 
     def attend(self) -> None:
@@ -141,6 +139,7 @@ class RolloutStream(BatchSource):
                     waiting.tell(self._missing(first))
                 time.sleep(PAUSE_S)
         self._ahead.popleft()
+        self._prompts.finish(self._num_prompts, first.found.rollouts)
         first.found.reward_s = time.perf_counter() - started - first.found.rollout_s
         _require_fresh(first.found.rollouts, done, self._max_staleness)
         return expect_some(first.found, self._collector.failures, done + 1)
@@ -162,13 +161,14 @@ class RolloutStream(BatchSource):
         return f"the scores of {number} texts: {self._collector.rewards.scoring()}"
 
     def state(self) -> Mapping[str, Any]:
-        """Return the prompts' state before the first untrained iteration; a resumed run leases it again."""
-        return self._ahead[0].before if self._ahead else self._prompts.state()
+        """Return the prompts' state; a resumed run leases untrained iterations again."""
+        return self._prompts.state()
 
     def describe(self, batch: Collected, iteration_s: float) -> dict[str, float]:
         """Return the workers' metrics over the whole iteration: they generate during all of it."""
         generated = sum(rollout.num_generated for rollout in batch.rollouts)
-        return self._meter.info(iteration_s) | {"throughput/generated_tokens_per_s": generated / iteration_s}
+        throughput = {"throughput/generated_tokens_per_s": generated / iteration_s}
+        return self._meter.info(iteration_s) | throughput | self._prompts.metrics()
 
 
 def _require_fresh(rollouts: Sequence[Rollout], version: int, max_staleness: int) -> None:

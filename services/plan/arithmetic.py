@@ -44,8 +44,7 @@ def arithmetic(settings: RunSettings, found: Batch, num_prompts: Mapping[Split, 
     return {
         "iteration": found.words,
         "update": _update(algorithm, found, settings.learner.token_budget),
-        "run": _run(algorithm, iterations, found)
-        + _uses(iterations * found.num_prompts, num_prompts.get("train"), settings.rollout.priority_scale),
+        "run": _run(algorithm, iterations, found) + _uses_of(settings, found, num_prompts.get("train")),
         "evaluation": f"{_evaluated(evaluation, times, num_prompts, made)}, {drawn}",
         "checkpoints": _checkpoints(
             checkpoints(iterations, settings.save_every), settings.keep_checkpoints, settings.keep_best
@@ -186,6 +185,13 @@ def _run(algorithm: Algorithm, iterations: int, found: Batch) -> str:
         told = f", {_many(iterations, 'step')} within the trust region and {steps:,} of the critic"
     rollouts = f"{found.bound}{_many(iterations * found.num_rollouts, 'rollout')}"
     return f"{_many(iterations, 'iteration')} = {rollouts}{told}"
+
+
+def _uses_of(settings: RunSettings, found: Batch, available: int | None) -> str:
+    """Say how often training prompts come, where nothing but the epochs or the weights decides."""
+    if settings.curriculum is not None or settings.parts:
+        return ""
+    return _uses(settings.iterations * found.num_prompts, available, settings.rollout.priority_scale)
 
 
 def _uses(asked: int, available: int | None, priority_scale: float) -> str:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from typing import Any
 
 from contracts.redaction import redact, without_secrets
 from services.plan.plan import Plan
@@ -31,5 +32,11 @@ def as_json(plan: Plan) -> str:
     }
     text = redact(json.dumps(whole, ensure_ascii=False, default=str))
     # The prompt stays as it is: what looks like a secret in it is what the model reads.
-    read = {"prompt_as_read": plan.prompt_as_read, "prompt_token_ids": list(plan.prompt_token_ids)}
+    first = next(iter(plan.prompts_as_read.values()), None)
+    read: dict[str, Any] = {
+        "prompt_as_read": None if first is None else first.text,
+        "prompt_token_ids": [] if first is None else list(first.tokens),
+    }
+    if plan.settings.parts:
+        read["prompts_as_read"] = {part: each.text for part, each in plan.prompts_as_read.items()}
     return json.dumps({**json.loads(text), **read}, ensure_ascii=False, indent=1)

@@ -1,5 +1,6 @@
-"""The first training prompt as the model reads it, and the columns from which prompts come."""
+"""The first training prompts as the model reads it, and the columns from which prompts come."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from contracts.rollout import Prompt
@@ -19,23 +20,33 @@ class PromptAsRead:
     tokens: tuple[int, ...]
 
 
-def first_prompt(settings: RunSettings, prompt: Prompt | None) -> PromptAsRead | None:
-    """Return the first training prompt as the model reads it; None where an environment writes it.
+def first_prompts(settings: RunSettings, prompts: Mapping[str, Prompt]) -> dict[str, PromptAsRead]:
+    """Return the first training prompt as the model reads it, of each part of a mixture.
+
+    The only task's is under "". There are none where an environment writes them.
 
     Args:
-        prompt: the task's; None: training learns from a data set alone.
+        prompts: the task's; {}: training learns from a data set alone.
     """
     if settings.plays and not isinstance(settings.environment, Dialogue):
-        return None
+        return {}
     tokenizer = load_tokenizer(settings.model)
-    to_tokens = prompt_tokens(settings, "train", tokenizer)
-    if prompt is not None:
-        tokens = to_tokens(prompt)
-    else:
-        tokens = open_source(settings, tokenizer).next(1)[0].turns[0].observation
-    return PromptAsRead(to_tokens.text(tokens), tokens)
+    found = {}
+    for part, run in (settings.parts or {"": settings}).items():
+        to_tokens = prompt_tokens(run, "train", tokenizer)
+        if prompts:
+            tokens = to_tokens(prompts[part])
+        else:
+            tokens = open_source(settings, tokenizer).next(1)[0].turns[0].observation
+        found[part] = PromptAsRead(to_tokens.text(tokens), tokens)
+    return found
 
 
 def columns(settings: RunSettings) -> dict[str, str]:
-    """Return a line about the columns of the task's rows; none for tasks whose columns are known."""
-    return {"columns": settings.task.told()} if isinstance(settings.task, TellsColumns) else {}
+    """Return a line about the columns of each task's rows; none for tasks whose columns are known."""
+    runs = settings.parts or {"": settings}
+    return {
+        f"columns of {part}" if part else "columns": run.task.told()
+        for part, run in runs.items()
+        if isinstance(run.task, TellsColumns)
+    }

@@ -10,8 +10,9 @@ from services.config.compose import run_settings
 from services.config.other_versions import comparable
 from services.config.settings import RunSettings
 from services.plan.arithmetic import arithmetic, batch, dropout
-from services.plan.first_prompt import columns, first_prompt
+from services.plan.first_prompt import PromptAsRead, columns, first_prompts
 from services.plan.memory import Amount, amounts, num_parameters, total_bytes
+from services.plan.mixture import parts_of
 from services.plan.processes import Processes, environments, processes, servers
 from services.plan.read_files import sources
 from services.preflight import preflight
@@ -46,8 +47,8 @@ class Plan:
     words: Mapping[str, str]
     sources: Mapping[str, str]
     warnings: list[str]
-    prompt_as_read: str | None  # the first training prompt, special tokens visible; None: a world writes it
-    prompt_token_ids: tuple[int, ...]
+    # The first training prompt of each part of a mixture, of the only task under ""; {}: a world writes it
+    prompts_as_read: Mapping[str, PromptAsRead]
 
     @property
     def total_bytes(self) -> float:
@@ -95,7 +96,6 @@ def make_plan(overrides: list[str]) -> Plan:
         workers = settings.rollout.num_workers
         rows.append(environments(settings.environment, settings.environment_name, workers))
     rows += servers(settings.reward, settings.metrics, settings.reward_servers)
-    shown = first_prompt(settings, checked.first_prompt)
     return Plan(
         settings=settings,
         folder=folder,
@@ -106,9 +106,10 @@ def make_plan(overrides: list[str]) -> Plan:
         processes=rows,
         memory=memory,
         words={
-            "prompts": said_of_limits({split: settings.prompt_limit(split) for split in SPLITS}),
+            **_limits(settings),
+            **parts_of(settings, checked.prompts.num_of_parts),
             **columns(settings),
-            **arithmetic(settings, found, checked.num_prompts),
+            **arithmetic(settings, found, checked.prompts.num_prompts),
             "dropout": dropout(settings.model, settings.algorithm, settings.algorithm_name, model.config),
         },
         sources=sources(settings, overrides, model, folder),
@@ -116,9 +117,18 @@ def make_plan(overrides: list[str]) -> Plan:
         + environment_warnings(settings.environment, settings.algorithm)
         + _tight(deployed, total_bytes(memory, settings.rollout.num_workers))
         + told,
-        prompt_as_read=None if shown is None else shown.text,
-        prompt_token_ids=() if shown is None else shown.tokens,
+        prompts_as_read=first_prompts(settings, checked.first_prompts),
     )
+
+
+def _limits(settings: RunSettings) -> dict[str, str]:
+    """Return how much of a prompt the model reads, for each part of a mixture."""
+    return {
+        f"prompts of {part}" if part else "prompts": said_of_limits(
+            {split: run.prompt_limit(split) for split in SPLITS}
+        )
+        for part, run in (settings.parts or {"": settings}).items()
+    }
 
 
 def _tight(deployed: Deployment, needed: float) -> list[str]:

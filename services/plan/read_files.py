@@ -23,8 +23,10 @@ def sources(
         "model": str(model.folder / "config.json"),
         "weights": _weights(model, settings.model.path),
         "tokenizer": str(model.tokenizer_folder),
-        "prompts": f"task {settings.task_name}: {_data_of(settings.task)}",
     }
+    for name, run in (settings.parts or {"": settings}).items():
+        what = f"prompts of {name}" if name else "prompts"
+        found[what] = f"task {run.task_name}: {_data_of(run.task)}"
     if settings.data is not None:
         found["data"] = str(Path(settings.data.folder) / "annotated.parquet")
     for part in (*settings.reward, *settings.metrics):

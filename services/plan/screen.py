@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from contracts.redaction import redact
+from services.plan.first_prompt import PromptAsRead
 from services.plan.memory import Amount
 from services.plan.plan import Plan
 from services.plan.processes import Processes
@@ -33,20 +34,23 @@ def drawn(plan: Plan) -> RenderableType:
         _section("Memory, about", _memory(plan)),
         _section("What it comes to", _pairs(plan.words)),
         _section("What is read", _pairs(plan.sources)),
-        *_prompt(plan),
+        *_prompts(plan),
     ]
     return Group(*parts, Text("\nNothing was started. whetstone train with the same words starts it."))
 
 
-def _prompt(plan: Plan) -> list[RenderableType]:
-    """Return the first prompt as the model reads it; nothing where a world writes it."""
-    if plan.prompt_as_read is None:
-        return []
-    count, text = len(plan.prompt_token_ids), plan.prompt_as_read
+def _prompts(plan: Plan) -> list[RenderableType]:
+    """Return the first prompts as the model reads them; nothing where a world writes them."""
+    return [_prompt(part, read) for part, read in plan.prompts_as_read.items()]
+
+
+def _prompt(part: str, read: PromptAsRead) -> RenderableType:
+    count, text = len(read.tokens), read.text
     if len(text) > SHOWN:
         text = f"{text[: SHOWN // 2]}\n[… {len(text) - SHOWN:,} characters …]\n{text[-SHOWN // 2 :]}"
-    title = f"The first prompt as the model reads it, {count:,} token{'s' * (count != 1)}"
-    return [_section(title, Text(redact(text)))]
+    what = f"The first prompt of {part}" if part else "The first prompt"
+    title = f"{what} as the model reads it, {count:,} token{'s' * (count != 1)}"
+    return _section(title, Text(redact(text)))
 
 
 def _heading(plan: Plan) -> Text:

@@ -1,23 +1,22 @@
 """Check everything that can be refused before anything is started, the cheap checks first."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from contracts.chat import Chat
 from contracts.rollout import Prompt
 from learner.settings import LearnerSettings
+from reward_servers.by_part import trial_of_parts
 from reward_servers.server import check_at_hand
-from reward_servers.trial import Trial, trial_of
+from reward_servers.trial import Trial
 from rollout_workers.settings import RolloutSettings
 from services.config.cluster_settings import ClusterSettings
 from services.config.settings import RunSettings
-from services.loop.policy_perplexity import texts_of
-from services.models.files import ModelFiles, read_model, shared_window
-from services.models.token_counter import CountsTokens, token_counter
+from services.models.files import ModelFiles, read_model
+from services.models.token_counter import token_counter
 from services.preflight.adapter_checks import check_adapter
-from services.preflight.chat_checks import chat_warnings, checked_chat
-from services.preflight.environment_checks import check_environment, check_environment_prompts
+from services.preflight.checked_prompts import CheckedPrompts, Reading, check_prompts
+from services.preflight.environment_checks import check_environment
 from services.preflight.machine import find_gpus, num_cores
 from services.preflight.memory import MemoryNeeds, check_memory, share_and_base
 from services.preflight.model_checks import (
@@ -29,42 +28,32 @@ from services.preflight.model_checks import (
 )
 from services.preflight.placement import check_room
 from services.preflight.process_checks import check_processes
-from services.preflight.prompt_checks import (
-    check_context,
-    check_meta,
-    check_references,
-    graders_of,
-    num_cut,
-)
 from services.preflight.reference_checks import (
     check_reference,
     least_room,
     num_parameters_of_reference,
 )
 from services.preflight.sampling_checks import check_behavior, check_staleness
-from services.sources.prompts import prompts_of
-from services.tasks.base import SPLITS, ReadsAhead, Split
+from services.tasks.base import SPLITS, Split
 from services.tokens import cut_prompts
-from services.tokens.cut_prompts import CutExamples, CutPrompts, cut_examples
 from services.tracking.checks import check_tracking
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Model files, the number of prompts in each checked split, and how many of them are cut."""
+    """Model files and prompts with which the run can work."""
 
     model: ModelFiles
-    num_prompts: Mapping[Split, int]
-    cut_prompts: Mapping[Split, CutPrompts]
+    prompts: CheckedPrompts
     trial: Trial  # for trying the user's own rewards and metrics
-    cut_examples: CutExamples | None = None  # supervised training's
-    first_prompt: Prompt | None = None  # of training; None: it learns from data alone
-    of_chat: Sequence[str] = ()  # warnings about the chat template
+    # The first training prompt of each part, of the only task under ""; {}: training learns from data alone
+    first_prompts: Mapping[str, Prompt]
 
     @property
     def warnings(self) -> list[str]:
         """Name the splits whose prompts the model does not read whole, and what a chat template does."""
-        return [*cut_prompts.warnings(self.cut_prompts, self.cut_examples), *self.of_chat]
+        found = self.prompts
+        return [*cut_prompts.warnings(found.cut, found.examples), *found.of_chat]
 
 
 def check(settings: RunSettings, *, training: bool = True) -> Checked:
@@ -88,31 +77,15 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
             reads = room_for_prompts(reference, settings.sampling().max_tokens)
             room["train"] = least_room(room["train"], reads)
     _check_memory(settings, model, training=training)
-    count, chat = token_counter(model), checked_chat(settings, model)
     if training and settings.data is not None:
         from services.sources.annotated_data import check_data  # imports pyarrow
 
         check_data(settings, model)
     asks_train = settings.data is None or settings.data.share is not None
     splits = SPLITS if training and asks_train else SPLITS[1:]
-    if isinstance(settings.task, ReadsAhead):
-        for split in splits:
-            _check_prompts(settings, split, settings.task.first_prompts(split), count, room[split], chat)
-    num_prompts: dict[Split, int] = {}
-    cut: dict[Split, CutPrompts] = {}
-    examples = None
-    first: Sequence[Prompt] = ()
-    for split in splits:
-        prompts = prompts_of(settings.task, settings.task_name, split)
-        cut[split] = _check_prompts(settings, split, prompts, count, room[split], chat)
-        num_prompts[split] = len(prompts)
-        if split == "train" and settings.demonstrates:
-            limit, window = settings.prompt_limit(split), shared_window(model)
-            examples = cut_examples(prompts, limit, settings.rollout.max_tokens, window, count, chat)
-        first = first or prompts[:2]
-    trained = first[0] if splits[0] == "train" else None
-    of_chat = chat_warnings(chat, settings, model)
-    return Checked(model, num_prompts, cut, trial_of(first), examples, trained, of_chat)
+    prompts = check_prompts(settings, splits, Reading(model, token_counter(model), room))
+    first = {part: own[0] for part, own in prompts.first.items()} if splits[0] == "train" else {}
+    return Checked(model, prompts, trial_of_parts(prompts.first, settings.by_part), first)
 
 
 def _check_model(settings: RunSettings) -> tuple[ModelFiles, dict[Split, int | None]]:
@@ -169,32 +142,3 @@ def _check_room(rollout: RolloutSettings, cluster: ClusterSettings, learner: Lea
     gpus = find_gpus()
     num_gpus = len(gpus.names) if gpus.usable else 0
     check_room(rollout, cluster, learner, num_gpus, num_cores())
-
-
-def _check_prompts(
-    settings: RunSettings,
-    split: Split,
-    prompts: Sequence[Prompt],
-    count: CountsTokens,
-    room: int | None,
-    chat: Chat | None,
-) -> CutPrompts:
-    """Refuse prompts that the run can't use; return how many of those that it asks are cut."""
-    evaluation, graders = settings.evaluation, graders_of(settings.reward, settings.metrics)
-    imitated_by = settings.algorithm_name if settings.demonstrates else None
-    check_references(prompts, evaluation, graders, imitated_by)
-    check_meta(prompts, graders, settings.task_name)
-    if split != "train" and evaluation.perplexity_stride is not None:
-        texts_of(prompts, evaluation.perplexity_meta)
-    check_environment_prompts(settings.environment, settings.environment_name, settings.task_name, prompts)
-    limit = settings.prompt_limit(split)
-    num_asked = len(prompts) if split == "train" else evaluation.num_prompts or len(prompts)
-    num_asked = min(num_asked, len(prompts))
-    if settings.plays:
-        check_context(room, limit)
-        if chat is not None:
-            for prompt in prompts:
-                if prompt.messages:
-                    chat.of_prompt(prompt)
-        return CutPrompts(split, num_asked, 0, limit)
-    return CutPrompts(split, num_asked, num_cut(prompts, num_asked, limit, room, count, chat), limit)

@@ -59,6 +59,7 @@ PANELS = (
     ("Score", "share of the highest possible score", (("environment/score/mean", "score"),)),
     ("Turns", "per episode", (("turns/mean", "turns"),)),
     ("Invalid answers", "share of the turns", (("environment/invalid/mean", "invalid"),)),
+    ("Pass rate of the prompts", "running averages", (("curriculum/pass_rate", "pass rate"),)),
     ("KL to the reference", "nats per token", (("kl/mean", "KL"),)),
     ("KL coefficient", "weight of the KL penalty", (("kl/coefficient", "coefficient"),)),
     ("Entropy", "nats per token; near 0: always the same text", (("entropy", "entropy"),)),

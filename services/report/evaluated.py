@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from services.loop.baselines import BASELINE, PLAYERS, of_player
+from services.report.by_part import evaluated_panels
 from services.report.curves import BANDS, REWARD, Curve, Panel, curve_of, is_number
 from services.runs.changes import error_of
 from services.runs.folder import RunFolder
+from services.runs.part_names import PARTS, split_name
 from services.runs.standard_errors import error_key, is_error
 from services.terminal.readable import number, with_error
 
@@ -18,7 +20,7 @@ LESS_TOLD = ("reward/std",)
 OWN_NAMES = (
     *("iteration", "reward/", "response_", "kl/", "staleness/", "mismatch", "rollouts/", "finish/"),
     *("groups/", "prompts/", "refill/", "time/", "throughput/", "workers/", "weights/", "data/", "mask/"),
-    *("environment/", "turns/"),
+    *("environment/", "turns/", "parts/", "curriculum/"),
 )
 
 
@@ -79,7 +81,8 @@ def evaluation_panels(evaluations: Sequence[Evaluated]) -> list[Panel]:
     shown += [tries[0], tries[-1]] if len(tries) > 1 else tries
     curves = [curve_of(name, name, rows) for name in shown]
     panels = [_panel("Several texts per prompt", curves)] if curves else []
-    return panels + [_panel(name, [curve_of(name, name, rows)]) for name in names if is_asked_for(name)]
+    panels += [_panel(name, [curve_of(name, name, rows)]) for name in names if is_asked_for(name)]
+    return panels + evaluated_panels(rows, [name for name in names if is_of_part(name)])
 
 
 def measure_panels(rows: Sequence[Mapping[str, Any]]) -> list[Panel]:
@@ -137,7 +140,14 @@ def _panel(title: str, curves: Sequence[Curve]) -> Panel:
 def is_asked_for(name: str) -> bool:
     """Tell whether a metric was asked for, and is in no other panel."""
     own = (REWARD, *LESS_TOLD, "response_length/mean")
-    return "@" not in name and name not in own and not name.startswith(("reward/", f"{BASELINE}/"))
+    elsewhere = ("reward/", f"{BASELINE}/", f"{PARTS}/")
+    return "@" not in name and name not in own and not name.startswith(elsewhere)
+
+
+def is_of_part(name: str) -> bool:
+    """Tell whether a metric is the reward of a mixture's part, or was asked for there."""
+    found = split_name(name)
+    return found is not None and (found[1] == REWARD or is_asked_for(found[1]))
 
 
 def _tries(name: str) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from services.loop.baselines import PLAYERS, of_player
+from services.report.by_part import part_panels
 from services.report.curves import REWARD, Chart, Panel, draw_svg, panels, reward_panel
 from services.report.evaluated import (
     SPLIT_TITLES,
@@ -100,7 +101,8 @@ def gather(folder: RunFolder) -> tuple[Page, list[Panel]]:
     rows = merged(folder.rollout_info(), folder.training_info())
     evaluations = {split: read_evaluations(folder, split) for split in SPLIT_TITLES}
     reward = reward_panel(rows, folder.evaluations("val"))
-    others = panels(rows) + (measure_panels(folder.rollout_info()) if config.get("measures") else [])
+    others = panels(rows) + part_panels(rows)
+    others += measure_panels(folder.rollout_info()) if config.get("measures") else []
     evaluated = evaluation_panels(evaluations["val"])
     epochs = folder.prediction_epochs("val")
     shown_epochs = (epochs[0], epochs[-1]) if epochs else (0, 0)

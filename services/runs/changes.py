@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from contracts.rollout import PART
 from services.runs.folder import RunFolder
+from services.runs.part_names import split_name
 from services.runs.standard_errors import (
     Change,
     error_key,
@@ -52,6 +54,9 @@ def change_in(folder: RunFolder, split: str, metric: str) -> Change | None:
 def observed(metric: str, metrics: Row, rows: Sequence[Row]) -> Observed:
     """Collect a metric's value and its texts' values from an evaluation's `metrics` and prediction `rows`."""
     value, error = metrics[metric], metrics.get(error_key(metric))
+    if found := split_name(metric):
+        part, metric = found
+        rows = [row for row in rows if row.get(PART) == part]
     for key in (metric, metric.removesuffix(MEAN)):
         known = [row for row in rows if _is_number(row.get(key))]
         texts = tuple(float(row[key]) for row in known)

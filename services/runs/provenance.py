@@ -47,10 +47,11 @@ def gather(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def data_files(config: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return split, path and SHA-256 of the local files that the task or the offline data name."""
-    task = config.get("task")
-    files = task.get("data_files") if isinstance(task, Mapping) else None
-    data = config.get("data")
-    named: dict[str, Any] = dict(files) if isinstance(files, Mapping) else {"all": files}
+    task, data = config.get("task"), config.get("data")
+    named = _named(task)
+    parts = task.get("parts") if isinstance(task, Mapping) else None
+    for part, options in parts.items() if isinstance(parts, Mapping) else ():
+        named |= {f"{part}/{split}": place for split, place in _named(options).items()}
     if isinstance(data, Mapping):
         named["annotated"] = data.get("folder")
     found = []
@@ -58,6 +59,12 @@ def data_files(config: Mapping[str, Any]) -> list[dict[str, str]]:
         for path in _files_at(place):
             found.append({"split": split, "path": str(path), "sha256": sha256(path)})
     return found
+
+
+def _named(task: Any) -> dict[str, Any]:
+    """Return the files that a task names, by split."""
+    files = task.get("data_files") if isinstance(task, Mapping) else None
+    return dict(files) if isinstance(files, Mapping) else {"all": files}
 
 
 def sha256(path: Path) -> str:

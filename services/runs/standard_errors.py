@@ -9,6 +9,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from services.runs.part_names import split_name
+
 ERROR = "/standard_error"  # end of the names of standard errors
 CLEAR = 2.0  # standard errors that a change has to exceed; a smaller one is often chance
 
@@ -35,10 +37,11 @@ class Change:
 def error_key(metric: str) -> str:
     """Return the name under which an evaluation has a metric's standard error.
 
-    >>> error_key("reward/mean"), error_key("pass@4")
-    ('reward/standard_error', 'pass@4/standard_error')
+    >>> error_key("reward/mean"), error_key("parts/easy/reward/mean"), error_key("pass@4")
+    ('reward/standard_error', 'parts/easy/reward/standard_error', 'pass@4/standard_error')
     """
-    return ("reward" if metric == "reward/mean" else metric) + ERROR
+    _, own = split_name(metric) or ("", metric)
+    return (metric.removesuffix("/mean") if own == "reward/mean" else metric) + ERROR
 
 
 def is_error(name: str) -> bool:

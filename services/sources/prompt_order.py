@@ -1,17 +1,40 @@
 """Order in which a run trains on its prompts: endless, seeded, and resumable at any point."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from contracts.errors import InputError
+from services.sources.curriculum import PassRates
+
+
+class Order(Protocol):
+    """Order in which a run takes its prompts."""
+
+    def next(self, n: int) -> list[int]:
+        """Return the next `n` prompts as indices."""
+        ...
+
+    def learn(self, index: int, rewards: Sequence[float]) -> None:
+        """Take note of the rewards of a prompt's answers."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """Return numbers about the order, for the run's logs."""
+        ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: Mapping[str, Any]) -> None: ...
 
 
 class PromptOrder:
     """Order of prompts in which epoch e is a permutation drawn from (seed, e) alone.
 
     One number is the position, so a resumed run continues exactly. With weights, an epoch consists of
-    `prompts_count` independent draws instead, with replacement and in proportion to the weights.
+    `prompts_count` independent draws instead, with replacement and in proportion to the weights. With pass
+    rates, some prompts are passed over: chance, drawn from (seed, e) too, compares with a prompt's share.
 
     Example:
 
@@ -26,7 +49,12 @@ class PromptOrder:
     """
 
     def __init__(
-        self, prompts_count: int, seed: int, start: int = 0, weights: Sequence[float] | None = None
+        self,
+        prompts_count: int,
+        seed: int,
+        start: int = 0,
+        weights: Sequence[float] | None = None,
+        rates: PassRates | None = None,
     ) -> None:
         if prompts_count < 1:
             raise ValueError(f"an order needs at least one prompt, got {prompts_count}")
@@ -35,20 +63,62 @@ class PromptOrder:
         self._position = start
         self._epoch = -1
         self._indices: list[int] = []  # of the epoch
+        self._chances: list[float] = []  # of the epoch, where there are pass rates
+        self._rates = rates
         self._probabilities = None if weights is None else _probabilities(weights, prompts_count)
 
     @classmethod
-    def from_state(cls, state: Mapping[str, int], weights: Sequence[float] | None = None) -> "PromptOrder":
-        return cls(state["prompts_count"], state["seed"], state["position"], weights)
+    def from_state(cls, state: Mapping[str, Any], weights: Sequence[float] | None = None) -> "PromptOrder":
+        order = cls(state["prompts_count"], state["seed"], weights=weights)
+        order.restore(state)
+        return order
 
-    def state(self) -> dict[str, int]:
-        return {"prompts_count": self._count, "seed": self._seed, "position": self._position}
+    def state(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "prompts_count": self._count,
+            "seed": self._seed,
+            "position": self._position,
+        }
+        return found if self._rates is None else found | {"curriculum": self._rates.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        if self._probabilities is not None and state["prompts_count"] != self._count:
+            raise ValueError(f"expected weights of {state['prompts_count']} prompts, got {self._count}")
+        self._count, self._seed = state["prompts_count"], state["seed"]
+        self._position, self._epoch = state["position"], -1
+        if self._rates is not None:
+            self._rates.restore(state.get("curriculum", {}))
 
     def next(self, n: int) -> list[int]:
         """Return the next `n` prompts as indices below `prompts_count`; go on into the next epoch."""
         return [self._take() for _ in range(n)]
 
+    def learn(self, index: int, rewards: Sequence[float]) -> None:
+        """Take the rewards of a prompt's answers into its pass rate, where there are pass rates."""
+        if self._rates is not None and rewards:
+            self._rates.learn(index, rewards)
+
+    def metrics(self) -> dict[str, float]:
+        return {} if self._rates is None else self._rates.metrics()
+
+    @property
+    def epochs(self) -> float:
+        """Return how many epochs have passed.
+
+        >>> order = PromptOrder(prompts_count=4, seed=7)
+        >>> order.next(6) and order.epochs
+        1.5
+        """
+        return self._position / self._count
+
     def _take(self) -> int:
+        index, chance = self._pass()
+        while self._rates is not None and chance >= self._rates.share(index):
+            index, chance = self._pass()
+        return index
+
+    def _pass(self) -> tuple[int, float]:
+        """Go on by one prompt; return it, and its chance in this epoch."""
         epoch, offset = divmod(self._position, self._count)
         if epoch != self._epoch:
             generator = np.random.default_rng(np.random.SeedSequence((self._seed, epoch)))
@@ -57,9 +127,10 @@ class PromptOrder:
             else:
                 indices = generator.choice(self._count, size=self._count, p=self._probabilities)
             self._indices = indices.tolist()
+            self._chances = generator.random(self._count).tolist() if self._rates is not None else []
             self._epoch = epoch
         self._position += 1
-        return self._indices[offset]
+        return self._indices[offset], self._chances[offset] if self._chances else 0.0
 
 
 def scaled(weights: Sequence[float], scale: float) -> list[float] | None:

@@ -28,5 +28,6 @@ TASKS: dict[str, str] = {
     "reasoning_gym": "services.tasks.reasoning_gym:ReasoningGym",
     "episodes": "services.tasks.episodes:Episodes",
     "prompts": "services.tasks.prompts:Prompts",
+    "mixture": "services.tasks.mixture:TaskMixture",
     "textworld": "services.tasks.textworld:TextWorld",
 }

@@ -92,6 +92,8 @@ def asked_for(value: Any, *, known: Sequence[str] = ()) -> Task | None:
         return None
     if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
         raise InputError(f"task: got {value!r}; expected task=NAME, and options as task.OPTION=VALUE")
+    if value["name"] == "mixture":
+        raise InputError("task=mixture is for train, plan and evaluate; expected one of its tasks here")
     options = {str(key): option for key, option in value.items() if key != "name"}
     task: Task = create("task", value["name"], options, TASKS, Task, OPTIONAL, known=known)
     return task

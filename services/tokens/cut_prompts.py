@@ -24,9 +24,11 @@ class CutPrompts:
     num_prompts: int  # in the run
     num_cut: int
     limit: PromptLimit
+    part: str = ""  # of a mixture
 
     def __str__(self) -> str:
-        return f"{self.split}: {said_of_cuts(self.num_cut, self.num_prompts, self.limit)}"
+        of_part = f" of {self.part}" if self.part else ""
+        return f"{self.split}{of_part}: {said_of_cuts(self.num_cut, self.num_prompts, self.limit)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ def cut_examples(
     return CutExamples(len(pairs), num_cut, num_crowded, max_tokens, window)
 
 
-def warnings(cut_prompts: Mapping[Split, CutPrompts], examples: CutExamples | None) -> list[str]:
+def warnings(cut_prompts: Iterable[CutPrompts], examples: Iterable[CutExamples]) -> list[str]:
     """Return a sentence for each split with cut prompts, and the sentences about supervised examples."""
-    found = [str(each) for each in cut_prompts.values() if each.num_cut]
-    return found + (examples.sentences() if examples is not None else [])
+    found = [str(each) for each in cut_prompts if each.num_cut]
+    return found + [sentence for each in examples for sentence in each.sentences()]

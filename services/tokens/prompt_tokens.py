@@ -4,7 +4,7 @@ task.truncation_side, rollout.max_prompt_tokens, evaluation.max_prompt_tokens �
 model.chat, environment.template, the tokenizer's template ─▶ Chat ───────────────────────────┴─▶ PromptTokens
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
 from contracts.chat import Chat
@@ -15,6 +15,7 @@ from services.tokens.cut_conversations import fitted
 from services.tokens.prompt_limit import UNCUT, PromptLimit
 
 SIDES: tuple[str, ...] = get_args(Side)
+ToTokens = Callable[[Prompt], tuple[int, ...]]
 
 
 class PromptTokens:

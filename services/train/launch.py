@@ -26,6 +26,7 @@ from learner.process import CALLS_AT_ONCE, LearnerProcess
 from learner.ranks import Rendezvous
 from learner.settings import ModelSettings
 from reward_servers.app import deploy, remove
+from reward_servers.by_part import ONE_TASK, ByPart
 from reward_servers.client import RewardClient, compute_metrics, find_answers
 from reward_servers.settings import Part, RewardServersSettings
 from reward_servers.trial import MADE_UP, Trial
@@ -63,19 +64,20 @@ class RewardServers:
     rewards: Sequence[Part]
     metrics: Sequence[Part]
     settings: RewardServersSettings
+    by_part: ByPart = ONE_TASK
 
     def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]:
         return self.client.submit(samples)
 
-    def compute_metrics(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
-        if not self.metrics:
+    def compute_metrics(self, samples: Sequence[Sample], part: str | None = None) -> dict[str, MetricValue]:
+        metrics = [each for each in self.metrics if self.by_part.measures(each.label, part)]
+        if not metrics:
             return {}
-        patience_s = max(self.settings.for_label(part.label).timeout_s for part in self.metrics)
-        return compute_metrics(self.metrics, samples, patience_s, self.settings.retries)
+        patience_s = max(self.settings.for_label(each.label).timeout_s for each in metrics)
+        return compute_metrics(metrics, samples, patience_s, self.settings.retries)
 
-    def answers(self, texts: Sequence[str]) -> list[str | None] | None:
-        graders = [("reward", part) for part in self.rewards] + [("metric", part) for part in self.metrics]
-        return find_answers(graders, texts, self.settings)
+    def answers(self, texts: Sequence[str], part: str | None = None) -> list[str | None] | None:
+        return find_answers(self.by_part.graders(self.rewards, self.metrics, part), texts, self.settings)
 
     def cached(self) -> dict[str, float]:
         return self.client.cached()
@@ -109,7 +111,7 @@ def service(
             learner = start_learner(settings, machines, warn, starting.hear)
             ends.callback(learner.stop)
             ends.callback(fleet.stop)
-            rewards = ends.enter_context(served_rewards(*graders, warn, trial))
+            rewards = ends.enter_context(served_rewards(*graders, warn, trial, settings.by_part))
             starting.is_up("the reward servers")
             wait_for_learner(learner, LearnerRestarts(settings.learner.max_restarts), warn)
             starting.is_up("the learner")
@@ -242,6 +244,7 @@ def served_rewards(
     settings: RewardServersSettings,
     warn: Note,
     trial: Trial = MADE_UP,
+    by_part: ByPart = ONE_TASK,
 ) -> Iterator[RewardServers]:
     """Deploy rewards and metrics, the user's own ones after a trial; yield their client once all answer.
 
@@ -254,9 +257,9 @@ def served_rewards(
         if rewards or metrics:
             for warning in deploy(rewards, metrics, settings, http=False, trial=trial):
                 warn(warning)
-        client = RewardClient(rewards, settings)
+        client = RewardClient(rewards, settings, by_part)
         with contextlib.closing(client):
-            yield RewardServers(client, rewards, metrics, settings)
+            yield RewardServers(client, rewards, metrics, settings, by_part)
     finally:
         if "RAY_ADDRESS" in os.environ:
             remove(rewards, metrics)

@@ -5,6 +5,7 @@ settings ─┬─▶ tokenizer, prompts, annotated data ─▶ a batch source �
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from contracts.clients import FleetClient, RewardClient, RolloutClient
 from services.config.settings import RunSettings
@@ -13,7 +14,7 @@ from services.diagnosis.watch import Watch
 from services.loop.batches import BatchSource, Demonstrated, Expert, FromData, Mixed, Online
 from services.loop.collecting import Collector, FailureBudget
 from services.loop.controller import Clients, Controller, LoopParts, LoopSettings
-from services.loop.demonstrations import Demonstrate, Demonstrations
+from services.loop.demonstrations import Demonstrate, Demonstrations, each_by_part
 from services.loop.evaluator import Evaluator
 from services.loop.held_out import evaluator_of
 from services.loop.iteration_info import IterationInfo
@@ -32,8 +33,9 @@ from services.sources.annotated_data import open_source, summary, warnings
 from services.sources.data_needs import needs_of
 from services.sources.leasing import LeaseSource
 from services.sources.mixed import mixture
+from services.sources.orders import order_of
 from services.sources.prompts import prompts_of
-from services.sources.reading import prompt_tokens
+from services.sources.reading import chat_of, tokens_of
 from services.terminal.interrupts import StopRequest
 from services.tracking.console import Console
 from services.tracking.tracker import Tracker
@@ -102,7 +104,10 @@ def assembled(
     )
     prompted = settings.data is None and not settings.plays  # other batches have other limits
     longest = settings.prompt_limit("train").max_tokens if prompted else None
-    info = IterationInfo(source.rewards, settings.plays, clients.rewards, settings.measures, longest)
+    of_parts = {name: run.reward for name, run in settings.parts.items()}
+    info = IterationInfo(
+        source.rewards, settings.plays, clients.rewards, settings.measures, longest, of_parts
+    )
     loop = LoopSettings(
         settings.run_name,
         settings.iterations,
@@ -129,23 +134,27 @@ def _batches(settings: RunSettings, collector: Collector, workers: FleetClient) 
         if settings.data.share is None:
             return FromData(data, count)
         mix = mixture(settings.data.share, count, settings.group_size, needs.num_responses)
-    to_tokens = prompt_tokens(settings, "train", tokenizer)
+    of_task = prompts_of(settings.task, settings.task_name, "train")
     prompts = LeaseSource(
-        prompts_of(settings.task, settings.task_name, "train"),
-        to_tokens,
+        of_task,
+        tokens_of(settings, "train", tokenizer),
         settings.sampling(),
         group_size=settings.group_size,
         seed=settings.seed,
-        priority_scale=settings.rollout.priority_scale,
+        order=order_of(settings, of_task),
     )
-    demonstrate = None
+    demonstrate: Demonstrate | None = None
     if not (settings.algorithm.traits.online or settings.plays):
-        window, side = shared_window(read_model(settings.model)), settings.prompt_limit("train").side
-        loss_on = settings.algorithm.loss_over
-        longest = settings.rollout.max_tokens
-        demonstrate = Demonstrations(tokenizer, longest, loss_on, window, side, to_tokens.chat)
+        makers = {part: _demonstrations(run, tokenizer) for part, run in settings.parts.items()}
+        demonstrate = each_by_part(makers) if makers else _demonstrations(settings, tokenizer)
     own = prompted(settings, prompts, mix.num_prompts if mix else count, collector, workers, demonstrate)
     return own if data is None or mix is None else Mixed(own, data, mix.num_examples)
+
+
+def _demonstrations(settings: RunSettings, tokenizer: Any) -> Demonstrations:
+    window, side = shared_window(read_model(settings.model)), settings.prompt_limit("train").side
+    loss_on, longest = settings.algorithm.loss_over, settings.rollout.max_tokens
+    return Demonstrations(tokenizer, longest, loss_on, window, side, chat_of(settings, tokenizer))
 
 
 def prompted(

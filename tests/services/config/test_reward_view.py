@@ -91,6 +91,7 @@ def test_each_prompt_of_an_iteration_has_a_group_of_its_own_and_keeps_it_in_a_re
     assert groups == {f"{split}/{number}": 2 for split in ("validation", "test") for number in range(2)}
     assert Counter(sample.group for sample in seen.measured) == groups
 
+    first.finish(4, [])
     second.restore(first.state())
     seen.scored.clear()
     collector(second.lease(2))

@@ -13,7 +13,8 @@ from services.config.evaluation_settings import EvaluationSettings
 from services.config.reward_view import with_score
 from services.loop.at_k import AtK
 from services.loop.collecting import Collector, FailureBudget
-from services.loop.evaluation import Evaluation, evaluate, prediction_row, reward_statistics
+from services.loop.evaluation import Evaluation, evaluate, prediction_row
+from services.loop.rollout_statistics import reward_statistics
 from services.sources.leasing import EVALUATION, evaluation_leases
 from services.tokens.prompt_tokens import PromptTokens
 from services.tracking.console import Console

@@ -522,7 +522,7 @@ def test_prompts_that_are_cut_are_counted_split_by_split(model: Path) -> None:
     rollout = {"max_tokens": 4, "kv_cache_gib": 0.01, "max_prompt_tokens": 8}
     task = {**words(3, 9, 12), "truncation_side": {"train": "right"}}
     found = check(settings(model, task=task, rollout=rollout, evaluation={"num_prompts": 2}))
-    assert [(cut.split, cut.num_cut, cut.num_prompts) for cut in found.cut_prompts.values()] == [
+    assert [(cut.split, cut.num_cut, cut.num_prompts) for cut in found.prompts.cut] == [
         ("train", 2, 3),
         ("validation", 1, 2),
         ("test", 1, 2),

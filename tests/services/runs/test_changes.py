@@ -68,3 +68,18 @@ def test_several_texts_of_a_prompt_count_as_one_draw() -> None:
     ]
     expected = change(*once).standard_error
     assert change(*four).standard_error == pytest.approx(expected)
+
+
+def test_a_parts_metric_is_that_of_its_own_rows() -> None:
+    rows = [
+        {**row, "part": part}
+        for part, rewards in (("easy", [0.25, 0.75]), ("hard", [0.0]))
+        for row in rows_of(rewards)
+    ]
+    metrics = {
+        "parts/easy/reward/mean": 0.5,
+        "parts/easy/reward/standard_error": 0.25,
+        "parts/easy/bleu": 0.5,
+    }
+    assert observed("parts/easy/reward/mean", metrics, rows).standard_error == 0.25
+    assert observed("parts/easy/bleu", metrics, rows).texts == (0.25, 0.75)

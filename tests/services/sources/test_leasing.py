@@ -45,6 +45,7 @@ def test_a_restored_source_gives_exactly_the_rest(before: int, after: int, group
     straight = source(group_size=group_size)
     stopped = source(group_size=group_size)
     assert stopped.lease(before) == straight.lease(before)
+    stopped.finish(before, [])
     resumed = source(group_size=group_size)
     resumed.restore(stopped.state())
 
@@ -92,5 +93,6 @@ def test_heavy_prompts_are_leased_more_often_and_a_restored_source_goes_on() -> 
     assert abs(heavy - 900) < 50
     assert all(lease.prompt.id != "p/2" for lease in leases)
     stopped.lease(7)
+    stopped.finish(7, [])
     resumed.restore(stopped.state())
     assert resumed.lease(50) == leases[7:57]

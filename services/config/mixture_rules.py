@@ -1,0 +1,93 @@
+"""Rules of a mixture: which options its parts take from the run, and what a run with parts can't have."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from contracts.errors import InputError
+from reward_servers.server import check_parts
+from reward_servers.settings import Part, parts
+from services.config.run_parts import RunParts
+from services.tasks.base import SIDE_KEY
+from services.tasks.mixture import TaskMixture
+
+FROM_THE_RUN = ("reward", "metrics", SIDE_KEY)  # options that a part without its own takes from the run
+KINDS = {"reward": "reward", "metrics": "metric"}
+
+
+def with_defaults(options: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mixture's options, in which parts take from the run what they leave out.
+
+    >>> both = {"a": "dates", "b": {"task": "dates", "reward": "dates"}}
+    >>> with_defaults({"parts": both}, {"reward": "length"})["parts"]
+    {'a': {'reward': 'length', 'task': 'dates'}, 'b': {'reward': 'dates', 'task': 'dates'}}
+    """
+    named = options.get("parts")
+    if not isinstance(named, Mapping):
+        return dict(options)
+    defaults = {key: run[key] for key in FROM_THE_RUN if run.get(key) is not None}
+    filled = {}
+    for name, value in named.items():
+        value = {"task": value} if isinstance(value, str) else value
+        filled[name] = {**defaults, **value} if isinstance(value, Mapping) else value
+    return {**options, "parts": filled}
+
+
+def graders_of_parts(key: str, task: TaskMixture, asked: Any) -> tuple[Part, ...]:
+    """Return the rewards or metrics of all parts, each once.
+
+    Args:
+        key: "reward" or "metrics".
+        asked: the run's own, which parts without their own have taken.
+
+    Raises:
+        InputError: a part has no reward, two graders have one label, or no part uses the run's own.
+    """
+    found: dict[str, tuple[str, Part]] = {}
+    for name, part in task.parts.items():
+        own: tuple[Part, ...] = getattr(part, key)
+        if key == "reward" and not own:
+            raise InputError(
+                f"task.parts.{name}: task={part.options.task} has no default reward; expected "
+                f"task.parts.{name}.reward=NAME, or reward=NAME for all parts"
+            )
+        for each in own:
+            other, first = found.setdefault(each.label, (name, each))
+            if first != each:
+                raise InputError(
+                    f"task.parts: the {KINDS[key]} '{each.label}' has other options in {other} than in "
+                    f"{name}; give one of them another label: {{name: {each.name}, label: {each.label}2}}"
+                )
+    graders = tuple(each for _, each in found.values())
+    if unused := [each.label for each in parts(asked or None, key) if each not in graders]:
+        raise InputError(
+            f"{key}={unused[0]}: every part of the mixture has its own {key}, so none has this; leave it out"
+        )
+    check_parts(KINDS[key], graders)
+    return graders
+
+
+def check_mixture(run: RunParts) -> None:
+    """Refuse a mixture where its parts would be answered or learned from in several ways.
+
+    Raises:
+        InputError, ValueError: two settings contradict each other.
+    """
+    if not isinstance(run.task, TaskMixture):
+        return
+    if run.data is not None or run.algorithm.traits.learns_from == "data":
+        data = "" if run.data is None else f" with data={run.data.folder}"
+        raise ValueError(
+            f"task=mixture: algorithm={run.algorithm_name}{data} learns from an annotated data set, which "
+            f"has no parts; expected an algorithm that generates, without data"
+        )
+    if run.plays:
+        raise ValueError(
+            f"task=mixture: prompts of several tasks are answered once, and environment="
+            f"{run.environment_name} has several turns: leave environment out"
+        )
+    for name, part in run.task.parts.items():
+        if needed := getattr(part.task, "needs_environment", None):
+            raise ValueError(
+                f"task.parts.{name}: task={part.options.task} is played in environment={needed}, and a "
+                f"mixture's prompts are answered once; expected a task without an environment"
+            )
