@@ -32,7 +32,7 @@ class PlainTalk:
 
     def __init__(self, tokenizer: Any, separator: str) -> None:
         self._tokenizer, self._separator = tokenizer, separator
-        self.stop = (separator,) if separator else ()
+        self.stop: tuple[str, ...] = (separator,) if separator else ()
 
     def tokens(self, history: Sequence[str], room: int) -> tuple[int, ...]:
         return tuple(self._tokenizer(joined(history, self._separator))["input_ids"][-room:])
@@ -49,7 +49,7 @@ class TalkByTemplate:
 
     def __init__(self, tokenizer: Any, chat: Chat, separator: str) -> None:
         self._tokenizer, self._chat = tokenizer, chat
-        self.stop = (separator,) if separator else ()
+        self.stop: tuple[str, ...] = (separator,) if separator else ()
         chat.text([OPENING])  # a template that refuses the system message fails now
 
     def tokens(self, history: Sequence[str], room: int) -> tuple[int, ...]:
