@@ -3,15 +3,14 @@
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from contracts.rollout import Rollout
 from tests.chat_templates import STRIPS_REASONING, TEXTS, make_chat_model
 from tests.contracts.test_chat import ONE, THREE
+from tests.kept_rollouts import kept_in, measure_into
 from tests.rollout_workers.test_chat_episodes import SAYS, USER
 from tests.runs import ROOT, Run
 from tests.test_templates import as_template, content_of, tokenizer_of
@@ -22,34 +21,13 @@ TEMPLATE = TEXTS.get("qwen3", STRIPS_REASONING)
 ITERATIONS, PROMPTS = 2, 8
 
 
-class Kept:
-    """A measure that writes every rollout's contexts and answers into a file, as the driver has them."""
-
-    def __init__(self, file: str) -> None:
-        self._file = Path(file)
-
-    def measure(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
-        with self._file.open("a") as lines:
-            for each in rollouts:
-                contexts = [each.context(turn) for turn in range(len(each.turns))]
-                drawn = [turn.tokens for turn in each.turns]
-                seen = [turn.observation_text for turn in each.turns]
-                row = {"contexts": contexts, "drawn": drawn, "seen": seen, "trained": own_tokens(each)}
-                lines.write(json.dumps(row) + "\n")
-        return {}
-
-
-def own_tokens(rollout: Rollout) -> list[int]:
-    return [token for token, mine in zip(rollout.tokens, rollout.loss_mask, strict=True) if mine]
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_chat_model(tmp_path_factory.mktemp("model") / "rewrites", TEMPLATE)
 
 
 def played(model: Path, folder: Path, *overrides: str) -> tuple[Run, list[dict[str, Any]]]:
-    """A whole run from its command; every number of its iterations, and what `Kept` wrote."""
+    """A whole run from its command; and every rollout that the learner got."""
     for split in ("train", "validation", "test"):
         lines = [json.dumps({"prompt": talk}) + "\n" for talk in (ONE, THREE) * (PROMPTS // 2)]
         (folder / f"{split}.jsonl").write_text("".join(lines))
@@ -61,7 +39,7 @@ def played(model: Path, folder: Path, *overrides: str) -> tuple[Run, list[dict[s
         *(f"rollout.prompts_per_iteration={PROMPTS}", f"iterations={ITERATIONS}", "algorithm=grpo"),
         *("algorithm.num_epochs=1", "algorithm.minibatch_size=null", "rollout.group_size=2"),
         *("tracking.enabled=false", "save_every=0", "evaluate_every=0"),
-        f"measures={{name: 'tests.test_templates_on_ray:Kept', file: '{folder / 'kept.jsonl'}'}}",
+        measure_into(folder / "kept.jsonl"),
         *overrides,
     )
     made.command = [word for word in made.command if not word.startswith("task.num_")]
@@ -74,7 +52,7 @@ def played(model: Path, folder: Path, *overrides: str) -> tuple[Run, list[dict[s
         assert row["ratio/mean"] == pytest.approx(1, abs=1e-5)
         assert row["mismatch/max"] < 1e-4
         print({key: row[key] for key in ("ratio/mean", "mismatch/max", "mismatch/mean") if key in row})
-    kept = [json.loads(line) for line in (folder / "kept.jsonl").read_text().splitlines()]
+    kept = kept_in(folder / "kept.jsonl")
     assert len(kept) == ITERATIONS * PROMPTS * 2
     for row in kept:
         assert row["trained"] == [token for answer in row["drawn"] for token in answer]
