@@ -1,14 +1,19 @@
 """Chat templates that behave as the published ones do, and tokenizers and tiny models that have them.
 
 Each is named after its behaviour. The behaviours are those of the templates of Qwen2.5, Qwen3, Llama 3.1,
-Gemma 2 and 3, Phi, gpt-oss and SmolLM3.
+Gemma 2 and 3, Phi-3 and Phi-4, gpt-oss and SmolLM3. `TEXTS` has the published ones beside them.
 """
 
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 MARK = re.compile(r"</?[a-z_]+>|<\|[a-z_]+\|>")
+# Texts as in the models' tokenizers: a folder of *.jinja, which a machine may have.
+FOLDER = "WHETSTONE_CHAT_TEMPLATES"
+OF_MODELS = ("qwen2_5", "qwen3", "llama3_1", "llama3_2", "gemma", "gemma3", "phi3", "phi3_5", "gptoss")
 
 # A system message of its own where there is none; messages are only ever appended.
 DEFAULT_SYSTEM = (
@@ -73,6 +78,23 @@ DATED = (
     "<|start_header|>{{ m.role }}<|end_header|>\n\n{{ m.content | trim }}<|eot|>{% endfor %}"
     "{% if add_generation_prompt %}<|start_header|>assistant<|end_header|>\n\n{% endif %}"
 )
+# What follows a question is always an answer, whose beginning the question has.
+ASKS_AT_ONCE = (
+    "{% for m in messages %}{% if m.role == 'assistant' %}{{ m.content }}<|stop|>{% else %}"
+    "<|start|>{{ m.role }}<|sep|>{{ m.content }}<|stop|>"
+    "{% if m.role == 'user' %}<|start|>assistant<|sep|>{% endif %}{% endif %}{% endfor %}"
+)
+# Without thinking, every answer begins with an empty thought; the system message names today, and has no end.
+THINKS_BY_OPTION = (
+    "{% set quick = enable_thinking is defined and not enable_thinking %}"
+    "{% set thought = '<think>\n\n</think>\n' if quick else '' %}"
+    "{% set own = messages[0].role == 'system' %}"
+    "<|start|>system\nToday: {{ strftime_now('%d %B %Y') }}\nMode: {{ 'quick' if quick else 'slow' }}\n"
+    "{{ messages[0].content if own else 'You help.' }}\n\n"
+    "{% for m in (messages[1:] if own else messages) %}<|start|>{{ m.role }}\n"
+    "{{ thought if m.role == 'assistant' else '' }}{{ m.content }}<|stop|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant\n{{ thought }}{% endif %}"
+)
 TEMPLATES = {
     "default_system": DEFAULT_SYSTEM,
     "strips_reasoning": STRIPS_REASONING,
@@ -81,7 +103,24 @@ TEMPLATES = {
     "ends_otherwise": ENDS_OTHERWISE,
     "ends_the_text": ENDS_THE_TEXT,
     "dated": DATED,
+    "asks_at_once": ASKS_AT_ONCE,
+    "thinks_by_option": THINKS_BY_OPTION,
 }
+
+
+def published() -> Iterator[Path]:
+    """The texts that trl brings along, and those in a folder of one's own."""
+    import importlib.util
+
+    spec = importlib.util.find_spec("trl")
+    if spec is not None and spec.submodule_search_locations:
+        folder = Path(spec.submodule_search_locations[0]) / "chat_templates"
+        yield from (file for name in OF_MODELS if (file := folder / f"{name}.jinja").is_file())
+    if FOLDER in os.environ:
+        yield from sorted(Path(os.environ[FOLDER]).glob("*.jinja"))
+
+
+TEXTS = TEMPLATES | {path.stem: path.read_text() for path in published()}
 
 
 def chat_tokenizer(template: str | None, *, adds_bos: bool = True) -> Any:

@@ -21,6 +21,7 @@ from rollout_workers.engines.choice import choose_dtype
 from rollout_workers.worker import RolloutWorker
 from services.config.settings import RunSettings
 from services.loop.controller import Clients
+from services.models.files import read_model
 from services.preflight import preflight
 from services.runs.folder import RunFolder
 from services.runs.uploads import Uploads
@@ -57,8 +58,10 @@ class LocalWorkers:
         mask = settings.algorithm.mask_rule() if settings.algorithm.traits.masks else None
         path = settings.model.path
         tokenizer = settings.model.tokenizer or path
+        chat = settings.chat_form(read_model(settings.model))
+        environment = settings.environment.laid_out(by_template=chat is not None)
         self._worker = RolloutWorker(
-            path, tokenizer, None, "transformers", settings.rollout, mask, None, settings.environment
+            *(path, tokenizer, None, "transformers", settings.rollout, mask, None, environment), chat=chat
         )
         self._worker.ready()
         self._ahead: list[Rollout] = []

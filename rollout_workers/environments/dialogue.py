@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from contracts.chat import SYSTEM_ROLES
 from contracts.environments import Environment, Observation, Step
 from contracts.rollout import Prompt
 from contracts.settings import Strings
@@ -68,7 +69,8 @@ class Dialogue(EnvironmentSettings):
         return found.model_copy(update={"separator": "", "reply_end": ""}) if is_changed else found
 
     def make(self) -> Environment:
-        return _Talk(self, make_partner(self.partner, self.partner_options, self.separator))
+        by_template = self.template == "chat"
+        return _Talk(self, make_partner(self.partner, self.partner_options, self.separator, by_template))
 
 
 class _Talk:
@@ -81,7 +83,8 @@ class _Talk:
         separator = self._settings.separator
         said = prompt.text.split(separator) if separator else [prompt.text]
         if prompt.messages:
-            said = [str(message.get("content") or "") for message in prompt.messages]
+            spoken = [message for message in prompt.messages if message["role"] not in SYSTEM_ROLES]
+            said = [str(message.get("content") or "") for message in spoken]
         self._history = [utterance.strip() for utterance in said if utterance.strip()]
         self._seed = seed
         self._lengths: list[int] = []  # of the model's answers, in words

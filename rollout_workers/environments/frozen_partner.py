@@ -2,23 +2,28 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from pydantic import Field
 
+from contracts.chat import Chat
+from contracts.chat_settings import AUTO, ChatForm, ChatSettings
 from contracts.errors import InputError
 from contracts.hub import use_cache_if_unreachable
 from contracts.rollout import Sampling
 from contracts.settings import Settings
 from contracts.windows import window_of
 from rollout_workers.engines.base import Engine, Request
+from rollout_workers.environments.partner_texts import PartnerTexts, PlainTalk, TalkByTemplate
 from rollout_workers.settings import RolloutSettings
 
 MODEL = "environment.partner_options.model"
+CHAT = "environment.partner_options.chat"
 
 
 class FrozenPartner(Settings):
-    """Settings of a frozen partner, which reads `u1 <EOU> u2 <EOU>` as the model does, or the talk's end.
+    """Settings of a frozen partner, which reads the talk as the model does, or the talk's end.
+
+    That is `u1 <EOU> u2 <EOU>`, or a chat template in which the partner is the assistant.
 
     Example: `environment.partner=frozen environment.partner_options={model: gpt2, temperature: 0}`
     """
@@ -28,6 +33,8 @@ class FrozenPartner(Settings):
     max_tokens: int = Field(default=20, ge=1)  # of an utterance
     temperature: float = Field(default=1.0, ge=0)  # 0: greedy
     top_k: int = Field(default=0, ge=0)  # 0: no limit
+    # As model.chat. auto: the tokenizer's template, where it has one and the model reads by one, too
+    chat: ChatSettings = ChatSettings()
 
     def check_model(self, kind: str, is_encoder_decoder: bool, window: int | None) -> None:
         """Check by its files that a model can be a partner.
@@ -43,11 +50,42 @@ class FrozenPartner(Settings):
                 f"the window of {self.model} is {window} tokens"
             )
 
-    def load(self, separator: str) -> "_Speaker":
-        """Load the model as a partner.
+    def chat_form(self, by_template: bool, has_template: bool) -> ChatForm | None:
+        """Return the chat template by which the partner reads; None: it reads plain text.
+
+        Args:
+            by_template: whether the model reads the talk by a chat template.
+            has_template: whether the partner's tokenizer has one.
 
         Raises:
-            InputError: the model does not load, is not causal, or leaves no room for a prompt.
+            InputError: a template is asked for and there is none, or its file can't be read; or there is none
+                for the system message or options.
+        """
+        is_wanted = self.chat.is_explicit or (by_template and self.chat.template == AUTO)
+        form = self.chat.form() if is_wanted else None
+        if form is not None and (form.template is not None or has_template):
+            return form
+        if self.chat.is_explicit:
+            raise InputError(
+                f"{CHAT}.template={self.chat.template}: the tokenizer of {self.model} has no chat template; "
+                f"expected a file with one, or none for plain text"
+            )
+        if given := [name for name in ("system", "options") if getattr(self.chat, name)]:
+            raise InputError(
+                f"{CHAT}.{given[0]} is for a chat template, and this partner reads plain text: expected "
+                f"{CHAT}.template=tokenizer or a file with it, or leave it out"
+            )
+        return None
+
+    def load(self, separator: str, by_template: bool = False) -> "_Speaker":
+        """Load the model as a partner.
+
+        Args:
+            by_template: whether the model reads the talk by a chat template.
+
+        Raises:
+            InputError: the model does not load, is not causal, or leaves no room for a prompt; or there is no
+                chat template where one is asked for.
         """
         from transformers import AutoConfig, AutoTokenizer
         from transformers.utils.logging import disable_progress_bar
@@ -65,31 +103,31 @@ class FrozenPartner(Settings):
         settings = RolloutSettings(engine="transformers", dtype="float32", max_concurrent=1)
         with _refusing(where):
             engine = TransformersEngine(self.model, self.model, window, settings, revision=self.revision)
+        form = self.chat_form(by_template, bool(getattr(tokenizer, "chat_template", None)))
+        texts: PartnerTexts = PlainTalk(tokenizer, separator)
+        if form is not None:
+            texts = TalkByTemplate(tokenizer, Chat(tokenizer, form), separator)
         sampling = Sampling(
-            max_tokens=self.max_tokens,
-            temperature=self.temperature,
-            top_k=self.top_k,
-            stop=(separator,) if separator else (),
+            max_tokens=self.max_tokens, temperature=self.temperature, top_k=self.top_k, stop=texts.stop
         )
-        return _Speaker(engine, tokenizer, sampling, window - self.max_tokens, separator)
+        return _Speaker(engine, texts, sampling, window - self.max_tokens)
 
 
 class _Speaker:
     """Implementation of `rollout_workers.environments.partners.Partner` with an engine."""
 
-    def __init__(self, engine: Engine, tokenizer: Any, sampling: Sampling, room: int, separator: str) -> None:
-        self._engine, self._tokenizer, self._sampling = engine, tokenizer, sampling
-        self._room, self._separator = room, separator
+    def __init__(self, engine: Engine, texts: PartnerTexts, sampling: Sampling, room: int) -> None:
+        self._engine, self._texts, self._sampling, self._room = engine, texts, sampling, room
 
     def reply(self, history: Sequence[str], seed: int) -> str:
-        tokens = self._tokenizer(joined(history, self._separator))["input_ids"]
+        tokens = self._texts.tokens(history, self._room)
         if not tokens:  # nothing to answer
             return ""
         self._engine.abort_all()  # an utterance may have been given up halfway
-        self._engine.add(Request(0, tuple(tokens[-self._room :]), self._sampling, seed))
+        self._engine.add(Request(0, tokens, self._sampling, seed))
         while True:
             for generation in self._engine.step():
-                return generation.text
+                return self._texts.heard(generation)
 
 
 @contextmanager
@@ -99,15 +137,3 @@ def _refusing(where: str) -> Iterator[None]:
         yield
     except Exception as error:
         raise InputError(f"{where} does not load: {type(error).__name__}: {error}") from error
-
-
-def joined(utterances: Sequence[str], separator: str) -> str:
-    """Join a talk as DailyDialog's prompts do.
-
-    >>> joined(["How are you ?", "Fine ."], "<EOU>")
-    'How are you ? <EOU> Fine . <EOU>'
-    >>> joined(["How are you ?", "Fine ."], "")
-    'How are you ? Fine .'
-    """
-    words = (word for utterance in utterances for word in (utterance, separator))
-    return " ".join(word for word in words if word)

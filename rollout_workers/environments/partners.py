@@ -57,12 +57,18 @@ def check_partner(name: str, options: Mapping[str, Any]) -> None:
         raise InputError(f"{OPTIONS}: {kind.__name__} does not take these options: {error}") from None
 
 
-def make_partner(name: str, options: Mapping[str, Any], separator: str) -> Partner | None:
-    """Make the partner; None where the model speaks to itself."""
+def make_partner(
+    name: str, options: Mapping[str, Any], separator: str, by_template: bool = False
+) -> Partner | None:
+    """Make the partner; None where the model speaks to itself.
+
+    Args:
+        by_template: whether the model reads the talk by a chat template.
+    """
     if name == SELF:
         return None
     if name in PARTNERS:
-        made: Partner = build(find(KEY, name, PARTNERS), options, where=OPTIONS).load(separator)
+        made: Partner = build(find(KEY, name, PARTNERS), options, where=OPTIONS).load(separator, by_template)
         return made
     own: Partner = create(KEY, name, options, {}, Partner)
     return own

@@ -16,7 +16,7 @@ from contracts.chat import Chat
 from contracts.chat_settings import ChatForm
 from contracts.components import create
 from contracts.errors import InputError
-from rollout_workers.environments.frozen_partner import joined
+from rollout_workers.environments.partner_texts import joined
 from services.tasks import TASKS
 from services.tasks.base import OPTIONAL, SIDE_KEY, Task
 from services.tokens.prompt_tokens import PromptTokens

@@ -14,7 +14,7 @@ from rollout_workers.environments.frozen_partner import MODEL, FrozenPartner
 from rollout_workers.environments.partners import FROZEN, OPTIONS
 from rollout_workers.environments.textworld import TextWorld
 from rollout_workers.settings import RolloutSettings
-from services.models.chat_template import json_of
+from services.models.chat_template import has_template, json_of
 from services.models.files import ModelFiles, read_model
 from services.models.token_counter import token_counter
 
@@ -25,6 +25,7 @@ def check_environment(
     """Check that the model can play in an environment of several turns.
 
     Args:
+        environment: laid out as the model reads it.
         name: the environment's, for messages.
         path: the model's, for messages.
 
@@ -86,6 +87,7 @@ def _check_partner(dialogue: Dialogue) -> None:
     partner = build(FrozenPartner, dialogue.partner_options, where=OPTIONS)
     model = read_model(ModelSettings(path=partner.model, revision=partner.revision), key=MODEL)
     partner.check_model(str(model.config.get("model_type")), model.is_encoder_decoder, model.window)
+    partner.chat_form(dialogue.template == "chat", has_template(model.tokenizer_folder))
     token_counter(model)
 
 

@@ -107,7 +107,8 @@ def _check_model(settings: RunSettings) -> tuple[ModelFiles, dict[Split, int | N
         check_encoder_decoder(settings.model, rollout.engine, evaluation, algorithm, model)
     if settings.plays:
         name, path = settings.environment_name, settings.model.path
-        check_environment(settings.environment, name, rollout, path, model)
+        environment = settings.environment.laid_out(by_template=settings.chat_form(model) is not None)
+        check_environment(environment, name, rollout, path, model)
     if settings.demonstrates and not model.is_encoder_decoder:  # training cuts a prompt beside its reference
         room = room_for_prompts(model, held_out.max_tokens)
         return model, {"train": None, "validation": room, "test": room}

@@ -1,7 +1,5 @@
 """Conversations read as transformers' own `apply_chat_template` writes them, and turns in pieces."""
 
-import os
-from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,15 @@ from contracts.chat import Chat
 from contracts.chat_settings import ChatForm, ChatSettings
 from contracts.errors import InputError
 from contracts.rollout import Prompt
-from tests.chat_templates import DATED, ENDS_OTHERWISE, STRIPS_REASONING, TEMPLATES, chat_tokenizer
+from tests.chat_templates import (
+    DATED,
+    ENDS_OTHERWISE,
+    STRIPS_REASONING,
+    TEMPLATES,
+    TEXTS,
+    THINKS_BY_OPTION,
+    chat_tokenizer,
+)
 
 SYSTEM = {"role": "system", "content": "Be brief."}
 ONE = [{"role": "user", "content": "What is three and four ?"}]
@@ -23,24 +29,6 @@ THREE = [
     {"role": "assistant", "content": "Nothing."},
     {"role": "user", "content": "Thanks, that is the end"},
 ]
-# Texts as in the models' tokenizers: a folder of *.jinja, which a machine may have.
-FOLDER = "WHETSTONE_CHAT_TEMPLATES"
-OF_MODELS = ("qwen2_5", "qwen3", "llama3_1", "llama3_2", "gemma", "gemma3", "phi3", "phi3_5", "gptoss")
-
-
-def published() -> Iterator[Path]:
-    """The texts that trl brings along, and those in a folder of one's own."""
-    import importlib.util
-
-    spec = importlib.util.find_spec("trl")
-    if spec is not None and spec.submodule_search_locations:
-        folder = Path(spec.submodule_search_locations[0]) / "chat_templates"
-        yield from (file for name in OF_MODELS if (file := folder / f"{name}.jinja").is_file())
-    if FOLDER in os.environ:
-        yield from sorted(Path(os.environ[FOLDER]).glob("*.jinja"))
-
-
-TEXTS = TEMPLATES | {path.stem: path.read_text() for path in published()}
 
 
 def expected(its: Any, talk: list[dict[str, str]], **options: Any) -> tuple[int, ...]:
@@ -69,6 +57,11 @@ def test_options_and_a_template_of_ones_own_are_used() -> None:
     silent = Chat(its, ChatForm(options={"enable_thinking": False}))
     assert silent.tokens(THREE) == expected(its, THREE, enable_thinking=False)
     assert silent.text(ONE).endswith("<think>\n\n</think>\n\n")
+    smol = chat_tokenizer(THINKS_BY_OPTION)
+    quick = Chat(smol, ChatForm(options={"enable_thinking": False}))
+    assert quick.tokens(THREE) == expected(smol, THREE, enable_thinking=False)
+    answered = quick.tokens(ONE) + quick.answer("It is seven.")
+    assert smol.decode(answered + quick.closing(answered) + quick.turn([THREE[2]])) == quick.text(THREE[:3])
     own = Chat(its, ChatForm(template="{{ messages[0].content }}!"))
     assert own.text(ONE) == "What is three and four ?!"
 

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from contracts.environments import Environment, Observation, Step
 from contracts.rollout import FinishReason, Lease, Prompt, Rollout, Sampling
+from contracts.settings import Strings
 from rollout_workers.engines.base import Generation, Request
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.pool import LocalEnvironments
@@ -41,7 +42,7 @@ class Told(EnvironmentSettings):
     """Says one text after the other, rewards each answer with 1, ends after the last."""
 
     header: str = ""
-    says: tuple[str, ...] = ("one", "two")
+    says: Strings = ("one", "two")
     hint: str = ""
     actions: tuple[str, ...] = ()
     expert: str | None = None

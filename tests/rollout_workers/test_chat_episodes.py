@@ -11,7 +11,7 @@ from contracts.rollout import Lease, Rollout
 from rollout_workers.environments.pool import LocalEnvironments
 from rollout_workers.episodes import Episodes
 from rollout_workers.settings import RolloutSettings
-from tests.chat_templates import TEMPLATES, chat_tokenizer
+from tests.chat_templates import TEMPLATES, TEXTS, chat_tokenizer
 from tests.rollout_workers.episodes import Told, Write, WritingEngine, lease
 
 SAYS = ("What is three and four ?", "And then ?", "Thanks, that is the end")
@@ -39,11 +39,11 @@ def writes(its: Any, *texts: str) -> Write:
     return lambda _: tuple(its(next(left), add_special_tokens=False)["input_ids"])
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("name", TEXTS)
 @pytest.mark.parametrize("history", ["recorded", "template"])
 def test_trained_tokens_are_the_sampled_ones(name: str, history: str) -> None:
     """Drawn at random: pairs of tokens that a tokenizer would write as one are among them."""
-    its = chat_tokenizer(TEMPLATES[name])
+    its = chat_tokenizer(TEXTS[name])
     drawn: list[tuple[int, ...]] = []
     dice = random.Random(5)
     letters = its("thinou t", add_special_tokens=False)["input_ids"] + list(its("a b\n")["input_ids"][1:])
@@ -65,9 +65,9 @@ def test_trained_tokens_are_the_sampled_ones(name: str, history: str) -> None:
     assert own == [token for answer in drawn for token in answer]
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("name", TEXTS)
 def test_a_history_as_rendered_is_what_the_template_writes_at_every_turn(name: str) -> None:
-    its = chat_tokenizer(TEMPLATES[name])
+    its = chat_tokenizer(TEXTS[name])
     form = ChatForm(follows_template=True)
     chat = Chat(its, form)
     said = [{"role": "assistant", "content": text} for text in ("It is seven.", "Nothing.", "Bye.")]

@@ -16,7 +16,8 @@ from contracts.errors import InputError
 from contracts.rollout import Prompt
 from contracts.settings import build
 from rollout_workers.environments.dialogue import Dialogue, utterance_seed
-from rollout_workers.environments.frozen_partner import FrozenPartner, joined
+from rollout_workers.environments.frozen_partner import FrozenPartner
+from rollout_workers.environments.partner_texts import joined
 from rollout_workers.environments.partners import Partner, make_partner
 from tests.models import make_tiny_model
 from tests.rollout_workers.episodes import WritingEngine, lease, play

@@ -1,0 +1,105 @@
+"""Turn a talk into what a frozen partner reads, and its answer into what is heard of it."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+from contracts.chat import Chat
+from contracts.errors import InputError
+from contracts.messages import Message
+from rollout_workers.engines.base import Generation
+
+THOUGHT_END = "</think>"
+OPENING: Message = {"role": "user", "content": "…"}  # for templates in which the user speaks first
+
+
+class PartnerTexts(Protocol):
+    """Layout of a talk for the partner."""
+
+    stop: tuple[str, ...]  # texts that end its utterance, besides its own end token
+
+    def tokens(self, history: Sequence[str], room: int) -> tuple[int, ...]:
+        """Return at most `room` tokens of a talk whose last utterance is the model's."""
+        ...
+
+    def heard(self, generation: Generation) -> str:
+        """Return the utterance in what the partner wrote."""
+        ...
+
+
+class PlainTalk:
+    """Layout as one text, `u1 <EOU> u2 <EOU>`; a longer talk loses its beginning."""
+
+    def __init__(self, tokenizer: Any, separator: str) -> None:
+        self._tokenizer, self._separator = tokenizer, separator
+        self.stop: tuple[str, ...] = (separator,) if separator else ()
+
+    def tokens(self, history: Sequence[str], room: int) -> tuple[int, ...]:
+        return tuple(self._tokenizer(joined(history, self._separator))["input_ids"][-room:])
+
+    def heard(self, generation: Generation) -> str:
+        return generation.text
+
+
+class TalkByTemplate:
+    """Layout by the partner's chat template: the partner is the assistant, and the model is its user.
+
+    Neither hears what the other one thinks. A longer talk loses its oldest utterances.
+    """
+
+    def __init__(self, tokenizer: Any, chat: Chat, separator: str) -> None:
+        self._tokenizer, self._chat = tokenizer, chat
+        self.stop: tuple[str, ...] = (separator,) if separator else ()
+        chat.text([OPENING])  # a template that refuses the system message fails now
+
+    def tokens(self, history: Sequence[str], room: int) -> tuple[int, ...]:
+        if not any(said.strip() for said in history):
+            return ()
+        messages = [
+            {"role": "assistant" if (len(history) - place) % 2 == 0 else "user", "content": spoken(said)}
+            for place, said in enumerate(history)
+        ]
+        for start in range(len(messages)):
+            found = self._chat.tokens(self._opened(messages[start:]))
+            if len(found) <= room:
+                break
+        return found[-room:]
+
+    def heard(self, generation: Generation) -> str:
+        tokens, end = list(generation.tokens), self._chat.end_token
+        written = tokens[: tokens.index(end)] if end in tokens else tokens
+        said = spoken(str(self._chat.message(written)["content"]))
+        return str(self._tokenizer.decode(self._chat.encode(said), skip_special_tokens=True))
+
+    def _opened(self, messages: Sequence[Message]) -> list[Message]:
+        lacks_user = messages[0]["role"] == "assistant" and not self._lets_assistants_begin
+        return [OPENING, *messages] if lacks_user else list(messages)
+
+    @cached_property
+    def _lets_assistants_begin(self) -> bool:
+        try:
+            self._chat.text([{"role": "assistant", "content": "…"}, OPENING])
+        except InputError:
+            return False
+        return True
+
+
+def spoken(text: str) -> str:
+    """Return a text without the thought in front of it.
+
+    >>> spoken("<think>Hm, 3 and 4.</think> It is seven."), spoken("Seven.")
+    ('It is seven.', 'Seven.')
+    """
+    return text.rpartition(THOUGHT_END)[2].strip()
+
+
+def joined(utterances: Sequence[str], separator: str) -> str:
+    """Join a talk as DailyDialog's prompts do.
+
+    >>> joined(["How are you ?", "Fine ."], "<EOU>")
+    'How are you ? <EOU> Fine . <EOU>'
+    >>> joined(["How are you ?", "Fine ."], "")
+    'How are you ? Fine .'
+    """
+    words = (word for utterance in utterances for word in (utterance, separator))
+    return " ".join(word for word in words if word)
