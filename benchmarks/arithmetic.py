@@ -1,0 +1,90 @@
+"""GRPO and DAPO on word problems in GSM8K's form, by a tiny instruct model on a CPU.
+
+`python -m benchmarks.arithmetic` writes the questions and an untrained model. It runs `whetstone train` for
+a supervised warm start, then for each algorithm with each seed, and for a task of reasoning_gym. The runs'
+folders hold the figures. `--only` and `--seeds` run a part. A run that is done is not repeated.
+"""
+
+import argparse
+import subprocess
+import sys
+import time
+
+from benchmarks.arithmetic_files import make_model, write_questions
+from benchmarks.outcome import OUT
+
+ROOT = OUT / "arithmetic"
+QUESTIONS, MODEL, RUNS = ROOT / "questions", ROOT / "untrained", ROOT / "runs"
+SECONDS = ROOT / "seconds.txt"
+SHARED = [
+    "rollout.num_threads=1",  # a model this small needs no second thread
+    "rollout.kv_cache_gib=0.25",
+    "learner.num_threads=1",
+    "evaluation.num_prompts=null",
+    "evaluation.samples_per_prompt=4",
+    "evaluate_every=0",
+    "save_every=0",
+]
+GSM8K = ["task=gsm8k", "reward=math", "rollout.max_tokens=24"]
+WARM_UP = [
+    "algorithm=supervised",
+    "algorithm.learning_rate=3e-3",
+    "algorithm.minibatch_size=32",
+    "model.dropout=false",
+    "rollout.prompts_per_iteration=1200",
+    "iterations=22",
+]
+TRAINED = [
+    "algorithm.learning_rate=1e-3",
+    "rollout.prompts_per_iteration=32",
+    "rollout.group_size=8",
+    "iterations=25",
+]
+ALGORITHMS = {
+    "grpo": ["algorithm=grpo"],
+    "dapo": ["algorithm=dapo", "algorithm.max_refills=3"],
+}
+GYM = ["task=reasoning_gym", "task.dataset=chain_sum"]
+
+
+def files_of(train: str) -> str:
+    """Return `task.data_files` with these questions to train on.
+
+    >>> files_of("shown").partition("questions/")[2].partition(",")[0]
+    'shown.jsonl'
+    """
+    names = {"train": train, "validation": "validation", "test": "test"}
+    told = ", ".join(f"{split}: {QUESTIONS / name}.jsonl" for split, name in names.items())
+    return f"task.data_files={{{told}}}"
+
+
+def run(name: str, arguments: list[str]) -> None:
+    """Run `whetstone train`, and note its seconds; leave out a run that is done."""
+    if (RUNS / name / "model" / "config.json").exists():
+        return
+    command = ["whetstone", "train", f"run_name={name}", f"output_dir={RUNS}", *SHARED, *arguments]
+    print(" ".join(f"'{word}'" if " " in word else word for word in command), flush=True)
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "services.cli", *command[1:]], check=True)
+    with SECONDS.open("a") as file:
+        file.write(f"{name} {time.perf_counter() - started:.0f}\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--only", nargs="+", default=["files", "warm", *ALGORITHMS])
+    asked = parser.parse_args()
+    if not (MODEL / "config.json").exists():
+        make_model(MODEL, write_questions(QUESTIONS))
+    if "warm" in asked.only:
+        run("warm", [f"model.path={MODEL}", *GSM8K, files_of("shown"), *WARM_UP])
+    start = f"model.path={RUNS / 'warm' / 'model'}"
+    for seed in asked.seeds:
+        for name in (name for name in ALGORITHMS if name in asked.only):
+            own = [*GSM8K, files_of("train"), *ALGORITHMS[name], *TRAINED, f"seed={seed}"]
+            run(f"{name}-seed{seed}", [start, *own])
+
+
+if __name__ == "__main__":
+    main()
