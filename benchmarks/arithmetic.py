@@ -30,12 +30,15 @@ WARM_UP = [
     "algorithm=supervised",
     "algorithm.learning_rate=3e-3",
     "algorithm.minibatch_size=32",
-    "model.dropout=false",
+    "learner.lr_schedule=linear",
     "rollout.prompts_per_iteration=1200",
     "iterations=22",
 ]
 TRAINED = [
-    "algorithm.learning_rate=1e-3",
+    "algorithm.learning_rate=5e-4",
+    "algorithm.num_epochs=2",
+    "algorithm.minibatch_size=64",
+    "learner.lr_schedule=linear",
     "rollout.prompts_per_iteration=32",
     "rollout.group_size=8",
     "iterations=25",

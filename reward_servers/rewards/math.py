@@ -39,8 +39,12 @@ class Math(Settings):
 
     def answer(self, text: str) -> str | None:
         """Return the text's answer in a normal form, for a majority vote; None without one."""
-        ((outcome,),) = self._confined.run([[self._payload(text) | {"find": True}]])
-        return outcome.value if isinstance(outcome.value, str) else None
+        return self.answers_in([text])[0]
+
+    def answers_in(self, texts: Sequence[str]) -> list[str | None]:
+        """Return what `answer` does for each text; the confined processes work side by side."""
+        found = self._confined.run([[self._payload(text) | {"find": True}] for text in texts])
+        return [outcome.value if isinstance(outcome.value, str) else None for (outcome, *_) in found]
 
     def _payload(self, text: str) -> dict[str, Any]:
         return {"text": text, "extract": self.extract, "choices": list(self.choices)}
