@@ -10,6 +10,8 @@ from contracts.settings import Settings, Strings
 from reward_servers.confined import Confined, Limits
 from reward_servers.text.references import references_of
 
+TOGETHER = 16  # texts that share a process
+
 
 class Math(Settings):
     """Equality of mathematical objects, as math-verify finds and compares them: 1/2, 0.5 and \\frac{1}{2}.
@@ -27,7 +29,7 @@ class Math(Settings):
     _confined: Confined = PrivateAttr()
 
     def model_post_init(self, _: Any) -> None:
-        self._confined = Confined("reward_servers.verifiers.math", self.limits)
+        self._confined = Confined("reward_servers.verifiers.math", self.limits, together=TOGETHER)
 
     def score(self, samples: Sequence[Sample]) -> list[float]:
         rights = [references_of(sample, "math") for sample in samples]
