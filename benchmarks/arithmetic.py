@@ -14,7 +14,7 @@ from benchmarks.arithmetic_files import make_model, write_questions
 from benchmarks.outcome import OUT
 
 ROOT = OUT / "arithmetic"
-QUESTIONS, MODEL, RUNS = ROOT / "questions", ROOT / "untrained", ROOT / "runs"
+MODEL, RUNS = ROOT / "untrained", ROOT / "runs"
 SECONDS = ROOT / "seconds.txt"
 SHARED = [
     "rollout.num_threads=1",  # a model this small needs no second thread
@@ -30,9 +30,8 @@ WARM_UP = [
     "algorithm=supervised",
     "algorithm.learning_rate=3e-3",
     "algorithm.minibatch_size=32",
-    "learner.lr_schedule=linear",
-    "rollout.prompts_per_iteration=1200",
-    "iterations=22",
+    "rollout.prompts_per_iteration=1100",
+    "iterations=24",
 ]
 TRAINED = [
     "algorithm.learning_rate=5e-4",
@@ -48,17 +47,6 @@ ALGORITHMS = {
     "dapo": ["algorithm=dapo", "algorithm.max_refills=3"],
 }
 GYM = ["task=reasoning_gym", "task.dataset=chain_sum"]
-
-
-def files_of(train: str) -> str:
-    """Return `task.data_files` with these questions to train on.
-
-    >>> files_of("shown").partition("questions/")[2].partition(",")[0]
-    'shown.jsonl'
-    """
-    names = {"train": train, "validation": "validation", "test": "test"}
-    told = ", ".join(f"{split}: {QUESTIONS / name}.jsonl" for split, name in names.items())
-    return f"task.data_files={{{told}}}"
 
 
 def run(name: str, arguments: list[str]) -> None:
@@ -79,13 +67,13 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=["files", "warm", *ALGORITHMS])
     asked = parser.parse_args()
     if not (MODEL / "config.json").exists():
-        make_model(MODEL, write_questions(QUESTIONS))
+        make_model(MODEL, write_questions(ROOT))
     if "warm" in asked.only:
-        run("warm", [f"model.path={MODEL}", *GSM8K, files_of("shown"), *WARM_UP])
+        run("warm", [f"model.path={MODEL}", *GSM8K, f"task.data_files={ROOT / 'shown'}", *WARM_UP])
     start = f"model.path={RUNS / 'warm' / 'model'}"
     for seed in asked.seeds:
         for name in (name for name in ALGORITHMS if name in asked.only):
-            own = [*GSM8K, files_of("train"), *ALGORITHMS[name], *TRAINED, f"seed={seed}"]
+            own = [*GSM8K, f"task.data_files={ROOT / 'asked'}", *ALGORITHMS[name], *TRAINED, f"seed={seed}"]
             run(f"{name}-seed{seed}", [start, *own])
 
 

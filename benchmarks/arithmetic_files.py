@@ -21,8 +21,8 @@ STORIES = (
     "How many {things} does {name} find in all?",
 )
 LARGEST = 50  # of the numbers that are added
-# The warm start shows 1,200 questions with their solutions; GRPO and DAPO ask others.
-SPLITS = {"test": 200, "validation": 50, "shown": 1200, "train": 1050}
+# One folder for the warm start, which sees solutions, one for what follows; both have the held-out questions
+FOLDERS, NUM_TRAIN, HELD_OUT = ("shown", "asked"), 1100, {"validation": 50, "test": 200}
 START, END = "<|im_start|>", "<|im_end|>"
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
@@ -42,15 +42,18 @@ def questions(seed: int = 0) -> Iterator[dict[str, str]]:
         yield {"question": question, "answer": f"{a} + {b} = {a + b}\n#### {a + b}"}
 
 
-def write_questions(folder: Path) -> list[str]:
-    """Write `<split>.jsonl` of each split; return the texts of the warm start."""
-    folder.mkdir(parents=True, exist_ok=True)
-    drawn, texts = questions(), []
-    for split, count in SPLITS.items():
-        rows = list(islice(drawn, count))
-        (folder / f"{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-        if split == "shown":
-            texts = [f"user\n{row['question']}assistant\n{row['answer']}" for row in rows]
+def write_questions(root: Path) -> list[str]:
+    """Write `shown/` and `asked/`, each with a file for each split; return the texts of the warm start."""
+    drawn = questions()
+    held_out = {split: list(islice(drawn, count)) for split, count in HELD_OUT.items()}
+    texts = []
+    for name in FOLDERS:
+        rows = list(islice(drawn, NUM_TRAIN))
+        texts += [f"user\n{row['question']}assistant\n{row['answer']}" for row in rows] if not texts else []
+        for split, own in {"train": rows, **held_out}.items():
+            file = root / name / f"{split}.jsonl"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("".join(f"{json.dumps(row)}\n" for row in own))
     return texts
 
 
