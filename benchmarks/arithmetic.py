@@ -1,8 +1,9 @@
 """GRPO and DAPO on word problems in GSM8K's form, by a tiny instruct model on a CPU.
 
 `python -m benchmarks.arithmetic` writes the questions and an untrained model. It runs `whetstone train` for
-a supervised warm start, then for each algorithm with each seed, and for a task of reasoning_gym. The runs'
-folders hold the figures. `--only` and `--seeds` run a part. A run that is done is not repeated.
+a supervised warm start, then for each algorithm with each seed. `--only gym` continues with a task of
+reasoning_gym, which has to be installed. The runs' folders hold the figures. `--only` and `--seeds` run a
+part. A run that is done is not repeated.
 """
 
 import argparse
@@ -46,7 +47,15 @@ ALGORITHMS = {
     "grpo": ["algorithm=grpo"],
     "dapo": ["algorithm=dapo", "algorithm.max_refills=3"],
 }
-GYM = ["task=reasoning_gym", "task.dataset=chain_sum"]
+# Sums and differences of two digits: 200 of them, so that most of the test's are trained on, too.
+GYM = [
+    "task=reasoning_gym",
+    "task.dataset=chain_sum",
+    "task.options={min_terms: 2, max_terms: 2, min_digits: 1, max_digits: 1}",
+    "task.num_eval_prompts=200",
+    "rollout.max_tokens=6",
+]
+GYM_WARM_UP = [*WARM_UP[:-2], "rollout.prompts_per_iteration=1000", "iterations=7"]
 
 
 def run(name: str, arguments: list[str]) -> None:
@@ -70,11 +79,19 @@ def main() -> None:
         make_model(MODEL, write_questions(ROOT))
     if "warm" in asked.only:
         run("warm", [f"model.path={MODEL}", *GSM8K, f"task.data_files={ROOT / 'shown'}", *WARM_UP])
-    start = f"model.path={RUNS / 'warm' / 'model'}"
     for seed in asked.seeds:
         for name in (name for name in ALGORITHMS if name in asked.only):
-            own = [*GSM8K, f"task.data_files={ROOT / 'asked'}", *ALGORITHMS[name], *TRAINED, f"seed={seed}"]
-            run(f"{name}-seed{seed}", [start, *own])
+            own = [*GSM8K, f"task.data_files={ROOT / 'asked'}", *ALGORITHMS[name], *TRAINED]
+            run(f"{name}-seed{seed}", [model_of("warm"), *own, f"seed={seed}"])
+    if "gym" in asked.only:
+        run("gym-warm", [model_of("warm"), *GYM, *GYM_WARM_UP])
+        for seed in asked.seeds:
+            own = [*GYM, *ALGORITHMS["grpo"], *TRAINED]
+            run(f"gym-seed{seed}", [model_of("gym-warm"), *own, f"seed={seed}"])
+
+
+def model_of(name: str) -> str:
+    return f"model.path={RUNS / name / 'model'}"
 
 
 if __name__ == "__main__":
