@@ -10,6 +10,7 @@ import argparse
 import subprocess
 import sys
 import time
+from collections.abc import Collection, Iterable
 
 from benchmarks.arithmetic_files import make_model, write_questions
 from benchmarks.outcome import OUT
@@ -70,28 +71,33 @@ def run(name: str, arguments: list[str]) -> None:
         file.write(f"{name} {time.perf_counter() - started:.0f}\n")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--only", nargs="+", default=["files", "warm", *ALGORITHMS])
-    asked = parser.parse_args()
+def make(only: Collection[str], seeds: Iterable[int]) -> None:
+    """Make the questions and the model, and the asked runs that are missing."""
     if not (MODEL / "config.json").exists():
         make_model(MODEL, write_questions(ROOT))
-    if "warm" in asked.only:
+    if "warm" in only:
         run("warm", [f"model.path={MODEL}", *GSM8K, f"task.data_files={ROOT / 'shown'}", *WARM_UP])
-    for seed in asked.seeds:
-        for name in (name for name in ALGORITHMS if name in asked.only):
+    for seed in seeds:
+        for name in (name for name in ALGORITHMS if name in only):
             own = [*GSM8K, f"task.data_files={ROOT / 'asked'}", *ALGORITHMS[name], *TRAINED]
             run(f"{name}-seed{seed}", [model_of("warm"), *own, f"seed={seed}"])
-    if "gym" in asked.only:
+    if "gym" in only:
         run("gym-warm", [model_of("warm"), *GYM, *GYM_WARM_UP])
-        for seed in asked.seeds:
+        for seed in seeds:
             own = [*GYM, *ALGORITHMS["grpo"], *TRAINED]
             run(f"gym-seed{seed}", [model_of("gym-warm"), *own, f"seed={seed}"])
 
 
 def model_of(name: str) -> str:
     return f"model.path={RUNS / name / 'model'}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--only", nargs="+", default=["files", "warm", *ALGORITHMS])
+    asked = parser.parse_args()
+    make(asked.only, asked.seeds)
 
 
 if __name__ == "__main__":

@@ -12,12 +12,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.arithmetic import ALGORITHMS, RUNS, SECONDS
+from benchmarks.arithmetic import RUNS, SECONDS
 from services.runs.folder import RunFolder
 from services.runs.standard_errors import standard_error_of_change
 
 PAGE, PICTURE = Path("docs/results/gsm8k.md"), Path("docs/images/gsm8k.png")
-NAMES = {"warm": "warm start", "grpo": "GRPO", "dapo": "DAPO", "gym": "GRPO"}
+NAMES = {
+    "warm": "supervised, from nothing",
+    "grpo": "GRPO",
+    "dapo": "DAPO",
+    "gym-warm": "`chain_sum`: supervised",
+    "gym": "`chain_sum`: GRPO",
+}
 COLOURS = {"grpo": "#1f6f8b", "dapo": "#c8553d"}
 K = 4
 TOLERANCE = 1e-9
@@ -25,15 +31,14 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def brute_force(rows: Rows) -> dict[str, float]:
-    """Compute the numbers of K answers per question and their errors, from nothing but texts and rewards.
+    """Compute the numbers of K answers per question and their errors, from nothing but answers and rewards.
 
     pass@j counts all subsets of j answers. maj@K puts the answers into every order, and takes the first one
     of those that occur most often. An error is the jackknife's, which leaves one question out at a time.
     """
-    questions: dict[str, list[tuple[str, bool]]] = {}
+    questions: dict[str, list[tuple[str | None, bool]]] = {}
     for row in rows:
-        said = re.findall(r"\d+", row["generated_text"])
-        questions.setdefault(row["sample_id"], []).append((said[-1] if said else "", row["reward"] >= 1))
+        questions.setdefault(row["sample_id"], []).append((row["answer"], row["reward"] >= 1))
     own = {f"mean@{K}": [statistics.fmean(right for _, right in each) for each in questions.values()]}
     for j in (1, 2, 4):
         own[f"pass@{j}"] = [
@@ -48,10 +53,10 @@ def brute_force(rows: Rows) -> dict[str, float]:
     return means | {f"{name}/standard_error": jackknife(values) for name, values in own.items()}
 
 
-def _elected(order: Sequence[tuple[str, bool]]) -> bool:
-    votes = [said for said, _ in order if said]
+def _elected(order: Sequence[tuple[str | None, bool]]) -> bool:
+    votes = [said for said, _ in order if said is not None]
     most = max(map(votes.count, votes), default=0)
-    return next((right for said, right in order if said and votes.count(said) == most), False)
+    return next((right for said, right in order if votes.count(said) == most > 0), False)
 
 
 def jackknife(values: Sequence[float]) -> float:
@@ -70,35 +75,47 @@ def check(run: RunFolder) -> float:
     """Return the largest difference between a run's numbers and those of brute force.
 
     Raises:
-        SystemExit: a number is missing, or differs by more than TOLERANCE.
+        SystemExit: a number is missing, or differs by more than TOLERANCE; or a text that ends as it should
+            was found to answer something else.
     """
     largest = 0.0
     for split in ("val", "test"):
         for found in run.evaluations(split):
-            for name, value in brute_force(run.predictions(found["epoch"], split)).items():
-                off = abs(found["metrics"].get(name, math.inf) - value)
-                if off > TOLERANCE:
+            rows = run.predictions(found["epoch"], split)
+            for row in rows:
+                ends = re.search(r"\n#### ([1-9]\d*)$", row["generated_text"])
+                if ends and row["answer"] != ends[1]:
                     raise SystemExit(
-                        f"{run.path}, {split}, {name}: {found['metrics'].get(name)}, not {value}"
+                        f"{run.path}, {split}: {row['generated_text']!r} answers {row['answer']}"
                     )
-                largest = max(largest, off)
+            for name, value in brute_force(rows).items():
+                told = found["metrics"].get(name, math.inf)
+                if abs(told - value) > TOLERANCE:
+                    raise SystemExit(f"{run.path}, {split}, {name}: {told}, not {value}")
+                largest = max(largest, abs(told - value))
     return largest
 
 
-def tested(run: RunFolder) -> list[tuple[dict[str, float], Rows]]:
+def before_and_after(run: RunFolder) -> list[tuple[dict[str, float], Rows]]:
     """Return the metrics and the rows of the first and of the last test."""
     found = run.evaluations("test")
     return [(found[i]["metrics"], run.predictions(found[i]["epoch"], "test")) for i in (0, -1)]
 
 
-def row(name: str, seed: str, run: RunFolder, seconds: float) -> str:
-    (before, old), (after, new) = tested(run)
+def gain(run: RunFolder) -> tuple[float, float]:
+    """Return the change of the mean from the first test to the last, and its error, question by question."""
+    (before, old), (after, new) = before_and_after(run)
     sides = [([each["reward"] for each in rows], [each["sample_id"] for each in rows]) for rows in (old, new)]
     error = standard_error_of_change(*sides[0], *sides[1]) or math.nan
-    gain = after["reward/mean"] - before["reward/mean"]
+    return after["reward/mean"] - before["reward/mean"], error
+
+
+def row(name: str, seed: str, run: RunFolder, seconds: float) -> str:
+    (before, _), (after, _) = before_and_after(run)
+    change, error = gain(run)
     cells = [
         *(name, seed, _with_error(before, f"mean@{K}"), _with_error(after, f"mean@{K}")),
-        *(f"{gain:+.3f} ± {error:.3f}", f"{gain / error:.1f}"),
+        *(f"{change:+.3f} ± {error:.3f}", f"{change / error:.1f}"),
         *(f"{before[key]:.3f} → {after[key]:.3f}" for key in (f"pass@{K}", f"maj@{K}")),
         f"{seconds:.0f}",
     ]
@@ -111,8 +128,9 @@ def _with_error(metrics: Mapping[str, float], name: str) -> str:
 
 def runs_of(algorithm: str) -> dict[str, RunFolder]:
     """Return the finished runs of an algorithm by seed."""
-    found = sorted(RUNS.glob(f"{algorithm}-seed*"))
-    return {path.name.partition("seed")[2]: RunFolder(path) for path in found if (path / "model").is_dir()}
+    found = [RUNS / algorithm, *sorted(RUNS.glob(f"{algorithm}-seed*"))]
+    done = [path for path in found if (path / "model").is_dir()]
+    return {path.name.partition("-seed")[2] or "0": RunFolder(path) for path in done}
 
 
 def table() -> list[str]:
@@ -121,8 +139,7 @@ def table() -> list[str]:
         f"| | seed | mean@{K} before | mean@{K} after | gain | in errors | pass@{K} | maj@{K} | seconds |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    runs = [("warm", "0", RunFolder(RUNS / "warm"))]
-    runs += [(name, seed, run) for name in (*ALGORITHMS, "gym") for seed, run in runs_of(name).items()]
+    runs = [(name, seed, run) for name in NAMES for seed, run in runs_of(name).items()]
     for name, seed, run in runs:
         print(f"{run.path.name}: differs from brute force by at most {check(run):.1e}")
         lines.append(row(NAMES[name], seed, run, float(took[run.path.name])))
@@ -144,7 +161,7 @@ def draw() -> None:
         if curves:
             mean = [statistics.fmean(values) for values in zip(*curves, strict=True)]
             axes.plot(range(1, len(mean) + 1), mean, color=colour, linewidth=2, label=NAMES[name])
-    axes.set(xlabel="iteration", ylabel="right answers in training", ylim=(0, 1))
+    axes.set(xlabel="iteration", ylabel="right answers in training", ylim=(0, 0.7))
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="lower right")
@@ -158,9 +175,12 @@ def _rewards(line: Mapping[str, Any]) -> str:
 
 def main() -> None:
     """Check the runs, write the table and the picture, and keep the text around the table."""
-    lines = table()
     draw()
-    print("\n".join(lines))
+    lines, rows = PAGE.read_text().splitlines(), table()
+    first = next(index for index, line in enumerate(lines) if line.startswith("| | seed |"))
+    past = next(index for index in range(first, len(lines)) if not lines[index].startswith("|"))
+    PAGE.write_text("\n".join([*lines[:first], *rows, *lines[past:], ""]))
+    print("\n".join(rows))
 
 
 if __name__ == "__main__":
