@@ -37,12 +37,13 @@ CONFINED = b"+"  # the first byte that a process says, before its sample can say
 
 @dataclass(frozen=True)
 class Bounds:
-    """Limits of one sample: `seconds` of CPU time for all its runs together."""
+    """Limits of one sample: `seconds` of CPU time for all its runs together; `together` share a process."""
 
     seconds: float
     memory_gib: float
     file_mib: float
     parallel: int
+    together: int = 1
 
 
 @dataclass
@@ -82,14 +83,34 @@ def outcomes(
     """Return the outcomes of each job's runs; None for a job that was not finished in time.
 
     A job gets a second at first, so that quick jobs never wait for slow ones, and then its whole time.
+    Before that, jobs may share a process; where it ends badly, each of them gets its own.
     """
     found: list[list[Outcome] | None] = [None] * len(jobs)
-    todo = list(range(len(jobs)))
+    if bounds.together > 1:
+        for place, value in _shared(jobs, perform, bounds, until, go_on).items():
+            found[place] = [[json.dumps(value), ""]]
+    todo = [place for place, told in enumerate(found) if told is None]
     for seconds in sorted({min(QUICK_S, bounds.seconds), bounds.seconds}):
         waiting = [Job(place, jobs[place], seconds) for place in todo]
         for job in Round(perform, bounds, until, go_on).finished(waiting):
             found[job.place] = job.outcomes
         todo = [place for place in todo if (told := found[place]) and told[-1][1] == TIME]
+    return found
+
+
+def _shared(
+    jobs: Sequence[list[Any]], perform: Perform, bounds: Bounds, until: float, go_on: Callable[[], bool]
+) -> dict[int, Any]:
+    """Return the values of the jobs, by place, whose shared process ended well; each job has one run."""
+    starts = range(0, len(jobs), bounds.together)
+    parts = [[payload for (payload,) in jobs[start : start + bounds.together]] for start in starts]
+    waiting = [Job(start, [part], QUICK_S) for start, part in zip(starts, parts, strict=True)]
+    found: dict[int, Any] = {}
+    round_ = Round(lambda part: [perform(payload) for payload in part], bounds, until, go_on)
+    for job in round_.finished(waiting):
+        ((said, why),) = job.outcomes
+        if not why:
+            found |= enumerate(json.loads(said), start=job.place)
     return found
 
 

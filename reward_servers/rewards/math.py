@@ -11,6 +11,8 @@ from reward_servers.confined import Confined
 from reward_servers.limits import Limits
 from reward_servers.text.references import references_of
 
+TOGETHER = 16  # texts that share a process
+
 
 class Math(Settings):
     """Equality of mathematical objects, as math-verify finds and compares them: 1/2, 0.5 and \\frac{1}{2}.
@@ -28,7 +30,7 @@ class Math(Settings):
     _confined: Confined = PrivateAttr()
 
     def model_post_init(self, _: Any) -> None:
-        self._confined = Confined("reward_servers.verifiers.math", self.limits)
+        self._confined = Confined("reward_servers.verifiers.math", self.limits, together=TOGETHER)
 
     def score(self, samples: Sequence[Sample]) -> list[float]:
         rights = [references_of(sample, "math") for sample in samples]
@@ -40,8 +42,12 @@ class Math(Settings):
 
     def answer(self, text: str) -> str | None:
         """Return the text's answer in a normal form, for a majority vote; None without one."""
-        ((outcome,),) = self._confined.run([[self._payload(text) | {"find": True}]])
-        return outcome.value if isinstance(outcome.value, str) else None
+        return self.answers_in([text])[0]
+
+    def answers_in(self, texts: Sequence[str]) -> list[str | None]:
+        """Return what `answer` does for each text; the confined processes work side by side."""
+        found = self._confined.run([[self._payload(text) | {"find": True}] for text in texts])
+        return [outcome.value if isinstance(outcome.value, str) else None for (outcome, *_) in found]
 
     def _payload(self, text: str) -> dict[str, Any]:
         return {"text": text, "extract": self.extract, "choices": list(self.choices)}

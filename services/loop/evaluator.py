@@ -29,8 +29,10 @@ class Evaluator:
     def __call__(self, split: str, *, is_untrained: bool = False) -> Evaluation:
         """Evaluate a split; the untrained model's evaluation has a progress line of its own."""
         leases = self.leases[split]
+        num_prompts = len({lease.group for lease in leases})
+        texts = "" if num_prompts == len(leases) else f", {len(leases) // num_prompts} texts each"
         shown = self.collector.console.doing(
-            f"evaluating the untrained model on {len(leases)} {split} prompts"
+            f"evaluating the untrained model on {num_prompts} {split} prompts{texts}"
         )
         with shown if is_untrained else contextlib.nullcontext():
             own = self.post_process, self.perplexity, self.as_read, self.at_k, self.parts

@@ -33,6 +33,11 @@ SHOWN = (
     ("clipped", "clip_fraction"),
     ("tokens/s", "throughput/generated_tokens_per_s"),
 )
+SHOWN_OF_IMITATION = (  # nothing is generated, and nothing earns a reward
+    ("loss", "loss/policy"),
+    ("gradient norm", "gradient_norm/policy"),
+    ("tokens/s", "throughput/trained_tokens_per_s"),
+)
 
 Level = Literal["info", "warning"]
 
@@ -176,12 +181,17 @@ def _phases(view: RunView, now: float) -> RenderableType:
 
 
 def _numbers(view: RunView) -> RenderableType:
-    table = Table.grid(expand=True, padding=(0, 1))
-    for _ in SHOWN:
+    table, shown = Table.grid(expand=True, padding=(0, 1)), _shown(view)
+    for _ in shown:
         table.add_column(no_wrap=True, ratio=1)
-    table.add_row(*(Text(label, style="dim") for label, _ in SHOWN))
-    table.add_row(*(Text(number(view.metrics.get(key)), style="bold") for _, key in SHOWN))
+    table.add_row(*(Text(label, style="dim") for label, _ in shown))
+    table.add_row(*(Text(number(view.metrics.get(key)), style="bold") for _, key in shown))
     return table
+
+
+def _shown(view: RunView) -> tuple[tuple[str, str], ...]:
+    """Return labels and keys of the numbers that this run has."""
+    return SHOWN_OF_IMITATION if view.metrics and REWARD not in view.metrics else SHOWN
 
 
 def _evaluations(view: RunView) -> list[RenderableType]:
@@ -215,7 +225,7 @@ def _notes(view: RunView) -> list[RenderableType]:
 
 
 def iteration_line(view: RunView, now: float) -> str:
-    known = [f"{label} {number(view.metrics[key])}" for label, key in SHOWN if key in view.metrics]
+    known = [f"{label} {number(view.metrics[key])}" for label, key in _shown(view) if key in view.metrics]
     remaining_s = view.remaining_s(now)
     took = duration(view.took_s or 0.0)
     if remaining_s is not None:

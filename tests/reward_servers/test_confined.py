@@ -243,3 +243,15 @@ os.wait()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["refused"] * 4 + ["readable"]
     assert os.listdir(tmp_path) == ["c"]
+
+
+@pytest.mark.parametrize("bad", ["exit", "loop"])
+def test_samples_share_a_process_until_one_of_them_ends_it(bad: str) -> None:
+    work = Confined("tests.reward_servers.shared_work", Limits(seconds=2.0, parallel=2), together=3)
+    found = work.run([[each] for each in ("fine", "fine", "fine", "fine", bad, "fine", "fine")])
+    processes = [outcome.value for (outcome,) in found]
+    assert len(set(processes[:3])) == 1  # the first three
+    assert processes[4] is None  # alone: it costs its neighbours nothing but their process
+    assert len({*processes[2:4], *processes[5:]}) == 4
+    ((alone,),) = work.run([["fine"]])
+    assert alone.value not in processes

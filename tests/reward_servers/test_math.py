@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from math_verify import parse, verify
 
 from contracts.scores import Sample
+from reward_servers.answers import answers_of
 from reward_servers.confined import Limits
 from reward_servers.rewards.math import Math
 from reward_servers.server import RewardServer
@@ -114,6 +115,12 @@ def test_it_agrees_with_math_verify(pairs: list[tuple[str, str]]) -> None:
 def test_equal_answers_are_one_vote() -> None:
     votes = [ANY.answer(text) for text in ("0.5", r"\boxed{\frac{1}{2}}", r"$\frac{2}{4}$", "none")]
     assert votes == ["1/2", "1/2", "1/2", None]
+
+
+def test_votes_are_found_together_and_a_text_made_to_hang_has_none() -> None:
+    texts = ["3 + 4 = 7\n#### 7", TOWERS["digits"][0], "none", r"\boxed{0.5}"] * 2
+    assert answers_of(ANY, texts) == ["7", None, None, "1/2"] * 2
+    assert [ANY.answer(text) for text in texts[2:4]] == [None, "1/2"]
 
 
 def test_answers_are_found_in_references() -> None:

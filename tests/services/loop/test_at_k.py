@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.arithmetic_report import brute_force
 from contracts.errors import InputError
+from contracts.scores import Sample
+from reward_servers.rewards.math import Math
 from services.config.evaluation_settings import EvaluationSettings
 from services.loop.at_k import AtK, majority, pass_at_k, sizes
 
@@ -83,6 +86,30 @@ def test_all_numbers_of_two_prompts_by_hand() -> None:
         "pass@1": 0.25,
         "pass@2": pytest.approx(0.5),
     }
+
+
+def test_votes_on_sums_that_the_reward_math_finds() -> None:
+    said = {
+        "7": ["3 + 4 = 7\n#### 7", "3 + 4 = 6\n#### 6", "#### 6", "7"],  # a tie
+        "12": ["#### 12", "12", "I do not know", "5 + 7 = 13\n#### 13"],  # two votes of three
+        "9": ["#### 8", "#### 8", "#### 9", ""],  # outvoted
+    }
+    texts = [text for own in said.values() for text in own]
+    rights = [right for right, own in said.items() for _ in own]
+    reward = Math()
+    rewards = reward.score(
+        [Sample(text, references=(f"#### {right}",)) for text, right in zip(texts, rights, strict=True)]
+    )
+    rows = [
+        {"sample_id": right, "generated_text": text, "reward": score}
+        for text, right, score in zip(texts, rights, rewards, strict=True)
+    ]
+    found = AtK(4)(rows, rights, rights, reward.answers_in(texts))
+    # Right texts: 2, 2 and 1 of four. The votes: 1/2, 1 and 0, whose deviation is 1/2.
+    assert found["mean@4"] == pytest.approx((2 + 2 + 1) / 12)
+    assert (found["pass@4"], found["maj@4"]) == (1.0, 0.5)
+    assert found["maj@4/standard_error"] == pytest.approx(0.5 / 3**0.5)
+    assert found == pytest.approx(brute_force(rows))
 
 
 def test_errors_are_those_of_resampled_prompts() -> None:

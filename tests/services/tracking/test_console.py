@@ -194,6 +194,19 @@ def test_the_first_evaluation_and_a_slow_first_iteration_are_not_taken_for_what_
     assert iteration_line(view, now) == "iteration 10/80    (1 s, about 1 min 10 s left)"
 
 
+def test_a_supervised_run_shows_its_loss_and_not_that_it_generates_nothing() -> None:
+    view, now = run_by_the_clock((0.0, 2.0))
+    view.metrics = {
+        "loss/policy": 0.25,
+        "throughput/generated_tokens_per_s": 0.0,
+        "throughput/trained_tokens_per_s": 1300.0,
+    }
+    assert iteration_line(view, now) == "iteration 1/80  loss 0.25  tokens/s 1,300  (2 s)"
+    assert any("gradient norm" in line for line in frame(view))
+    view.metrics["reward/mean"] = 0.5
+    assert iteration_line(view, now) == "iteration 1/80  reward 0.5  tokens/s 0  (2 s)"
+
+
 @given(st.lists(st.floats(0.5, 20.0), min_size=2, max_size=2), st.floats(0.5, 2.0), st.integers(7, 30))
 def test_two_slow_iterations_at_the_start_never_make_minutes_of_a_run(
     slow: list[float], each_s: float, num_done: int

@@ -1,0 +1,187 @@
+"""The table and the picture of `docs/results/gsm8k.md`, from the runs of `benchmarks.arithmetic`.
+
+The numbers of four answers per question, and their errors, are computed again from the runs' texts by brute
+force. The report ends with an error if a run tells anything else.
+"""
+
+import itertools
+import math
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.arithmetic import RUNS, SECONDS
+from services.runs.folder import RunFolder
+from services.runs.standard_errors import standard_error_of_change
+
+PAGE, PICTURE = Path("docs/results/gsm8k.md"), Path("docs/images/gsm8k.png")
+NAMES = {
+    "warm": "supervised, from nothing",
+    "grpo": "GRPO",
+    "dapo": "DAPO",
+    "gym-warm": "`chain_sum`: supervised",
+    "gym": "`chain_sum`: GRPO",
+}
+COLOURS = {"grpo": "#1f6f8b", "dapo": "#c8553d"}
+K = 4
+TOLERANCE = 1e-9
+Rows = Sequence[Mapping[str, Any]]
+
+
+def brute_force(rows: Rows) -> dict[str, float]:
+    """Compute the numbers of K answers per question and their errors, from nothing but answers and rewards.
+
+    pass@j counts all subsets of j answers. maj@K puts the answers into every order, and takes the first one
+    of those that occur most often. An error is the jackknife's, which leaves one question out at a time.
+    """
+    questions: dict[str, list[tuple[str | None, bool]]] = {}
+    for row in rows:
+        questions.setdefault(row["sample_id"], []).append((row["answer"], row["reward"] >= 1))
+    own = {f"mean@{K}": [statistics.fmean(right for _, right in each) for each in questions.values()]}
+    for j in (1, 2, 4):
+        own[f"pass@{j}"] = [
+            statistics.fmean(any(right for _, right in some) for some in itertools.combinations(each, j))
+            for each in questions.values()
+        ]
+    own[f"maj@{K}"] = [
+        statistics.fmean(_elected(order) for order in itertools.permutations(each))
+        for each in questions.values()
+    ]
+    means = {name: statistics.fmean(values) for name, values in own.items()}
+    return means | {f"{name}/standard_error": jackknife(values) for name, values in own.items()}
+
+
+def _elected(order: Sequence[tuple[str | None, bool]]) -> bool:
+    votes = [said for said, _ in order if said is not None]
+    most = max(map(votes.count, votes), default=0)
+    return next((right for said, right in order if votes.count(said) == most > 0), False)
+
+
+def jackknife(values: Sequence[float]) -> float:
+    """Return √((n - 1) / n · Σ (mean without i - their mean)²) (Efron and Tibshirani 1993, equation 11.5).
+
+    >>> jackknife([2.0, 6.0])  # the means without one are 6 and 2
+    2.0
+    """
+    count, total = len(values), math.fsum(values)
+    without = [(total - value) / (count - 1) for value in values]
+    centre = statistics.fmean(without)
+    return math.sqrt((count - 1) / count * math.fsum((value - centre) ** 2 for value in without))
+
+
+def check(run: RunFolder) -> float:
+    """Return the largest difference between a run's numbers and those of brute force.
+
+    Raises:
+        SystemExit: a number is missing, or differs by more than TOLERANCE; or a text that ends as it should
+            was found to answer something else.
+    """
+    largest = 0.0
+    for split in ("val", "test"):
+        for found in run.evaluations(split):
+            rows = run.predictions(found["epoch"], split)
+            for row in rows:
+                ends = re.search(r"\n#### ([1-9]\d*)$", row["generated_text"])
+                if ends and row["answer"] != ends[1]:
+                    raise SystemExit(
+                        f"{run.path}, {split}: {row['generated_text']!r} answers {row['answer']}"
+                    )
+            for name, value in brute_force(rows).items():
+                told = found["metrics"].get(name, math.inf)
+                if abs(told - value) > TOLERANCE:
+                    raise SystemExit(f"{run.path}, {split}, {name}: {told}, not {value}")
+                largest = max(largest, abs(told - value))
+    return largest
+
+
+def before_and_after(run: RunFolder) -> list[tuple[dict[str, float], Rows]]:
+    """Return the metrics and the rows of the first and of the last test."""
+    found = run.evaluations("test")
+    return [(found[i]["metrics"], run.predictions(found[i]["epoch"], "test")) for i in (0, -1)]
+
+
+def gain(run: RunFolder) -> tuple[float, float]:
+    """Return the change of the mean from the first test to the last, and its error, question by question."""
+    (before, old), (after, new) = before_and_after(run)
+    sides = [([each["reward"] for each in rows], [each["sample_id"] for each in rows]) for rows in (old, new)]
+    error = standard_error_of_change(*sides[0], *sides[1]) or math.nan
+    return after["reward/mean"] - before["reward/mean"], error
+
+
+def row(name: str, seed: str, run: RunFolder, seconds: float) -> str:
+    (before, _), (after, _) = before_and_after(run)
+    change, error = gain(run)
+    cells = [
+        *(name, seed, _with_error(before, f"mean@{K}"), _with_error(after, f"mean@{K}")),
+        *(f"{change:+.3f} ± {error:.3f}", f"{change / error:.1f}"),
+        *(f"{before[key]:.3f} → {after[key]:.3f}" for key in (f"pass@{K}", f"maj@{K}")),
+        f"{seconds:.0f}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _with_error(metrics: Mapping[str, float], name: str) -> str:
+    return f"{metrics[name]:.3f} ± {metrics[f'{name}/standard_error']:.3f}"
+
+
+def runs_of(algorithm: str) -> dict[str, RunFolder]:
+    """Return the finished runs of an algorithm by seed."""
+    found = [RUNS / algorithm, *sorted(RUNS.glob(f"{algorithm}-seed*"))]
+    done = [path for path in found if (path / "model").is_dir()]
+    return {path.name.partition("-seed")[2] or "0": RunFolder(path) for path in done}
+
+
+def table() -> list[str]:
+    took = dict(line.split() for line in SECONDS.read_text().splitlines())
+    lines = [
+        f"| | seed | mean@{K} before | mean@{K} after | gain | in errors | pass@{K} | maj@{K} | seconds |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    runs = [(name, seed, run) for name in NAMES for seed, run in runs_of(name).items()]
+    for name, seed, run in runs:
+        print(f"{run.path.name}: differs from brute force by at most {check(run):.1e}")
+        lines.append(row(NAMES[name], seed, run, float(took[run.path.name])))
+    return lines
+
+
+def draw() -> None:
+    """Draw the share of right answers to the questions of training, iteration by iteration."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
+    for name, colour in COLOURS.items():
+        curves = [[line[_rewards(line)] for line in run.rollout_info()] for run in runs_of(name).values()]
+        for curve in curves:
+            axes.plot(range(1, len(curve) + 1), curve, color=colour, alpha=0.25, linewidth=1)
+        if curves:
+            mean = [statistics.fmean(values) for values in zip(*curves, strict=True)]
+            axes.plot(range(1, len(mean) + 1), mean, color=colour, linewidth=2, label=NAMES[name])
+    axes.set(xlabel="iteration", ylabel="right answers in training", ylim=(0, 0.7))
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower right")
+    figure.savefig(PICTURE, dpi=160)
+
+
+def _rewards(line: Mapping[str, Any]) -> str:
+    """Return the key of the mean over all rollouts, those that DAPO drops too."""
+    return "refill/reward_mean" if "refill/reward_mean" in line else "reward/mean"
+
+
+def main() -> None:
+    """Check the runs, write the table and the picture, and keep the text around the table."""
+    draw()
+    lines, rows = PAGE.read_text().splitlines(), table()
+    first = next(index for index, line in enumerate(lines) if line.startswith("| | seed |"))
+    past = next(index for index in range(first, len(lines)) if not lines[index].startswith("|"))
+    PAGE.write_text("\n".join([*lines[:first], *rows, *lines[past:], ""]))
+    print("\n".join(rows))
+
+
+if __name__ == "__main__":
+    main()
