@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console as Terminal
 
 from contracts.clients import PublishedWeights, Scoring
@@ -55,6 +56,8 @@ class LocalWorkers:
     idle_s, num_workers, num_up, num_quarantined = 0.0, 1, 1, 0
 
     def __init__(self, settings: RunSettings) -> None:
+        if settings.rollout.num_threads:  # before the worker's thread begins, which keeps the number of then
+            torch.set_num_threads(settings.rollout.num_threads)
         mask = settings.algorithm.mask_rule() if settings.algorithm.traits.masks else None
         path = settings.model.path
         tokenizer = settings.model.tokenizer or path
