@@ -53,10 +53,10 @@ GYM = [
     "task=reasoning_gym",
     "task.dataset=chain_sum",
     "task.options={min_terms: 2, max_terms: 2, min_digits: 1, max_digits: 1}",
-    "task.num_eval_prompts=200",
+    "task.num_eval_prompts=100",
     "rollout.max_tokens=6",
 ]
-GYM_WARM_UP = [*WARM_UP[:-2], "rollout.prompts_per_iteration=1000", "iterations=7"]
+GYM_WARM_UP = [*WARM_UP[:-2], "rollout.prompts_per_iteration=1000", "iterations=14"]
 
 
 def run(name: str, arguments: list[str]) -> None:

@@ -37,9 +37,11 @@ def brute_force(rows: Rows) -> dict[str, float]:
     of those that occur most often. An error is the jackknife's, which leaves one question out at a time.
     """
     questions: dict[str, list[tuple[str | None, bool]]] = {}
+    rewards: dict[str, list[float]] = {}
     for row in rows:
         questions.setdefault(row["sample_id"], []).append((row["answer"], row["reward"] >= 1))
-    own = {f"mean@{K}": [statistics.fmean(right for _, right in each) for each in questions.values()]}
+        rewards.setdefault(row["sample_id"], []).append(row["reward"])  # reasoning_gym pays parts of 1
+    own = {f"mean@{K}": [statistics.fmean(each) for each in rewards.values()]}
     for j in (1, 2, 4):
         own[f"pass@{j}"] = [
             statistics.fmean(any(right for _, right in some) for some in itertools.combinations(each, j))
