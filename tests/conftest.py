@@ -23,6 +23,7 @@ os.environ.update(
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give all tests of engines and clusters to one worker of pytest-xdist, and each other file to any."""
     for item in items:
