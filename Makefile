@@ -14,15 +14,23 @@ RESOLVE := $(if $(filter cpu,$(EXTRA)),$(FIND_LINKS) --override requirements/ove
 # A run starts a dozen processes; without stored bytecode each compiles all its imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all check format docs docs-serve bench setup pins audit clean
+.PHONY: demo test test-quick test-engines test-all check format docs docs-serve bench setup pins audit clean
 
 demo: $(READY)
 	@$(BIN)/whetstone demo
 
-# One of three workers runs all tests that start an engine or a cluster, one by one: they mostly wait. The other two
-# run the rest meanwhile (tests/conftest.py groups them). A test that takes long needs the machine alone.
+# Tests that start an engine or a cluster run one by one and mostly wait, so all others run beside them.
+ENGINES := ray or vllm
+
 test: $(READY)
-	@$(BIN)/python -m pytest -n 3 --dist loadgroup
+	@echo "two parts run at the same time; each is shown when it ends: the quick tests, then engines and clusters"
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target test-quick test-engines
+
+test-quick: $(READY)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long and not ($(ENGINES))"
+
+test-engines: $(READY)
+	@$(BIN)/python -m pytest -m "not long and ($(ENGINES))"
 
 test-all: test
 	@$(BIN)/python -m pytest -m long

@@ -23,14 +23,6 @@ os.environ.update(
 )
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give all tests of engines and clusters to one worker of pytest-xdist, and each other file to any."""
-    for item in items:
-        starts_much = item.get_closest_marker("ray") or item.get_closest_marker("vllm")
-        item.add_marker(pytest.mark.xdist_group("engines" if starts_much else item.nodeid.split("::")[0]))
-
-
 @pytest.fixture(autouse=True)
 def _secrets_of_one_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a test gives for a secret is none in the next one's texts."""
