@@ -210,13 +210,14 @@ class Chat:
         return rest
 
     def _refuse_lost_system(self) -> None:
-        """Refuse a template that renders the same with and without the system message."""
+        """Refuse a template that leaves out the system message; its own default may be the same words."""
+        assert self._form.system is not None
         with_system = self.text([ASKED])
         try:
             without = Chat(self._tokenizer, replace(self._form, system=None)).text([ASKED])
         except InputError:  # it needs one
             return
-        if with_system == without:
+        if with_system == without and self._form.system.strip() not in with_system:
             raise InputError(
                 "this chat template leaves out system messages: leave out model.chat.system, or give "
                 "model.chat.template=FILE with a place for it"
