@@ -25,7 +25,7 @@ GIVEN = {"model.path": "some/model", "reward.model": "some/judge"}  # where an e
 OURS = ("demo", "imdb_gpt2", "stories_sentiment")  # and nothing of RL4LMs' shipped configurations
 KINDS = ("supervised", "ppo", "nlpo", "ppo_on_supervised", "nlpo_on_supervised")
 # Tasks that RL4LMs has no data for.
-OF_ONES_OWN = ("prompts", "dummy", "increasing_numbers", "dates", "episodes", "textworld")
+OF_ONES_OWN = ("prompts", "mixture", "dummy", "increasing_numbers", "dates", "episodes", "textworld")
 OF_LOLRL = ("helpful_harmless", "atomic", "reddit_comments", "wow", "faithdial", "faithdial_wow")
 OF_PROBLEMS = ("gsm8k", "math", "reasoning_gym")
 OF_OTHERS = (*OF_ONES_OWN, *OF_LOLRL, *OF_PROBLEMS)
