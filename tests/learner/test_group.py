@@ -217,6 +217,7 @@ def test_one_that_hangs_is_told_from_one_that_computes_and_another_takes_its_pla
     group.stop()
 
 
+@pytest.mark.long
 def test_with_one_of_two_processes_the_learner_is_lost_and_both_are_replaced(
     models: dict[str, Path], tmp_path: Path
 ) -> None:

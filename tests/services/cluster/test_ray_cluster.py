@@ -210,7 +210,7 @@ def die_and_be_told_of(ray: object, caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.ray
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_ray_that_never_starts_ends_with_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ray._private import services
 
