@@ -78,7 +78,7 @@ DATED = (
     "<|start_header|>{{ m.role }}<|end_header|>\n\n{{ m.content | trim }}<|eot|>{% endfor %}"
     "{% if add_generation_prompt %}<|start_header|>assistant<|end_header|>\n\n{% endif %}"
 )
-# What follows a question is always an answer, whose beginning the question has.
+# An answer always follows a question, and the question ends with the answer's beginning.
 ASKS_AT_ONCE = (
     "{% for m in messages %}{% if m.role == 'assistant' %}{{ m.content }}<|stop|>{% else %}"
     "<|start|>{{ m.role }}<|sep|>{{ m.content }}<|stop|>"

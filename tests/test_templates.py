@@ -1,6 +1,6 @@
 """Whole commands with chat templates: what is read is what `apply_chat_template` writes.
 
-What was drawn is trained on. One turn and three, as data and as an environment's.
+The tokens that were drawn are trained on. One turn and three, as data and as an environment's.
 """
 
 import io

@@ -33,7 +33,7 @@ def training_by_part(
 
 @dataclass(frozen=True, slots=True)
 class PartsMeasured:
-    """What an evaluation finds about the texts of each part.
+    """Results of an evaluation for the texts of each part.
 
     Example: `PartsMeasured({"parts/easy/reward/mean": 0.5, "parts/hard/reward/mean": 0.1}, ["7", None, "8"])`
     """

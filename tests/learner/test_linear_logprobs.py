@@ -151,7 +151,7 @@ def test_no_token_at_all_gives_nothing() -> None:
 
 
 def test_under_bfloat16_the_weights_gradient_is_summed_in_float32() -> None:
-    """Of 4,096 rows in 256 chunks; a sum in bfloat16 would be some ten times further off."""
+    """Sum 4,096 rows in 256 chunks; a sum in bfloat16 would be ten times further off."""
     torch.manual_seed(0)
     hidden_NH, targets_N = torch.randn(4096, 16), torch.randint(0, 24, (4096,))
     gradients = {}

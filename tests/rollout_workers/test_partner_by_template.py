@@ -103,7 +103,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """What a real engine reads."""
+    """Texts that a real engine reads."""
     found: list[tuple[int, ...]] = []
     add = TransformersEngine.add
 

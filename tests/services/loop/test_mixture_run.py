@@ -59,7 +59,7 @@ class Judged(FakeRewards):
 
 @dataclass(frozen=True)
 class Answered:
-    """What is trained on."""
+    """Tokens that are trained on."""
 
     lease: int
     prompt: str
