@@ -215,7 +215,7 @@ def _pad(rows: Sequence[Sequence[float]], dtype: torch.dtype, device: torch.devi
     return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], dtype=dtype, device=device)
 
 
-ENOUGH_TOKENS = 2048  # of a micro-batch: with more, a core computes a token no faster
+ENOUGH_TOKENS = 2048  # of a micro-batch that may end before the budget does
 MUCH_SHORTER = 0.8  # of the longest sequence
 
 

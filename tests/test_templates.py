@@ -45,7 +45,7 @@ def data(tmp_path: Path) -> Path:
 
 
 class Seen:
-    """What a real engine reads and writes in this process, and what a real learner is given."""
+    """Texts that a real engine reads and writes here, and rollouts that a real learner is given."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.read: list[tuple[int, ...]] = []

@@ -10,6 +10,7 @@ import torch
 from contracts.rollout import Rollout, Sampling
 from learner.algorithms.base import Algorithm, OptimizerSettings
 from learner.algorithms.cispo import CISPO
+from learner.algorithms.dapo import DAPO
 from learner.algorithms.dr_grpo import DrGRPO
 from learner.algorithms.grpo import GRPO
 from learner.algorithms.gspo import GSPO
@@ -29,6 +30,7 @@ ONE_STEP: dict[str, Algorithm] = {
     ),
     "dr_grpo": DrGRPO(optimizer=SMOOTH, learning_rate=1e-3),
     "gspo": GSPO(optimizer=SMOOTH, learning_rate=1e-3),
+    "dapo": DAPO(optimizer=SMOOTH, learning_rate=1e-3),
     "cispo": CISPO(optimizer=SMOOTH, learning_rate=1e-3),
 }
 

@@ -163,7 +163,7 @@ def test_every_algorithm_that_the_pages_name_is_there() -> None:
     assert named and named <= ALGORITHMS.keys()
 
 
-# What TRL has
+# Names and defaults in TRL
 
 
 def fields_of(name: str) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def test_a_share_is_between_the_least_and_1(least: float, groups: list[list[bool
 
 
 def test_prompts_that_are_always_or_never_solved_come_in_a_tenth_of_the_epochs() -> None:
-    """Of prompts 0 … 29 each third is always solved, never solved, and solved half of the time.
+    """Solve a third of prompts 0 … 29 always, a third never, and a third half of the time.
 
     In 400 epochs, the last comes 4,000 times. A prompt of the others comes with chance 0.1 an epoch: 400
     of 4,000 are expected of each kind, with a standard deviation of (4000 · 0.1 · 0.9) ** 0.5 = 19.
