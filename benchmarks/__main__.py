@@ -21,7 +21,7 @@ ALL = {
     "offline_cost": "A-LoL and supervised training on the same batches: tokens per second, memory",
     "learner_memory": "the memory of updates of PPO, NLPO and TRPO with 50,257 tokens",
     "score": "ROUGE and METEOR rewards per second: ours, as RL4LMs calls them, and through Serve",
-    "peer": "whole iterations, and those of trl's PPO trainer",
+    "peer": "whole iterations of PPO, GRPO and RLOO, and those of trl's trainers",
 }
 
 

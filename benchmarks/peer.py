@@ -1,18 +1,24 @@
-"""Whole PPO iterations of Whetstone and of `trl`: same model, prompts, lengths, epochs and minibatch.
+"""Whole iterations of Whetstone and of `trl`: same model, prompts, lengths, epochs and minibatches.
 
-trl runs in its own environment (`benchmarks/peers/`). The two take turns of five iterations, so that both see
-the same load. Rewards cost next to nothing on either side.
+`python -m benchmarks.peer [ALGORITHM-SHAPE …]`, all of them if none is named: `grpo-tiny`, `ppo-gpt2`, …
+trl runs in its own environments (`benchmarks/peers/`). The two sides take turns, so that both see the same
+load. Rewards cost next to nothing on either side.
 """
 
 import json
+import os
 import statistics
 import subprocess
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.other_load import OtherLoad
 from benchmarks.outcome import OUT, publish, ratio, seconds, silent_console
+from benchmarks.peers.work import KL_COEFFICIENT, LEARNING_RATE, WORK, Work
 from services.cluster.ray_cluster import cluster
 from services.config.compose import run_settings
 from services.runs.folder import RunFolder
@@ -22,60 +28,90 @@ from services.train import launch
 from services.train.loop import controller
 
 PEERS = Path(__file__).parent / "peers"
-TURNS, ITERATIONS, WARM_UP, PROMPTS = 5, 5, 4, 64
+TRL = {
+    "ppo": ("1.12.0", "trl_ppo.py"),
+    "grpo": ("1.16.0", "trl_groups.py"),
+    "rloo": ("1.16.0", "trl_groups.py"),
+}
+THEIR_ENVIRONMENT = {  # read when torch, the tokenizers and trl are imported
+    "OMP_NUM_THREADS": "2",
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_OFFLINE": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "TRL_EXPERIMENTAL_SILENCE": "1",
+}
+OF_GROUPS = [f"algorithm.kl={{placement: loss, coefficient: {KL_COEFFICIENT}}}"]
 
 
 class Trl:
     """The process of trl's side; each turn is a line in and a line out."""
 
-    def __init__(self, python: str, model: Path, *options: str) -> None:
-        command = [python, str(PEERS / "trl_ppo.py"), str(model)]
-        counts = ["--turns", str(TURNS), "--iterations", str(ITERATIONS), "--warmup", "2"]
+    def __init__(self, python: str, *command: str | Path) -> None:
         self._process = subprocess.Popen(
-            [*command, *counts, *options],
+            [python, *command],
+            env=os.environ | THEIR_ENVIRONMENT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        assert json.loads(self._read())["ready"]
+        self._read()
 
-    def turn(self) -> dict[str, Any]:
+    def turn(self) -> list[float]:
         assert self._process.stdin
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
-        found: dict[str, Any] = json.loads(self._read())
+        found: list[float] = self._read()["seconds"]
         return found
 
-    def _read(self) -> str:
+    def _read(self) -> dict[str, Any]:
         assert self._process.stdout
-        return self._process.stdout.readline()
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(
+                f"trl's side ended with code {self._process.wait()}; run it: {self._process.args}"
+            )
+        found: dict[str, Any] = json.loads(line)
+        return found
 
 
-def main() -> None:
-    python = subprocess.run([PEERS / "setup.sh"], capture_output=True, text=True, check=True).stdout.split()[
-        -1
-    ]
-    model = OUT / "peer-model"
-    subprocess.run([python, PEERS / "make_model.py", model], check=True, stdout=subprocess.DEVNULL)
-    with tempfile.TemporaryDirectory() as folder:
-        measured = take_turns(python, model, folder)
+def main(names: list[str]) -> None:
+    known = [f"{algorithm}-{shape}" for algorithm, shapes in WORK.items() for shape in shapes]
+    if unknown := set(names) - set(known):
+        raise SystemExit(f"no such comparison: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    for name in names or known:
+        compare(name)
+
+
+def compare(name: str) -> None:
+    algorithm, shape = name.split("-")
+    work, (version, script) = WORK[algorithm][shape], TRL[algorithm]
+    python = subprocess.run([PEERS / "setup.sh", version], capture_output=True, text=True, check=True)
+    interpreter, model = python.stdout.split()[-1], OUT / f"peer-{shape}"
+    make = [interpreter, PEERS / "make_model.py", shape, model]
+    subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
+    measured: dict[str, list[float]] = {"trl": [], "whetstone": []}
+    load = OtherLoad()
+    with tempfile.TemporaryDirectory() as folder, laps_of(algorithm, work, model, folder) as laps:
+        trl = Trl(interpreter, PEERS / script, algorithm, shape, model)
+        laps(work.warm_up)
+        load.start()
+        for _ in range(work.turns):
+            measured["trl"] += trl.turn()
+            measured["whetstone"] += laps(work.iterations)
     rows: dict[str, Any] = {
-        f"{name}, s an iteration": statistics.median(values) for name, values in measured.items()
+        f"{side}, s an iteration": statistics.median(values) for side, values in measured.items()
     }
-    rows |= {f"{name}, sequences/s": PROMPTS / statistics.median(values) for name, values in measured.items()}
-    for name in measured:
-        if name != "whetstone":
-            rows[f"whetstone / {name}"] = ratio(measured[name], measured["whetstone"])
-    publish(
-        "peer",
-        "PPO iterations: 64 prompts of 8 to 16 tokens, 32 new, 4 epochs, one minibatch",
-        rows,
-        measured,
-    )
+    rows[f"trl {version} / whetstone"] = ratio(measured["trl"], measured["whetstone"])
+    rows["share of the machine that others used"] = load.share()
+    batch = f"{work.prompts} prompts × {work.group_size} responses of {work.new_tokens} tokens"
+    told = f"{batch}, {work.epochs} epochs"
+    publish(f"peer-{name}", f"{algorithm.upper()} iterations, {shape}: {told}", rows, measured)
 
 
-def take_turns(python: str, model: Path, folder: str) -> dict[str, list[float]]:
+@contextmanager
+def laps_of(algorithm: str, work: Work, model: Path, folder: str) -> Iterator[Callable[[int], list[float]]]:
+    """Start a run; yield a function that makes iterations and returns the seconds of each."""
     settings = run_settings(
         [
             f"model.path={model}",
@@ -84,34 +120,25 @@ def take_turns(python: str, model: Path, folder: str) -> dict[str, list[float]]:
             "reward=length",
             "metrics=[]",
             f"output_dir={folder}",
-            f"iterations={WARM_UP + TURNS * ITERATIONS}",
-            "rollout.max_tokens=32",
-            f"rollout.prompts_per_iteration={PROMPTS}",
-            f"rollout.max_concurrent={PROMPTS}",
-            "algorithm.num_epochs=4",
-            f"algorithm.minibatch_size={PROMPTS}",
-            "algorithm.learning_rate=1e-5",
+            f"iterations={work.warm_up + work.turns * work.iterations}",
+            f"rollout.max_tokens={work.new_tokens}",
+            f"rollout.prompts_per_iteration={work.prompts}",
+            f"rollout.group_size={work.group_size}",
+            f"rollout.max_concurrent={work.sequences}",
+            f"algorithm={algorithm}",
+            f"algorithm.num_epochs={work.epochs}",
+            f"algorithm.minibatch_size={work.sequences}",
+            f"algorithm.learning_rate={LEARNING_RATE}",
+            *([] if algorithm == "ppo" else OF_GROUPS),
         ]
     )
-    measured: dict[str, list[float]] = {"trl": [], "trl, gc.freeze": [], "whetstone": []}
-    sides = {"trl": Trl(python, model), "trl, gc.freeze": Trl(python, model, "--freeze-gc")}
     with cluster(), launch.service(settings, print) as clients:
         run = RunFolder.open(folder, "peer", settings.resolved(), "never")
         tracker = Tracker.start(settings.tracking, folder, "peer")
         loop = controller(settings, clients, run, tracker, silent_console(), StopRequest())
-        laps = _laps(loop.iterate)
-        laps(WARM_UP)
-        for _ in range(TURNS):
-            for name, side in sides.items():
-                measured[name] += side.turn()["seconds"]
-            measured["whetstone"] += laps(ITERATIONS)
+        yield lambda count: [seconds(loop.iterate) for _ in range(count)]
         tracker.finish()
-    return measured
-
-
-def _laps(iterate: Callable[[], None]) -> Callable[[int], list[float]]:
-    return lambda count: [seconds(iterate) for _ in range(count)]
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

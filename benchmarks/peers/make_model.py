@@ -1,10 +1,9 @@
 """Write the model, tokenizer and prompts that both sides of the peer benchmark load.
 
-    python make_model.py FOLDER
+    python make_model.py SHAPE FOLDER
 
-FOLDER becomes a Hugging Face model (a GPT-2 of 4 layers, width 128, heads of 32, 1,000 words) with random
-weights, its tokenizer, and `prompts.jsonl`: 64 lines `{"prompt": ...}` of 8 to 16 tokens. The same seed
-writes the same bytes.
+FOLDER becomes a Hugging Face model (a GPT-2 of a shape in `work.py`) with random weights, its tokenizer, and
+`prompts.jsonl`: 64 lines `{"prompt": ...}` of 8 to 16 tokens. The same seed writes the same bytes.
 """
 
 import argparse
@@ -17,18 +16,19 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from work import PROMPT_TOKENS, SHAPES, Shape
 
 PROMPTS = 64
-PROMPT_TOKENS = (8, 16)  # shortest, longest
-NEW_TOKENS = 32
-VOCABULARY = 1000
 SPECIAL = ["<pad>", "<eos>", "<unk>"]
-WORDS = [f"w{number:03d}" for number in range(VOCABULARY - len(SPECIAL))]
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
+def make_words(vocabulary: int) -> list[str]:
+    return [f"w{number:03d}" for number in range(vocabulary - len(SPECIAL))]
+
+
+def make_tokenizer(words: list[str]) -> PreTrainedTokenizerFast:
     """Make a tokenizer of words between spaces; the special tokens take the ids 0, 1 and 2."""
-    vocabulary = {token: index for index, token in enumerate(SPECIAL + WORDS)}
+    vocabulary = {token: index for index, token in enumerate(SPECIAL + words)}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
     return PreTrainedTokenizerFast(
@@ -41,15 +41,15 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def make_model(seed: int) -> GPT2LMHeadModel:
-    """Make the tiny GPT-2, which never ends a text early: see `_never_sample`."""
+def make_model(shape: Shape, seed: int) -> GPT2LMHeadModel:
+    """Make a GPT-2 that never ends a text early: see `_never_sample`."""
     torch.manual_seed(seed)
     config = GPT2Config(
-        vocab_size=VOCABULARY,
+        vocab_size=shape.vocabulary,
         n_positions=64,
-        n_embd=128,
-        n_layer=4,
-        n_head=4,
+        n_embd=shape.width,
+        n_layer=shape.layers,
+        n_head=shape.heads,
         pad_token_id=0,
         eos_token_id=1,
         bos_token_id=1,
@@ -64,7 +64,7 @@ def make_model(seed: int) -> GPT2LMHeadModel:
 
 @torch.no_grad()
 def _never_sample(model: GPT2LMHeadModel, tokens: int) -> None:
-    """Give the first `tokens` ids logits of about -60, so that every response has 32 tokens on both sides.
+    """Give the first `tokens` ids logits of about -60, so that both sides write whole responses.
 
     The head is the embedding, without a bias: one coordinate of the last state is made large and reserved.
     """
@@ -75,12 +75,12 @@ def _never_sample(model: GPT2LMHeadModel, tokens: int) -> None:
     model.transformer.ln_f.bias[0] = 8.0
 
 
-def make_prompts(seed: int) -> list[str]:
+def make_prompts(words: list[str], seed: int) -> list[str]:
     """Make prompts of random words; the first has all 16, so that every seed has the same padded width."""
     generator = random.Random(seed)
     shortest, longest = PROMPT_TOKENS
     lengths = [longest] + [generator.randint(shortest, longest) for _ in range(PROMPTS - 1)]
-    return [" ".join(generator.choices(WORDS, k=length)) for length in lengths]
+    return [" ".join(generator.choices(words, k=length)) for length in lengths]
 
 
 def main() -> None:
@@ -88,13 +88,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("shape", choices=SHAPES)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
 
-    make_model(arguments.seed).save_pretrained(arguments.folder)
-    make_tokenizer().save_pretrained(arguments.folder)
-    lines = [json.dumps({"prompt": prompt}) for prompt in make_prompts(arguments.seed)]
+    shape = SHAPES[arguments.shape]
+    words = make_words(shape.vocabulary)
+    make_model(shape, arguments.seed).save_pretrained(arguments.folder)
+    make_tokenizer(words).save_pretrained(arguments.folder)
+    lines = [json.dumps({"prompt": prompt}) for prompt in make_prompts(words, arguments.seed)]
     (arguments.folder / "prompts.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
