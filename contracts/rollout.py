@@ -77,6 +77,11 @@ class Sampling:
     player: Literal["model", "expert", "random"] = "model"  # who acts in an environment
     example_rate: float = 0.0  # share of an environment's turns that a random valid action takes, untrained
 
+    @property
+    def excludes_tokens(self) -> bool:
+        """Return whether the model can't draw some tokens of its vocabulary."""
+        return bool(self.min_tokens or self.top_k or self.top_p < 1.0)
+
 
 @dataclass(frozen=True, slots=True)
 class MaskRule:

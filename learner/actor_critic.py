@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from contracts.activations import fuse_activations
 from contracts.components import find
 from contracts.errors import InputError
 from contracts.loading import ONE_MODEL_AT_A_TIME
@@ -233,4 +234,5 @@ def load_language_model(
     except ValueError as error:
         raise InputError(f"model.path={settings.path}: {error}") from None
     compute_in_float32(lm)
+    fuse_activations(lm)
     return lm.eval()

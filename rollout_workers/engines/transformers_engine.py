@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from contracts.activations import fuse_activations
 from contracts.errors import InputError
 from contracts.loading import ONE_MODEL_AT_A_TIME
 from contracts.rollout import MaskRule, Sampling
@@ -178,6 +179,7 @@ def _load(path: str, revision: str | None, dtype: torch.dtype) -> Any:
     kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     with ONE_MODEL_AT_A_TIME:
         lm = kind.from_pretrained(path, revision=revision, dtype=dtype).eval()
+    fuse_activations(lm)
     lm = lm.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     try_out(lm)  # refused now rather than at the first request
     return lm
