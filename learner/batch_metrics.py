@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import torch
+
 from learner.batching import Batch
 from learner.functional.kl import k1, k3
 from learner.scoring import ScoredBatch
@@ -20,10 +22,17 @@ class MeasuredKL:
 
 
 def measured_kl(batch: Batch, scored: ScoredBatch) -> MeasuredKL | None:
-    """Return the KL to the reference policy, or None if the policy generated no response of the batch."""
+    """Return the KL to the reference policy.
+
+    Returns: None if the reference did not score the batch, or the policy generated no response of it.
+    """
     own_BT = batch.own_BT
+    if (chosen := scored.rollouts) is not None:
+        compared_B = torch.zeros_like(own_BT[:, 0])
+        compared_B[chosen.start : chosen.stop : chosen.step] = True
+        own_BT = own_BT & compared_B[:, None]
     num_own = int(own_BT.any(-1).sum())
-    if not num_own:
+    if not num_own or not scored.has_reference:
         return None
     total = float((k1(scored.old_logprobs_BT, scored.ref_logprobs_BT) * own_BT).sum())
     return MeasuredKL(total / int(own_BT.sum()), total / num_own, num_own)

@@ -19,7 +19,8 @@ class KLSettings(Settings):
 
     Controllers adapt β to a target KL: `rl4lms`' in nats per *token*, `ziegler`'s (arXiv 1909.08593, §2.2) in
     nats per *sequence*.
-    Without a target β stays constant.
+    Without a target β stays constant. Where β is 0, only `kl/mean` reads the reference's scores, and it
+    scores every `measure_every`-th response of a batch; with 0 none, and no reference is loaded.
     """
 
     placement: Literal["reward", "loss"] = "reward"
@@ -28,6 +29,7 @@ class KLSettings(Settings):
     coefficient: float = Field(default=0.1, ge=0)
     target: float | None = Field(default=None, gt=0)
     horizon: int = Field(default=10000, ge=1)  # ziegler: sequences that correct an error of 1
+    measure_every: int = Field(default=1, ge=0)  # responses; where coefficient is 0
 
     @model_validator(mode="after")
     def _forward_only_in_the_loss(self) -> "KLSettings":
@@ -46,6 +48,11 @@ class KLSettings(Settings):
                 "stays 0: expected one above 0, or no target"
             )
         return self
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Return whether any update reads the KL, so that there is a reference."""
+        return bool(self.coefficient or self.measure_every)
 
     @property
     def sums_vocabulary(self) -> bool:

@@ -32,7 +32,7 @@ from learner.device import pick_device
 from learner.functional.advantages import require_finite
 from learner.functional.ratios import explained_variance
 from learner.kl_control import next_coefficient
-from learner.known_passes import scores_come_with_the_update
+from learner.known_passes import compared_rollouts, loads_reference, scores_come_with_the_update
 from learner.last_published import LastPublished
 from learner.mismatched import mismatched_kl
 from learner.optimizer import build_optimizer, schedule_factor, set_learning_rate
@@ -84,7 +84,9 @@ class Learner:
         self.sampling_distribution = sampling_distribution(algorithm, sampling, settings, self.pair.lm, model)
         check_model(algorithm, self.pair.policy, loaded_on)
         self.ranks = ranks.join(rendezvous, self.device, settings.progress_timeout_s)
-        self.reference = self._placed(self._reference(loaded_on), shards) if _compares(algorithm) else None
+        self.reference: Policy | None = None
+        if loads_reference(algorithm):
+            self.reference = self._placed(self._reference(loaded_on), shards)
         self.mask = self._placed(frozen_copy(self.pair.policy), shards) if algorithm.traits.masks else None
         self.mask_version = 0
         self._placed(self.pair, shards)  # copies are of the whole
@@ -151,39 +153,42 @@ class Learner:
     def _score(self, batch: Batch) -> ScoredBatch:
         if self.algorithm.traits.learns_from == "data":
             return self._score_data(batch)
-        if self.reference is None:
+        if not self.algorithm.traits.online:
             return ScoredBatch.unscored(batch)
 
         def advance(done: int) -> None:
             self._progress = ("score", done, batch.num_sequences)
 
         self.pair.eval()
-        kl = self.algorithm.kl
+        kl, compared = self.algorithm.kl, compared_rollouts(self.algorithm, batch.num_rollouts)
+        with_reference = len(compared) == batch.num_rollouts
         with self._autocast(), self.ranks.at_hand():
             if self._scores_come_with_the_update(batch):
-                temperature = self.sampling_distribution.sampling.temperature
-                budget = self.settings.token_budget
-                ref_BT = score_by(
-                    self.reference, batch, budget, self.ranks, temperature=temperature, advance=advance
+                scored = ScoredBatch.by_the_update(batch, self.sampling_distribution.sampling.temperature)
+                with_reference = False
+            else:
+                scored = score(
+                    batch,
+                    Models(self.pair, self.reference if with_reference else None, self.mask),
+                    self.sampling_distribution,
+                    self.settings.token_budget,
+                    advance,
+                    with_values=self.algorithm.traits.critic,
+                    with_full_kl=kl.placement == "reward" and kl.sums_vocabulary,
+                    ranks=self.ranks,
                 )
-                return ScoredBatch.of_reference(ref_BT, temperature)
-            return score(
-                batch,
-                Models(self.pair, self.reference, self.mask),
-                self.sampling_distribution,
-                self.settings.token_budget,
-                advance,
-                with_values=self.algorithm.traits.critic,
-                with_full_kl=kl.placement == "reward" and kl.sums_vocabulary,
-                ranks=self.ranks,
+            if with_reference or not compared or self.reference is None:
+                return scored
+            return scored.compared(
+                self.reference, batch, compared, self.settings.token_budget, self.ranks, advance
             )
 
     def _scores_come_with_the_update(self, batch: Batch) -> bool:
         return scores_come_with_the_update(
             self.algorithm,
-            batch,
-            self.sampling_distribution,
-            self._importance_level(batch),
+            batch.num_rollouts,
+            restricts=self.sampling_distribution.restricts,
+            weighs=batch.from_data_B is not None or self._importance_level(batch) is not None,
             drops_out=self.model_settings.drops_out(self.algorithm),
         )
 
@@ -278,7 +283,9 @@ class Learner:
         """Return the level of importance weights of the policy's own rollouts; None: π_old drew them."""
         if self.settings.behavior == "importance":
             return "token"
-        is_stale = self.reference is not None and bool((batch.versions_BT[batch.own_BT] < self.version).any())
+        is_stale = self.algorithm.traits.online and bool(
+            (batch.versions_BT[batch.own_BT] < self.version).any()
+        )
         correction = self.settings.staleness_correction
         return correction if is_stale and correction != "none" else None
 
@@ -374,11 +381,6 @@ class Learner:
     def leave(self) -> None:
         """End the connections to the other ranks; no call may follow."""
         self.ranks.leave()
-
-
-def _compares(algorithm: Algorithm) -> bool:
-    """Return whether updates need the reference policy itself, in memory."""
-    return algorithm.traits.online or algorithm.traits.mismatched_kl
 
 
 def _num_trained(batch: Batch, credit: Credit) -> int:

@@ -7,7 +7,7 @@ mask, warped sampling) the tokens that could be drawn, as bits. One forward cove
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from contracts.token_sets import mask_set
 from learner.actor_critic import ActorCritic
 from learner.batching import Batch, MicroBatch
 from learner.functional.kl import k1, k2, k3
-from learner.functional.logprobs import Restriction, row_chunks
+from learner.functional.logprobs import WHOLE, Restriction, row_chunks
 from learner.functional.support import SamplingDistribution, allowed_tokens, pack_bits
 from learner.kl_control import KLSettings
 from learner.policy import Policy
@@ -77,6 +77,7 @@ class ScoredBatch:
     temperature: float = 1.0
     mask: MaskStatistics = field(default_factory=MaskStatistics)
     has_reference: bool = True  # False: `ref_logprobs_BT` are not a reference's
+    rollouts: range | None = None  # that the reference has scored; None: all
     by_update: bool = False  # True: the update's own forward pass gives the policy's scores to `record`
 
     @classmethod
@@ -96,10 +97,32 @@ class ScoredBatch:
         return cls(ref_BT, ref_BT, torch.zeros_like(ref_BT), None)
 
     @classmethod
-    def of_reference(cls, ref_BT: Tensor, temperature: float) -> ScoredBatch:
-        """Take the reference's scores, and leave room for the policy's, which the update records."""
-        old_BT, values_BT, entropies_BT = (torch.zeros_like(ref_BT) for _ in range(3))
-        return cls(old_BT, ref_BT, values_BT, entropies_BT, temperature=temperature, by_update=True)
+    def by_the_update(cls, batch: Batch, temperature: float) -> ScoredBatch:
+        """Leave room for the policy's scores, which the update records."""
+        old_BT, ref_BT, values_BT, entropies_BT = (torch.zeros_like(batch.rewards_BT) for _ in range(4))
+        scores = old_BT, ref_BT, values_BT, entropies_BT
+        return cls(*scores, temperature=temperature, has_reference=False, by_update=True)
+
+    def compared(
+        self,
+        reference: Policy,
+        batch: Batch,
+        rollouts: range,
+        token_budget: int,
+        ranks: Ranks,
+        advance: Callable[[int], None],
+    ) -> ScoredBatch:
+        """Return these scores with the reference's of some rollouts."""
+        ref_BT = score_by(
+            *(reference, batch, token_budget, ranks),
+            rows=rollouts,
+            restrict=self.restriction,
+            advance=advance,
+        )
+        everything = len(rollouts) == batch.num_rollouts
+        return replace(
+            self, ref_logprobs_BT=ref_BT, has_reference=True, rollouts=None if everything else rollouts
+        )
 
     def record(self, micro: MicroBatch, logprobs_N: Tensor, entropies_N: Tensor | None) -> None:
         """Keep the policy's scores of a micro-batch, computed with the weights before the update."""
@@ -109,8 +132,8 @@ class ScoredBatch:
             micro.place(self.entropies_BT, entropies_N.detach().float())
 
     def penalty(self, kl: KLSettings) -> Tensor:
-        """Return each token's KL penalty on the reward, (B, T); all 0 if the KL acts in the loss."""
-        if kl.placement == "loss":
+        """Return each token's KL penalty on the reward, (B, T); 0 if the KL acts elsewhere or nowhere."""
+        if kl.placement == "loss" or not self.has_reference or self.rollouts is not None:
             return torch.zeros_like(self.old_logprobs_BT)
         if self.full_kl_BT is not None:
             return self.full_kl_BT
@@ -123,6 +146,11 @@ class ScoredBatch:
         return Restriction(self.temperature, bits)
 
 
+def whole(_micro: MicroBatch) -> Restriction:
+    """Return no restriction, whatever the micro-batch."""
+    return WHOLE
+
+
 @torch.no_grad()
 def score_by(
     policy: Policy,
@@ -130,14 +158,21 @@ def score_by(
     token_budget: int,
     ranks: Ranks = ALONE,
     *,
-    temperature: float = 1.0,
+    rows: range | None = None,
+    restrict: Callable[[MicroBatch], Restriction] = whole,
     advance: Callable[[int], None] = lambda _done: None,
 ) -> Tensor:
-    """Return one model's log-probabilities, (B, T); `advance` as for `score`."""
+    """Return one model's log-probabilities, (B, T), zero outside of the rollouts `rows`; None: of all.
+
+    Args:
+        advance: as for `score`.
+    """
     logprobs_BT = torch.zeros_like(batch.behavior_logprobs_BT)
-    done = 0
-    for micro in rank_micro_batches(batch, torch.arange(batch.num_rollouts), token_budget, ranks):
-        found_N = policy(micro, Restriction(temperature)).float()
+    rows_R, done = torch.arange(batch.num_rollouts), 0
+    if rows is not None:
+        rows_R = rows_R[rows.start : rows.stop : rows.step]
+    for micro in rank_micro_batches(batch, rows_R, token_budget, ranks):
+        found_N = policy(micro, restrict(micro)).float()
         if micro.weight:
             micro.place(logprobs_BT, found_N)
         done += micro.num_sequences
@@ -208,6 +243,7 @@ def score(
         bits_BTW,
         distribution.sampling.temperature,
         statistics,
+        has_reference=reference is not None,
     )
 
 

@@ -58,6 +58,7 @@ SINCE: dict[str, Sequence[Any]] = {
     "evaluation.pass_by": ["reward"],
     "evaluation.pass_at": [1.0, None],
     "curriculum": [None],
+    "algorithm.kl.measure_every": [1, 8],
     "model.reference": [{"path": None, "revision": None}],
     "model.chat": [
         {"template": "auto", "system": None, "options": {}, "history": "recorded", "date": None},

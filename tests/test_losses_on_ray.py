@@ -63,11 +63,11 @@ def prompts_of(run: Run) -> torch.Tensor:
     """The training prompts' tokens, a row each; all have one length here."""
     from services.config.settings import RunSettings
     from services.sources.prompts import prompts_of
-    from services.sources.reading import prompt_tokens
+    from services.sources.reading import reading_of
 
     settings = RunSettings.model_validate(run.folder.config())
     prompts = prompts_of(settings.task, settings.task_name, "train")
-    return torch.tensor([prompt_tokens(settings, "train")(prompt) for prompt in prompts])
+    return torch.tensor([reading_of(settings, "train")(prompt) for prompt in prompts])
 
 
 @torch.no_grad()

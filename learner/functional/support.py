@@ -34,8 +34,7 @@ class SamplingDistribution:
     @property
     def restricts(self) -> bool:
         """Return whether the distribution excludes tokens."""
-        sampling = self.sampling
-        return bool(sampling.min_tokens or sampling.top_k or sampling.top_p < 1.0 or self.mask)
+        return self.sampling.excludes_tokens or self.mask is not None
 
 
 def allowed_tokens(

@@ -11,6 +11,7 @@ from contracts.chat_settings import ChatForm
 from contracts.rollout import Sampling
 from contracts.settings import Settings
 from learner.algorithms.base import Algorithm
+from learner.known_passes import said_of_passes
 from learner.settings import LearnerSettings, ModelSettings
 from reward_servers.own import wants_groups
 from reward_servers.settings import Part, RewardServersSettings
@@ -108,6 +109,18 @@ class RunParts(Settings):
             environment=self.environment_name if self.plays else None,
             rewards_itself=self.environment.rewards_itself,
             whole_groups=wants_groups(self.reward),
+        )
+
+    @property
+    def passes_left_out(self) -> list[str]:
+        """Say which passes of the models an update leaves out, since their numbers are known or unused."""
+        drawn, learner = self.sampling(), self.learner
+        return said_of_passes(
+            self.algorithm,
+            self.rollout.prompts_per_iteration * self.group_size,
+            restricts=drawn.excludes_tokens and learner.behavior == "exact",
+            weighs=bool(self.data or self.rollout.max_staleness or learner.behavior == "importance"),
+            drops_out=self.model.drops_out(self.algorithm),
         )
 
     def chat_form(self, model: ModelFiles) -> ChatForm | None:

@@ -16,6 +16,7 @@ from reward_servers.deadlines import check_deadlines
 from reward_servers.rewards import REWARDS
 from reward_servers.server import check_parts
 from reward_servers.settings import Part, ServerSettings, parts
+from rollout_workers.environments.base import EnvironmentSettings
 from services.config.component_settings import TABLES, name_and_options
 from services.config.mixture_rules import check_mixture, graders_of_parts, with_defaults
 from services.config.run_parts import RunParts
@@ -57,7 +58,10 @@ class RunSettings(RunParts):
         if given.get("run_name") is None:
             labels = [named[kind][0].rpartition(":")[2] for kind in ("task", "algorithm") if kind in named]
             given = {**given, "run_name": "-".join([*labels, f"seed{given.get('seed', 0)}"])}
-        settings: RunSettings = _with_template(validate(given))
+        settings: RunSettings = validate(given)
+        settings = settings.model_copy(
+            update=_template(settings.model.chat, settings.environment, settings.task)
+        )
         settings._given = {kind: {"name": name, **options} for kind, (name, options) in named.items()}
         settings._sides = sides_of(side, settings.task)
         return settings
@@ -148,6 +152,11 @@ class RunSettings(RunParts):
         return {name: self._of_part(name, part) for name, part in self.task.parts.items()}
 
     @property
+    def by_task(self) -> dict[str, "RunSettings"]:
+        """Return the settings that each task's prompts follow: a mixture's parts, or the run itself as ""."""
+        return self.parts or {"": self}
+
+    @property
     def by_part(self) -> ByPart:
         """Return which graders judge the texts of which part of a mixture."""
         return ByPart(
@@ -168,7 +177,8 @@ class RunSettings(RunParts):
         if self.curriculum is not None and part.options.solved_at is not None:
             solved_at = {"solved_at": part.options.solved_at}
             own["curriculum"] = self.curriculum.model_copy(update=solved_at)
-        run = _with_template(self.model_copy(update=own))
+        own |= _template(own["model"].chat, self.environment, part.task)
+        run = self.model_copy(update=own)
         run._given = {**self._given, "task": {"name": part.options.task}}
         run._sides = sides_of(part.options.truncation_side, part.task)
         return run
@@ -189,18 +199,20 @@ class RunSettings(RunParts):
         return plain
 
 
-def _with_template(run: RunSettings) -> RunSettings:
-    """Decide about the chat template, where settings alone can: the tokenizer is not read here."""
-    chat, environment = run.model.chat, run.environment
-    if environment.template != "auto" or isinstance(run.task, TaskMixture):  # each part decides
-        return run
+def _template(chat: ChatSettings, environment: EnvironmentSettings, task: object) -> dict[str, Any]:
+    """Decide about the chat template, where settings alone can: the tokenizer is not read here.
+
+    Returns: the environment with its decision, as an update of a run; {}: nothing is decided.
+    """
+    if environment.template != "auto" or isinstance(task, TaskMixture):  # each part decides
+        return {}
     if chat.is_explicit:
         template = "chat"
-    elif chat.template == NONE or getattr(run.task, "raw_text", False):
+    elif chat.template == NONE or getattr(task, "raw_text", False):
         template = "plain"
     else:
-        return run
-    return run.model_copy(update={"environment": environment.model_copy(update={"template": template})})
+        return {}
+    return {"environment": environment.model_copy(update={"template": template})}
 
 
 def _plain(value: Any) -> Any:

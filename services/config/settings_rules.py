@@ -5,6 +5,7 @@ These rules read the settings alone. `services/preflight/` reads files and promp
 
 from contracts.chat_settings import NONE
 from contracts.errors import did_you_mean
+from learner.known_passes import loads_reference
 from services.config.reward_view import ENVIRONMENT
 from services.config.run_parts import RunParts
 
@@ -123,6 +124,11 @@ def _check_reference(run: RunParts) -> None:
         raise ValueError(
             f"algorithm={name} asks no reference model while it trains: got model.reference.path={path}, "
             f"expected none. Data have the log-probabilities of the one that annotated them (reference=MODEL)"
+        )
+    if path is not None and not loads_reference(run.algorithm):
+        raise ValueError(
+            f"algorithm.kl.measure_every=0 and algorithm.kl.coefficient=0 ask no reference model: got "
+            f"model.reference.path={path}, expected none, or algorithm.kl.measure_every=8"
         )
 
 

@@ -11,13 +11,17 @@ from contracts.rollout import Rollout, Sampling
 from learner.algorithms.base import Algorithm, OptimizerSettings
 from learner.algorithms.cispo import CISPO
 from learner.algorithms.dapo import DAPO
+from learner.algorithms.distillation import Distillation
 from learner.algorithms.dr_grpo import DrGRPO
 from learner.algorithms.grpo import GRPO
 from learner.algorithms.gspo import GSPO
 from learner.algorithms.ppo import PPO
 from learner.algorithms.rloo import RLOO
 from learner.kl_control import KLSettings
+from learner.known_passes import compared_rollouts, loads_reference, said_of_passes
 from learner.learner import Learner
+from learner.policy import Policy
+from learner.scoring import ScoredBatch
 from tests.learner.tiny import make_learner, random_rollouts, snapshot, without_times
 
 SMOOTH = OptimizerSettings(eps=1e-4)
@@ -39,10 +43,12 @@ def groups_of_four() -> list[Rollout]:
     return [replace(each, group=number // 4) for number, each in enumerate(random_rollouts(12))]
 
 
-def passes(learner: Learner) -> list[str]:
-    """Note the phase of each pass of the policy's own trunk."""
-    noted: list[str] = []
-    learner.pair.policy.trunk.register_forward_hook(lambda *_: noted.append(learner.progress()[0]))
+def passes(policy: Policy) -> list[int]:
+    """Note the number of sequences of each pass of a policy's trunk."""
+    noted: list[int] = []
+    policy.trunk.register_forward_hook(
+        lambda *call: noted.append(len(call[2]["input_ids"])), with_kwargs=True
+    )
     return noted
 
 
@@ -65,11 +71,61 @@ def test_weights_and_metrics_are_those_of_an_own_pass(
         assert got == pytest.approx(known, abs=1e-4, rel=1e-3)
 
 
+def scores_of(learner: Learner) -> list[ScoredBatch]:
+    """Note what each update scores."""
+    noted: list[ScoredBatch] = []
+    score = learner._score
+    learner._score = lambda batch: (noted.append(score(batch)), noted[-1])[1]  # type: ignore[method-assign]
+    return noted
+
+
+@pytest.mark.parametrize("num_epochs", [1, 2])  # with 1 the update's own pass gives the policy's scores
+def test_a_kl_that_only_shows_is_measured_on_some_responses(models: dict[str, Path], num_epochs: int) -> None:
+    found = {}
+    for every in (0, 1, 5):
+        kl = KLSettings(placement="loss", coefficient=0.0, measure_every=every)
+        algorithm = GRPO(optimizer=SMOOTH, learning_rate=1e-2, kl=kl, num_epochs=num_epochs)
+        learner = make_learner(models["llama"], algorithm)
+        assert (learner.reference is None) == (every == 0)
+        learner.update(groups_of_four())
+        reads = passes(learner.reference) if learner.reference else []
+        scored = scores_of(learner)
+        metrics = without_times(learner.update(groups_of_four()))
+        found[every] = snapshot(learner.pair), metrics, scored[0], sum(reads)
+    for every in (0, 5):
+        for name, weight in found[every][0].items():
+            assert torch.equal(weight, found[1][0][name])
+    assert "kl/mean" not in found[0][1]
+    whole = found[1][2]
+    ratios_BT = whole.old_logprobs_BT - whole.ref_logprobs_BT
+    tokens = sum(len(turn.tokens) for row in (0, 5, 10) for turn in groups_of_four()[row].turns)
+    expected = float(ratios_BT[[0, 5, 10]].sum()) / tokens
+    assert found[5][1]["kl/mean"] == pytest.approx(expected, rel=1e-4) and abs(expected) > 1e-3
+    assert found[1][3] == 12 and found[5][3] == 3
+
+
+def test_where_the_kl_acts_it_is_measured_on_all() -> None:
+    given = GRPO(kl=KLSettings(placement="loss", coefficient=0.1, measure_every=0))
+    for algorithm in (GRPO(), PPO(), Distillation(), given):
+        assert len(compared_rollouts(algorithm, 12)) == 12 and loads_reference(algorithm)
+
+
+def test_what_is_left_out_is_said() -> None:
+    asked: dict[str, bool] = {"restricts": False, "weighs": False, "drops_out": False}
+    assert said_of_passes(PPO(), 8, **asked) == []
+    assert said_of_passes(DrGRPO(), 8, **asked) == [
+        "old log-probabilities come from the update's own pass",
+        "the reference scores one of 8 responses",
+    ]
+    never = DrGRPO(num_epochs=2, kl=KLSettings(placement="loss", coefficient=0.0, measure_every=0))
+    assert said_of_passes(never, 8, **asked) == ["there is no reference, and no kl/mean"]
+
+
 def test_the_policys_trunk_runs_once_a_batch_and_never_to_score(models: dict[str, Path]) -> None:
     learner = make_learner(models["llama"], ONE_STEP["grpo"])
-    noted = passes(learner)
+    noted = passes(learner.pair.policy)
     learner.update(groups_of_four())
-    assert len(noted) == 1
+    assert noted == [12]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from contracts.activations import fuse_activations
 from contracts.errors import InputError, LearnerError
 from contracts.rollout import FinishReason, Rollout
 from learner.actor_critic import ActorCritic
@@ -247,6 +248,7 @@ def test_an_exported_model_is_the_trained_one(seq2seq: dict[Name, Path], tmp_pat
     perturb(learner.pair.lm)
     learner.export(str(tmp_path))
     lm = load(tmp_path)
+    fuse_activations(lm)
     with torch.no_grad():
         for one in ROLLOUTS[:4]:
             torch.testing.assert_close(

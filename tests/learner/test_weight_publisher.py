@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from contracts.activations import fuse_activations
 from contracts.weights import Probe
 from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
@@ -22,6 +23,7 @@ def test_the_arrays_alone_turn_another_model_into_this_one(models: dict[str, Pat
     other = AutoModelForCausalLM.from_pretrained(models[name])
     other.load_state_dict({key: torch.from_numpy(array) for key, array in arrays.items()}, strict=False)
     other.tie_weights()
+    fuse_activations(other)
     tokens = torch.arange(10)[None]
     with torch.no_grad():
         assert torch.equal(other.eval()(tokens).logits, learner.pair.lm(tokens).logits)
