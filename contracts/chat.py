@@ -52,7 +52,9 @@ class Chat:
         self._tokenizer, self._form = tokenizer, form
         # A day of its own for each start: a run that is at work at midnight goes on with its day.
         self._now = datetime.now() if form.date is None else datetime.combine(form.date, time())
-        self.names_today = False  # whether a rendered text names the day of its rendering
+        self.changes_daily = (
+            False  # whether a rendered text names the day of its rendering, and none is given
+        )
         if form.system is not None:
             self._refuse_lost_system()
 
@@ -231,7 +233,7 @@ class Chat:
         )
 
     def _today(self, form: str) -> str:
-        self.names_today = True
+        self.changes_daily = self._form.date is None
         return self._now.strftime(form)
 
     def _special(self, token: int) -> bool:

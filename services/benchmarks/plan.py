@@ -47,6 +47,18 @@ class PlannedRun:
     def settings(self) -> RunSettings:
         return run_settings(list(self.job.overrides))
 
+    def num_iterations(self) -> int:
+        """Return the number of iterations of a run that has begun; it may be given as epochs of its data."""
+        settings, there = self.settings(), self.folder.config()
+        epochs = settings.data.num_epochs if settings.data is not None else None
+        if epochs is None:
+            return settings.iterations
+        if epochs == (there.get("data") or {}).get("num_epochs"):
+            return int(there["iterations"])
+        from services.sources.annotated_data import with_iterations  # imports pyarrow
+
+        return with_iterations(settings).iterations
+
 
 def plan(
     benchmark: Benchmark,
@@ -118,19 +130,6 @@ def is_finished(folder: RunFolder, iterations: int) -> bool:
     return folder.model.exists() and max(folder.checkpoints(), default=-1) >= iterations
 
 
-def _iterations(settings: RunSettings, folder: RunFolder) -> int:
-    """Return the number of iterations of a run that has begun; it may be given as epochs of its data."""
-    there = folder.config()
-    epochs = settings.data.num_epochs if settings.data is not None else None
-    if epochs is None:
-        return settings.iterations
-    if epochs == (there.get("data") or {}).get("num_epochs"):
-        return int(there["iterations"])
-    from services.sources.annotated_data import with_iterations  # imports pyarrow
-
-    return with_iterations(settings).iterations
-
-
 def remaining(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
     """Return the runs that are not finished, after checking all of them; start nothing.
 
@@ -147,7 +146,7 @@ def remaining(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
                 asked = run_claim.plain(settings.resolved())
                 there = comparable(run.folder.config(), settings)
                 run_claim.refuse_other_config(run.folder.path, there, asked)
-                if is_finished(run.folder, _iterations(settings, run.folder)):
+                if is_finished(run.folder, run.num_iterations()):
                     continue
             waiting.append(run)
             if run.experiment not in checked and not _begins_with_another(run, runs):

@@ -15,7 +15,7 @@ from services.models.files import read_model
 from services.models.tokenizer import load_tokenizer
 from services.sources.leasing import evaluation_leases
 from services.sources.prompts import prompts_of
-from services.sources.reading import tokens_of
+from services.sources.reading import reading_of
 from services.tasks.base import Split
 
 LARGEST_WINDOW = 1024  # tokens; some models' windows are far larger than a worker's cache
@@ -25,7 +25,7 @@ def held_out_leases(settings: RunSettings, split: Split) -> list[Lease]:
     """Return the leases of a split's evaluation."""
     return evaluation_leases(
         prompts_of(settings.task, settings.task_name, split)[: settings.evaluation.num_prompts],
-        tokens_of(settings, split),
+        reading_of(settings, split),
         settings.sampling(evaluating=True),
         samples=settings.evaluation.samples_per_prompt,
         seed=settings.seed,
@@ -39,7 +39,7 @@ def evaluator_of(settings: RunSettings, collector: Collector, splits: Sequence[S
         collector,
         find_post_processor(settings.evaluation.post_processor),
         _policy_perplexity(settings.model, settings.evaluation),
-        tokens_of(settings, "validation").text,
+        reading_of(settings, "validation").text,
         settings.environment.has_baselines,
         AtK.of(settings.evaluation),
         tuple(settings.parts),

@@ -36,15 +36,20 @@ class Batch:
 
 
 def arithmetic(settings: RunSettings, found: Batch, num_prompts: Mapping[Split, int]) -> dict[str, str]:
-    """Return a sentence for each: `iteration`, `update`, `run`, `evaluation`, `checkpoints`."""
+    """Return a sentence for each: `iteration`, `update`, `left out`, `run`, `evaluation`, `checkpoints`."""
     algorithm, iterations, evaluation = settings.algorithm, settings.iterations, settings.evaluation
     times = evaluations(iterations, settings.evaluate_every)
     made = "episode" if settings.plays else "text"
     drawn = _drawn(settings.sampling(evaluating=True))
+    uses = ""
+    if settings.curriculum is None and not settings.parts:  # else more than epochs and weights decides
+        asked, scale = iterations * found.num_prompts, settings.rollout.priority_scale
+        uses = _uses(asked, num_prompts.get("train"), scale)
     return {
         "iteration": found.words,
         "update": _update(algorithm, found, settings.learner.token_budget),
-        "run": _run(algorithm, iterations, found) + _uses_of(settings, found, num_prompts.get("train")),
+        **({"left out": "; ".join(left_out)} if (left_out := settings.passes_left_out) else {}),
+        "run": _run(algorithm, iterations, found) + uses,
         "evaluation": f"{_evaluated(evaluation, times, num_prompts, made)}, {drawn}",
         "checkpoints": _checkpoints(
             checkpoints(iterations, settings.save_every), settings.keep_checkpoints, settings.keep_best
@@ -185,13 +190,6 @@ def _run(algorithm: Algorithm, iterations: int, found: Batch) -> str:
         told = f", {_many(iterations, 'step')} within the trust region and {steps:,} of the critic"
     rollouts = f"{found.bound}{_many(iterations * found.num_rollouts, 'rollout')}"
     return f"{_many(iterations, 'iteration')} = {rollouts}{told}"
-
-
-def _uses_of(settings: RunSettings, found: Batch, available: int | None) -> str:
-    """Say how often training prompts come, where nothing but the epochs or the weights decides."""
-    if settings.curriculum is not None or settings.parts:
-        return ""
-    return _uses(settings.iterations * found.num_prompts, available, settings.rollout.priority_scale)
 
 
 def _uses(asked: int, available: int | None, priority_scale: float) -> str:

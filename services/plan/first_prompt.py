@@ -8,8 +8,8 @@ from rollout_workers.environments.dialogue import Dialogue
 from services.config.settings import RunSettings
 from services.models.tokenizer import load_tokenizer
 from services.sources.annotated_data import open_source
-from services.sources.reading import prompt_tokens
-from services.tasks.base import TellsColumns
+from services.sources.reading import reading_of
+from services.tasks.base import Task, TellsColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,7 @@ def first_prompts(settings: RunSettings, prompts: Mapping[str, Prompt]) -> dict[
         return {}
     tokenizer = load_tokenizer(settings.model)
     found = {}
-    for part, run in (settings.parts or {"": settings}).items():
-        to_tokens = prompt_tokens(run, "train", tokenizer)
+    for part, to_tokens in reading_of(settings, "train", tokenizer).of_part.items():
         if prompts:
             tokens = to_tokens(prompts[part])
         else:
@@ -42,11 +41,10 @@ def first_prompts(settings: RunSettings, prompts: Mapping[str, Prompt]) -> dict[
     return found
 
 
-def columns(settings: RunSettings) -> dict[str, str]:
+def columns(tasks: Mapping[str, Task]) -> dict[str, str]:
     """Return a line about the columns of each task's rows; none for tasks whose columns are known."""
-    runs = settings.parts or {"": settings}
     return {
-        f"columns of {part}" if part else "columns": run.task.told()
-        for part, run in runs.items()
-        if isinstance(run.task, TellsColumns)
+        f"columns of {part}" if part else "columns": task.told()
+        for part, task in tasks.items()
+        if isinstance(task, TellsColumns)
     }

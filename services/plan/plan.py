@@ -1,6 +1,6 @@
 """`whetstone plan [OVERRIDES]`: tell what `whetstone train` would do, need and read; nothing is started."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,7 +12,7 @@ from services.config.settings import RunSettings
 from services.plan.arithmetic import arithmetic, batch, dropout
 from services.plan.first_prompt import PromptAsRead, columns, first_prompts
 from services.plan.memory import Amount, amounts, num_parameters, total_bytes
-from services.plan.mixture import parts_of
+from services.plan.mixture import curriculum_of, parts_of
 from services.plan.processes import Processes, environments, processes, servers
 from services.plan.read_files import sources
 from services.preflight import preflight
@@ -24,8 +24,9 @@ from services.runs.claim import plain
 from services.runs.folder import RunFolder
 from services.runs.mirror import open_mirror
 from services.sources.annotated_data import with_iterations
-from services.tasks.base import SPLITS
+from services.tasks.base import SPLITS, Split
 from services.tokens.cut_prompts import said_of_limits
+from services.tokens.prompt_limit import PromptLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +107,10 @@ def make_plan(overrides: list[str]) -> Plan:
         processes=rows,
         memory=memory,
         words={
-            **_limits(settings),
-            **parts_of(settings, checked.prompts.num_of_parts),
-            **columns(settings),
+            **_limits({part: run.prompt_limit for part, run in settings.by_task.items()}),
+            **parts_of(settings.task, checked.prompts.num_of_parts),
+            **curriculum_of(settings.curriculum),
+            **columns({part: run.task for part, run in settings.by_task.items()}),
             **arithmetic(settings, found, checked.prompts.num_prompts),
             "dropout": dropout(settings.model, settings.algorithm, settings.algorithm_name, model.config),
         },
@@ -121,13 +123,11 @@ def make_plan(overrides: list[str]) -> Plan:
     )
 
 
-def _limits(settings: RunSettings) -> dict[str, str]:
+def _limits(limits: Mapping[str, Callable[[Split], PromptLimit]]) -> dict[str, str]:
     """Return how much of a prompt the model reads, for each part of a mixture."""
     return {
-        f"prompts of {part}" if part else "prompts": said_of_limits(
-            {split: run.prompt_limit(split) for split in SPLITS}
-        )
-        for part, run in (settings.parts or {"": settings}).items()
+        f"prompts of {part}" if part else "prompts": said_of_limits({split: limit(split) for split in SPLITS})
+        for part, limit in limits.items()
     }
 
 

@@ -24,7 +24,7 @@ def sources(
         "weights": _weights(model, settings.model.path),
         "tokenizer": str(model.tokenizer_folder),
     }
-    for name, run in (settings.parts or {"": settings}).items():
+    for name, run in settings.by_task.items():
         what = f"prompts of {name}" if name else "prompts"
         found[what] = f"task {run.task_name}: {_data_of(run.task)}"
     if settings.data is not None:

@@ -1,30 +1,28 @@
 """Checks of a chat template before anything starts: whether it is there, takes turns, and ends answers."""
 
 from contracts.chat import Chat
+from contracts.chat_settings import ChatForm
 from contracts.vocabulary import end_tokens
+from learner.settings import ModelSettings
 from rollout_workers.turn_texts import ChatTexts
-from services.config.settings import RunSettings
 from services.models.chat_template import json_of
 from services.models.files import ModelFiles
 from services.models.tokenizer import load_tokenizer
 
 
-def checked_chat(settings: RunSettings, model: ModelFiles) -> Chat | None:
+def checked_chat(form: ChatForm | None, model: ModelSettings, *, turn_by_turn: bool) -> Chat | None:
     """Return the renderer of a run's conversations; None: its prompts are plain texts.
 
     Raises:
-        InputError: a template is asked for and there is none, or it can't be continued turn by turn.
+        InputError: the template can't be continued turn by turn, and the environment has several turns.
     """
-    form = settings.chat_form(model)
-    if form is None:
-        return None
-    chat = Chat(load_tokenizer(settings.model), form)
-    if settings.plays:
+    chat = None if form is None else Chat(load_tokenizer(model), form)
+    if chat is not None and turn_by_turn:
         ChatTexts(chat)
     return chat
 
 
-def chat_warnings(chat: Chat | None, settings: RunSettings, model: ModelFiles) -> list[str]:
+def chat_warnings(chat: Chat | None, model: ModelFiles) -> list[str]:
     """Warn of answers that do not end where the template ends them, and of prompts that change every day."""
     if chat is None:
         return []
@@ -37,7 +35,7 @@ def chat_warnings(chat: Chat | None, settings: RunSettings, model: ModelFiles) -
             f"the chat template ends an answer with {chat.shown(mark)!r}, and the model generates on behind "
             f"it: its generation_config.json names other end tokens. Add {mark} to eos_token_id there"
         )
-    if chat.names_today and settings.model.chat.date is None:
+    if chat.changes_daily:
         found.append(
             f"the chat template writes today's date into every prompt, so that a run resumed tomorrow reads "
             f"others: {name}=YYYY-MM-DD keeps one"

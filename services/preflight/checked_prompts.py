@@ -57,8 +57,11 @@ def check_prompts(settings: RunSettings, splits: Sequence[Split], reading: Readi
     Raises:
         InputError: the data can't be read, or a prompt is too long or lacks what a grader needs.
     """
-    runs = settings.parts or {"": settings}
-    chats = {part: checked_chat(run, reading.model) for part, run in runs.items()}
+    runs, model = settings.by_task, reading.model
+    chats = {
+        part: checked_chat(run.chat_form(model), run.model, turn_by_turn=run.plays)
+        for part, run in runs.items()
+    }
     found = CheckedPrompts()
     for part, run in runs.items():
         if isinstance(run.task, ReadsAhead):
@@ -79,17 +82,11 @@ def check_prompts(settings: RunSettings, splits: Sequence[Split], reading: Readi
             found.num_of_parts.setdefault(part, {})[split] = len(own)
             found.first.setdefault(part, own[:NUM_FIRST])
             if split == "train" and run.demonstrates:
-                found.examples.append(_examples(run, own, reading, chats[part]))
-    warnings = [each for part, run in runs.items() for each in chat_warnings(chats[part], run, reading.model)]
+                cut_at = run.prompt_limit("train"), run.rollout.max_tokens, shared_window(reading.model)
+                found.examples.append(cut_examples(own, *cut_at, reading.count, chats[part]))
+    warnings = [each for part, run in runs.items() for each in chat_warnings(chats[part], model)]
     found.of_chat = list(dict.fromkeys(warnings))
     return found
-
-
-def _examples(
-    run: RunSettings, prompts: Sequence[Prompt], reading: Reading, chat: Chat | None
-) -> CutExamples:
-    window, longest = shared_window(reading.model), run.rollout.max_tokens
-    return cut_examples(prompts, run.prompt_limit("train"), longest, window, reading.count, chat)
 
 
 def _check(

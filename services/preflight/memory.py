@@ -8,6 +8,7 @@ from pathlib import Path
 
 from contracts.errors import InputError
 from learner.algorithms.base import Algorithm
+from learner.known_passes import loads_reference
 from learner.settings import LearnerSettings, ModelSettings
 from rollout_workers.settings import RolloutSettings
 from services.models.files import ModelFiles
@@ -76,7 +77,7 @@ class MemoryNeeds:
         if adapter.trains:
             if adapter.serve == "merged":
                 parts["merged weights on their way"] = FROZEN_BYTES * self.num_parameters
-        elif traits.online or traits.mismatched_kl:
+        elif loads_reference(self.algorithm):
             parts["reference model"] = FROZEN_BYTES * top
         if self.reference_parameters is not None:
             parts["reference model"] = float(FROZEN_BYTES * self.reference_parameters)

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from contracts.rollout import Prompt
-from learner.settings import LearnerSettings
+from learner.algorithms.base import Algorithm
+from learner.settings import LearnerSettings, ModelSettings
 from reward_servers.by_part import trial_of_parts
 from reward_servers.server import check_at_hand
 from reward_servers.trial import Trial
@@ -65,6 +66,7 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
     Raises:
         InputError: model, tokenizer, data, memory or a combination of settings is wrong.
     """
+    algorithm, learner = settings.algorithm, settings.learner
     if training:
         check_tracking(settings.tracking)
         from services.sources.data_needs import check_data_fits  # imports pyarrow
@@ -72,11 +74,17 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
         check_data_fits(settings)
     model, room = _check_model(settings)
     if training:
-        _check_learner(settings, model)
+        if settings.model.adapter.trains:
+            adapted = settings.model.adapter, algorithm, settings.algorithm_name
+            check_adapter(*adapted, settings.rollout.engine, model)
+        check_model_classes(settings.model)
+        places = learner.num_processes, settings.model, algorithm, settings.cluster.learner_gpus
+        check_processes(*places, model)
+        _check_room(settings.rollout, settings.cluster, learner)
         if reference := check_reference(settings.model, model):
             reads = room_for_prompts(reference, settings.sampling().max_tokens)
             room["train"] = least_room(room["train"], reads)
-    _check_memory(settings, model, training=training)
+    _check_memory(settings.model, algorithm, learner, settings.rollout, model, training=training)
     if training and settings.data is not None:
         from services.sources.annotated_data import check_data  # imports pyarrow
 
@@ -115,25 +123,22 @@ def _check_model(settings: RunSettings) -> tuple[ModelFiles, dict[Split, int | N
     return model, dict.fromkeys(SPLITS, room_for_prompts(model, max(drawn.max_tokens, held_out.max_tokens)))
 
 
-def _check_learner(settings: RunSettings, model: ModelFiles) -> None:
-    """Check what trains the model, and that its processes have room."""
-    adapter, algorithm, learner = settings.model.adapter, settings.algorithm, settings.learner
-    if adapter.trains:
-        check_adapter(adapter, algorithm, settings.algorithm_name, settings.rollout.engine, model)
-    check_model_classes(settings.model)
-    gpus_each = settings.cluster.learner_gpus
-    check_processes(learner.num_processes, settings.model, algorithm, gpus_each, model)
-    _check_room(settings.rollout, settings.cluster, learner)
-
-
-def _check_memory(settings: RunSettings, model: ModelFiles, *, training: bool) -> None:
+def _check_memory(
+    model: ModelSettings,
+    algorithm: Algorithm,
+    learner: LearnerSettings,
+    rollout: RolloutSettings,
+    files: ModelFiles,
+    *,
+    training: bool,
+) -> None:
     """Check that the run's models fit into memory, where their size is known."""
-    share, base = share_and_base(settings.model, model, model.num_parameters or 0)
-    if model.num_parameters is None:
+    share, base = share_and_base(model, files, files.num_parameters or 0)
+    if files.num_parameters is None:
         return
-    parts = settings.model, settings.algorithm, settings.learner, settings.rollout
-    reference = num_parameters_of_reference(settings.model) if training else None
-    check_memory(MemoryNeeds(*parts, model.num_parameters, share, base, reference), training=training)
+    parts = model, algorithm, learner, rollout
+    reference = num_parameters_of_reference(model) if training else None
+    check_memory(MemoryNeeds(*parts, files.num_parameters, share, base, reference), training=training)
 
 
 def _check_room(rollout: RolloutSettings, cluster: ClusterSettings, learner: LearnerSettings) -> None:

@@ -50,7 +50,7 @@ def open_source(settings: RunSettings, tokenizer: Any) -> OfflineSource:
             settings.prompt_limit("train"),
             rollout.max_tokens,
             room=None,
-            chat=chat_of(settings, tokenizer),
+            chat=chat_of(settings.chat_form(read_model(settings.model)), tokenizer),
         ),
         num_responses=needs.num_responses,
         rank_by=data.rank_by,

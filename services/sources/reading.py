@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contracts.chat import Chat
+from contracts.chat_settings import ChatForm
 from contracts.rollout import Prompt
 from services.config.settings import RunSettings
 from services.models.files import read_model
@@ -13,19 +14,17 @@ from services.tasks.base import Split
 from services.tokens.prompt_tokens import PromptTokens
 
 
-def chat_of(settings: RunSettings, tokenizer: Any) -> Chat | None:
-    """Return the renderer of a run's conversations; None: its prompts are plain texts.
-
-    Raises:
-        InputError: a template is asked for and there is none.
-    """
-    form = settings.chat_form(read_model(settings.model))
+def chat_of(form: ChatForm | None, tokenizer: Any) -> Chat | None:
+    """Return the renderer of conversations in this form; None: prompts are plain texts."""
     return None if form is None else Chat(tokenizer, form)
 
 
 @dataclass(frozen=True, slots=True)
-class TokensOfParts:
-    """Converter of a mixture's prompts: each is read as its part says."""
+class PromptReading:
+    """Converter of a run's prompts: each is read as the settings of its part say.
+
+    Example: without a mixture, the only part is "": `PromptReading({"": PromptTokens(tokenizer)})`
+    """
 
     of_part: Mapping[str, PromptTokens]
 
@@ -37,15 +36,16 @@ class TokensOfParts:
         return next(iter(self.of_part.values())).text(tokens)
 
 
-def prompt_tokens(settings: RunSettings, split: Split, tokenizer: Any = None) -> PromptTokens:
-    """Return the converter of a split's prompts of one task, as training, evaluations and plans use it."""
-    tokenizer = tokenizer or load_tokenizer(settings.model)
-    return PromptTokens(tokenizer, settings.prompt_limit(split), chat_of(settings, tokenizer))
+def reading_of(settings: RunSettings, split: Split, tokenizer: Any = None) -> PromptReading:
+    """Return the converter of a split's prompts, as training, evaluations and plans use it.
 
-
-def tokens_of(settings: RunSettings, split: Split, tokenizer: Any = None) -> PromptTokens | TokensOfParts:
-    """Return the converter of a split's prompts, of one task or of a mixture."""
-    tokenizer = tokenizer or load_tokenizer(settings.model)
-    if not settings.parts:
-        return prompt_tokens(settings, split, tokenizer)
-    return TokensOfParts({name: prompt_tokens(run, split, tokenizer) for name, run in settings.parts.items()})
+    Raises:
+        InputError: a template is asked for and there is none.
+    """
+    tokenizer, files = tokenizer or load_tokenizer(settings.model), read_model(settings.model)
+    return PromptReading(
+        {
+            part: PromptTokens(tokenizer, run.prompt_limit(split), chat_of(run.chat_form(files), tokenizer))
+            for part, run in settings.by_task.items()
+        }
+    )

@@ -5,9 +5,10 @@ settings ─┬─▶ tokenizer, prompts, annotated data ─▶ a batch source �
 """
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
-from contracts.clients import FleetClient, RewardClient, RolloutClient
+from contracts.clients import RewardClient, RolloutClient
+from services.config.data_settings import DataSettings
 from services.config.settings import RunSettings
 from services.diagnosis.reading import history_of
 from services.diagnosis.watch import Watch
@@ -30,12 +31,13 @@ from services.runs.checkpoint_retention import Keeper
 from services.runs.folder import RunFolder
 from services.runs.uploads import Uploads
 from services.sources.annotated_data import open_source, summary, warnings
-from services.sources.data_needs import needs_of
+from services.sources.data_needs import Needs, needs_of
 from services.sources.leasing import LeaseSource
 from services.sources.mixed import mixture
+from services.sources.offline import OfflineSource
 from services.sources.orders import order_of
 from services.sources.prompts import prompts_of
-from services.sources.reading import chat_of, tokens_of
+from services.sources.reading import chat_of, reading_of
 from services.terminal.interrupts import StopRequest
 from services.tracking.console import Console
 from services.tracking.tracker import Tracker
@@ -54,9 +56,9 @@ def controller(
     journal = Journal(folder, tracker, console, Watch.of(history_of(folder)))
     requests = RunRequests(stop, Scaling(folder.path, clients.workers, console.note))
     collector = collector_of(settings, clients.workers, clients.rewards, requests.look, console)
+    assembly = Assembly(settings, clients, collector)
     evaluator = evaluator_of(settings, collector, ("validation", "test"))
-    source = _batches(settings, collector, clients.workers)
-    return assembled(settings, clients, source, evaluator, journal, requests, uploads)
+    return assembly.controller(assembly.batches(), evaluator, journal, requests, uploads)
 
 
 def collector_of(
@@ -79,107 +81,114 @@ def collector_of(
     )
 
 
-def assembled(
-    settings: RunSettings,
-    clients: Clients,
-    source: BatchSource,
-    evaluator: Evaluator,
-    journal: Journal,
-    requests: RunRequests,
-    uploads: Uploads | None = None,
-) -> Controller:
-    """Return the loop over a batch source."""
-    weights = WorkerWeights(
-        clients.learner,
-        clients.workers,
-        each_update=settings.data is None or settings.data.share is not None,  # not from data alone
-        sleep=bool(settings.rollout.sleep),
-    )
-    keeper = Keeper(
-        journal.folder,
-        keep=settings.keep_checkpoints,
-        keep_best=settings.keep_best,
-        uploads=uploads,
-        note=journal.console.warn,
-    )
-    prompted = settings.data is None and not settings.plays  # other batches have other limits
-    longest = settings.prompt_limit("train").max_tokens if prompted else None
-    of_parts = {name: run.reward for name, run in settings.parts.items()}
-    info = IterationInfo(
-        source.rewards, settings.plays, clients.rewards, settings.measures, longest, of_parts
-    )
-    loop = LoopSettings(
-        settings.run_name,
-        settings.iterations,
-        settings.evaluate_every,
-        settings.save_every,
-        settings.learner.max_restarts,
-    )
-    failures = evaluator.collector.failures  # of training and evaluations together
-    parts = LoopParts(clients, source, weights, evaluator, info, journal, keeper, failures, requests)
-    return Controller(loop, parts)
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """A run's settings and the parts that are up, of which its batch source and its loop are made."""
 
+    settings: RunSettings
+    clients: Clients
+    collector: Collector
 
-def _batches(settings: RunSettings, collector: Collector, workers: FleetClient) -> BatchSource:
-    """Return the source of batches: annotated responses, rollouts of prompts, or both."""
-    count, tokenizer = settings.rollout.prompts_per_iteration, load_tokenizer(settings.model)
-    mix = data = None
-    if settings.data is not None:
-        data = open_source(settings, tokenizer)
-        needs = needs_of(settings.algorithm, settings.reward, settings.data)
-        collector.console.note(summary(data))
+    def batches(self) -> BatchSource:
+        """Return the source of batches: annotated responses, rollouts of prompts, or both."""
+        settings = self.settings
+        count, tokenizer = settings.rollout.prompts_per_iteration, load_tokenizer(settings.model)
+        mix = data = None
+        if settings.data is not None:
+            data = open_source(settings, tokenizer)
+            needs = needs_of(settings.algorithm, settings.reward, settings.data)
+            self._tell_of(settings.data, data, needs)
+            if settings.data.share is None:
+                return FromData(data, count)
+            mix = mixture(settings.data.share, count, settings.group_size, needs.num_responses)
+        of_task = prompts_of(settings.task, settings.task_name, "train")
+        prompts = LeaseSource(
+            of_task,
+            reading_of(settings, "train", tokenizer),
+            settings.sampling(),
+            group_size=settings.group_size,
+            seed=settings.seed,
+            order=order_of(settings, of_task),
+        )
+        own = self.prompted(prompts, mix.num_prompts if mix else count)
+        return own if data is None or mix is None else Mixed(own, data, mix.num_examples)
+
+    def prompted(self, prompts: LeaseSource, num_prompts: int) -> BatchSource:
+        """Return the batch source for prompts: references, an expert, or the policy writes the texts."""
+        settings, workers, rollout = self.settings, self.clients.workers, self.settings.rollout
+        own = prompts, num_prompts, self.collector
+        if settings.demonstrates:
+            return Demonstrated(
+                prompts, num_prompts, self._demonstrate(), self.collector.failures, settings.reward
+            )
+        if settings.plays_experts:
+            return Expert(*own, settings.reward)
+        if settings.algorithm.refills:
+            return Refilled(*own, workers, settings.reward, settings.algorithm)
+        if not rollout.max_staleness:
+            return Online(*own, workers, settings.reward)
+        last = settings.iterations
+        return RolloutStream(
+            *own, workers, settings.reward, max_staleness=rollout.max_staleness, iterations=last
+        )
+
+    def controller(
+        self,
+        source: BatchSource,
+        evaluator: Evaluator,
+        journal: Journal,
+        requests: RunRequests,
+        uploads: Uploads | None = None,
+    ) -> Controller:
+        """Return the loop over a batch source."""
+        settings, clients = self.settings, self.clients
+        weights = WorkerWeights(
+            clients.learner,
+            clients.workers,
+            each_update=settings.data is None or settings.data.share is not None,  # not from data alone
+            sleep=bool(settings.rollout.sleep),
+        )
+        keeper = Keeper(
+            journal.folder,
+            keep=settings.keep_checkpoints,
+            keep_best=settings.keep_best,
+            uploads=uploads,
+            note=journal.console.warn,
+        )
+        prompted = settings.data is None and not settings.plays  # other batches have other limits
+        longest = settings.prompt_limit("train").max_tokens if prompted else None
+        of_parts = {name: run.reward for name, run in settings.parts.items()}
+        info = IterationInfo(
+            source.rewards, settings.plays, clients.rewards, settings.measures, longest, of_parts
+        )
+        loop = LoopSettings(
+            settings.run_name,
+            settings.iterations,
+            settings.evaluate_every,
+            settings.save_every,
+            settings.learner.max_restarts,
+        )
+        failures = evaluator.collector.failures  # of training and evaluations together
+        parts = LoopParts(clients, source, weights, evaluator, info, journal, keeper, failures, requests)
+        return Controller(loop, parts)
+
+    def _tell_of(self, given: DataSettings, data: OfflineSource, needs: Needs) -> None:
+        settings, console = self.settings, self.collector.console
+        console.note(summary(data))
         form = settings.chat_form(read_model(settings.model))
-        for warning in warnings(settings.data, needs, settings.model, settings.task_name, form):
-            collector.console.warn(warning)
-        if settings.data.share is None:
-            return FromData(data, count)
-        mix = mixture(settings.data.share, count, settings.group_size, needs.num_responses)
-    of_task = prompts_of(settings.task, settings.task_name, "train")
-    prompts = LeaseSource(
-        of_task,
-        tokens_of(settings, "train", tokenizer),
-        settings.sampling(),
-        group_size=settings.group_size,
-        seed=settings.seed,
-        order=order_of(settings, of_task),
-    )
-    demonstrate: Demonstrate | None = None
-    if not (settings.algorithm.traits.online or settings.plays):
-        makers = {part: _demonstrations(run, tokenizer) for part, run in settings.parts.items()}
-        demonstrate = each_by_part(makers) if makers else _demonstrations(settings, tokenizer)
-    own = prompted(settings, prompts, mix.num_prompts if mix else count, collector, workers, demonstrate)
-    return own if data is None or mix is None else Mixed(own, data, mix.num_examples)
+        for warning in warnings(given, needs, settings.model, settings.task_name, form):
+            console.warn(warning)
 
-
-def _demonstrations(settings: RunSettings, tokenizer: Any) -> Demonstrations:
-    window, side = shared_window(read_model(settings.model)), settings.prompt_limit("train").side
-    loss_on, longest = settings.algorithm.loss_over, settings.rollout.max_tokens
-    return Demonstrations(tokenizer, longest, loss_on, window, side, chat_of(settings, tokenizer))
-
-
-def prompted(
-    settings: RunSettings,
-    prompts: LeaseSource,
-    num_prompts: int,
-    collector: Collector,
-    workers: FleetClient,
-    demonstrate: Demonstrate | None = None,
-) -> BatchSource:
-    """Return the batch source for prompts: references, an expert, or the policy writes the texts."""
-    if demonstrate is not None:
-        return Demonstrated(prompts, num_prompts, demonstrate, collector.failures, settings.reward)
-    if settings.plays_experts:
-        return Expert(prompts, num_prompts, collector, settings.reward)
-    if settings.algorithm.refills:
-        return Refilled(prompts, num_prompts, collector, workers, settings.reward, settings.algorithm)
-    if not settings.rollout.max_staleness:
-        return Online(prompts, num_prompts, collector, workers, settings.reward)
-    return RolloutStream(
-        prompts,
-        num_prompts,
-        collector,
-        workers,
-        settings.reward,
-        max_staleness=settings.rollout.max_staleness,
-        iterations=settings.iterations,
-    )
+    def _demonstrate(self) -> Demonstrate:
+        """Return the maker of rollouts from references, for each part of a mixture its own."""
+        settings, files = self.settings, read_model(self.settings.model)
+        tokenizer, window = load_tokenizer(settings.model), shared_window(files)
+        loss_on, longest = settings.algorithm.loss_over, settings.rollout.max_tokens
+        makers = {
+            part: Demonstrations(
+                *(tokenizer, longest, loss_on, window, run.prompt_limit("train").side),
+                chat_of(run.chat_form(files), tokenizer),
+            )
+            for part, run in settings.by_task.items()
+        }
+        return each_by_part(makers) if settings.parts else makers[""]

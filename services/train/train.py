@@ -61,6 +61,8 @@ def train(settings: RunSettings) -> int:
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # its bar would tear our screen
     for warning in [*checked.warnings, *environment_warnings(settings.environment, settings.algorithm)]:
         console.warn(warning)
+    if left_out := settings.passes_left_out:
+        console.note(f"updates leave out passes: {'; '.join(left_out)}")
     tracker = _start_tracker(settings.tracking, settings.resolved(), folder)
     status: Status = "FAILED"
     uploads = Uploads(mirror, folder, console.warn) if mirror else None

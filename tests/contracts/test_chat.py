@@ -151,11 +151,11 @@ def test_an_answer_is_written_as_the_template_writes_the_last_one() -> None:
 
 def test_a_date_stays_as_it_was_asked_for() -> None:
     chat = Chat(chat_tokenizer(DATED), ChatSettings(date="2024-07-26").form())
-    assert "Today: 26 Jul 2024" in chat.text(ONE) and chat.names_today
+    assert "Today: 26 Jul 2024" in chat.text(ONE) and not chat.changes_daily
     today = Chat(chat_tokenizer(DATED), ChatForm())
-    assert f"Today: {date.today():%d %b %Y}" in today.text(ONE)
+    assert f"Today: {date.today():%d %b %Y}" in today.text(ONE) and today.changes_daily
     fixed = Chat(chat_tokenizer(DATED), ChatForm(options={"date_string": "long ago"}))
-    assert "Today: long ago" in fixed.text(ONE) and not fixed.names_today
+    assert "Today: long ago" in fixed.text(ONE) and not fixed.changes_daily
 
 
 def test_settings_that_contradict_each_other_are_refused(tmp_path: Path) -> None:

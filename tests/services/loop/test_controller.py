@@ -29,7 +29,7 @@ from services.terminal.interrupts import Interrupted, StopRequest
 from services.tokens.prompt_tokens import PromptTokens
 from services.tracking.console import Console
 from services.tracking.tracker import Tracker
-from services.train.loop import assembled, collector_of, prompted
+from services.train.loop import Assembly, collector_of
 from tests.fakes import Calls, FakeLearner, FakeRewards, FakeWorkers, WordTokens, prompts, rollout_of
 
 VALIDATION, TEST = [EVALUATION, EVALUATION + 1], [EVALUATION]
@@ -74,16 +74,12 @@ class Loop:
         }
         requests = RunRequests(self.stop, Scaling(self.folder.path, self.workers, console.note))
         collector = collector_of(self.settings, self.workers, self.rewards, requests.look, console)
-        source = prompted(
-            self.settings,
-            LeaseSource(prompts(5), tokens, sampling, group_size=1, seed=3),
-            self.settings.rollout.prompts_per_iteration,
-            collector,
-            self.workers,
-        )
+        assembly = Assembly(self.settings, clients, collector)
+        leases = LeaseSource(prompts(5), tokens, sampling, group_size=1, seed=3)
+        source = assembly.prompted(leases, self.settings.rollout.prompts_per_iteration)
         post_process = find_post_processor(self.settings.evaluation.post_processor)
         evaluator = Evaluator(held_out, collector, post_process)
-        self.controller = assembled(self.settings, clients, source, evaluator, journal, requests)
+        self.controller = assembly.controller(source, evaluator, journal, requests)
 
     def run(self) -> "Loop":
         self.controller.run()

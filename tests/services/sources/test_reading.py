@@ -26,7 +26,7 @@ from services.generation.run_model import find_model
 from services.loop.held_out import held_out_leases
 from services.runs.folder import RunFolder
 from services.sources.prompts import prompts_of
-from services.sources.reading import prompt_tokens
+from services.sources.reading import reading_of
 from services.tokens.prompt_tokens import PromptTokens
 from services.train.launch import model_of
 from tests.chat_templates import DEFAULT_SYSTEM, TEMPLATES, make_chat_model
@@ -78,7 +78,7 @@ def test_everybody_reads_a_prompt_as_the_template_writes_it(
     expected = [as_template(model, TALK), as_template(model, ASKED), as_template(model, ASKED)]
     run = run_of(model, data)
     prompts = prompts_of(run.task, run.task_name, "train")[:3]
-    to_tokens = prompt_tokens(run, "train")
+    to_tokens = reading_of(run, "train").of_part[""]
     assert [to_tokens(prompt) for prompt in prompts] == expected  # train
     assert [lease.tokens for lease in held_out_leases(run, "validation")[:3]] == expected  # evaluate
 
@@ -114,27 +114,27 @@ def arguments_of(model: Path, data: Path) -> list[str]:
 def test_settings_reach_the_prompt(one: Path, data: Path, tmp_path: Path) -> None:
     (tmp_path / "own.jinja").write_text("{{ mood }} {{ messages[-1].content }}")
     run = run_of(one, data, f"model.chat.template={tmp_path / 'own.jinja'}", "model.chat.options.mood=merry")
-    to_tokens = prompt_tokens(run, "train")
+    to_tokens = reading_of(run, "train").of_part[""]
     prompt = prompts_of(run.task, run.task_name, "train")[0]
     assert to_tokens.text(to_tokens(prompt)) == "merry And then ?"
     run = run_of(one, data, "model.chat.system=Be brief.")
-    assert "system\nBe brief.<|stop|>" in to_tokens.text(prompt_tokens(run, "test")(prompt))
+    assert "system\nBe brief.<|stop|>" in to_tokens.text(reading_of(run, "test")(prompt))
 
 
 def test_plain_text_is_read_where_it_is_meant(one: Path, data: Path) -> None:
     """By option, or as a task's prompts are for a model that continues texts."""
     run = run_of(one, data, "model.chat.template=none")
-    to_tokens = prompt_tokens(run, "train")
+    to_tokens = reading_of(run, "train").of_part[""]
     prompts = prompts_of(run.task, run.task_name, "train")
     text = "What is three and four ?\nIt is seven.\nAnd then ?"
     assert to_tokens.text(to_tokens(prompts[0])) == f"<bos>{text}"  # a message a line, one beginning
     raw = compose.run_settings([f"model.path={one}", "task=increasing_numbers"])
-    assert prompt_tokens(raw, "train").chat is None
+    assert reading_of(raw, "train").of_part[""].chat is None
     assert raw.environment.template == "plain"
     asked = compose.run_settings(
         [f"model.path={one}", "task=increasing_numbers", "environment.template=chat"]
     )
-    assert prompt_tokens(asked, "train").chat is not None
+    assert reading_of(asked, "train").of_part[""].chat is not None
     again = RunSettings.model_validate(asked.resolved())
     assert again.resolved() == asked.resolved()
 
@@ -228,7 +228,7 @@ def test_a_run_reads_prompts_as_it_was_trained_to(one: Path, data: Path, tmp_pat
     learner.export(str(folder.model))
     tokenizer, prompt = AutoTokenizer.from_pretrained(folder.model), Prompt("0", "And then ?")
 
-    evaluated = prompt_tokens(settings_for(folder, []), "test")
+    evaluated = reading_of(settings_for(folder, []), "test").of_part[""]
     found = find_model(str(folder.path))
     assert found.chat is not None
     generated = PromptTokens(tokenizer, chat=Chat(tokenizer, found.chat))

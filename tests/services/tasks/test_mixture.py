@@ -18,7 +18,7 @@ from services.plan.as_json import as_json
 from services.plan.plan import make_plan
 from services.preflight import preflight
 from services.sources.prompts import prompts_of
-from services.sources.reading import tokens_of
+from services.sources.reading import reading_of
 from services.tasks.mixture import TaskMixture
 from tests.chat_templates import DEFAULT_SYSTEM, make_chat_model
 from tests.local_run import train_here
@@ -128,7 +128,7 @@ def test_each_part_is_read_by_its_own_chat_settings(model: Path, questions: Path
     )
     preflight.check(run)
     prompts = prompts_of(run.task, run.task_name, "train")
-    to_tokens = tokens_of(run, "train")
+    to_tokens = reading_of(run, "train")
     texts = {prompt.part: to_tokens.text(to_tokens(prompt)) for prompt in prompts[:3]}
     assert "system\nBe brief.<|stop|>" in texts["chat"]
     assert "system\nYou help.<|stop|>" in texts["as_run"]
