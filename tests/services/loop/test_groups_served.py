@@ -167,6 +167,7 @@ def test_a_judge_is_served_as_any_reward(cluster: None) -> None:
         part = Part(name="judge", options={"url": url, "model": "wise"})
         settings = build(RewardServersSettings, {"judge": {"replicas": 2, "concurrency": 8}}, "")
         assert deploy([part], (), settings, http=False) == []
+        num_tried = len(model.requests)
         client = Client([part], settings)
         scores = client.submit([Sample("x" * n, "How long?") for n in range(1, 11)] * 2).result(60)
         assert [score.total for score in scores] == pytest.approx([(n - 1) / 9 for n in range(1, 11)] * 2)
@@ -174,4 +175,6 @@ def test_a_judge_is_served_as_any_reward(cluster: None) -> None:
         client.close()
         remove([part], ())
     assert counts["reward/judge/tokens"] == 110.0 * counts["reward/judge/requests"]
-    assert counts["reward/judge/requests"] == len(model.requests)
+    # A replica tells its counts with its answers: one that only had the trial has told nothing.
+    assert len(model.requests) == 20 + num_tried
+    assert counts["reward/judge/requests"] in (20, 20 + num_tried)
