@@ -19,7 +19,8 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(READY)
 	@$(BIN)/whetstone demo
 
-# Tests that start an engine or a cluster run one by one and mostly wait, so all others run beside them.
+# Tests that start an engine or a cluster run one by one and mostly wait. All others run beside them, and are
+# nice: they take what the engines leave, whose row of tests is the longer one. (Ray's workers have niceness 15.)
 ENGINES := ray or vllm
 
 test: $(READY)
@@ -27,7 +28,7 @@ test: $(READY)
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target test-quick test-engines
 
 test-quick: $(READY)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long and not ($(ENGINES))"
+	@nice -n 19 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not long and not ($(ENGINES))"
 
 test-engines: $(READY)
 	@$(BIN)/python -m pytest -m "not long and ($(ENGINES))"
