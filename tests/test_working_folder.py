@@ -33,7 +33,9 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = make_hostile(tmp_path / "work")
     monkeypatch.chdir(folder)
     before = list(sys.meta_path)
-    forget_own_modules()  # those of a test before
+    # Tests before this one may have left modules, and folders that are searched for them.
+    forget_own_modules()
+    sys.meta_path[:] = [finder for finder in before if not isinstance(finder, SearchedLast)]
     yield folder
     sys.meta_path[:] = before
     forget_own_modules()
