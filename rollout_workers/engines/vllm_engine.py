@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from contracts.activations import fuse_activations
 from contracts.errors import InputError, RunError
 from contracts.rollout import FinishReason, MaskRule, Sampling
 from contracts.weights import WeightManifest
@@ -91,6 +92,8 @@ class VLLMEngine:
             if mask_rule:
                 install_mask(runner, with_special_tokens(mask_rule, self._engine.get_tokenizer()))
             self._model: torch.nn.Module = runner.get_model()
+            if not on_gpu:
+                fuse_activations(self._model, vllm_activations())
         self.tokenizer = self._engine.get_tokenizer()
         self.window: int | None = self._engine.vllm_config.model_config.max_model_len
         self._adapter: Any = None  # vLLM's handle of the last loaded adapter
@@ -155,7 +158,9 @@ class VLLMEngine:
         from vllm import SamplingParams
 
         self._wake()
-        parameters = SamplingParams(max_tokens=1, prompt_logprobs=0, temperature=0.0, detokenize=False)
+        parameters = SamplingParams(
+            max_tokens=1, prompt_logprobs=0, flat_logprobs=True, temperature=0.0, detokenize=False
+        )
         waiting = {f"{SCORED}{index}": index for index in range(len(texts))}
         for key, index in waiting.items():
             prompt = {"prompt_token_ids": list(texts[index])}
@@ -169,8 +174,7 @@ class VLLMEngine:
                     continue
                 if output.request_id in waiting:
                     index = waiting[output.request_id]
-                    scored = zip(output.prompt_logprobs[1:], texts[index][1:], strict=True)
-                    logprobs[index] = tuple(entry[token].logprob for entry, token in scored)
+                    logprobs[index] = _one_each(output.prompt_logprobs, texts[index][1:])
                 else:  # other requests go on meanwhile; what they finish is handed out later
                     self._stashed.append(self._generation(output))
         return [logprobs[index] for index in range(len(texts))]
@@ -205,12 +209,17 @@ class VLLMEngine:
             text=completion.text
             if stopped_by_string
             else self.tokenizer.decode(tokens, skip_special_tokens=True),
-            behavior_logprobs=tuple(
-                entry[token].logprob for entry, token in zip(completion.logprobs, tokens, strict=True)
-            ),
+            behavior_logprobs=_one_each(completion.logprobs, tokens),
             versions=token_versions(self._active.pop(output.request_id).spans, len(tokens)),
             finish_reason=FinishReason.STOP if completion.finish_reason == "stop" else FinishReason.LENGTH,
         )
+
+
+def vllm_activations() -> tuple[type[torch.nn.Module], ...]:
+    """Return vLLM's GELUs in their tanh form, which are eight operations on a CPU."""
+    from vllm.model_executor.layers.activation import FastGELU, NewGELU
+
+    return NewGELU, FastGELU
 
 
 def _start(arguments: Any) -> Any:
@@ -230,6 +239,16 @@ def _start(arguments: Any) -> Any:
         raise InputError(
             f"model.adapter.serve=adapter: vLLM says that {error} Expected model.adapter.serve=merged"
         ) from None
+
+
+def _one_each(flat: Any, tokens: Sequence[int]) -> tuple[float, ...]:
+    """Return the log-probabilities in vLLM's flat record, which holds one of each of the tokens."""
+    if tuple(flat.token_ids) != tuple(tokens):
+        raise RunError(
+            f"vLLM gave log-probabilities of the tokens {flat.token_ids} for the tokens {list(tokens)}; "
+            "expected one of each, in order. Is this version of vLLM the one in requirements/?"
+        )
+    return tuple(flat.logprobs)
 
 
 def token_versions(spans: list[tuple[int, int]], num_tokens: int) -> tuple[int, ...]:
@@ -275,6 +294,7 @@ def sampling_parameters(sampling: Sampling, seed: int) -> Any:
         stop=list(sampling.stop) or None,
         seed=seed % 2**63,
         logprobs=0,
+        flat_logprobs=True,  # two lists a request instead of two objects a token
         detokenize=bool(sampling.stop),
         output_kind=RequestOutputKind.FINAL_ONLY,
         extra_args=MASKED if sampling.masked else None,
