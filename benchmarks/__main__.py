@@ -10,6 +10,7 @@ ALL = {
     "generation": "a worker's tokens per second, and bare vLLM's",
     "seq2seq": "our engine's tokens per second on a T5, and those of transformers",
     "update": "the learner's trained tokens per second, and those of a bare PyTorch loop",
+    "shared_prompts": "score and update of groups that share a prompt's reading, and without",
     "weights": "a weight push, and a copy of the same bytes",
     "overhead": "the time of an iteration outside of its five parts",
     "memory": "the memory of learner and worker for GPT-2's shape",
@@ -30,7 +31,7 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"no such benchmark: {', '.join(sorted(unknown))}; there are:", file=sys.stderr)
         for name, what in ALL.items():
-            print(f"  {name:11} {what}", file=sys.stderr)
+            print(f"  {name:14} {what}", file=sys.stderr)
         return 2
     environment = {**os.environ, "GLIBC_TUNABLES": MALLOC_TUNABLES}  # as in every process of a run
     codes = [

@@ -25,7 +25,7 @@ def main() -> None:
         seed=0,
         iterations=1000,
     )
-    rollouts = [_rollout(i) for i in range(ROLLOUTS)]
+    rollouts = [rollout_of(i, i, PROMPT_TOKENS, NEW_TOKENS) for i in range(ROLLOUTS)]
     bare = BareLoop(path, rollouts)
 
     def ours() -> float:
@@ -42,12 +42,14 @@ def main() -> None:
     )
 
 
-def _rollout(index: int) -> Rollout:
-    draw = random.Random(index)
-    prompt = tuple(draw.randrange(1, 1000) for _ in range(PROMPT_TOKENS))
-    answer = tuple(draw.randrange(1, 1000) for _ in range(NEW_TOKENS))
-    turn = Turn(prompt, answer, "", (-6.9,) * NEW_TOKENS, (0,) * NEW_TOKENS, reward=draw.random())
-    return Rollout(index, index, Prompt(str(index), ""), (turn,), FinishReason.LENGTH)
+def rollout_of(index: int, prompt: int, num_prompt: int, num_new: int) -> Rollout:
+    """Return a rollout of random tokens; `prompt` numbers its prompt."""
+    draw = random.Random(prompt)
+    asked = tuple(draw.randrange(1, 1000) for _ in range(num_prompt))
+    draw = random.Random(f"answer {index}")
+    answer = tuple(draw.randrange(1, 1000) for _ in range(num_new))
+    turn = Turn(asked, answer, "", (-6.9,) * num_new, (0,) * num_new, reward=draw.random())
+    return Rollout(index, prompt, Prompt(str(prompt), ""), (turn,), FinishReason.LENGTH)
 
 
 class BareLoop:

@@ -17,9 +17,10 @@ from learner.adapters import Adapter, WithoutAdapter
 from learner.batching import MicroBatch
 from learner.critic import CRITICS, RunningNorm
 from learner.functional.logprobs import WHOLE, Restriction
-from learner.policy import Policy, check_head, family
+from learner.policy import CausalPolicy, Policy, check_head, family
 from learner.quantization import compute_in_float32, quantized_loading
 from learner.settings import ModelSettings
+from learner.shared_prompts import can_share
 from learner.shared_trunk import SharedTrunk, copy_sharing_frozen
 
 CPU = torch.device("cpu")
@@ -92,7 +93,14 @@ def load_actor_critic(
     *,
     normalize_values: bool = False,
     drops_out: bool = False,
+    shards: bool = False,
 ) -> ActorCritic:
+    """Load the policy and its critic.
+
+    Args:
+        drops_out: as for `load_language_model`.
+        shards: whether ranks will share the weights. Then all ranks make equally many passes of the trunk.
+    """
     lm = load_language_model(settings, device, drops_out=drops_out)
     adapter = Adapter(lm, settings.adapter) if settings.adapter.trains else None
     if settings.gradient_checkpointing:
@@ -107,6 +115,8 @@ def load_actor_critic(
     norm = RunningNorm() if normalize_values else None
     pair = ActorCritic(policy, critic, norm, trunk, adapter).to(device)
     check_head(pair.policy)
+    alone = trunk is None and not (shards or drops_out)
+    policy.shares_prompts = alone and type(policy) is CausalPolicy and can_share(lm)
     return pair
 
 
@@ -140,6 +150,7 @@ def load_reference(settings: ModelSettings, policy: Policy, device: torch.device
         )
     reference = family(lm)(lm, policy.logits_budget).to(device).requires_grad_(False)
     check_head(reference)
+    reference.shares_prompts = policy.shares_prompts and can_share(lm)
     return reference.eval()
 
 

@@ -85,6 +85,7 @@ class Batch:
     baseline_B: Tensor
     from_data_B: Tensor | None = None  # which rollouts are a data set's; None: none
     truncated_B: Tensor | None = None  # which rollouts ended at the limit of tokens; None: none
+    shares_prompts: bool = False  # whether its models read a prompt once for all sequences of a micro-batch
 
     @property
     def own_BT(self) -> Tensor:
@@ -139,7 +140,9 @@ class Batch:
         )
 
 
-def collate(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") -> Batch:
+def collate(
+    rollouts: Sequence[Rollout], device: torch.device | str = "cpu", *, shares_prompts: bool = False
+) -> Batch:
     """Lay rollouts into one padded batch.
 
     Raises:
@@ -174,6 +177,7 @@ def collate(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") -> 
         baseline_B=torch.tensor([r.baseline or 0.0 for r in rollouts], dtype=torch.float32, device=device),
         from_data_B=_any([rollout.from_data for rollout in rollouts], device),
         truncated_B=_any([rollout.finish_reason is FinishReason.LENGTH for rollout in rollouts], device),
+        shares_prompts=shares_prompts,
     )
 
 

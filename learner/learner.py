@@ -80,6 +80,7 @@ class Learner:
             loaded_on,
             normalize_values=algorithm.normalizes_values,
             drops_out=model.drops_out(algorithm),
+            shards=shards,
         )
         self.sampling_distribution = sampling_distribution(algorithm, sampling, settings, self.pair.lm, model)
         check_model(algorithm, self.pair.policy, loaded_on)
@@ -129,7 +130,7 @@ class Learner:
                 f"the algorithm chose none of {len(rollouts)} rollouts to train on; expected at least one"
             )
         self.algorithm.check(chosen)
-        batch = collate(chosen, self.device)
+        batch = collate(chosen, self.device, shares_prompts=self.pair.policy.shares_prompts)
         scored, bootstrap_B = self._score(batch), self._bootstrap(chosen)
         if self.algorithm.traits.mismatched_kl:
             scored = replace(scored, values_BT=self._mismatched_kl(chosen) * batch.mask_BT)

@@ -15,6 +15,7 @@ from learner.batching import MicroBatch
 from learner.functional.distribution_kl import distribution_kl
 from learner.functional.linear_logprobs import LinearHead, linear_logprobs
 from learner.functional.logprobs import WHOLE, Head, Restriction, token_logprobs
+from learner.shared_prompts import shared_prompts, shared_states
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -24,6 +25,7 @@ class Policy(nn.Module):
     """Base of policies: a language model, its hidden states before each of its tokens, and its head."""
 
     lm: "PreTrainedModel"
+    shares_prompts = False  # whether `states` may read a prompt once for all its responses
 
     def __init__(self, lm: "PreTrainedModel", logits_budget: int) -> None:
         super().__init__()
@@ -145,7 +147,10 @@ class CausalPolicy(Policy):
     """Policy of GPT, Llama and their kind: prompt and response are one sequence."""
 
     def states(self, micro: MicroBatch, trunk: nn.Module | None = None) -> Tensor:
-        hidden_BLH = (trunk or self.trunk)(input_ids=micro.tokens_SL, use_cache=False).last_hidden_state
+        trunk = trunk or self.trunk
+        if self.shares_prompts and (shared := shared_prompts(micro)) is not None:
+            return shared_states(trunk, shared)
+        hidden_BLH = trunk(input_ids=micro.tokens_SL, use_cache=False).last_hidden_state
         return hidden_BLH[:, :-1][micro.loss_mask_SL[:, 1:]]
 
     def probe_inputs(self, tokens_L: Tensor) -> dict[str, Any]:

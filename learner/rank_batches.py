@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from learner.batching import Batch, MicroBatch, units_of, within_budget
+from learner.batching import Batch, MicroBatch, units_of
 from learner.ranks import Ranks
+from learner.shared_prompts import partition
 
 
 def rank_micro_batches(
@@ -25,7 +26,7 @@ def rank_micro_batches(
     """
     units = units_of(batch, rows_B, whole_rollouts=whole_rollouts, whole_groups=whole_groups)
     shares = [units[rank :: ranks.size] for rank in range(ranks.size)]
-    parts = [list(within_budget(batch, share, token_budget)) for share in shares]
+    parts = [partition(batch, share, token_budget) for share in shares]
     own = parts[ranks.rank]
     for index in range(max(map(len, parts))):
         ranks.gather()

@@ -98,15 +98,21 @@ def discounted_advantages(
     return advantages_BT, (advantages_BT + values_BT).where(mask_BT, 0.0)
 
 
+ROUNDING = 8 * 2.0**-23  # relative; what two ways to compute a float32 may differ by
+
+
 def whiten(values_N: Tensor, eps: float = 1e-8) -> Tensor:
     """Shift and scale to mean 0 and (unbiased) standard deviation 1; a single value only loses its mean.
 
-    Equal float32 values have an exact mean in float64, so they become 0. A float32 mean has a rounding error;
-    divided by the equally tiny deviation, it would give equal rewards a credit of order one.
+    Values that differ by no more than float32's rounding become 0. Divided by an equally tiny deviation,
+    rounding would give equal rewards a credit of order one.
     """
     centred = values_N.double() - values_N.double().mean()
-    scale = centred.std() + eps if values_N.numel() > 1 else 1.0
-    return (centred / scale).to(values_N.dtype)
+    if values_N.numel() < 2:
+        return centred.to(values_N.dtype)
+    if centred.abs().max() <= ROUNDING * values_N.abs().max():
+        return values_N.new_zeros(values_N.shape)
+    return (centred / (centred.std() + eps)).to(values_N.dtype)
 
 
 def require_finite(values_BT: Tensor, mask_BT: Tensor, what: str) -> None:

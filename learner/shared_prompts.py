@@ -1,0 +1,159 @@
+"""Read a prompt once for all of its responses, where the model's attention allows it.
+
+    prompts (U, P) ──▶ trunk ──▶ keys and values of each layer (U, P) ──▶ a view of them a sequence (S, P)
+    a prompt's last token and its response (S, R) ──▶ trunk, behind those ──▶ hidden states (S, R, H)
+
+A causal model reads a prompt without its response, so all responses of a group find the same keys and values.
+The gradients of all responses flow back through the one reading; they are sums, as if each had its own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from learner.batching import Batch, MicroBatch, within_budget
+
+# Architectures whose attention depends on nothing but its mask and its tokens' positions.
+KINDS = frozenset(
+    "gemma gpt2 gpt_neox granite llama mistral olmo olmo2 phi phi3 qwen2 qwen3 smollm3 stablelm".split()  # noqa: SIM905
+)
+# Tokens of prompts: the rounding of a product with one row depends on where the weights lie in memory, and a
+# policy must agree with its copy to the bit.
+FEWEST = 2
+PADDING = -1  # no token, so that a shorter prompt differs from its continuations
+ENOUGH = (
+    0.6  # share of tokens that may be left to read: `benchmarks.shared_prompts` shows what two passes cost
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPrompts:
+    """Sequences cut before their prompts' last tokens: _U different prompts, _S sequences, _R own tokens.
+
+    Example: of the prompt (12, 14, 9), the responses (15, 2) and (16, 2).
+
+        prompts_UP [[12, 14]]   prompt_S [0, 0]   lengths_S [2, 2]
+        own_SR [[9, 15], [9, 16]] (the last token of a response predicts nothing)   predicts_SR all true
+    """
+
+    prompts_UP: Tensor
+    prompt_S: Tensor  # which of the prompts each sequence has
+    lengths_S: Tensor  # of its prompt, without the last token
+    own_SR: Tensor
+    predicts_SR: Tensor  # where the next token is the model's
+
+    @property
+    def positions_SR(self) -> Tensor:
+        return self.lengths_S[:, None] + torch.arange(self.own_SR.shape[1], device=self.own_SR.device)
+
+    @property
+    def attends_SRK(self) -> Tensor:
+        """Return which of its prompt's tokens, then of its own, each token sees: (S, R, P + R)."""
+        num_own, device = self.own_SR.shape[1], self.own_SR.device
+        prompt_SP = torch.arange(self.prompts_UP.shape[1], device=device) < self.lengths_S[:, None]
+        own_RR = torch.ones(num_own, num_own, dtype=torch.bool, device=device).tril()
+        shape = (*self.own_SR.shape, -1)
+        return torch.cat([prompt_SP[:, None].expand(shape), own_RR.expand(shape)], dim=-1)
+
+
+def shared_prompts(micro: MicroBatch) -> SharedPrompts | None:
+    """Return a micro-batch with each prompt once; None where that would save too little."""
+    tokens_SL, mask_SL = micro.tokens_SL, micro.loss_mask_SL
+    num_sequences, width = tokens_SL.shape
+    columns_L = torch.arange(width, device=tokens_SL.device)
+    lengths_S = mask_SL.int().argmax(-1) - 1
+    if not (prompt_width := int(lengths_S.max())):
+        return None
+    prompts_SP = tokens_SL[:, :prompt_width].masked_fill(
+        columns_L[:prompt_width] >= lengths_S[:, None], PADDING
+    )
+    prompts_UP, prompt_S = torch.unique(prompts_SP, dim=0, return_inverse=True)
+    last_S = (columns_L * mask_SL).amax(-1)  # the model's last token, which needs no reading
+    own_width = int((last_S - lengths_S).max())
+    if len(prompts_UP) == num_sequences or prompts_UP.numel() < FEWEST:
+        return None
+    if prompts_UP.numel() + num_sequences * own_width > ENOUGH * tokens_SL.numel():
+        return None
+    index_SR = (lengths_S[:, None] + columns_L[:own_width]).clamp(max=width - 2)
+    inside_SR = lengths_S[:, None] + columns_L[:own_width] < last_S[:, None]
+    return SharedPrompts(
+        prompts_UP.clamp(min=0),
+        prompt_S,
+        lengths_S,
+        tokens_SL.gather(1, index_SR),
+        mask_SL.gather(1, index_SR + 1) & inside_SR,
+    )
+
+
+def shared_states(trunk: nn.Module, shared: SharedPrompts) -> Tensor:
+    """Return the hidden state (N, H) before each model token, in the order of the micro-batch."""
+    cache = trunk(input_ids=shared.prompts_UP, use_cache=True).past_key_values
+    cache.batch_select_indices(shared.prompt_S)
+    hidden_SRH: Tensor = trunk(
+        input_ids=shared.own_SR,
+        past_key_values=cache,
+        attention_mask=shared.attends_SRK[:, None],
+        position_ids=shared.positions_SR,
+        use_cache=True,
+    ).last_hidden_state
+    return hidden_SRH[shared.predicts_SR]
+
+
+def can_share(lm: Any) -> bool:
+    """Return whether a model's keys and values depend on nothing but the tokens before them, and can be kept.
+
+    Windows that slide, states of recurrent layers and recomputed activations can't be.
+    """
+    from transformers.cache_utils import DynamicCache, DynamicLayer
+
+    config = lm.config
+    plain = config.model_type in KINDS and config._attn_implementation == "sdpa"
+    if not plain or lm.is_gradient_checkpointing:
+        return False
+    return all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
+
+
+def partition(batch: Batch, units: Sequence[Sequence[int]], token_budget: int) -> list[list[int]]:
+    """Join the units of `units_of` into the parts that leave the fewest tokens to read.
+
+    Parts of like length have little padding; parts of whole groups have few prompts.
+    """
+    by_length = list(within_budget(batch, units, token_budget))
+    if not batch.shares_prompts or len(by_length) == 1:
+        return by_length
+    lengths, starts = batch.lengths_S.tolist(), batch.loss_mask_SL.int().argmax(-1).tolist()
+    group_of_row = batch.groups_B.tolist()
+    groups = [group_of_row[row] for row in batch.rows_S.tolist()]
+    mates: dict[int, list[list[int]]] = {}
+    for unit in units:
+        chunks = mates.setdefault(groups[unit[0]], [[]])
+        if (len(chunks[-1]) + len(unit)) * max(lengths[each] for each in (*chunks[-1], *unit)) > token_budget:
+            chunks.append([])
+        chunks[-1].extend(unit)
+    together = [chunk for chunks in mates.values() for chunk in chunks if chunk]
+    together.sort(key=lambda chunk: -max(lengths[each] for each in chunk))
+
+    def num_read(parts: Sequence[Sequence[int]]) -> int:
+        sequences = [[(groups[each], starts[each], lengths[each]) for each in part] for part in parts]
+        return sum(map(_num_read, sequences))
+
+    return min(by_length, list(within_budget(batch, together, token_budget)), key=num_read)
+
+
+def _num_read(sequences: Sequence[tuple[int, int, int]]) -> int:
+    """Return the tokens that a part's passes read, padding included.
+
+    Args:
+        sequences: (group, prompt's length, length) of each.
+
+    >>> _num_read([(0, 100, 110), (0, 100, 115)]), _num_read([(0, 100, 110), (1, 90, 130)])
+    (129, 260)
+    """
+    plain = len(sequences) * max(length for _, _, length in sequences)
+    prompts = {(group, start) for group, start, _ in sequences}
+    own = max(length - start for _, start, length in sequences)
+    shared = len(prompts) * (max(start for _, start in prompts) - 1) + len(sequences) * own
+    return shared if len(prompts) < len(sequences) and shared <= ENOUGH * plain else plain
