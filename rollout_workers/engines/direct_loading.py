@@ -36,17 +36,17 @@ class DirectLoader:
         self._model, self._reload = model, reload
         self._targets: dict[tuple[nn.Module, str], Target] = {}
         self._of_source: dict[str, list[Target]] = {}
-        self._unfit: str | None = _unfit_model(model)
+        self.unfit = _unfit_model(model)  # why every push goes through the reload, or None
         self._joined = torch.empty(0)
         self.num_direct = 0  # pushes that went directly
 
     @torch.no_grad()
     def load(self, tensors: Tensors) -> None:
         """Replace the given weights, directly where that is known to be the same."""
-        if self._unfit is None and self._knows(tensors):
+        if self.unfit is None and self._knows(tensors):
             self._load(self._touched(tensors), tensors)
             self.num_direct += 1
-        elif self._unfit is None:
+        elif self.unfit is None:
             self._learn(tensors)
         else:
             self._reload(self._model, tensors)
@@ -90,9 +90,9 @@ class DirectLoader:
         with recording:
             self._reload(self._model, tensors)
         targets = recording.targets
-        self._unfit = _unfit(recording, targets) or self._difference(targets, tensors)
-        if self._unfit is not None:
-            LOG.warning("weights are loaded by vLLM's own reload, which is slower: %s", self._unfit)
+        self.unfit = _unfit(recording, targets) or self._difference(targets, tensors)
+        if self.unfit is not None:
+            LOG.warning("weights are loaded by vLLM's own reload, which is slower: %s", self.unfit)
             return
         for target in targets:
             self._targets[target.layer, target.parameter] = target
