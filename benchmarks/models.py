@@ -26,6 +26,13 @@ def llama_100m() -> Path:
     return _made("llama-100m", config)
 
 
+def gpt2_98m() -> Path:
+    """Make a GPT-2 with 16,384 tokens: 98 million parameters, 391 MB in float32."""
+    from transformers import GPT2Config
+
+    return _made("gpt2-98m", GPT2Config(vocab_size=16384, n_positions=256, bos_token_id=0, eos_token_id=0))
+
+
 def gpt2_124m() -> Path:
     """Make a model of GPT-2's shape: 12 layers, width 768, 50,257 tokens."""
     from transformers import GPT2Config

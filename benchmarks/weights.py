@@ -1,18 +1,22 @@
 """(c) A weight push from learner to worker (Ray, vLLM), whole or changes alone, and a copy of its bytes.
 
 A copy is measured twice: into existing memory, the least that any transfer must do, and into fresh memory,
-which a copy usually needs. Changes are those of a bfloat16 engine's weights after each of Adam's first steps,
-on 1,024 random tokens.
+which a copy usually needs. A push is measured twice, too: straight to the layout of vLLM's kernels, and by
+vLLM's own reload. Changes are those of a bfloat16 engine's weights after each of Adam's first steps, on 1,024
+random tokens.
 """
 
 import itertools
 import random
 import statistics
+from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
+import ray
 
-from benchmarks.models import llama_100m
+from benchmarks.models import gpt2_98m, llama_100m
 from benchmarks.outcome import in_turns, publish, ratio, seconds
 from contracts.rollout import FinishReason, Prompt, Rollout, Turn
 from learner.group import LearnerGroup
@@ -29,25 +33,37 @@ Found = dict[str, list[float]]
 
 
 def main() -> None:
+    rows: dict[str, float] = {}
+    details: Found = {}
     with cluster():
-        num_bytes, found = beside_a_copy()
+        for shape, model in (("GPT-2", gpt2_98m()), ("Llama", llama_100m())):
+            num_bytes, found = beside_a_copy(model)
+            title = f"{shape}, {num_bytes / 1e6:.0f} MB"
+            rows |= {
+                f"{title}: {name}, ms": statistics.median(values) * 1000 for name, values in found.items()
+            }
+            for push in ("push", "push by vLLM's reload"):
+                rows[f"{title}: {push} / copy (at most 3)"] = ratio(found[push], found["copy"])
+            rows[f"{title}: push / copy into fresh memory"] = ratio(
+                found["push"], found["copy into fresh memory"]
+            )
+            details |= {f"{title}: {name}": values for name, values in found.items()}
         changes = beside_changes(("1e-6", "1e-4"))
-    rows = {f"{name}, ms": statistics.median(values) * 1000 for name, values in found.items()}
-    rows["push / copy (at most 3)"] = ratio(found["push"], found["copy"])
-    rows["push / copy into fresh memory"] = ratio(found["push"], found["copy into fresh memory"])
     rows |= {name: statistics.median(values) for name, values in changes.items()}
-    publish("weights", f"weights: {num_bytes / 1e6:.0f} MB, probe included", rows, found | changes)
+    publish("weights", "weights: a push, its probe included", rows, details | changes)
 
 
-def beside_a_copy() -> tuple[int, Found]:
-    learner, fleet = started(settings())
+def beside_a_copy(model: Path) -> tuple[int, Found]:
+    learner, fleet = started(settings(f"model.path={model}"))
     num_bytes = learner.publish().manifest.num_bytes
     source, target = np.ones(num_bytes, np.uint8), np.ones(num_bytes, np.uint8)
     found = in_turns(
         {
             "copy": lambda: seconds(lambda: np.copyto(target, source)),
             "copy into fresh memory": lambda: seconds(source.copy),
-            "push": lambda: seconds(lambda: fleet.load_weights(learner.publish())),
+            "push": lambda: push_seconds(learner, fleet, by_reload=False),
+            "push by vLLM's reload": lambda: push_seconds(learner, fleet, by_reload=True),
+            "publication alone": lambda: seconds(learner.publish),
         },
         ROUNDS,
         warm_up=3,
@@ -55,6 +71,18 @@ def beside_a_copy() -> tuple[int, Found]:
     fleet.stop()
     learner.stop()
     return num_bytes, found
+
+
+def push_seconds(learner: LearnerGroup, fleet: Fleet, by_reload: bool) -> float:
+    workers = fleet._pool._calls.workers.values()
+    ray.get([worker.actor.apply.remote(choose_way, by_reload=by_reload) for worker in workers])
+    return seconds(lambda: fleet.load_weights(learner.publish()))
+
+
+def choose_way(worker: Any, by_reload: bool) -> None:
+    """Let a worker's engine load directly, which it does by itself, or by vLLM's reload alone."""
+    for loader in worker._engine._loaders.values():
+        loader.unfit = "a benchmark wants the reload" if by_reload else None
 
 
 def beside_changes(rates: tuple[str, ...]) -> Found:

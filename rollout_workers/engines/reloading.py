@@ -15,21 +15,18 @@ from torch import Tensor, nn
 
 from contracts.weights import WeightManifest
 from rollout_workers.engines.base import Arrays
-from rollout_workers.engines.tensors import as_tensor
 
 PREFIX, FILE = "whetstone-weights-", "weights.safetensors"
 OLD_S = 600.0  # longer than any push; sharers of the folder may not see each other's processes
 
 
-def reload_model(config: Any, model: nn.Module, manifest: WeightManifest, arrays: Arrays) -> None:
+def reload_model(config: Any, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Replace the weights of a model in this process, or of one half of a twin.
 
     Args:
         config: vLLM's own.
     """
-    _reload(
-        config, model, ((name, as_tensor(array, manifest.dtypes[name])) for name, array in arrays.items())
-    )
+    _reload(config, model, tensors.items())
 
 
 def reload_in_ranks(executor: Any, manifest: WeightManifest, arrays: Arrays) -> None:

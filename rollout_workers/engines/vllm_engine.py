@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,11 +21,13 @@ from contracts.weights import WeightManifest
 from contracts.working_folder import off_the_path_of_children
 from rollout_workers.engines.base import Arrays, Generation, Request
 from rollout_workers.engines.choice import choose_dtype
+from rollout_workers.engines.direct_loading import DirectLoader
 from rollout_workers.engines.mask_processor import MASKED
 from rollout_workers.engines.masked_twin import install_mask, twin_arguments
 from rollout_workers.engines.reloading import reload_in_ranks, reload_model
 from rollout_workers.engines.sampling import with_special_tokens
 from rollout_workers.engines.served_adapter import adapter_arguments, replace_adapter
+from rollout_workers.engines.tensors import as_tensor
 from rollout_workers.settings import RolloutSettings
 
 SCORED = "scored-"  # begins the ids of requests that are scored, not generated
@@ -96,6 +99,7 @@ class VLLMEngine:
                 fuse_activations(self._model, vllm_activations())
         self.tokenizer = self._engine.get_tokenizer()
         self.window: int | None = self._engine.vllm_config.model_config.max_model_len
+        self._loaders: dict[str, DirectLoader] = {}  # by half of a twin
         self._adapter: Any = None  # vLLM's handle of the last loaded adapter
         self._active: dict[str, _Active] = {}
         self._stashed: list[Generation] = []
@@ -192,8 +196,12 @@ class VLLMEngine:
         if self._is_parallel:
             reload_in_ranks(self._engine.model_executor, manifest, arrays)
             return
-        model = self._model if self.mask_version is None else getattr(self._model, half)
-        reload_model(self._engine.vllm_config, model, manifest, arrays)
+        if half not in self._loaders:
+            model = self._model if self.mask_version is None else getattr(self._model, half)
+            self._loaders[half] = DirectLoader(model, partial(reload_model, self._engine.vllm_config))
+        self._loaders[half].load(
+            {name: as_tensor(array, manifest.dtypes[name]) for name, array in arrays.items()}
+        )
 
     def _tokens_so_far(self, active: _Active) -> int:
         state = self._engine.output_processor.request_states[active.own_key]

@@ -1,0 +1,123 @@
+"""Record where vLLM's loaders copy published tensors: which elements go to which places of which parameter.
+
+Each architecture of vLLM names, joins, splits and transposes weights in its own way. In the end every loader
+copies views of the published tensors into views of parameters. To watch the copies is to know all of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A strided region of a tensor's memory.
+
+    Example: the right half of a 2 × 4 matrix is `Region(size=(2, 2), stride=(4, 1), offset=2)`.
+    """
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """Return the region as a view of a contiguous tensor."""
+        return tensor.as_strided(self.size, self.stride, tensor.storage_offset() + self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """One copy of a loader: a region of a published tensor goes to a region of a parameter."""
+
+    source: str
+    read: Region
+    written: Region
+
+    @property
+    def num_elements(self) -> int:
+        return int(torch.Size(self.read.size).numel())
+
+
+@dataclass(slots=True)
+class Target:
+    """A parameter as loaders see it, before vLLM packs it, and the copies that fill it."""
+
+    layer: nn.Module
+    parameter: str
+    shape: torch.Size
+    dtype: torch.dtype
+    copies: list[Copied] = field(default_factory=list)
+
+    @property
+    def sources(self) -> set[str]:
+        return {copied.source for copied in self.copies}
+
+    @property
+    def is_filled(self) -> bool:
+        """Say whether the copies fill the whole parameter; copies of one layer don't overlap."""
+        return sum(copied.num_elements for copied in self.copies) == self.shape.numel()
+
+
+class LoadRecording(TorchDispatchMode):
+    """Watch the copies from published tensors while the block runs.
+
+    Args:
+        model: the model that loads.
+        tensors: the published tensors, each with memory of its own.
+    """
+
+    def __init__(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self._model, self._tensors = model, tensors
+        self._names = {tensor.untyped_storage().data_ptr(): name for name, tensor in tensors.items()}
+        self._targets: dict[tuple[nn.Module, str], Target] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.copy_.default:
+            written, read = args[:2]
+            name = None if read.is_meta else self._names.get(read.untyped_storage().data_ptr())
+            if name is not None and not written.is_meta:  # vLLM rehearses copies without memory
+                self._note(name, read.expand(written.shape), written)
+        return func(*args, **(kwargs or {}))
+
+    def _note(self, name: str, read: Tensor, written: Tensor) -> None:
+        found = self._owner(written)
+        if found is None:
+            return
+        layer, parameter, whole = found
+        target = self._targets.setdefault(
+            (layer, parameter), Target(layer, parameter, whole.shape, whole.dtype)
+        )
+        copied = Copied(name, _region(read, self._tensors[name]), _region(written, whole))
+        if copied not in target.copies:
+            target.copies.append(copied)
+
+    def _owner(self, written: Tensor) -> tuple[nn.Module, str, Tensor] | None:
+        memory = written.untyped_storage().data_ptr()
+        for layer in self._model.modules():
+            for name, parameter in layer.named_parameters(recurse=False):
+                if not parameter.is_meta and parameter.untyped_storage().data_ptr() == memory:
+                    return layer, name, parameter
+        return None
+
+    @property
+    def targets(self) -> list[Target]:
+        return list(self._targets.values())
+
+    @property
+    def unexplained(self) -> set[str]:
+        """Return the published tensors of which not every element was seen to be copied once."""
+        seen = dict.fromkeys(self._tensors, 0)
+        for target in self._targets.values():
+            for copied in target.copies:
+                seen[copied.source] += copied.num_elements
+        return {name for name, tensor in self._tensors.items() if seen[name] != tensor.numel()}
+
+
+def _region(view: Tensor, whole: Tensor) -> Region:
+    offset = int(view.storage_offset()) - int(whole.storage_offset())
+    return Region(tuple(view.shape), tuple(view.stride()), offset)
