@@ -6,6 +6,7 @@ import io
 import pickle
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -98,7 +99,7 @@ class Workers:
         self._shape, self._border, self._version = shape, border, 0
         self.num_workers = self.num_up = shape.workers
         self._live = [LiveWorker(f"worker {i}", i, Place()) for i in range(shape.workers)]
-        self._waiting: list[list[Lease]] = [[] for _ in self._live]  # beyond the border
+        self._waiting: list[deque[Lease]] = [deque() for _ in self._live]  # beyond the border
         chance = random.Random(0)
         self._said = [self._response(chance) for _ in range(DIFFERENT)]
         self._num_generated = 0
@@ -125,7 +126,7 @@ class Workers:
         found: list[Rollout] = []
         for worker, waiting in zip(self._live, self._waiting, strict=True):
             if waiting:
-                report = self._border.brought(partial(self._report, waiting.pop()))
+                report = self._border.brought(partial(self._report, waiting.popleft()))
                 found += worker.answered(report, 60.0)
         return found
 
