@@ -48,6 +48,6 @@ def batch_signs(rollouts: Sequence[Rollout], longest_prompt: int | None = None) 
             found["groups/constant"] = statistics.fmean(len(set(group)) == 1 for group in groups)
     if longest_prompt is not None:
         found["prompts/cut"] = statistics.fmean(
-            len(rollout.turns[0].observation) >= longest_prompt for rollout in rollouts
+            rollout.turns[0].num_observed >= longest_prompt for rollout in rollouts
         )
     return found

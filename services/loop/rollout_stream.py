@@ -177,10 +177,14 @@ def _require_fresh(rollouts: Sequence[Rollout], version: int, max_staleness: int
         RunError: a worker wrote with weights that it should no longer have.
     """
     for rollout in rollouts:
-        versions = [v for turn in rollout.turns for v in turn.weight_versions]
-        if not all(version - max_staleness <= v <= version for v in versions):
+        seen = [turn.oldest_and_newest for turn in rollout.turns if turn.num_tokens]
+        oldest, newest = (
+            min(seen, default=(version, version))[0],
+            max((new for _, new in seen), default=version),
+        )
+        if not version - max_staleness <= oldest <= newest <= version:
             raise RunError(
-                f"lease {rollout.lease_id} has tokens by weights of versions {min(versions)} to "
-                f"{max(versions)}, and those to train are of {version}; expected none newer, and none more "
-                f"than rollout.max_staleness={max_staleness} versions older"
+                f"lease {rollout.lease_id} has tokens by weights of versions {oldest} to {newest}, and those "
+                f"to train are of {version}; expected none newer, and none more than "
+                f"rollout.max_staleness={max_staleness} versions older"
             )
