@@ -32,7 +32,7 @@ def packed(numbers: Sequence[float]) -> Packed:
     first = numbers[0]
     if type(first) is float:
         return _floats(numbers)
-    if type(first) is int and numbers.count(first) == len(numbers):
+    if type(first) is int and numbers[-1] == first and numbers.count(first) == len(numbers):
         return SAME, (first, len(numbers))
     for code in WHOLE:
         try:

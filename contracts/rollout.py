@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from contracts.errors import WhetstoneError
+from contracts.records import by_position
 from contracts.turn import Turn as Turn
 
 PART = "part"  # key of the meta data under which a prompt of a mixture has the name of its part
@@ -23,6 +24,7 @@ class FinishReason(StrEnum):
     FAILED = "failed"  # the environment failed; the rollout is counted, but the learner doesn't train on it
 
 
+@by_position
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """One input to the model.
@@ -56,6 +58,7 @@ class Prompt:
         return str(self.meta.get(PART, ""))
 
 
+@by_position
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """Sampling of tokens. The defaults sample from the model's own distribution, unwarped.
@@ -104,6 +107,7 @@ class MaskRule:
             raise ValueError(f"a mask needs top_p or top_k, one of them; got {self.top_p} and {self.top_k}")
 
 
+@by_position
 @dataclass(frozen=True, slots=True)
 class Lease:
     """A task for a worker: a prompt, to be returned as one rollout before a deadline.
@@ -126,6 +130,7 @@ class Lease:
     sampling: Sampling
 
 
+@by_position
 @dataclass(frozen=True, slots=True)
 class Rollout:
     """A finished lease, with everything that the learner needs.

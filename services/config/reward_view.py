@@ -38,6 +38,12 @@ class Judging:
             return [as_sample(rollout, self.split)]
         return [_turn_sample(rollout, index, self.split) for index in _answered(rollout)]
 
+    def num_samples(self, rollout: Rollout) -> int:
+        """Return how many samples `samples` returns."""
+        if self.at == "turn":
+            return len(_answered(rollout))
+        return 1 if self.at == "end" else 0
+
     def scored(self, rollout: Rollout, scores: Sequence[Score]) -> Rollout:
         """Return the rollout with each total added to its turn's reward, and each part summed over turns.
 

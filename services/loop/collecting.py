@@ -205,7 +205,7 @@ class Collector:
         """Give every rollout of a finished part its scores; count rollouts without one."""
         scores = iter(part.scores.result())
         for rollout in part.rollouts:
-            own = list(islice(scores, len(self.judging.samples(rollout))))
+            own = list(islice(scores, self.judging.num_samples(rollout)))
             unscored = next((score for score in own if score.total is None), None)
             if unscored is None:
                 result.rollouts.append(self.judging.scored(rollout, own))
