@@ -1,10 +1,14 @@
-"""Partners of a simulated driver: values cross to them pickled, and their own work is not counted."""
+"""Partners of a simulated driver: values cross to them pickled, and their own work is not counted.
 
+`controller` has them in one process. `start_fleet` has workers behind Ray, all of them in one actor, since a
+machine with two cores can't start 256 processes; the driver calls each as if it had a process of its own.
+"""
+
+import asyncio
 import contextlib
 import gc
 import io
 import pickle
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -14,15 +18,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console as Terminal
 
 from contracts.clients import PublishedWeights, Scoring
-from contracts.rollout import FinishReason, Lease, Prompt, Rollout, Turn
+from contracts.rollout import FinishReason, Lease, Prompt, Rollout, Sampling, Turn
 from contracts.scores import MetricValue, Sample, Score
 from contracts.settings import build
 from contracts.weights import Probe, WeightManifest
+from rollout_workers.fleet import Fleet
 from rollout_workers.live_worker import LiveWorker
 from rollout_workers.places import Place
+from rollout_workers.settings import RolloutSettings
 from rollout_workers.worker import WorkerReport
 from services.config.settings import RunSettings
 from services.loop.controller import Clients, Controller
@@ -89,6 +96,27 @@ class Border:
         self.beyond_s += time.process_time() - started
 
 
+Response = tuple[tuple[int, ...], str, tuple[float, ...]]
+
+
+def responses(num_tokens: int) -> list[Response]:
+    """Return tokens, text and log-probabilities of some responses; log-probabilities are float32's."""
+    chance = np.random.default_rng(0)
+    made = []
+    for _ in range(DIFFERENT):
+        tokens = tuple(chance.integers(WORDS, size=num_tokens).tolist())
+        logprobs = np.log(chance.random(num_tokens, dtype=np.float32) + np.float32(1e-6))
+        made.append((tokens, " ".join(f"w{token % 1000:03}" for token in tokens), tuple(logprobs.tolist())))
+    return made
+
+
+def answered(lease: Lease, said: Sequence[Response], version: int) -> Rollout:
+    """Return a lease's rollout."""
+    tokens, text, logprobs = said[lease.id % DIFFERENT]
+    turn = Turn(lease.tokens, tokens, f"{lease.id} {text}", logprobs, (version,) * len(tokens))
+    return Rollout(lease.id, lease.group, lease.prompt, (turn,), FinishReason.STOP)
+
+
 class Workers:
     """Workers that write at once: a look brings one rollout of each, as `rollout_workers.fleet` has them."""
 
@@ -100,16 +128,8 @@ class Workers:
         self.num_workers = self.num_up = shape.workers
         self._live = [LiveWorker(f"worker {i}", i, Place()) for i in range(shape.workers)]
         self._waiting: list[deque[Lease]] = [deque() for _ in self._live]  # beyond the border
-        chance = random.Random(0)
-        self._said = [self._response(chance) for _ in range(DIFFERENT)]
+        self._said = responses(shape.tokens)
         self._num_generated = 0
-
-    def _response(self, chance: random.Random) -> tuple[tuple[int, ...], str, tuple[float, ...]]:
-        import numpy as np
-
-        tokens = tuple(chance.randrange(WORDS) for _ in range(self._shape.tokens))
-        logprobs = np.log(np.random.default_rng(tokens[0]).random(len(tokens), dtype=np.float32) + 1e-6)
-        return tokens, " ".join(f"w{token % 1000:03}" for token in tokens), tuple(logprobs.tolist())
 
     def generate(self, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
         self.submit(leases)
@@ -131,11 +151,8 @@ class Workers:
         return found
 
     def _report(self, lease: Lease) -> WorkerReport:
-        tokens, text, logprobs = self._said[lease.id % DIFFERENT]
-        self._num_generated += len(tokens)
-        versions = (self._version,) * len(tokens)
-        turn = Turn(lease.tokens, tokens, f"{lease.id} {text}", logprobs, versions)
-        rollout = Rollout(lease.id, lease.group, lease.prompt, (turn,), FinishReason.STOP)
+        rollout = answered(lease, self._said, self._version)
+        self._num_generated += rollout.num_generated
         return WorkerReport((rollout,), 1, self._num_generated, self._version)
 
     def cancel_all(self) -> None:
@@ -221,6 +238,13 @@ class Learner:
     load = export = save
 
 
+def lease_source(sampling: Sampling) -> LeaseSource:
+    """Return leases of prompts of 128 words."""
+    prompts = [Prompt(f"train/{i}", f"{i} " + "word " * PROMPT_TOKENS, ("yes",)) for i in range(1000)]
+    tokens = tuple(range(1000, 1000 + PROMPT_TOKENS))
+    return LeaseSource(prompts, lambda prompt: tokens, sampling, group_size=GROUP, seed=0)
+
+
 def controller(shape: Shape, border: Border, folder: Path) -> Controller:
     """Return a run's own loop with these partners."""
     settings = build(RunSettings, _options(shape, folder), where="")
@@ -231,10 +255,7 @@ def controller(shape: Shape, border: Border, folder: Path) -> Controller:
     requests = RunRequests(StopRequest(), Scaling(run.path, workers, console.note))
     collector = collector_of(settings, workers, rewards, requests.look, console)
     assembly = Assembly(settings, Clients(workers, rewards, Learner(border)), collector)
-    prompts = [Prompt(f"train/{i}", f"{i} " + "word " * PROMPT_TOKENS, ("yes",)) for i in range(1000)]
-    tokens = tuple(range(1000, 1000 + PROMPT_TOKENS))
-    leases = LeaseSource(prompts, lambda prompt: tokens, settings.sampling(), group_size=GROUP, seed=0)
-    source = assembly.prompted(leases, settings.rollout.prompts_per_iteration)
+    source = assembly.prompted(lease_source(settings.sampling()), settings.rollout.prompts_per_iteration)
     return assembly.controller(source, Evaluator({}, collector, lambda text: text), journal, requests)
 
 
@@ -254,3 +275,84 @@ def _options(shape: Shape, folder: Path) -> dict[str, Any]:
         "rollout": rollout,
         "tracking": {"enabled": False},
     }
+
+
+class PacedWorker:
+    """A worker behind Ray that finishes its leases one after the other, at a pace."""
+
+    def __init__(self, num_tokens: int, a_second: float) -> None:
+        self._said, self._a_second = responses(num_tokens), a_second
+        self._waiting: deque[Lease] = deque()
+        self._begun, self._num_finished = 0.0, 0
+
+    def ready(self) -> int:
+        return 1
+
+    def close(self) -> None:
+        return
+
+    def submit(self, leases: Sequence[Lease]) -> None:
+        if not self._waiting:
+            self._begun, self._num_finished = time.monotonic(), 0
+        self._waiting += leases
+
+    async def poll(self, wait_s: float) -> WorkerReport:
+        """Return what is finished by now; wait for the next rollout, but no longer than `wait_s`."""
+        next_at = self._begun + (self._num_finished + 1) / self._a_second
+        await asyncio.sleep(min(max(0.0, next_at - time.monotonic()), wait_s) if self._waiting else wait_s)
+        due = int((time.monotonic() - self._begun) * self._a_second) - self._num_finished
+        own = [self._waiting.popleft() for _ in range(min(due, len(self._waiting)))]
+        self._num_finished += len(own)
+        rollouts = tuple(answered(lease, self._said, 0) for lease in own)
+        return WorkerReport(rollouts, len(self._waiting), self._num_finished, 0)
+
+
+class Hosts:
+    """All workers of a fleet, in one actor."""
+
+    def __init__(self, workers: int, num_tokens: int, a_second: float) -> None:
+        self._workers = [PacedWorker(num_tokens, a_second) for _ in range(workers)]
+
+    async def call(self, worker: int, name: str, arguments: dict[str, Any]) -> Any:
+        found = getattr(self._workers[worker], name)(**arguments)
+        return await found if asyncio.iscoroutine(found) else found
+
+    async def apply(self, worker: int, func: Callable[..., Any], **arguments: Any) -> Any:
+        found = func(self._workers[worker], **arguments)
+        return await found if asyncio.iscoroutine(found) else found
+
+
+@dataclass(frozen=True, slots=True)
+class _Method:
+    hosts: Any
+    worker: int
+    name: str
+
+    def remote(self, **arguments: Any) -> Any:
+        if self.name == "apply":
+            return self.hosts.apply.remote(self.worker, **arguments)
+        return self.hosts.call.remote(self.worker, self.name, arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class HostedWorker:
+    """Handle of one worker, as the fleet wants it."""
+
+    hosts: Any
+    worker: int
+
+    def __getattr__(self, name: str) -> _Method:
+        return _Method(self.hosts, self.worker, name)
+
+
+def start_fleet(shape: Shape, a_second: float) -> Fleet:
+    """Start the workers behind Ray; together they finish `a_second` rollouts."""
+    import ray
+
+    settings = RolloutSettings(num_workers=shape.workers, max_concurrent=shape.rollouts)
+    hosts = ray.remote(Hosts).options(num_cpus=0, max_concurrency=4 * shape.workers + 8)
+    actor = hosts.remote(shape.workers, shape.tokens, a_second / shape.workers)
+    numbers = iter(range(shape.workers))
+    fleet = Fleet(lambda is_extra: HostedWorker(actor, next(numbers)), settings, lambda text: None)
+    fleet.wait_until_ready()
+    return fleet
