@@ -37,7 +37,10 @@ SHAPES = (
     *(Shape(64, rollouts, 512, staleness=1) for rollouts in (1024, 4096, 16_384)),
     *(Shape(1, rollouts, 32, staleness=1, slow_rewards=True) for rollouts in (256, 512, 1024, 2048)),
 )
-FLEETS = tuple(Shape(workers, 16_384, 32) for workers in (1, 16, 64, 256))
+FLEETS = (
+    *(Shape(workers, 16_384, 32) for workers in (1, 16, 64, 256)),
+    *(Shape(workers, 128, 32, a_second=32) for workers in (1, 256)),  # long responses: little to take
+)
 SHORT = tuple(shape for shape in SHAPES if shape.rollouts * shape.tokens <= 1024 * 512)
 
 
@@ -94,7 +97,7 @@ def fleet_measured(shape: Shape) -> dict[str, float]:
     if len(cores) == 1:
         os.sched_setaffinity(0, range(os.cpu_count() or 1))  # Ray's own processes go anywhere
     ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    fleet = start_fleet(shape, AT_LEAST)
+    fleet = start_fleet(shape)
     for task in Path("/proc/self/task").iterdir():
         os.sched_setaffinity(int(task.name), cores)
     leases = lease_source(Sampling(max_tokens=shape.tokens)).lease(shape.rollouts // GROUP)
@@ -103,7 +106,8 @@ def fleet_measured(shape: Shape) -> dict[str, float]:
     cpu_s, passed_s = time.process_time() - cpu_s, time.perf_counter() - started
     assert num_found == shape.rollouts
     ray.shutdown()
-    return {"us": cpu_s / shape.rollouts * 1e6, "a_second": shape.rollouts / passed_s}
+    speed = {"us": cpu_s / shape.rollouts * 1e6, "a_second": shape.rollouts / passed_s}
+    return speed | {"of_a_core": cpu_s / passed_s}
 
 
 def _forget_peak() -> None:
@@ -128,15 +132,19 @@ def _in_a_process(shape: Shape, option: str = "--shape") -> Mapping[str, float]:
 def _name(shape: Shape) -> str:
     ahead = ", written ahead" if shape.staleness else ""
     slow = ", slow rewards" if shape.slow_rewards else ""
-    return f"{shape.workers} workers, {shape.rollouts:,} rollouts of {shape.tokens:,} tokens{ahead}{slow}"
+    pace = f", {shape.a_second} a second" if shape.a_second < AT_LEAST else ""
+    return (
+        f"{shape.workers} workers, {shape.rollouts:,} rollouts of {shape.tokens:,} tokens{ahead}{slow}{pace}"
+    )
 
 
 def _said(numbers: Mapping[str, float]) -> str:
     if "a_second" in numbers:
-        return f"{numbers['us']:,.0f} µs of the driver, at {numbers['a_second']:,.0f} a second"
+        pace = f"at {numbers['a_second']:,.0f} a second {numbers['of_a_core']:.0%} of a core"
+        return f"{numbers['us']:,.0f} µs, {pace}"
     return (
         f"{numbers['us']:,.0f} µs ({1e6 / numbers['us']:,.0f} a second), {numbers['kB']:,.1f} kB, "
-        f"peak {numbers['peak_MB']:,.0f} MB"
+        f"{numbers['growth_MB']:,.0f} MB more at the peak"
     )
 
 

@@ -61,6 +61,7 @@ class Shape:
     tokens: int
     staleness: int = 0  # 1: the next iteration is written while the learner trains
     slow_rewards: bool = False  # no score comes before all texts are written
+    a_second: int = 5000  # rollouts that all workers of a fleet behind Ray finish
 
 
 class Border:
@@ -345,13 +346,13 @@ class HostedWorker:
         return _Method(self.hosts, self.worker, name)
 
 
-def start_fleet(shape: Shape, a_second: float) -> Fleet:
-    """Start the workers behind Ray; together they finish `a_second` rollouts."""
+def start_fleet(shape: Shape) -> Fleet:
+    """Start the workers behind Ray."""
     import ray
 
     settings = RolloutSettings(num_workers=shape.workers, max_concurrent=shape.rollouts)
     hosts = ray.remote(Hosts).options(num_cpus=0, max_concurrency=4 * shape.workers + 8)
-    actor = hosts.remote(shape.workers, shape.tokens, a_second / shape.workers)
+    actor = hosts.remote(shape.workers, shape.tokens, shape.a_second / shape.workers)
     numbers = iter(range(shape.workers))
     fleet = Fleet(lambda is_extra: HostedWorker(actor, next(numbers)), settings, lambda text: None)
     fleet.wait_until_ready()
