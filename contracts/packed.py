@@ -68,7 +68,7 @@ def unpacked(found: Packed) -> tuple[Any, ...]:
 
 
 def as_array(found: Packed) -> np.ndarray:
-    """Return the numbers as an array that nobody may write to.
+    """Return the numbers as an array, over the same bytes; nobody may write to it.
 
     >>> as_array(packed((15, 17, 2))).tolist(), as_array(packed((4, 4))).tolist()
     ([15, 17, 2], [4, 4])

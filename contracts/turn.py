@@ -72,7 +72,7 @@ class Turn(_Carrier):
         return min(self.weight_versions), max(self.weight_versions)
 
     def array(self, name: str) -> np.ndarray:
-        """Return one of the turn's `NUMBERS` as an array that nobody may write to."""
+        """Return one of the turn's `NUMBERS` as an array; nobody may write to it."""
         if self._packed is not None:
             return as_array(self._packed[NUMBERS.index(name)])
         return np.asarray(getattr(self, name))
