@@ -26,6 +26,7 @@ import psutil
 from benchmarks.driver_parts import GROUP, Border, Shape, controller, lease_source, start_fleet
 from benchmarks.outcome import publish
 from contracts.rollout import Sampling
+from services.loop.garbage import lasting_objects_left_alone
 
 MB = 1e6
 ENOUGH = 4096  # rollouts to measure, in as many iterations as that takes
@@ -73,14 +74,15 @@ def measured(shape: Shape) -> dict[str, float]:
     border, process = Border(), psutil.Process()
     with tempfile.TemporaryDirectory() as folder:
         loop = controller(shape, border, Path(folder))
-        loop.iterate()  # the first: imports, and the stream's first iteration ahead
-        _forget_peak()
-        held, seconds, num_bytes = process.memory_info().rss, [], border.num_bytes
-        rounds = max(1, ENOUGH // shape.rollouts)
-        for _ in range(rounds):
-            started, beyond_s = time.process_time(), border.beyond_s
-            loop.iterate()
-            seconds.append(time.process_time() - started - (border.beyond_s - beyond_s))
+        with lasting_objects_left_alone():
+            loop.iterate()  # the first: imports, and the stream's first iteration ahead
+            _forget_peak()
+            held, seconds, num_bytes = process.memory_info().rss, [], border.num_bytes
+            rounds = max(1, ENOUGH // shape.rollouts)
+            for _ in range(rounds):
+                started, beyond_s = time.process_time(), border.beyond_s
+                loop.iterate()
+                seconds.append(time.process_time() - started - (border.beyond_s - beyond_s))
     return {
         "us": statistics.median(seconds) / shape.rollouts * 1e6,
         "kB": (border.num_bytes - num_bytes) / rounds / shape.rollouts / 1e3,
