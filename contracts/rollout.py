@@ -10,6 +10,8 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from contracts.errors import WhetstoneError
+from contracts.records import by_position
+from contracts.turn import Turn as Turn
 
 PART = "part"  # key of the meta data under which a prompt of a mixture has the name of its part
 
@@ -22,6 +24,7 @@ class FinishReason(StrEnum):
     FAILED = "failed"  # the environment failed; the rollout is counted, but the learner doesn't train on it
 
 
+@by_position
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """One input to the model.
@@ -55,6 +58,7 @@ class Prompt:
         return str(self.meta.get(PART, ""))
 
 
+@by_position
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """Sampling of tokens. The defaults sample from the model's own distribution, unwarped.
@@ -103,6 +107,7 @@ class MaskRule:
             raise ValueError(f"a mask needs top_p or top_k, one of them; got {self.top_p} and {self.top_k}")
 
 
+@by_position
 @dataclass(frozen=True, slots=True)
 class Lease:
     """A task for a worker: a prompt, to be returned as one rollout before a deadline.
@@ -125,39 +130,7 @@ class Lease:
     sampling: Sampling
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """An observation, then the model's answer.
-
-    Example: the observation has two tokens; the model answers with three, the last one by new weights.
-
-        Turn(observation=(12, 14), tokens=(15, 17, 2), text="6 8",
-             behavior_logprobs=(-0.7, -1.2, -0.1), weight_versions=(4, 4, 5), reward=0.5)
-
-    `behavior_logprobs[t]` is the log-probability of `tokens[t]` under the distribution that drew it, and
-    `weight_versions[t]` the version of the weights. `reward` is this turn's own, paid at its last token;
-    None until it is known. The observation of a `fresh` turn is the whole context, with the turns that the
-    model remembers. Any other turn's context also has the turns before it.
-    """
-
-    observation: tuple[int, ...]
-    tokens: tuple[int, ...]
-    text: str
-    behavior_logprobs: tuple[float, ...]
-    weight_versions: tuple[int, ...]
-    reward: float | None = None
-    fresh: bool = False
-    observation_text: str = ""  # the observation for people to read; "" where it is the prompt
-
-    def __post_init__(self) -> None:
-        if not len(self.tokens) == len(self.behavior_logprobs) == len(self.weight_versions):
-            raise ValueError(
-                "a turn needs a log-probability and a weight version for each token, got "
-                f"{len(self.tokens)} tokens, {len(self.behavior_logprobs)} log-probabilities, "
-                f"{len(self.weight_versions)} versions"
-            )
-
-
+@by_position
 @dataclass(frozen=True, slots=True)
 class Rollout:
     """A finished lease, with everything that the learner needs.
@@ -222,7 +195,7 @@ class Rollout:
 
     @property
     def num_generated(self) -> int:
-        return sum(len(turn.tokens) for turn in self.turns)
+        return sum(turn.num_tokens for turn in self.turns)
 
     @property
     def total_reward(self) -> float:

@@ -4,7 +4,10 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from contracts.records import by_position
 
+
+@by_position
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One finished text, with everything that a grader judges it by.
@@ -28,6 +31,7 @@ class Sample:
     num_tokens: int | None = None  # that the model generated; None: not known
 
 
+@by_position
 @dataclass(frozen=True, slots=True)
 class Score:
     """The reward of one sample: the weighted sum, and each part's unweighted score by name.

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -149,7 +150,7 @@ def collate(
         LearnerError: a rollout has no token to train on, or a sequence of it begins with a model's token.
     """
     for rollout in rollouts:
-        num_prompt = min((len(segment[0].observation) for segment in rollout.segments), default=0)
+        num_prompt = min((segment[0].num_observed for segment in rollout.segments), default=0)
         if num_prompt == 0 or rollout.num_generated == 0:
             raise LearnerError(
                 f"rollout of lease {rollout.lease_id} (prompt {rollout.prompt.id}) has "
@@ -157,22 +158,23 @@ def collate(
                 "both must be at least 1"
             )
 
-    def rows(of_turn: Callable[[Turn], Sequence[float]]) -> list[list[float]]:
-        return [[value for turn in rollout.turns for value in of_turn(turn)] for rollout in rollouts]
+    def rows(of_turn: Callable[[Turn], np.ndarray]) -> list[Row]:
+        return [[of_turn(turn) for turn in rollout.turns] for rollout in rollouts]
 
     sequences = [each for row, rollout in enumerate(rollouts) for each in _sequences(row, rollout)]
-    masks = [each.mask for each in sequences]
     return Batch(
-        tokens_SL=_pad([each.tokens for each in sequences], torch.long, device),
-        loss_mask_SL=_pad(masks, torch.bool, device),
-        lengths_S=torch.tensor([len(mask) for mask in masks]),
+        tokens_SL=_laid_out([each.tokens for each in sequences], torch.long, device),
+        loss_mask_SL=_laid_out([each.mask for each in sequences], torch.bool, device),
+        lengths_S=torch.tensor([_length(each.mask) for each in sequences]),
         rows_S=torch.tensor([each.row for each in sequences]),
         columns_S=torch.tensor([each.column for each in sequences]),
-        mask_BT=_pad(rows(lambda turn: [1] * len(turn.tokens)), torch.bool, device),
-        rewards_BT=_pad([_rewards(rollout) for rollout in rollouts], torch.float32, device),
-        behavior_logprobs_BT=_pad(rows(lambda turn: turn.behavior_logprobs), torch.float32, device),
-        versions_BT=_pad(rows(lambda turn: turn.weight_versions), torch.long, device),
-        positions_BT=_pad(rows(lambda turn: range(len(turn.tokens))), torch.long, device),
+        mask_BT=_laid_out(rows(lambda turn: np.ones(turn.num_tokens, np.bool_)), torch.bool, device),
+        rewards_BT=_laid_out([[_rewards(rollout)] for rollout in rollouts], torch.float32, device),
+        behavior_logprobs_BT=_laid_out(
+            rows(lambda turn: turn.array("behavior_logprobs")), torch.float32, device
+        ),
+        versions_BT=_laid_out(rows(lambda turn: turn.array("weight_versions")), torch.long, device),
+        positions_BT=_laid_out(rows(lambda turn: np.arange(turn.num_tokens)), torch.long, device),
         groups_B=torch.tensor([r.group for r in rollouts], device=device),
         baseline_B=torch.tensor([r.baseline or 0.0 for r in rollouts], dtype=torch.float32, device=device),
         from_data_B=_any([rollout.from_data for rollout in rollouts], device),
@@ -185,38 +187,56 @@ def _any(is_so: list[bool], device: torch.device | str) -> Tensor | None:
     return torch.tensor(is_so, device=device) if any(is_so) else None
 
 
+Row = list[np.ndarray]  # pieces that follow each other
+
+
 @dataclass(frozen=True, slots=True)
 class _Sequence:
     row: int
     column: int
-    tokens: list[int]
-    mask: list[int]
+    tokens: Row
+    mask: Row
 
 
 def _sequences(row: int, rollout: Rollout) -> Iterator[_Sequence]:
     """Yield the sequences that a model reads; leave out those in which the model generated nothing."""
     column = 0
     for segment in rollout.segments:
-        tokens = [token for turn in segment for token in (*turn.observation, *turn.tokens)]
-        mask = [mine for turn in segment for mine in [0] * len(turn.observation) + [1] * len(turn.tokens)]
-        if any(mask):
+        num_generated = sum(turn.num_tokens for turn in segment)
+        if num_generated:
+            tokens = [turn.array(name) for turn in segment for name in ("observation", "tokens")]
+            mask = [
+                np.full(count, mine)
+                for turn in segment
+                for count, mine in ((turn.num_observed, False), (turn.num_tokens, True))
+            ]
             yield _Sequence(row, column, tokens, mask)
-            column += sum(mask)
+            column += num_generated
 
 
-def _rewards(rollout: Rollout) -> list[float]:
+def _rewards(rollout: Rollout) -> np.ndarray:
     """Put each turn's reward at its last token; a turn without tokens puts it at the token before."""
-    rewards: list[float] = []
+    rewards, end = np.zeros(rollout.num_generated), 0
     for turn in rollout.turns:
-        rewards += [0.0] * len(turn.tokens)
-        if rewards and turn.reward is not None:
-            rewards[-1] += turn.reward
+        end += turn.num_tokens
+        if end and turn.reward is not None:
+            rewards[end - 1] += turn.reward
     return rewards
 
 
-def _pad(rows: Sequence[Sequence[float]], dtype: torch.dtype, device: torch.device | str) -> Tensor:
-    width = max(len(row) for row in rows)
-    return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], dtype=dtype, device=device)
+def _length(row: Row) -> int:
+    return sum(map(len, row))
+
+
+def _laid_out(rows: Sequence[Row], dtype: torch.dtype, device: torch.device | str) -> Tensor:
+    """Return the rows as one tensor, padded on the right with zeros."""
+    found = torch.zeros((len(rows), max(map(_length, rows))), dtype=dtype)
+    for place, row in zip(found.numpy(), rows, strict=True):
+        end = 0
+        for piece in row:
+            place[end : end + len(piece)] = piece
+            end += len(piece)
+    return found.to(device)
 
 
 ENOUGH_TOKENS = 2048  # of a micro-batch that may end before the budget does

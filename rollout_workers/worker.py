@@ -27,6 +27,7 @@ from contracts.chat_settings import ChatForm
 from contracts.components import find
 from contracts.errors import InputError, WeightsError, WorkerError
 from contracts.output import redacted_errors
+from contracts.records import by_position
 from contracts.redaction import redact
 from contracts.rollout import Lease, MaskRule, Rollout
 from contracts.weights import WeightManifest
@@ -43,6 +44,7 @@ from rollout_workers.single_turns import SingleTurns
 Result = TypeVar("Result")
 
 
+@by_position
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
     """Answer to a poll.

@@ -8,6 +8,7 @@ and make no token.
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import ray
@@ -39,6 +40,25 @@ class WorkerHandle:
         ray.kill(self.actor)
 
 
+_signature = cache(inspect.signature)
+
+
+@dataclass(frozen=True, slots=True)
+class _Method:
+    """A worker's method by its name, since the worker's class may override it.
+
+    RLlib's own way of naming one makes a function, which is pickled by value at every call.
+    """
+
+    name: str
+
+    def __call__(self, worker: RolloutWorker, **named: Any) -> Any:
+        return getattr(worker, self.name)(**named)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Method, (self.name,)
+
+
 class WorkerCalls:
     """Calls to workers that are up, by id; a worker has at most one call of each method in flight."""
 
@@ -68,11 +88,11 @@ class WorkerCalls:
         **named: Arguments.kwargs,
     ) -> bool:
         """Call a worker's method. False: a call of it is still in flight, so this one is dropped."""
-        _, *given = inspect.signature(method).bind(None, *arguments, **named).arguments.items()
-        name = method.__name__  # the worker's class may override it
+        _, *given = _signature(method).bind(None, *arguments, **named).arguments.items()
+        name = method.__name__
         return bool(
             self._manager.foreach_actor_async(
-                name, tag=name, kwargs=dict(given), remote_actor_ids=[worker_id]
+                _Method(name), tag=name, kwargs=dict(given), remote_actor_ids=[worker_id]
             )
         )
 

@@ -31,6 +31,7 @@ from rollout_workers.worker_failures import is_death, never_up, reason_of, reaso
 
 CLOSE_S = 5.0  # workers may take so long to close before they are ended
 POLL_S = 0.25  # a worker answers a poll after this time, even with nothing finished
+MOST_POLLS = 256  # a second, of workers with nothing finished: of more workers, each answers later
 FETCH_S = 0.02  # one look at all answers waits so long for the slowest
 LOOK_S = 2.0  # with more time between two looks, the driver was busy elsewhere
 
@@ -135,8 +136,9 @@ class WorkerPool:
         """Poll all workers once; return finished rollouts. Workers that hang are lost."""
         away_s = min(time.monotonic() - self._looked_at, LOOK_S)
         self._looked_at = time.monotonic()
+        wait_s = max(POLL_S, len(self._live) / MOST_POLLS)
         for worker_id, worker in self._live.items():
-            if self.send(worker_id, RolloutWorker.poll, wait_s=POLL_S):  # dropped if one is in flight
+            if self.send(worker_id, RolloutWorker.poll, wait_s=wait_s):  # dropped if one is in flight
                 worker.polled()
             else:
                 worker.owes_an_answer(away_s)

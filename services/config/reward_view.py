@@ -38,6 +38,12 @@ class Judging:
             return [as_sample(rollout, self.split)]
         return [_turn_sample(rollout, index, self.split) for index in _answered(rollout)]
 
+    def num_samples(self, rollout: Rollout) -> int:
+        """Return how many samples `samples` returns."""
+        if self.at == "turn":
+            return len(_answered(rollout))
+        return 1 if self.at == "end" else 0
+
     def scored(self, rollout: Rollout, scores: Sequence[Score]) -> Rollout:
         """Return the rollout with each total added to its turn's reward, and each part summed over turns.
 
@@ -87,13 +93,13 @@ def talk_before(rollout: Rollout, index: int) -> str:
 def _turn_sample(rollout: Rollout, index: int, split: str) -> Sample:
     turn, before = rollout.turns[index], talk_before(rollout, index)
     whole = as_sample(rollout, split)
-    return replace(whole, text=turn.text, prompt=before, num_tokens=len(turn.tokens))
+    return replace(whole, text=turn.text, prompt=before, num_tokens=turn.num_tokens)
 
 
 def _answered(rollout: Rollout) -> list[int]:
     """Return the turns in which the model wrote something."""
-    return [index for index, turn in enumerate(rollout.turns) if turn.tokens]
+    return [index for index, turn in enumerate(rollout.turns) if turn.num_tokens]
 
 
 def _with_more(turn: Turn, reward: float) -> Turn:
-    return replace(turn, reward=(turn.reward or 0.0) + reward)
+    return turn.with_reward((turn.reward or 0.0) + reward)

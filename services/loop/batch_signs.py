@@ -3,13 +3,16 @@
 import statistics
 from collections.abc import Sequence
 
+import numpy as np
+
 from contracts.rollout import Rollout
 
 GRAM = 4  # tokens that are compared as one
+BITS = 64 // GRAM  # of a token in such a number
 MOST = 64  # rollouts in which repetition is looked for, so that long texts cost milliseconds
 
 
-def repetition(tokens: Sequence[int]) -> float:
+def repetition(tokens: Sequence[int] | np.ndarray) -> float:
     """Return the share of 4-grams that the text has had before; 0 for a text without a 4-gram.
 
     Known as seq-rep-4 (Welleck et al. 2020, arXiv 1908.04319).
@@ -17,8 +20,20 @@ def repetition(tokens: Sequence[int]) -> float:
     >>> repetition([1, 2, 3, 4, 1, 2, 3, 4]), repetition([7] * 13), repetition([1, 2, 3])
     (0.2, 0.9, 0.0)
     """
-    grams = list(zip(*(tokens[start:] for start in range(GRAM)), strict=False))
-    return (len(grams) - len(set(grams))) / len(grams) if grams else 0.0
+    count = len(tokens) - GRAM + 1
+    return (count - _num_different(np.asarray(tokens), count)) / count if count > 0 else 0.0
+
+
+def _num_different(tokens: np.ndarray, count: int) -> int:
+    """Return how many of a text's 4-grams differ; with small tokens a 4-gram is one number."""
+    starts = range(GRAM)
+    if tokens.max() >= 2**BITS:
+        return len(set(zip(*(tokens[start : start + count].tolist() for start in starts), strict=True)))
+    numbers = tokens.astype(np.uint64)
+    grams = np.zeros(count, np.uint64)
+    for start in starts:
+        grams = grams << np.uint64(BITS) | numbers[start : start + count]
+    return len(set(grams.tolist()))
 
 
 def batch_signs(rollouts: Sequence[Rollout], longest_prompt: int | None = None) -> dict[str, float]:
@@ -32,7 +47,7 @@ def batch_signs(rollouts: Sequence[Rollout], longest_prompt: int | None = None) 
     rewards or limit has no such key.
     """
     some = sorted(rollouts, key=lambda rollout: rollout.lease_id)[:: -(-len(rollouts) // MOST)]
-    repeated = [repetition(turn.tokens) for rollout in some for turn in rollout.turns]
+    repeated = [repetition(turn.array("tokens")) for rollout in some for turn in rollout.turns]
     found = {"response_repetition/mean": statistics.fmean(repeated)}
     if rollouts[0].turns[-1].reward is not None:
         totals = [rollout.total_reward for rollout in rollouts]
@@ -48,6 +63,6 @@ def batch_signs(rollouts: Sequence[Rollout], longest_prompt: int | None = None) 
             found["groups/constant"] = statistics.fmean(len(set(group)) == 1 for group in groups)
     if longest_prompt is not None:
         found["prompts/cut"] = statistics.fmean(
-            len(rollout.turns[0].observation) >= longest_prompt for rollout in rollouts
+            rollout.turns[0].num_observed >= longest_prompt for rollout in rollouts
         )
     return found

@@ -8,16 +8,17 @@ A reward of whole groups gets a prompt's texts when the last of them is finished
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import islice
 
 from contracts.clients import RewardClient, RolloutClient
-from contracts.errors import DeadlineExceeded, EpisodeError, InputError, RewardError, RunError, WhetstoneError
+from contracts.errors import EpisodeError, InputError, RewardError, RunError, WhetstoneError
 from contracts.rollout import FinishReason, Lease, Rollout
 from contracts.scores import Score
 from contracts.waiting import Waiting
 from services.config.reward_view import AT_THE_END, Judging
+from services.loop.pending import Pending
 from services.loop.whole_groups import WholeGroups
 from services.tracking.console import Console
 
@@ -116,30 +117,6 @@ def expect_some(found: Collected, failures: FailureBudget, iteration: int) -> Co
     raise failures.nothing_left(f"iteration {iteration}: none of {num_lost} rollouts could be {what}")
 
 
-@dataclass(slots=True)
-class Pending:
-    """Rollouts that wait for their scores."""
-
-    rollouts: Sequence[Rollout]
-    scores: Future[list[Score]]
-    timeout_s: float
-    since: float = field(default_factory=time.monotonic)
-
-    def is_done(self, wait_s: float = 0.0) -> bool:
-        """Return whether all scores have come; wait for them up to `wait_s` seconds.
-
-        Raises:
-            DeadlineExceeded: the scores took longer than `timeout_s`.
-        """
-        if wait([self.scores], timeout=wait_s).done:
-            return True
-        if time.monotonic() - self.since >= self.timeout_s:
-            raise DeadlineExceeded(
-                f"waited {self.timeout_s:.0f} s for scores; reward_servers.default.timeout_s= allows for more"
-            )
-        return False
-
-
 @dataclass(frozen=True, slots=True)
 class Collector:
     """Function that turns leases into scored rollouts, within a failure budget and a time-out."""
@@ -228,7 +205,7 @@ class Collector:
         """Give every rollout of a finished part its scores; count rollouts without one."""
         scores = iter(part.scores.result())
         for rollout in part.rollouts:
-            own = list(islice(scores, len(self.judging.samples(rollout))))
+            own = list(islice(scores, self.judging.num_samples(rollout)))
             unscored = next((score for score in own if score.total is None), None)
             if unscored is None:
                 result.rollouts.append(self.judging.scored(rollout, own))

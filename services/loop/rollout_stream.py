@@ -21,8 +21,9 @@ from contracts.rollout import Rollout
 from contracts.waiting import Waiting
 from reward_servers.settings import Part
 from services.loop.batches import BatchSource
-from services.loop.collecting import Collected, Collector, Pending, expect_some
+from services.loop.collecting import Collected, Collector, expect_some
 from services.loop.iteration_info import WorkerMeter
+from services.loop.pending import PendingParts
 from services.loop.whole_groups import WholeGroups
 from services.sources.leasing import LeaseSource
 
@@ -37,7 +38,7 @@ class _Ahead:
     missing: set[int]  # leases that are still being written
     found: Collected
     groups: WholeGroups | None = None  # where finished rollouts wait for the others of their prompt
-    scoring: list[Pending] = field(default_factory=list)
+    scoring: PendingParts = field(default_factory=PendingParts)
 
     @property
     def is_whole(self) -> bool:
@@ -96,8 +97,8 @@ class RolloutStream(BatchSource):
         has_scores = num_answered > self._num_answered
         self._num_answered = num_answered
         if any(has_news) or has_scores:  # while any scores come, the time-out of the others starts anew
-            for part in (part for ahead in self._ahead for part in ahead.scoring):
-                part.since = time.monotonic()
+            for ahead in self._ahead:
+                ahead.scoring.start_anew()
         if self._ahead:
             self._ahead[0].found.num_environment_restarts += self._workers.environment_restarts - restarts
         return bool(finished) or any(has_news)
@@ -109,11 +110,10 @@ class RolloutStream(BatchSource):
             self._collector.console.advance("rollout", len(own))
             ahead.missing -= {rollout.lease_id for rollout in own}
             if ready := ahead.groups.take(own) if ahead.groups else own:
-                ahead.scoring.append(self._collector.begin(ready, ahead.found))
-        done = [part for part in ahead.scoring if part.is_done()]
+                ahead.scoring.add(self._collector.begin(ready, ahead.found))
+        done = ahead.scoring.take_done()
         for part in done:
             self._collector.take(part, ahead.found)
-            ahead.scoring.remove(part)
         return bool(done)
 
     def next(self, done: int) -> Collected:
@@ -157,8 +157,7 @@ class RolloutStream(BatchSource):
     def _missing(self, ahead: _Ahead) -> str:
         if ahead.missing:
             return f"{len(ahead.missing)} rollouts of this iteration"
-        number = sum(len(part.rollouts) for part in ahead.scoring)
-        return f"the scores of {number} texts: {self._collector.rewards.scoring()}"
+        return f"the scores of {ahead.scoring.num_rollouts} texts: {self._collector.rewards.scoring()}"
 
     def state(self) -> Mapping[str, Any]:
         """Return the prompts' state; a resumed run leases untrained iterations again."""
@@ -178,10 +177,14 @@ def _require_fresh(rollouts: Sequence[Rollout], version: int, max_staleness: int
         RunError: a worker wrote with weights that it should no longer have.
     """
     for rollout in rollouts:
-        versions = [v for turn in rollout.turns for v in turn.weight_versions]
-        if not all(version - max_staleness <= v <= version for v in versions):
+        seen = [turn.oldest_and_newest for turn in rollout.turns if turn.num_tokens]
+        oldest, newest = (
+            min(seen, default=(version, version))[0],
+            max((new for _, new in seen), default=version),
+        )
+        if not version - max_staleness <= oldest <= newest <= version:
             raise RunError(
-                f"lease {rollout.lease_id} has tokens by weights of versions {min(versions)} to "
-                f"{max(versions)}, and those to train are of {version}; expected none newer, and none more "
-                f"than rollout.max_staleness={max_staleness} versions older"
+                f"lease {rollout.lease_id} has tokens by weights of versions {oldest} to {newest}, and those "
+                f"to train are of {version}; expected none newer, and none more than "
+                f"rollout.max_staleness={max_staleness} versions older"
             )

@@ -16,6 +16,7 @@ from contracts.output import say
 from contracts.redaction import without_secrets
 from services.config.other_versions import comparable
 from services.config.settings import RunSettings
+from services.loop.garbage import lasting_objects_left_alone
 from services.runs import checkpoints, provenance
 from services.runs.claim import flatten, plain
 from services.runs.folder import RunFolder
@@ -153,7 +154,8 @@ def _run_on_cluster(
         ends.callback(stop.restore)
         stop.hold()
         try:
-            loop.run()
+            with lasting_objects_left_alone():
+                loop.run()
         except Interrupted:
             return True
     return False

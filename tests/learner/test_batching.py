@@ -1,10 +1,15 @@
 """Rollouts as tensors, and micro-batches within a budget."""
 
+import pickle
+from dataclasses import fields
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts import turn
 from contracts.errors import LearnerError
 from contracts.rollout import FinishReason, Prompt, Rollout
 from learner.batching import MicroBatch, collate, micro_batches
@@ -27,6 +32,23 @@ def test_a_rollout_is_laid_out_as_documented() -> None:
     torch.testing.assert_close(batch.behavior_logprobs_BT, torch.tensor([[-0.7, -0.1]]))
     assert batch.versions_BT.tolist() == [[4, 4]]
     assert (batch.num_rollouts, batch.num_tokens) == (1, 2)
+
+
+def test_rollouts_of_another_process_give_the_same_batch_without_a_tuple(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bit by bit, and from the bytes that crossed."""
+
+    def laid_out(numbers: Any) -> Any:
+        raise AssertionError("somebody laid the numbers out")
+
+    here = [rollout(0, (12, 14), (15, 70_000), 0.5, logprobs=(-0.7, -0.1), version=4), *games(6)]
+    there = pickle.loads(pickle.dumps(here))
+    monkeypatch.setattr(turn, "unpacked", laid_out)
+    expected, found = collate(here), collate(there)
+    for field in fields(expected):
+        one, other = getattr(expected, field.name), getattr(found, field.name)
+        assert (one is None and other is None) or (one.dtype == other.dtype and torch.equal(one, other))
 
 
 def test_shorter_rollouts_are_padded_on_the_right() -> None:

@@ -1,5 +1,6 @@
 """Signs of trouble in a batch, on rollouts worked by hand."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -59,3 +60,13 @@ def test_repetition_is_a_share_that_grows_when_the_text_is_said_again(tokens: li
 
     assert 0 <= once < 1 and 0 <= twice < 1
     assert twice >= once - 1e-12
+
+
+@pytest.mark.parametrize("num_words", [2, 10, 60_000, 2**16 + 1, 150_000])
+def test_repetition_is_counted_alike_in_small_and_large_vocabularies(num_words: int) -> None:
+    chance = random.Random(num_words)
+    for length in (4, 5, 40, 700):
+        some = [chance.randrange(num_words) for _ in range(3)] + [0, num_words - 1]
+        tokens = tuple(chance.choice(some) for _ in range(length))
+        grams = [tokens[start : start + 4] for start in range(length - 3)]
+        assert repetition(tokens) == (len(grams) - len(set(grams))) / len(grams)
