@@ -4,8 +4,10 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 
+from contracts import timeline
 from contracts.output import guard_process, redacted_errors
 from contracts.rollout import Rollout
+from contracts.timeline import Span
 from contracts.weights import WeightManifest
 from learner.changed_elements import Array, Sent
 from learner.learner import Learner
@@ -20,6 +22,7 @@ class LearnerProcess:
 
     def __init__(self, make_learner: Callable[[], Learner]) -> None:
         guard_process()
+        timeline.switch_on_where_asked()
         self._make_learner = make_learner
         self._learner: Learner | None = None
         self._doing = IDLE
@@ -30,7 +33,7 @@ class LearnerProcess:
         Raises:
             InputError: the model can't be used.
         """
-        with redacted_errors():
+        with redacted_errors(), timeline.span("loads models"):
             self._learner = self._make_learner()
 
     def progress(self) -> Progress:
@@ -43,10 +46,14 @@ class LearnerProcess:
     def pid(self) -> int:
         return os.getpid()
 
+    def take_spans(self) -> tuple[Span, ...]:
+        """Return its timeline since the last call."""
+        return timeline.drain()
+
     # ---- the learner's own methods, once it has started ----
 
     def update(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
-        with self._at(IDLE) as learner:  # the learner reports an update's progress itself
+        with self._at(IDLE, "trains") as learner:  # the learner reports an update's progress itself
             return learner.update(rollouts)
 
     def publish(self, engine_dtype: str) -> tuple[WeightManifest, dict[str, Sent]]:
@@ -75,11 +82,11 @@ class LearnerProcess:
             learner.export(folder)
 
     @contextlib.contextmanager
-    def _at(self, what: str) -> Iterator[Learner]:
+    def _at(self, what: str, shown: str | None = None) -> Iterator[Learner]:
         assert self._learner is not None, "it has to start first"
         self._doing = what
         try:
-            with redacted_errors():
+            with redacted_errors(), timeline.span(shown or what):
                 yield self._learner
         finally:
             self._doing = IDLE

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import ray
 
+from contracts import timeline
 from contracts.clients import PublishedWeights
 from contracts.errors import DeadlineExceeded
 from contracts.rollout import Lease, Rollout
@@ -144,6 +145,7 @@ class WorkerPool:
         for worker_id, report in self.answers(FETCH_S, RolloutWorker.poll, RolloutWorker.submit):
             if report is not None:  # it is a poll's
                 worker = self._live[worker_id]
+                timeline.receive(worker.name, report.spans)
                 self.environment_restarts += report.num_restarts - worker.num_restarts
                 self.idle_s += report.idle_s - worker.idle_s
                 rollouts += worker.answered(report, self._settings.stall_timeout_s)

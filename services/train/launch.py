@@ -14,6 +14,7 @@ import ray
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from contracts import timeline
 from contracts.chat_settings import ChatForm
 from contracts.clients import Scoring
 from contracts.errors import DeadlineExceeded, LearnerFailed, LearnerLost, LearnerSilent
@@ -117,11 +118,14 @@ def service(
             learner = start_learner(settings, machines, warn, starting.hear)
             ends.callback(learner.stop)
             ends.callback(fleet.stop)
-            rewards = ends.enter_context(served_rewards(*graders, warn, trial, settings.by_part))
+            with timeline.span("waits for the reward servers"):
+                rewards = ends.enter_context(served_rewards(*graders, warn, trial, settings.by_part))
             starting.is_up("the reward servers")
-            wait_for_learner(learner, LearnerRestarts(settings.learner.max_restarts), warn)
+            with timeline.span("waits for the learner"):
+                wait_for_learner(learner, LearnerRestarts(settings.learner.max_restarts), warn)
             starting.is_up("the learner")
-            fleet.wait_until_ready()
+            with timeline.span("waits for the rollout workers"):
+                fleet.wait_until_ready()
             starting.is_up("the rollout workers")
         yield Clients(fleet, rewards, learner)
 
@@ -280,7 +284,13 @@ def _options(reserved: Reservation, num_threads: int | None) -> dict[str, object
     return {
         "num_cpus": reserved.num_cpus,
         "num_gpus": reserved.num_gpus,
-        "runtime_env": {"env_vars": {"OMP_NUM_THREADS": threads, "GLIBC_TUNABLES": MALLOC_TUNABLES}},
+        "runtime_env": {
+            "env_vars": {
+                "OMP_NUM_THREADS": threads,
+                "GLIBC_TUNABLES": MALLOC_TUNABLES,
+                **timeline.variable(),
+            }
+        },
     }
 
 

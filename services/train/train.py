@@ -16,7 +16,7 @@ from contracts.output import say
 from contracts.redaction import without_secrets
 from services.config.other_versions import comparable
 from services.config.settings import RunSettings
-from services.runs import checkpoints, provenance
+from services.runs import checkpoints, provenance, trace
 from services.runs.claim import flatten, plain
 from services.runs.folder import RunFolder
 from services.runs.full_disk import explained
@@ -67,7 +67,8 @@ def train(settings: RunSettings) -> int:
     status: Status = "FAILED"
     uploads = Uploads(mirror, folder, console.warn) if mirror else None
     try:
-        interrupted = _run_on_cluster(settings, checked.trial, folder, tracker, console, uploads)
+        with trace.written(folder.timeline):
+            interrupted = _run_on_cluster(settings, checked.trial, folder, tracker, console, uploads)
         status = "KILLED" if interrupted else "FINISHED"
     except KeyboardInterrupt:
         status = "KILLED"
