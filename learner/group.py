@@ -16,7 +16,7 @@ from contracts.errors import DiskFull, InputError, LearnerError, LearnerFailed, 
 from contracts.rollout import Rollout
 from contracts.waiting import STARTS_S, Waiting
 from learner.handle import LearnerHandle
-from learner.ranks import MeetingPoint, Rendezvous
+from learner.rendezvous import MeetingPoint, Rendezvous
 from learner.settings import LearnerSettings
 from learner.watch import Watched, watch
 

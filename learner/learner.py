@@ -38,7 +38,7 @@ from learner.last_published import LastPublished
 from learner.mismatched import mismatched_kl
 from learner.optimizer import build_optimizer, schedule_factor, set_learning_rate
 from learner.policy import Policy
-from learner.ranks import Rendezvous
+from learner.rendezvous import Rendezvous
 from learner.sampling_distribution import sampling_distribution
 from learner.scoring import Models, ScoredBatch, score, score_by
 from learner.settings import LearnerSettings, ModelSettings

@@ -1,26 +1,63 @@
-"""Run a learner in a process of its own, which answers while its models load and while it computes."""
+"""Run a learner in a process of its own, which answers while its models load and while it computes.
+
+The command imports this module, too. So only `load_learner`, which the process calls, imports torch.
+"""
 
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from contracts import timeline
 from contracts.output import guard_process, redacted_errors
-from contracts.rollout import Rollout
+from contracts.rollout import Rollout, Sampling
 from contracts.timeline import Span
 from contracts.weights import WeightManifest
-from learner.changed_elements import Array, Sent
-from learner.learner import Learner
+from learner.algorithms.base import Algorithm
+from learner.rendezvous import Rendezvous
+from learner.settings import LearnerSettings, ModelSettings
+
+if TYPE_CHECKING:
+    from learner.changed_elements import Array, Sent
+    from learner.learner import Learner
 
 Progress = tuple[str, int, int]  # (phase, done, total)
 IDLE = "idle"
 CALLS_AT_ONCE = 3  # an update, all weights for a worker that comes late, and the progress
 
 
+def load_learner(
+    model: ModelSettings,
+    algorithm: Algorithm,
+    settings: LearnerSettings,
+    *,
+    seed: int,
+    iterations: int,
+    sampling: Sampling,
+    max_turns: int,
+    shares_gpu: bool,
+    rendezvous: Rendezvous | None,
+) -> "Learner":
+    """Return the learner, with its models loaded."""
+    from learner.learner import Learner
+
+    return Learner(
+        model,
+        algorithm,
+        settings,
+        seed=seed,
+        iterations=iterations,
+        sampling=sampling,
+        max_turns=max_turns,
+        shares_gpu=shares_gpu,
+        rendezvous=rendezvous,
+    )
+
+
 class LearnerProcess:
     """Learner in a Ray actor that takes `CALLS_AT_ONCE` calls; `learner/group.py` starts it."""
 
-    def __init__(self, make_learner: Callable[[], Learner]) -> None:
+    def __init__(self, make_learner: Callable[[], "Learner"]) -> None:
         guard_process()
         timeline.switch_on_where_asked()
         self._make_learner = make_learner
@@ -56,16 +93,16 @@ class LearnerProcess:
         with self._at(IDLE, "trains") as learner:  # the learner reports an update's progress itself
             return learner.update(rollouts)
 
-    def publish(self, engine_dtype: str) -> tuple[WeightManifest, dict[str, Sent]]:
+    def publish(self, engine_dtype: str) -> "tuple[WeightManifest, dict[str, Sent]]":
         with self._at("publish") as learner:
             return learner.publish(engine_dtype)
 
-    def publish_mask(self, engine_dtype: str) -> tuple[None, dict[str, Array] | None]:
+    def publish_mask(self, engine_dtype: str) -> "tuple[None, dict[str, Array] | None]":
         """Return None and the mask model's arrays; a caller can wait for the None and fetch no arrays."""
         with self._at("publish_mask") as learner:
             return None, learner.publish_mask(engine_dtype)
 
-    def published_whole(self) -> tuple[WeightManifest, dict[str, Array]]:
+    def published_whole(self) -> "tuple[WeightManifest, dict[str, Array]]":
         with self._at("published_whole") as learner:
             return learner.published_whole()
 
@@ -82,7 +119,7 @@ class LearnerProcess:
             learner.export(folder)
 
     @contextlib.contextmanager
-    def _at(self, what: str, shown: str | None = None) -> Iterator[Learner]:
+    def _at(self, what: str, shown: str | None = None) -> "Iterator[Learner]":
         assert self._learner is not None, "it has to start first"
         self._doing = what
         try:

@@ -59,7 +59,7 @@ class WorkerPool:
         self._make_worker, self._settings, self._note = make_worker, settings, note
         self._give_back = give_back
         self._calls = WorkerCalls()
-        self.send = self._calls.send
+        self.send, self.prepare = self._calls.send, self._calls.prepare
         self._starting: list[StartingWorker] = []
         self._live: dict[int, LiveWorker] = {}
         self._closing: list[tuple[ray.ObjectRef, WorkerHandle, float]] = []  # close call, worker, start time

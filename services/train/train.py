@@ -136,11 +136,11 @@ def _run_on_cluster(
     uploads: Uploads | None,
 ) -> bool:
     """Start the parts and run the loop; tell whether it was interrupted."""
-    with doing("loading Ray and torch", console.note):
+    with doing("loading Ray", console.note):
         from services.cluster.ray_cluster import cluster
         from services.tracking.prometheus import RunMetrics
         from services.train import launch
-        from services.train.loop import controller
+        from services.train.loop import controller, prepare
 
     stop = StopRequest(lambda: console.note(ASKED_TO_STOP))
     with contextlib.ExitStack() as ends:
@@ -148,7 +148,8 @@ def _run_on_cluster(
             ends.enter_context(cluster(console.warn))
             watch = ends.enter_context(RunMetrics(settings.run_name, settings.iterations))
         console.on_progress, tracker.on_metrics = watch.progress, watch.log
-        clients = ends.enter_context(launch.service(settings, console.warn, console.note, trial))
+        service = launch.service(settings, console.warn, console.note, trial, lambda: prepare(settings))
+        clients = ends.enter_context(service)
         with doing("reading prompts", console.note):
             loop = controller(settings, clients, folder, tracker, console, stop, uploads)
         ends.callback(stop.restore)
