@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from contracts import timeline
+from contracts.garbage import uncollected
 from contracts.output import guard_process, redacted_errors
 from contracts.rollout import Rollout, Sampling
 from contracts.timeline import Span
@@ -70,7 +71,7 @@ class LearnerProcess:
         Raises:
             InputError: the model can't be used.
         """
-        with redacted_errors(), timeline.span("loads models"):
+        with redacted_errors(), timeline.span("loads models"), uncollected():
             self._learner = self._make_learner()
 
     def progress(self) -> Progress:

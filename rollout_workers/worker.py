@@ -27,6 +27,7 @@ from contracts import timeline
 from contracts.chat_settings import ChatForm
 from contracts.components import find
 from contracts.errors import InputError, WeightsError, WorkerError
+from contracts.garbage import uncollected
 from contracts.output import redacted_errors
 from contracts.redaction import redact
 from contracts.rollout import Lease, MaskRule, Rollout
@@ -177,7 +178,7 @@ class RolloutWorker:
 
     def _run(self) -> None:
         try:
-            with timeline.span("engine starts"):
+            with timeline.span("engine starts"), uncollected():
                 self._engine = self._make_engine()
                 self._play = self._player()
             self._ready.set_result(os.getpid())

@@ -18,6 +18,7 @@ from contracts import timeline
 from contracts.chat_settings import ChatForm
 from contracts.clients import Scoring
 from contracts.errors import DeadlineExceeded, LearnerFailed, LearnerLost, LearnerSilent
+from contracts.garbage import uncollected
 from contracts.rollout import MaskRule
 from contracts.scores import MetricValue, Sample, Score
 from learner.algorithms.base import Algorithm
@@ -118,7 +119,7 @@ def service(
     machines = deployed(settings.model, settings.rollout, settings.cluster, num_learners)
 
     def prepare() -> None:
-        with timeline.span("prepares"):
+        with timeline.span("prepares"), uncollected():
             fleet.prepare()
             meanwhile()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from contracts.disk import check_room
 from contracts.errors import RunError
+from contracts.garbage import uncollected
 from contracts.output import say
 from contracts.redaction import without_secrets
 from services.config.other_versions import comparable
@@ -136,7 +137,7 @@ def _run_on_cluster(
     uploads: Uploads | None,
 ) -> bool:
     """Start the parts and run the loop; tell whether it was interrupted."""
-    with doing("loading Ray", console.note):
+    with doing("loading Ray", console.note), uncollected():
         from services.cluster.ray_cluster import cluster
         from services.tracking.prometheus import RunMetrics
         from services.train import launch
