@@ -1,5 +1,6 @@
 """Garbage collection while a process starts: imports and models make millions of objects, which stay."""
 
+import atexit
 import contextlib
 import gc
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ def uncollected() -> Iterator[None]:
     """
     was_enabled = gc.isenabled()
     gc.disable()
+    atexit.register(gc.unfreeze)  # else libraries print at the end that these objects leak
     try:
         yield
     finally:
