@@ -151,6 +151,7 @@ def _run_on_cluster(
         console.on_progress, tracker.on_metrics = watch.progress, watch.log
         service = launch.service(settings, console.warn, console.note, trial, lambda: prepare(settings))
         clients = ends.enter_context(service)
+        tracker.open()
         with doing("reading prompts", console.note):
             loop = controller(settings, clients, folder, tracker, console, stop, uploads)
         ends.callback(stop.restore)
@@ -165,7 +166,8 @@ def _run_on_cluster(
 def _start_tracker(tracking: TrackingSettings, config: Mapping[str, Any], folder: RunFolder) -> Tracker:
     found = checkpoints.latest(folder)
     run_id = checkpoints.read_state(found[1]).get("tracking_run_id") if found else None
-    tracker = Tracker.start(tracking, config["output_dir"], config["run_name"], run_id)
+    # Its imports take seconds, of which the run's parts have more need.
+    tracker = Tracker.start(tracking, config["output_dir"], config["run_name"], run_id, at_once=False)
     tracker.log_parameters(flatten(config))
     tracker.log_artifact(folder.config_file)
     # Digests of large data files take minutes.
