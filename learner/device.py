@@ -2,7 +2,7 @@
 
 import torch
 
-from learner.ranks import Rendezvous
+from learner.rendezvous import Rendezvous
 from learner.settings import LearnerSettings
 
 

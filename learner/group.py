@@ -10,12 +10,13 @@ from typing import Any
 
 import ray
 
+from contracts import timeline
 from contracts.clients import PublishedWeights
 from contracts.errors import DiskFull, InputError, LearnerError, LearnerFailed, LearnerLost
 from contracts.rollout import Rollout
 from contracts.waiting import STARTS_S, Waiting
 from learner.handle import LearnerHandle
-from learner.ranks import MeetingPoint, Rendezvous
+from learner.rendezvous import MeetingPoint, Rendezvous
 from learner.settings import LearnerSettings
 from learner.watch import Watched, watch
 
@@ -152,6 +153,7 @@ class LearnerGroup:
             for call in ended:
                 self._get(call, what)
             if not pending:
+                self._take_spans()
                 return
             for each in watched:
                 self._look_at(each, what)
@@ -159,6 +161,12 @@ class LearnerGroup:
             waiting.progress(max(each.changed_at for each in watched))
             if waiting.is_due:
                 waiting.tell(what, [str(each) for each in watched])
+
+    def _take_spans(self) -> None:
+        """Take the timelines of all processes, if the run writes one."""
+        for each in self._watched if timeline.is_on() else ():
+            spans = self._get(each.process.take_spans(), "the timeline", self._settings.stall_timeout_s)
+            timeline.receive(each.name, spans)
 
     def _look_at(self, each: Watched, what: str) -> None:
         try:

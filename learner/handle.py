@@ -5,6 +5,8 @@ from typing import Any
 
 import ray
 
+from contracts.timeline import Span
+
 
 @dataclass(frozen=True, slots=True)
 class LearnerHandle:
@@ -20,6 +22,9 @@ class LearnerHandle:
 
     def pid(self) -> "ray.ObjectRef[int]":
         return self.actor.pid.remote()
+
+    def take_spans(self) -> "ray.ObjectRef[tuple[Span, ...]]":
+        return self.actor.take_spans.remote()
 
     def update(self, rollouts: "ray.ObjectRef") -> "ray.ObjectRef[dict[str, float]]":
         return self.actor.update.remote(rollouts)

@@ -17,6 +17,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
+from contracts import timeline
 from contracts.disk import room_for
 from contracts.errors import LearnerError
 from contracts.rollout import Rollout, Sampling
@@ -37,7 +38,7 @@ from learner.last_published import LastPublished
 from learner.mismatched import mismatched_kl
 from learner.optimizer import build_optimizer, schedule_factor, set_learning_rate
 from learner.policy import Policy
-from learner.ranks import Rendezvous
+from learner.rendezvous import Rendezvous
 from learner.sampling_distribution import sampling_distribution
 from learner.scoring import Models, ScoredBatch, score, score_by
 from learner.settings import LearnerSettings, ModelSettings
@@ -116,11 +117,7 @@ class Learner:
         return self._progress
 
     def update(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
-        """Train on the rollouts for the algorithm's epochs, then raise `version` by 1.
-
-        Returns:
-            Metrics by their public names, `time/score_s` and `time/update_s` among them.
-        """
+        """Train on the rollouts for the algorithm's epochs, then raise `version` by 1; return the metrics."""
         started = time.perf_counter()
         # The order of arrival depends on timing; the order of leases does not.
         chosen = sorted(rollouts, key=lambda rollout: rollout.lease_id)
@@ -131,11 +128,13 @@ class Learner:
             )
         self.algorithm.check(chosen)
         batch = collate(chosen, self.device, shares_prompts=self.pair.policy.shares_prompts)
-        scored, bootstrap_B = self._score(batch), self._bootstrap(chosen)
-        if self.algorithm.traits.mismatched_kl:
-            scored = replace(scored, values_BT=self._mismatched_kl(chosen) * batch.mask_BT)
+        with timeline.span("scores"):
+            scored, bootstrap_B = self._score(batch), self._bootstrap(chosen)
+            if self.algorithm.traits.mismatched_kl:
+                scored = replace(scored, values_BT=self._mismatched_kl(chosen) * batch.mask_BT)
         scored_at = time.perf_counter()
-        metrics = self._train(batch, scored, bootstrap_B)
+        with timeline.span("updates"):
+            metrics = self._train(batch, scored, bootstrap_B)
         metrics |= self._adapt_kl(batch, scored) | self._behavior_metrics(batch, scored)
         self.version += 1
         self.ranks.release()
@@ -144,10 +143,9 @@ class Learner:
             self.optimizer.zero_grad(set_to_none=True)
             torch.cuda.empty_cache()
         self._progress = ("idle", 0, 1)
-        finished = time.perf_counter()
         return metrics | {
             "time/score_s": scored_at - started,
-            "time/update_s": finished - scored_at,
+            "time/update_s": time.perf_counter() - scored_at,
             "tokens/trained": float(batch.num_tokens * metrics["update/epochs"]),
         }
 

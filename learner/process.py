@@ -1,25 +1,66 @@
-"""Run a learner in a process of its own, which answers while its models load and while it computes."""
+"""Run a learner in a process of its own, which answers while its models load and while it computes.
+
+The command imports this module, too. So only `load_learner`, which the process calls, imports torch.
+"""
 
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
+from contracts import timeline
+from contracts.garbage import uncollected
 from contracts.output import guard_process, redacted_errors
-from contracts.rollout import Rollout
+from contracts.rollout import Rollout, Sampling
+from contracts.timeline import Span
 from contracts.weights import WeightManifest
-from learner.changed_elements import Array, Sent
-from learner.learner import Learner
+from learner.algorithms.base import Algorithm
+from learner.rendezvous import Rendezvous
+from learner.settings import LearnerSettings, ModelSettings
+
+if TYPE_CHECKING:
+    from learner.changed_elements import Array, Sent
+    from learner.learner import Learner
 
 Progress = tuple[str, int, int]  # (phase, done, total)
 IDLE = "idle"
 CALLS_AT_ONCE = 3  # an update, all weights for a worker that comes late, and the progress
 
 
+def load_learner(
+    model: ModelSettings,
+    algorithm: Algorithm,
+    settings: LearnerSettings,
+    *,
+    seed: int,
+    iterations: int,
+    sampling: Sampling,
+    max_turns: int,
+    shares_gpu: bool,
+    rendezvous: Rendezvous | None,
+) -> "Learner":
+    """Return the learner, with its models loaded."""
+    from learner.learner import Learner
+
+    return Learner(
+        model,
+        algorithm,
+        settings,
+        seed=seed,
+        iterations=iterations,
+        sampling=sampling,
+        max_turns=max_turns,
+        shares_gpu=shares_gpu,
+        rendezvous=rendezvous,
+    )
+
+
 class LearnerProcess:
     """Learner in a Ray actor that takes `CALLS_AT_ONCE` calls; `learner/group.py` starts it."""
 
-    def __init__(self, make_learner: Callable[[], Learner]) -> None:
+    def __init__(self, make_learner: Callable[[], "Learner"]) -> None:
         guard_process()
+        timeline.switch_on_where_asked()
         self._make_learner = make_learner
         self._learner: Learner | None = None
         self._doing = IDLE
@@ -30,7 +71,7 @@ class LearnerProcess:
         Raises:
             InputError: the model can't be used.
         """
-        with redacted_errors():
+        with redacted_errors(), timeline.span("loads models"), uncollected():
             self._learner = self._make_learner()
 
     def progress(self) -> Progress:
@@ -43,22 +84,26 @@ class LearnerProcess:
     def pid(self) -> int:
         return os.getpid()
 
+    def take_spans(self) -> tuple[Span, ...]:
+        """Return its timeline since the last call."""
+        return timeline.drain()
+
     # ---- the learner's own methods, once it has started ----
 
     def update(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
-        with self._at(IDLE) as learner:  # the learner reports an update's progress itself
+        with self._at(IDLE, "trains") as learner:  # the learner reports an update's progress itself
             return learner.update(rollouts)
 
-    def publish(self, engine_dtype: str) -> tuple[WeightManifest, dict[str, Sent]]:
+    def publish(self, engine_dtype: str) -> "tuple[WeightManifest, dict[str, Sent]]":
         with self._at("publish") as learner:
             return learner.publish(engine_dtype)
 
-    def publish_mask(self, engine_dtype: str) -> tuple[None, dict[str, Array] | None]:
+    def publish_mask(self, engine_dtype: str) -> "tuple[None, dict[str, Array] | None]":
         """Return None and the mask model's arrays; a caller can wait for the None and fetch no arrays."""
         with self._at("publish_mask") as learner:
             return None, learner.publish_mask(engine_dtype)
 
-    def published_whole(self) -> tuple[WeightManifest, dict[str, Array]]:
+    def published_whole(self) -> "tuple[WeightManifest, dict[str, Array]]":
         with self._at("published_whole") as learner:
             return learner.published_whole()
 
@@ -75,11 +120,11 @@ class LearnerProcess:
             learner.export(folder)
 
     @contextlib.contextmanager
-    def _at(self, what: str) -> Iterator[Learner]:
+    def _at(self, what: str, shown: str | None = None) -> "Iterator[Learner]":
         assert self._learner is not None, "it has to start first"
         self._doing = what
         try:
-            with redacted_errors():
+            with redacted_errors(), timeline.span(shown or what):
                 yield self._learner
         finally:
             self._doing = IDLE

@@ -9,7 +9,6 @@ import contextlib
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -17,39 +16,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from learner.rendezvous import TCP, Rendezvous
 from learner.sharding import sharded
 
 CPU = torch.device("cpu")
-FILE, TCP = "file://", "tcp://"
+FILE = "file://"
 LOOPBACK = "127.0.0.1"
-
-
-@dataclass(frozen=True, slots=True)
-class Rendezvous:
-    """Address at which the ranks of one learner meet, and the number of this rank.
-
-    Example: the second of two ranks that meet in a file: `Rendezvous(1, 2, "file:///tmp/meeting")`.
-    `MeetingPoint` gives addresses such as `tcp://127.0.0.1:40123`.
-    """
-
-    rank: int
-    size: int
-    address: str
-
-
-class MeetingPoint:
-    """Store in which ranks find each other as long as it lives; it listens on `host` alone."""
-
-    def __init__(self, host: str, size: int) -> None:
-        listening = socket.create_server((host, 0))
-        port = listening.getsockname()[1]
-        self._size, self._address = size, f"{TCP}{host}:{port}"
-        self._store = dist.TCPStore(
-            host, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach()
-        )
-
-    def for_rank(self, rank: int) -> Rendezvous:
-        return Rendezvous(rank, self._size, self._address)
 
 
 class Ranks:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 import torch
 from torch import Tensor
 
+from contracts import timeline
 from contracts.rollout import MaskRule
 from contracts.token_sets import mask_set
 from learner.actor_critic import ActorCritic
@@ -216,12 +217,14 @@ def score(
         old_N, entropy_N = policy.evaluate(hidden_NH, micro, True, restriction)
         scores = {"old": old_N, "entropy": entropy_N}
         if with_values:
-            scores["value"] = models.pair.critic(policy, micro, hidden_NH)
+            with timeline.span("critic scores"):
+                scores["value"] = models.pair.critic(policy, micro, hidden_NH)
         if reference is not None:
-            ref_hidden_NH = reference.states(micro)
-            scores["ref"] = reference.evaluate(ref_hidden_NH, micro, False, restriction)[0]
-            if with_full_kl:
-                scores["kl"] = policy.kl_to(reference, hidden_NH, ref_hidden_NH, restriction)
+            with timeline.span("reference scores"):
+                ref_hidden_NH = reference.states(micro)
+                scores["ref"] = reference.evaluate(ref_hidden_NH, micro, False, restriction)[0]
+                if with_full_kl:
+                    scores["kl"] = policy.kl_to(reference, hidden_NH, ref_hidden_NH, restriction)
         if not micro.weight:
             continue
         for name, values_N in scores.items():

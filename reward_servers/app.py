@@ -44,6 +44,7 @@ def deploy(
     http: bool,
     token: str | None = None,
     trial: Trial = MADE_UP,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> list[str]:
     """Serve these parts on the connected Ray cluster until all answer; return warnings.
 
@@ -52,6 +53,7 @@ def deploy(
     Args:
         http: also answer at `http://{http_host}:{http_port}`, for exactly these parts.
         token: the token that every caller over HTTP must send; None: no token, on loopback alone.
+        meanwhile: called once, while the servers start.
         trial: the samples on which one replica of each of the user's own classes is tried.
 
     Raises:
@@ -70,6 +72,7 @@ def deploy(
         [_target("reward", part, settings) for part in rewards]
         + [_target("metric", part, settings) for part in metrics],
         settings.start_timeout_s,
+        meanwhile,
     )
     told = _try_out(rewards, metrics, settings, trial)
     if http:
@@ -181,11 +184,14 @@ def _http_target(
     return serve.RunTarget(application, name=HTTP_APPLICATION, route_prefix="/", logging_config=QUIET)
 
 
-def _run(targets: list[serve.RunTarget], timeout_s: float) -> None:
+def _run(
+    targets: list[serve.RunTarget], timeout_s: float, meanwhile: Callable[[], None] = lambda: None
+) -> None:
     if not targets:
         return
     serve.run_many(targets, wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
     deadline = time.monotonic() + timeout_s
+    meanwhile()
     waiting = {target.name for target in targets}
     while waiting:
         applications = serve.status().applications

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from ray import serve
 from ray.serve.deployment import Application
 
-from contracts import working_folder
+from contracts import timeline, working_folder
 from contracts.access import TOKEN, TOKEN_FILE, digest, token_of
 from contracts.errors import InputError
 from contracts.settings import build
@@ -82,9 +82,8 @@ def application_of(kind: str, part: Part, own: ServerSettings) -> tuple[Applicat
         ray_actor_options={
             "num_cpus": own.num_cpus,
             "num_gpus": own.num_gpus,
-            "runtime_env": {
-                "env_vars": working_folder.variable()
-            },  # Serve may have been started from elsewhere
+            # Serve may have been started from elsewhere.
+            "runtime_env": {"env_vars": {**working_folder.variable(), **timeline.variable()}},
         },
         max_ongoing_requests=own.max_ongoing_requests,
         max_queued_requests=own.max_queued_requests,

@@ -23,6 +23,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError, RayServeException
 from ray.serve.handle import DeploymentResponse
 
+from contracts import timeline
 from contracts.clients import Scoring
 from contracts.errors import InputError, RewardError
 from contracts.scores import MetricValue, Sample, Score
@@ -106,9 +107,11 @@ class RemoteServer:
             async def ask(places: Sequence[int]) -> None:
                 nonlocal left
                 asked = [samples[place] for place in places]
-                scored: Scored = await self._call(
-                    self._handle.score.remote, asked, is_patient=traits.ends_by_itself
-                )
+                with timeline.span_beside("call", f"calls {self._name}"):
+                    scored: Scored = await self._call(
+                        self._handle.score.remote, asked, is_patient=traits.ends_by_itself
+                    )
+                timeline.receive(scored.process, scored.spans)
                 left -= len(places)
                 self._count(scored)
                 for place, answer in zip(places, scored.answers, strict=True):

@@ -2,12 +2,15 @@
 
 import asyncio
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from contracts import timeline
 from contracts.errors import RewardError
 from contracts.output import guard_process, redacted_errors
 from contracts.scores import MetricValue, Sample
+from contracts.timeline import Span
 from reward_servers.batches import Batches
 from reward_servers.cache import AnswerCache
 from reward_servers.sandbox import SandboxedServer
@@ -42,6 +45,8 @@ class Scored:
     answers: list[Answer]
     num_cached: int
     counts: Counts = field(default_factory=dict)
+    spans: tuple[Span, ...] = ()  # of the replica's timeline
+    process: str = ""  # the replica's name
 
 
 class RewardReplica:
@@ -49,8 +54,10 @@ class RewardReplica:
 
     def __init__(self, part: Part, settings: ServerSettings) -> None:
         guard_process(part)
+        timeline.switch_on_where_asked()
+        self._name = f"reward {part.label} ({os.getpid()})"
         self._server: RewardServer | SandboxedServer
-        with redacted_errors():
+        with redacted_errors(), timeline.span("loads"):
             if settings.sandbox is None:
                 self._server, can_remember = RewardServer(part, settings), is_deterministic(part)
             else:  # a sandboxed reward's code is not even imported here
@@ -76,8 +83,9 @@ class RewardReplica:
         return await asyncio.to_thread(self._server.try_out, trial)
 
     async def score(self, samples: Sequence[Sample]) -> Scored:
-        answers, num_cached = await self._cache.score(samples)
-        return Scored(answers, num_cached, self._server.take_counts())
+        with timeline.span_beside("scores", "calls"):
+            answers, num_cached = await self._cache.score(samples)
+        return Scored(answers, num_cached, self._server.take_counts(), timeline.drain(), self._name)
 
     async def answers(self, texts: Sequence[str]) -> list[str | None] | None:
         return await asyncio.to_thread(self._server.answers, texts)

@@ -50,6 +50,10 @@ class Fleet:
         self._first_weights_s: float | None = FIRST_WEIGHTS_S  # before a line; None: as of any wait
         self._pool = WorkerPool(make_worker, settings, note, self._take_back)
 
+    def prepare(self) -> None:
+        """Do what takes seconds and needs no worker; a caller has time for it while the workers start."""
+        self._pool.prepare()
+
     def wait_until_ready(self) -> None:
         """Wait for every worker's engine.
 

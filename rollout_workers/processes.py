@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from contracts import timeline
 from contracts.output import guard_process
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.host import EnvironmentHost
@@ -13,6 +14,7 @@ class RolloutWorkerProcess(RolloutWorker):
 
     def __init__(self, *arguments: Any) -> None:
         guard_process(*arguments)
+        timeline.switch_on_where_asked()
         super().__init__(*arguments)
 
 

@@ -23,13 +23,16 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from contracts import timeline
 from contracts.chat_settings import ChatForm
 from contracts.components import find
 from contracts.errors import InputError, WeightsError, WorkerError
+from contracts.garbage import uncollected
 from contracts.output import redacted_errors
 from contracts.records import by_position
 from contracts.redaction import redact
 from contracts.rollout import Lease, MaskRule, Rollout
+from contracts.timeline import Span
 from contracts.weights import WeightManifest
 from rollout_workers.engines import ENGINES
 from rollout_workers.engines.base import Arrays, Engine
@@ -61,6 +64,7 @@ class WorkerReport:
     num_restarts: int = 0  # of environments that died, hung or raised
     idle_s: float = 0.0  # since its start
     num_cancels: int = 0  # leases from before the last one are given up
+    spans: tuple[Span, ...] = ()  # of its timeline, since the last poll
 
 
 class RolloutWorker:
@@ -130,6 +134,7 @@ class RolloutWorker:
             self._play.num_restarts,
             self._idle_s + max(0.0, time.monotonic() - self._idle_since),
             num_cancels,
+            timeline.drain(),
         )
 
     def load_weights(
@@ -175,14 +180,15 @@ class RolloutWorker:
 
     def _run(self) -> None:
         try:
-            self._engine = self._make_engine()
-            self._play = self._player()
+            with timeline.span("engine starts"), uncollected():
+                self._engine = self._make_engine()
+                self._play = self._player()
             self._ready.set_result(os.getpid())
             while True:
-                if not self._leases and not self._engine.num_unfinished:
+                if not self._has_work:
                     self._wait_for_mail()
                 self._take_mail()
-                self._advance()
+                self._work()
         except Exception as error:  # a thread's exception would vanish: the next poll raises it
             said = redact(str(error))
             if not self._ready.done():
@@ -193,6 +199,21 @@ class RolloutWorker:
             with self._shipped:
                 self._failure = redact(traceback.format_exc())
                 self._shipped.notify_all()
+
+    @property
+    def _has_work(self) -> bool:
+        return bool(self._leases or self._engine.num_unfinished)
+
+    def _work(self) -> None:
+        """Advance until nothing is left to do; take messages between two steps."""
+        if not self._has_work:
+            self._advance()
+            return
+        with timeline.span("generates"):
+            self._advance()
+            while self._has_work:
+                self._take_mail()
+                self._advance()
 
     def _player(self) -> Episodes | SingleTurns:
         environment = self._environment
@@ -240,11 +261,13 @@ class RolloutWorker:
 
     def _load(self, manifest: WeightManifest, arrays: Pushed, mask_arrays: Arrays | None) -> float:
         started = time.perf_counter()
-        self._engine.load_weights(manifest, self._received.take(manifest, arrays))
-        if mask_arrays is not None and manifest.mask_version != self._engine.mask_version:
-            self._engine.load_mask(manifest, mask_arrays)
+        with timeline.span("loads weights"):
+            self._engine.load_weights(manifest, self._received.take(manifest, arrays))
+            if mask_arrays is not None and manifest.mask_version != self._engine.mask_version:
+                self._engine.load_mask(manifest, mask_arrays)
         seconds = time.perf_counter() - started
-        (got,) = self._engine.logprobs([manifest.probe.tokens])
+        with timeline.span("checks weights"):
+            (got,) = self._engine.logprobs([manifest.probe.tokens])
         worst = max(abs(a - b) for a, b in zip(got, manifest.probe.logprobs, strict=True))
         if not worst <= manifest.probe.tolerance:  # NaN must fail too
             raise WeightsError(

@@ -8,11 +8,10 @@ and make no token.
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import ray
-from ray.rllib.utils.actor_manager import FaultTolerantActorManager
 
 from contracts.clients import PublishedWeights
 from rollout_workers.worker import RolloutWorker
@@ -62,8 +61,15 @@ class _Method:
 class WorkerCalls:
     """Calls to workers that are up, by id; a worker has at most one call of each method in flight."""
 
-    def __init__(self) -> None:
-        self._manager = FaultTolerantActorManager(max_remote_requests_in_flight_per_actor=1)
+    @cached_property
+    def _manager(self) -> Any:
+        from ray.rllib.utils.actor_manager import FaultTolerantActorManager
+
+        return FaultTolerantActorManager(max_remote_requests_in_flight_per_actor=1)
+
+    def prepare(self) -> None:
+        """Import RLlib and torch, which takes seconds; else the first `add` does."""
+        assert self._manager is not None
 
     def add(self, worker: WorkerHandle) -> int:
         """Add a worker; return its id."""
@@ -78,6 +84,8 @@ class WorkerCalls:
 
     @property
     def workers(self) -> dict[int, WorkerHandle]:
+        if "_manager" not in self.__dict__:  # none was added
+            return {}
         return {worker_id: WorkerHandle(actor) for worker_id, actor in self._manager.actors().items()}
 
     def send(

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import ray
 
+from contracts import timeline
 from contracts.clients import PublishedWeights
 from contracts.errors import DeadlineExceeded
 from contracts.rollout import Lease, Rollout
@@ -59,7 +60,7 @@ class WorkerPool:
         self._make_worker, self._settings, self._note = make_worker, settings, note
         self._give_back = give_back
         self._calls = WorkerCalls()
-        self.send = self._calls.send
+        self.send, self.prepare = self._calls.send, self._calls.prepare
         self._starting: list[StartingWorker] = []
         self._live: dict[int, LiveWorker] = {}
         self._closing: list[tuple[ray.ObjectRef, WorkerHandle, float]] = []  # close call, worker, start time
@@ -146,6 +147,7 @@ class WorkerPool:
         for worker_id, report in self.answers(FETCH_S, RolloutWorker.poll, RolloutWorker.submit):
             if report is not None:  # it is a poll's
                 worker = self._live[worker_id]
+                timeline.receive(worker.name, report.spans)
                 self.environment_restarts += report.num_restarts - worker.num_restarts
                 self.idle_s += report.idle_s - worker.idle_s
                 rollouts += worker.answered(report, self._settings.stall_timeout_s)

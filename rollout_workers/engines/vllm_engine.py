@@ -5,6 +5,7 @@ process, and its model can be reached to load weights. Where it is split over se
 process, which vLLM starts and ends.
 """
 
+import gc
 import os
 import socket
 from collections.abc import Sequence
@@ -238,6 +239,7 @@ def _start(arguments: Any) -> Any:
     """
     from vllm.v1.engine.llm_engine import LLMEngine
 
+    gc.freeze()  # vLLM collects several times as it starts: not what its imports made
     try:
         with off_the_path_of_children():
             return LLMEngine.from_engine_args(arguments)

@@ -3,7 +3,7 @@
     temporary folder checked ─▶ ray.init ─▶ … ─▶ ray.shutdown
                                    │ failed: end its processes and try once more
 
-Ray 2.60 has no settings for four things that it does to a driver; `tamed` replaces its functions for these.
+Ray 2.60 has no settings for five things that it does to a driver; `tamed` replaces its functions for these.
 Importing this module imports Ray.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import ray
 from ray._common.utils import get_default_ray_temp_dir
-from ray._private import ray_constants, services, utils, worker
+from ray._private import node, ray_constants, services, utils, worker
 
 from contracts.access import protect_rays_token
 from contracts.errors import InputError, RunError
@@ -187,11 +187,13 @@ def tamed(patience_s: int = PATIENCE_S) -> Iterator[None]:
       alone, which still needs these processes to save.
     - Ray sets no signal handlers, neither in Python nor in C, where SIGTERM would abort the driver.
     - Ray waits for a slow raylet, and not for one that has ended.
+    - Ray starts no autoscaler: the one machine never becomes two.
     """
     replaced: list[tuple[Any, str, Any]] = [
         (utils, "set_kill_on_parent_death_linux", _in_new_session(utils.set_kill_on_parent_death_linux)),
         (utils, "set_sigterm_handler", lambda handler: None),
         (ray_constants, "RAY_DISABLE_FAILURE_SIGNAL_HANDLER", True),
+        (node.Node, "start_monitor", lambda self: None),
         (services, "get_node", _patiently(services.get_node, patience_s)),
         (ray_constants, "NUM_REDIS_GET_RETRIES", patience_s // 3),  # seconds; a dead head service takes all
     ]

@@ -14,6 +14,8 @@ OF_ONES_OWN = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     # Each game has a process: more than Ray expects on two cores, so it would warn.
     "RAY_worker_maximum_startup_concurrency": "32",
+    # Each actor gets a process with variables of its own, so none could use one that was started before.
+    "RAY_prestart_worker_first_driver": "0",
 }
 # Seconds that Ray waits for its own processes, which import much. A slow disk with two busy cores needs more
 # than Ray's half minute or minute. A process that has ended is not waited for.

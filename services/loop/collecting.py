@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import islice
 
+from contracts import timeline
 from contracts.clients import RewardClient, RolloutClient
 from contracts.errors import EpisodeError, InputError, RewardError, RunError, WhetstoneError
 from contracts.rollout import FinishReason, Lease, Rollout
@@ -143,17 +144,19 @@ class Collector:
         started, restarts = time.perf_counter(), self.workers.environment_restarts
         pending: list[Pending] = []
         groups = self.groups_of(leases)
-        for finished in self.workers.generate(leases):
-            self.check_stop()
-            if finished:
-                self.console.advance("rollout", len(finished))
-                if ready := groups.take(finished) if groups else finished:
-                    pending.append(self.begin(ready, result))
+        with timeline.span("waits for rollouts"):
+            for finished in self.workers.generate(leases):
+                self.check_stop()
+                if finished:
+                    self.console.advance("rollout", len(finished))
+                    if ready := groups.take(finished) if groups else finished:
+                        pending.append(self.begin(ready, result))
         result.rollout_s = time.perf_counter() - started
         result.num_environment_restarts = self.workers.environment_restarts - restarts
-        for part in pending:
-            self._await(part)
-            self.take(part, result)
+        with timeline.span("waits for rewards"):
+            for part in pending:
+                self._await(part)
+                self.take(part, result)
         result.reward_s = time.perf_counter() - started - result.rollout_s
         return result
 

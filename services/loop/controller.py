@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from contracts import timeline
 from contracts.clients import FleetClient, LearnerClient, RewardClient
 from contracts.errors import LearnerLost, RunError
 from services.loop.batches import BatchSource
@@ -112,10 +113,12 @@ class Controller:
                 self._weights.push()
             self._do_what_is_due()
             while self._iteration < self._settings.iterations:
-                self.iterate()
+                with timeline.span(f"iteration {self._iteration + 1}"):
+                    self.iterate()
                 self._do_what_is_due()
             self._save()
-            self._keeper.export(self._learner, self._iteration)
+            with timeline.span("exports the model"):
+                self._keeper.export(self._learner, self._iteration)
         except LearnerLost as error:
             self._lost = error
             return False
@@ -125,17 +128,21 @@ class Controller:
         """Run one iteration: the next batch, update, push, log."""
         started = time.perf_counter()
         self._requests.look()
-        batch = self._source.next(self._iteration)
+        with timeline.span("waits for rollouts and rewards"):
+            batch = self._source.next(self._iteration)
         self._weights.make_room()
-        trained = self._learner.update(batch.batch, UpdateBar(self._console, self._attend))
-        pushed = self._weights.push()
+        with timeline.span("waits for the update"):
+            trained = self._learner.update(batch.batch, UpdateBar(self._console, self._attend))
+        with timeline.span("pushes weights"):
+            pushed = self._weights.push()
         self._iteration += 1
         self._source.prepare(self._iteration)
         self._remember()
         seconds = time.perf_counter() - started
         described = self._source.describe(batch, seconds)
         info, training = self._info(Iteration(batch, trained, pushed, described, seconds))
-        self._journal.iteration(self._iteration, info, training)
+        with timeline.span("records"):
+            self._journal.iteration(self._iteration, info, training)
 
     def _attend(self) -> None:
         """Take care of rollouts and requests while the learner trains; a stop waits for the update's end."""
@@ -150,7 +157,8 @@ class Controller:
         if due:
             self._weights.push_for_evaluation()
         for split in due:
-            self._evaluate(split)
+            with timeline.span(f"evaluates {split}"):
+                self._evaluate(split)
         every, iteration = self._settings.save_every, self._iteration
         if iteration and ((every and iteration % every == 0) or self._keeper.is_best(iteration)):
             self._save()
@@ -184,7 +192,8 @@ class Controller:
         if self._saved_at == self._iteration:
             return
         state = self._boundary | {"tracking_run_id": self._journal.tracker.run_id}
-        self._keeper.save(self._learner, self._iteration, state)
+        with timeline.span("saves a checkpoint"):
+            self._keeper.save(self._learner, self._iteration, state)
         self._saved_at = self._iteration
 
     def _resume(self) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from contracts import timeline
 from contracts.rollout import FinishReason, Lease, Rollout
 from services.config.post_processing import PostProcess, PostProcessed
 from services.config.reward_view import as_sample
@@ -48,7 +49,9 @@ def evaluate(
         collect = replace(collect, workers=PostProcessed(workers, post_process))
     found = collect(leases)
     rollouts = sorted(found.rollouts, key=lambda rollout: rollout.lease_id)
-    values = rewards.compute_metrics([as_sample(rollout, split) for rollout in rollouts]) if rollouts else {}
+    with timeline.span("waits for metrics"):
+        samples = [as_sample(rollout, split) for rollout in rollouts]
+        values = rewards.compute_metrics(samples) if rollouts else {}
     plays = collect.judging.environment is not None
     metrics = reward_statistics(rollouts)
     metrics |= play_statistics(found) if plays else {}

@@ -2,6 +2,7 @@
 
 import time
 
+from contracts import timeline
 from contracts.clients import FleetClient, LearnerClient
 
 
@@ -35,7 +36,9 @@ class WorkerWeights:
 
     def _push(self) -> dict[str, float]:
         started = time.perf_counter()
-        published = self._learner.publish()
-        self._workers.load_weights(published)
+        with timeline.span("waits for the learner to publish"):
+            published = self._learner.publish()
+        with timeline.span("waits for the workers to load"):
+            self._workers.load_weights(published)
         seconds = time.perf_counter() - started
         return {"time/weights_s": seconds, "weights/pushed_mb": published.manifest.num_bytes / 1e6}

@@ -8,6 +8,7 @@
         checkpoints/<iteration>/                    a bare number once complete, another name before
         checkpoints/best.json                       the best checkpoint, where keep_best is set
         model/  best_model/  report.html  diagnosis.html  learning_curves.png  log.txt  provenance.json
+        timeline.json                               with --timeline
 
 Iterations count from 1; epoch n of an evaluation is the number of iterations before it, so 0 is the
 untrained model.
@@ -128,6 +129,10 @@ class RunFolder:
     @property
     def curves(self) -> Path:
         return self.path / "learning_curves.png"
+
+    @property
+    def timeline(self) -> Path:
+        return self.path / "timeline.json"
 
     @property
     def log(self) -> Path:

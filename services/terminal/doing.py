@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from contracts import timeline
 from services.terminal.readable import duration
 
 FIRST_S = 0.7
@@ -52,7 +53,8 @@ def doing(
     _under_way.append(mark)
     thread.start()
     try:
-        yield
+        with timeline.span(what):
+            yield
         is_over.set()
         thread.join()
         if is_told:

@@ -38,15 +38,26 @@ class Background(Generic[T]):
         self.num_failures = 0
         self._open, self._close = open_tracker, close_tracker
         self._jobs: queue.Queue[Callable[[T], None] | None] = queue.Queue(MAX_PENDING)
-        self._opened = threading.Event()
+        self._may_open, self._opened = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="tracking", daemon=True)
 
-    def start(self) -> None:
-        """Start the thread; jobs may be added before the tracker is open."""
+    def start(self, *, at_once: bool = True) -> None:
+        """Start the thread; jobs may be added before the tracker is open.
+
+        Args:
+            at_once: False: the thread waits for `open` before it takes time from others.
+        """
         self._thread.start()
+        if at_once:
+            self.open()
+
+    def open(self) -> None:
+        """Let the thread open the tracker."""
+        self._may_open.set()
 
     def wait_until_open(self, seconds: float) -> None:
         """Wait until the tracker is open or can't be opened, at most `seconds`."""
+        self.open()
         self._opened.wait(seconds)
 
     def add(self, job: Callable[[T], None]) -> None:
@@ -62,6 +73,7 @@ class Background(Generic[T]):
         """Write the pending jobs and close the tracker; wait half a minute at most."""
         if not self._thread.is_alive():
             return
+        self.open()
         deadline = time.monotonic() + FINISH_S
         with contextlib.suppress(queue.Full):
             self._jobs.put(None, timeout=FINISH_S)
@@ -73,6 +85,7 @@ class Background(Generic[T]):
             )
 
     def _work(self) -> None:
+        self._may_open.wait()
         try:
             tracker = self._open()
         except Exception as error:  # the run goes on, whatever the tracker or its server raises

@@ -18,6 +18,7 @@ from rich.console import Console as Terminal
 from rich.console import RenderableType
 from rich.live import Live
 
+from contracts import timeline
 from contracts.redaction import redact
 from services.runs.changes import Observed, change, error_of, in_words, observed
 from services.runs.standard_errors import is_error
@@ -141,7 +142,7 @@ class Console:
 
     def doing(self, what: str) -> AbstractContextManager[None]:
         """Report a slow step while it goes on, unless a screen or a bar shows it."""
-        return contextlib.nullcontext() if self.shows_progress else doing(what, self.note)
+        return timeline.span(what) if self.shows_progress else doing(what, self.note)
 
     @property
     def shows_progress(self) -> bool:

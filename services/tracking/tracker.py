@@ -30,15 +30,31 @@ class Tracker:
 
     @classmethod
     def start(
-        cls, settings: TrackingSettings, output_dir: str | Path, run_name: str, run_id: str | None = None
+        cls,
+        settings: TrackingSettings,
+        output_dir: str | Path,
+        run_name: str,
+        run_id: str | None = None,
+        *,
+        at_once: bool = True,
     ) -> "Tracker":
-        """Begin tracking, or go on with MLflow's run `run_id`. Returns before any tracker is imported."""
+        """Begin tracking, or go on with MLflow's run `run_id`. Returns before any tracker is imported.
+
+        Args:
+            at_once: False: trackers are imported and opened at `open` or at the end; what comes is kept.
+        """
         tracker = cls(settings, Path(output_dir), run_name, run_id)
         if settings.enabled:
-            tracker._mlflow.start()
+            tracker._mlflow.start(at_once=at_once)
         for sink in tracker._sinks:
-            sink.start()
+            sink.start(at_once=at_once)
         return tracker
+
+    def open(self) -> None:
+        """Import and open the trackers, if that waited."""
+        self._mlflow.open()
+        for sink in self._sinks:
+            sink.open()
 
     @property
     def uri(self) -> str:

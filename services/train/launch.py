@@ -14,16 +14,17 @@ import ray
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from contracts import timeline
 from contracts.chat_settings import ChatForm
 from contracts.clients import Scoring
 from contracts.errors import DeadlineExceeded, LearnerFailed, LearnerLost, LearnerSilent
+from contracts.garbage import uncollected
 from contracts.rollout import MaskRule
 from contracts.scores import MetricValue, Sample, Score
 from learner.algorithms.base import Algorithm
 from learner.group import LearnerGroup
-from learner.learner import Learner
-from learner.process import CALLS_AT_ONCE, LearnerProcess
-from learner.ranks import Rendezvous
+from learner.process import CALLS_AT_ONCE, LearnerProcess, load_learner
+from learner.rendezvous import Rendezvous
 from learner.settings import ModelSettings
 from reward_servers.app import deploy, remove
 from reward_servers.by_part import ONE_TASK, ByPart
@@ -97,13 +98,18 @@ class RewardServers:
 
 @contextlib.contextmanager
 def service(
-    settings: RunSettings, warn: Note, tell: Note | None = None, trial: Trial = MADE_UP
+    settings: RunSettings,
+    warn: Note,
+    tell: Note | None = None,
+    trial: Trial = MADE_UP,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Iterator[Clients]:
     """Start workers, learner and reward servers side by side, slow ones first; yield them once all are up.
 
     Args:
         warn: hears what goes wrong.
         tell: hears how the start gets on; by default `warn`.
+        meanwhile: called once, while the parts start.
         trial: texts for trying the user's own rewards and metrics.
     """
     starting = Starting(("the reward servers", "the learner", "the rollout workers"), tell or warn)
@@ -111,17 +117,27 @@ def service(
     graders = settings.reward, settings.metrics, settings.reward_servers
     num_learners = settings.learner.num_processes
     machines = deployed(settings.model, settings.rollout, settings.cluster, num_learners)
+
+    def prepare() -> None:
+        with timeline.span("prepares"), uncollected():
+            fleet.prepare()
+            meanwhile()
+
     with contextlib.ExitStack() as ends:
         with starting:
             fleet = start_fleet(model, machines, warn, starting.hear)
             learner = start_learner(settings, machines, warn, starting.hear)
             ends.callback(learner.stop)
             ends.callback(fleet.stop)
-            rewards = ends.enter_context(served_rewards(*graders, warn, trial, settings.by_part))
+            with timeline.span("waits for the reward servers"):
+                served = served_rewards(*graders, warn, trial, settings.by_part, prepare)
+                rewards = ends.enter_context(served)
             starting.is_up("the reward servers")
-            wait_for_learner(learner, LearnerRestarts(settings.learner.max_restarts), warn)
+            with timeline.span("waits for the learner"):
+                wait_for_learner(learner, LearnerRestarts(settings.learner.max_restarts), warn)
             starting.is_up("the learner")
-            fleet.wait_until_ready()
+            with timeline.span("waits for the rollout workers"):
+                fleet.wait_until_ready()
             starting.is_up("the rollout workers")
         yield Clients(fleet, rewards, learner)
 
@@ -227,7 +243,7 @@ def start_learner(
     def make_learner(rendezvous: Rendezvous | None) -> object:
         return actor.remote(
             partial(
-                Learner,
+                load_learner,
                 settings.model.model_copy(update={"chat": settings.model.chat.with_text()}),
                 settings.algorithm,
                 settings.learner,
@@ -251,6 +267,7 @@ def served_rewards(
     warn: Note,
     trial: Trial = MADE_UP,
     by_part: ByPart = ONE_TASK,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Iterator[RewardServers]:
     """Deploy rewards and metrics, the user's own ones after a trial; yield their client once all answer.
 
@@ -260,8 +277,10 @@ def served_rewards(
         InputError: a reward or a metric does not answer as it should.
     """
     try:
-        if rewards or metrics:
-            for warning in deploy(rewards, metrics, settings, http=False, trial=trial):
+        if not (rewards or metrics):
+            meanwhile()
+        else:
+            for warning in deploy(rewards, metrics, settings, http=False, trial=trial, meanwhile=meanwhile):
                 warn(warning)
         client = RewardClient(rewards, settings, by_part)
         with contextlib.closing(client):
@@ -280,7 +299,13 @@ def _options(reserved: Reservation, num_threads: int | None) -> dict[str, object
     return {
         "num_cpus": reserved.num_cpus,
         "num_gpus": reserved.num_gpus,
-        "runtime_env": {"env_vars": {"OMP_NUM_THREADS": threads, "GLIBC_TUNABLES": MALLOC_TUNABLES}},
+        "runtime_env": {
+            "env_vars": {
+                "OMP_NUM_THREADS": threads,
+                "GLIBC_TUNABLES": MALLOC_TUNABLES,
+                **timeline.variable(),
+            }
+        },
     }
 
 

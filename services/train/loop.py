@@ -61,6 +61,11 @@ def controller(
     return assembly.controller(assembly.batches(), evaluator, journal, requests, uploads)
 
 
+def prepare(settings: RunSettings) -> None:
+    """Import what `controller` needs, which takes seconds, while the clients start."""
+    load_tokenizer(settings.model)
+
+
 def collector_of(
     settings: RunSettings,
     workers: RolloutClient,

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from contracts.disk import check_room
 from contracts.errors import RunError
+from contracts.garbage import uncollected
 from contracts.output import say
 from contracts.redaction import without_secrets
 from services.config.other_versions import comparable
 from services.config.settings import RunSettings
 from services.loop.garbage import lasting_objects_left_alone
-from services.runs import checkpoints, provenance
+from services.runs import checkpoints, provenance, trace
 from services.runs.claim import flatten, plain
 from services.runs.folder import RunFolder
 from services.runs.full_disk import explained
@@ -68,7 +69,8 @@ def train(settings: RunSettings) -> int:
     status: Status = "FAILED"
     uploads = Uploads(mirror, folder, console.warn) if mirror else None
     try:
-        interrupted = _run_on_cluster(settings, checked.trial, folder, tracker, console, uploads)
+        with trace.written(folder.timeline):
+            interrupted = _run_on_cluster(settings, checked.trial, folder, tracker, console, uploads)
         status = "KILLED" if interrupted else "FINISHED"
     except KeyboardInterrupt:
         status = "KILLED"
@@ -136,11 +138,11 @@ def _run_on_cluster(
     uploads: Uploads | None,
 ) -> bool:
     """Start the parts and run the loop; tell whether it was interrupted."""
-    with doing("loading Ray and torch", console.note):
+    with doing("loading Ray", console.note), uncollected():
         from services.cluster.ray_cluster import cluster
         from services.tracking.prometheus import RunMetrics
         from services.train import launch
-        from services.train.loop import controller
+        from services.train.loop import controller, prepare
 
     stop = StopRequest(lambda: console.note(ASKED_TO_STOP))
     with contextlib.ExitStack() as ends:
@@ -148,7 +150,9 @@ def _run_on_cluster(
             ends.enter_context(cluster(console.warn))
             watch = ends.enter_context(RunMetrics(settings.run_name, settings.iterations))
         console.on_progress, tracker.on_metrics = watch.progress, watch.log
-        clients = ends.enter_context(launch.service(settings, console.warn, console.note, trial))
+        service = launch.service(settings, console.warn, console.note, trial, lambda: prepare(settings))
+        clients = ends.enter_context(service)
+        tracker.open()
         with doing("reading prompts", console.note):
             loop = controller(settings, clients, folder, tracker, console, stop, uploads)
         ends.callback(stop.restore)
@@ -164,7 +168,8 @@ def _run_on_cluster(
 def _start_tracker(tracking: TrackingSettings, config: Mapping[str, Any], folder: RunFolder) -> Tracker:
     found = checkpoints.latest(folder)
     run_id = checkpoints.read_state(found[1]).get("tracking_run_id") if found else None
-    tracker = Tracker.start(tracking, config["output_dir"], config["run_name"], run_id)
+    # Its imports take seconds, of which the run's parts have more need.
+    tracker = Tracker.start(tracking, config["output_dir"], config["run_name"], run_id, at_once=False)
     tracker.log_parameters(flatten(config))
     tracker.log_artifact(folder.config_file)
     # Digests of large data files take minutes.

@@ -19,7 +19,7 @@ from learner.algorithms.supervised import Supervised
 from learner.algorithms.trpo import TRPO
 from learner.kl_control import KLSettings
 from learner.learner import Learner
-from learner.ranks import Rendezvous
+from learner.rendezvous import Rendezvous
 from learner.settings import LearnerSettings, ModelSettings
 from learner.sharding import whole
 from rollout_workers.received_weights import ReceivedWeights

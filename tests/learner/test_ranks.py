@@ -16,7 +16,8 @@ from contracts.errors import LearnerError
 from learner.batching import collate, micro_batches
 from learner.learner import Learner
 from learner.rank_batches import rank_micro_batches
-from learner.ranks import MeetingPoint, Ranks
+from learner.ranks import Ranks
+from learner.rendezvous import MeetingPoint
 from learner.tensor_files import TensorFiles
 from tests.learner.ranked import (
     ALGORITHMS,

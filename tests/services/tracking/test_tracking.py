@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -126,6 +127,35 @@ def test_logging_does_not_wait_for_mlflow(output_dir: Path) -> None:
 
     assert elapsed_s < 2.0
     assert len(client_of(tracker).get_metric_history(tracker.run_id, "metric/29")) == 100
+
+
+def test_a_tracker_that_waits_opens_when_it_may_and_loses_nothing(
+    output_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    real = mlflow_run.MlflowRun.open
+
+    def open_and_tell(*given: Any) -> Any:
+        opened.append("open")
+        return real(*given)
+
+    monkeypatch.setattr(mlflow_run.MlflowRun, "open", open_and_tell)
+    tracker = Tracker.start(TrackingSettings(), output_dir, "waits", at_once=False)
+    tracker.log_metrics({"reward/mean": 0.5}, 1)
+    time.sleep(0.2)
+    assert opened == []
+    tracker.open()
+    assert tracker.run_id is not None
+    tracker.finish()
+    assert opened == ["open"] and tracker.num_failures == 0
+
+
+def test_a_tracker_that_waits_is_written_at_the_end(output_dir: Path) -> None:
+    """A run whose start fails is in MLflow, as failed."""
+    tracker = Tracker.start(TrackingSettings(), output_dir, "never_up", at_once=False)
+    tracker.log_parameters({"seed": 0})
+    tracker.finish("FAILED")
+    assert tracker._run_id is not None and tracker.num_failures == 0
 
 
 def test_a_server_that_is_gone_is_told_once_and_costs_seconds(

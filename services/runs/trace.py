@@ -1,0 +1,110 @@
+"""A run's timeline as a file: Chrome's trace format, which Perfetto and chrome://tracing show.
+
+    [
+    {"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "the learner"}},
+    {"name": "update", "ph": "X", "pid": 1, "tid": 1, "ts": 1795459180250000, "dur": 800000},
+    …
+    ]
+
+Lines are written while the run goes on. The format allows a missing end, so a killed run's file shows, too.
+"""
+
+import contextlib
+import json
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from contracts import timeline
+from contracts.timeline import MAIN, Span
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 1.0  # between two writes
+COMMAND = "whetstone train"  # name of the process that writes
+
+
+class Trace:
+    """Writer of spans. Processes and their lanes get numbers in the order in which they come."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._processes: dict[str, int] = {}
+        self._lanes: dict[tuple[str, str], int] = {}
+        self._is_first = True
+        file.write("[")
+
+    def write(self, spans: Sequence[Span]) -> None:
+        for each in spans:
+            process, lane = self._numbers(each)
+            self._add(
+                name=each.name,
+                ph="X",
+                pid=process,
+                tid=lane,
+                ts=round(each.began_s * 1e6),
+                dur=round(each.lasted_s * 1e6),
+            )
+        self._file.flush()
+
+    def end(self) -> None:
+        self._file.write("\n]\n")
+
+    def _numbers(self, each: Span) -> tuple[int, int]:
+        """Return the numbers of a span's process and lane; name them where they are new."""
+        name = each.process or COMMAND
+        process = self._processes.setdefault(name, len(self._processes) + 1)
+        if (name, each.lane) not in self._lanes:
+            lane = self._lanes[name, each.lane] = 1 + sum(known == name for known, _ in self._lanes)
+            if lane == 1:
+                self._add(name="process_name", ph="M", pid=process, args={"name": name})
+                self._add(name="process_sort_index", ph="M", pid=process, args={"sort_index": process})
+            self._add(name="thread_name", ph="M", pid=process, tid=lane, args={"name": _shown(each.lane)})
+        return process, self._lanes[name, each.lane]
+
+    def _add(self, **event: Any) -> None:
+        self._file.write("\n" if self._is_first else ",\n")
+        self._file.write(json.dumps(event))
+        self._is_first = False
+
+
+def _shown(lane: str) -> str:
+    """Return a lane's name for people: Python has its own words for the first thread, and for Ray's threads.
+
+    >>> _shown("MainThread"), _shown("Dummy-2"), _shown("engine")
+    ('main', 'thread 2', 'engine')
+    """
+    return "main" if lane == MAIN else lane.replace("Dummy-", "thread ")
+
+
+@contextlib.contextmanager
+def written(path: Path) -> Iterator[None]:
+    """Write this process's timeline, and what it receives, into a new file until the context ends.
+
+    Nothing is written where the timeline is off. A run goes on without one that can't be written.
+    """
+    if not timeline.is_on():
+        yield
+        return
+    is_over = threading.Event()
+
+    def write_until_the_end() -> None:
+        try:
+            with path.open("w") as file:
+                trace = Trace(file)
+                while not is_over.wait(EVERY_S):
+                    trace.write(timeline.drain())
+                trace.write(timeline.drain())
+                trace.end()
+        except OSError as error:
+            log.warning("the timeline %s can't be written: %s", path, error)
+
+    thread = threading.Thread(target=write_until_the_end, name="trace", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
