@@ -25,8 +25,8 @@ import psutil
 
 from benchmarks.driver_parts import GROUP, Border, Shape, controller, lease_source, start_fleet
 from benchmarks.outcome import publish
+from contracts.garbage import lasting_objects_left_alone
 from contracts.rollout import Sampling
-from services.loop.garbage import lasting_objects_left_alone
 
 MB = 1e6
 ENOUGH = 4096  # rollouts to measure, in as many iterations as that takes

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from contracts.disk import check_room
 from contracts.errors import RunError
-from contracts.garbage import uncollected
+from contracts.garbage import lasting_objects_left_alone, uncollected
 from contracts.output import say
 from contracts.redaction import without_secrets
 from services.config.other_versions import comparable
 from services.config.settings import RunSettings
-from services.loop.garbage import lasting_objects_left_alone
 from services.runs import checkpoints, provenance, trace
 from services.runs.claim import flatten, plain
 from services.runs.folder import RunFolder

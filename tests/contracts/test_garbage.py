@@ -1,11 +1,12 @@
 """Garbage collection pauses while a process starts, and leaves what it made alone."""
 
 import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
 
-from contracts.garbage import uncollected
+from contracts.garbage import lasting_objects_left_alone, uncollected
 
 
 @pytest.fixture(autouse=True)
@@ -32,3 +33,25 @@ def test_collections_come_back_after_an_error_and_stay_off_where_they_were_off()
     with uncollected():
         pass
     assert not gc.isenabled()
+
+
+class Ring:
+    """An object that only a collection can free."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_only_objects_of_before_are_left_out_and_only_for_the_time() -> None:
+    garbage, lasting = weakref.ref(Ring()), Ring()
+    kept = weakref.ref(lasting)
+    with lasting_objects_left_alone():
+        assert garbage() is None  # garbage of before is no lasting object
+        assert gc.get_freeze_count() > 0
+        del lasting
+        new = weakref.ref(Ring())
+        gc.collect()
+        assert kept() is not None and new() is None
+    assert gc.get_freeze_count() == 0
+    gc.collect()
+    assert kept() is None
