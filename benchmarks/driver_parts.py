@@ -1,7 +1,7 @@
 """Partners of a simulated driver: values cross to them pickled, and their own work is not counted.
 
-`controller` has them in one process. `start_fleet` has workers behind Ray, all of them in one actor, since a
-machine with two cores can't start 256 processes; the driver calls each as if it had a process of its own.
+`controller` has them in one process. `start_fleet` has workers behind Ray, all of them in one actor: a
+machine with two cores can't start 256 processes. The driver calls each as if it had its own process.
 """
 
 import asyncio

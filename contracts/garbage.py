@@ -18,6 +18,7 @@ def uncollected() -> Iterator[None]:
     try:
         yield
     finally:
+        gc.collect()  # what was garbage would be kept for good
         gc.freeze()
         if was_enabled:
             gc.enable()

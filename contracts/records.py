@@ -21,6 +21,8 @@ def by_position(record: type[Record]) -> type[Record]:
     >>> Point(1, 2).__reduce_ex__(5)[1]
     (1, 2)
     """
+    if len(fields(record)) < 2:  # type: ignore[arg-type]
+        raise TypeError(f"{record.__name__} has one field, of which attrgetter makes no tuple; expected more")
     values = attrgetter(*(field.name for field in fields(record)))  # type: ignore[arg-type]
 
     def reduced(self: Record, protocol: int) -> Any:

@@ -115,7 +115,7 @@ def load_actor_critic(
     norm = RunningNorm() if normalize_values else None
     pair = ActorCritic(policy, critic, norm, trunk, adapter).to(device)
     check_head(pair.policy)
-    alone = trunk is None and not (shards or drops_out)
+    alone = trunk is None and not (shards or drops_out or settings.adapter.drops_out)
     policy.shares_prompts = alone and type(policy) is CausalPolicy and can_share(lm)
     return pair
 

@@ -44,6 +44,11 @@ class AdapterSettings(Settings):
         return self
 
     @property
+    def drops_out(self) -> bool:
+        """Return whether updates run with the adapter's own dropout."""
+        return self.trains and self.lora_dropout > 0
+
+    @property
     def trains(self) -> bool:
         return self.kind != "none"
 

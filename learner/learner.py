@@ -188,7 +188,7 @@ class Learner:
             batch.num_rollouts,
             restricts=self.sampling_distribution.restricts,
             weighs=batch.from_data_B is not None or self._importance_level(batch) is not None,
-            drops_out=self.model_settings.drops_out(self.algorithm),
+            drops_out=self.model_settings.any_dropout(self.algorithm),
         )
 
     def _score_data(self, batch: Batch) -> ScoredBatch:

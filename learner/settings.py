@@ -75,6 +75,10 @@ class ModelSettings(Settings):
             )
         return self.dropout
 
+    def any_dropout(self, algorithm: Algorithm) -> bool:
+        """Return whether this algorithm's updates run with dropout, the model's own or its adapter's."""
+        return self.drops_out(algorithm) or self.adapter.drops_out
+
     def num_trained(self, num_layers: int) -> int:
         """Return how many of a model's layers train.
 

@@ -20,13 +20,13 @@ from learner.batching import Batch, MicroBatch, within_budget
 KINDS = frozenset(
     "gemma gpt2 gpt_neox granite llama mistral olmo olmo2 phi phi3 qwen2 qwen3 smollm3 stablelm".split()  # noqa: SIM905
 )
-# Tokens of prompts: the rounding of a product with one row depends on where the weights lie in memory, and a
-# policy must agree with its copy to the bit.
-FEWEST = 2
+ROPES = ("default", "linear", "yarn", "llama3")  # frequencies that don't depend on a pass's longest sequence
+# The rounding of a product with one row depends on where the weights lie in memory, and a policy must agree
+# with its copy to the bit.
+FEWEST_PROMPT_TOKENS = 2
 PADDING = -1  # no token, so that a shorter prompt differs from its continuations
-ENOUGH = (
-    0.6  # share of tokens that may be left to read: `benchmarks.shared_prompts` shows what two passes cost
-)
+# Share of the tokens that may be left to read: `benchmarks.shared_prompts` shows what two passes cost.
+MOST_LEFT = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,8 @@ class SharedPrompts:
     prompt_S: Tensor  # which of the prompts each sequence has
     lengths_S: Tensor  # of its prompt, without the last token
     own_SR: Tensor
+    positions_SR: Tensor  # in its sequence; padding stays within the model's window
     predicts_SR: Tensor  # where the next token is the model's
-
-    @property
-    def positions_SR(self) -> Tensor:
-        return self.lengths_S[:, None] + torch.arange(self.own_SR.shape[1], device=self.own_SR.device)
 
     @property
     def attends_SRK(self) -> Tensor:
@@ -73,9 +70,9 @@ def shared_prompts(micro: MicroBatch) -> SharedPrompts | None:
     prompts_UP, prompt_S = torch.unique(prompts_SP, dim=0, return_inverse=True)
     last_S = (columns_L * mask_SL).amax(-1)  # the model's last token, which needs no reading
     own_width = int((last_S - lengths_S).max())
-    if len(prompts_UP) == num_sequences or prompts_UP.numel() < FEWEST:
+    if len(prompts_UP) == num_sequences or prompts_UP.numel() < FEWEST_PROMPT_TOKENS:
         return None
-    if prompts_UP.numel() + num_sequences * own_width > ENOUGH * tokens_SL.numel():
+    if prompts_UP.numel() + num_sequences * own_width > MOST_LEFT * tokens_SL.numel():
         return None
     index_SR = (lengths_S[:, None] + columns_L[:own_width]).clamp(max=width - 2)
     inside_SR = lengths_S[:, None] + columns_L[:own_width] < last_S[:, None]
@@ -84,6 +81,7 @@ def shared_prompts(micro: MicroBatch) -> SharedPrompts | None:
         prompt_S,
         lengths_S,
         tokens_SL.gather(1, index_SR),
+        index_SR,
         mask_SL.gather(1, index_SR + 1) & inside_SR,
     )
 
@@ -105,13 +103,15 @@ def shared_states(trunk: nn.Module, shared: SharedPrompts) -> Tensor:
 def can_share(lm: Any) -> bool:
     """Return whether a model's keys and values depend on nothing but the tokens before them, and can be kept.
 
-    Windows that slide, states of recurrent layers and recomputed activations can't be.
+    Windows that slide, recurrent layers, recomputed activations and frequencies by length can't be.
     """
     from transformers.cache_utils import DynamicCache, DynamicLayer
 
     config = lm.config
     plain = config.model_type in KINDS and config._attn_implementation == "sdpa"
     if not plain or lm.is_gradient_checkpointing:
+        return False
+    if (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default") not in ROPES:
         return False
     return all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
 
@@ -156,4 +156,4 @@ def _num_read(sequences: Sequence[tuple[int, int, int]]) -> int:
     prompts = {(group, start) for group, start, _ in sequences}
     own = max(length - start for _, start, length in sequences)
     shared = len(prompts) * (max(start for _, start in prompts) - 1) + len(sequences) * own
-    return shared if len(prompts) < len(sequences) and shared <= ENOUGH * plain else plain
+    return shared if len(prompts) < len(sequences) and shared <= MOST_LEFT * plain else plain

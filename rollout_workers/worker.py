@@ -46,6 +46,8 @@ from rollout_workers.single_turns import SingleTurns
 
 Result = TypeVar("Result")
 
+LONGEST_SPAN_S = 5.0  # of generation on the timeline, since a worker of an asynchronous run never stops
+
 
 @by_position
 @dataclass(frozen=True, slots=True)
@@ -205,13 +207,14 @@ class RolloutWorker:
         return bool(self._leases or self._engine.num_unfinished)
 
     def _work(self) -> None:
-        """Advance until nothing is left to do; take messages between two steps."""
+        """Advance until nothing is left to do, for some seconds at most; take messages between two steps."""
         if not self._has_work:
             self._advance()
             return
+        until = time.monotonic() + LONGEST_SPAN_S
         with timeline.span("generates"):
             self._advance()
-            while self._has_work:
+            while self._has_work and time.monotonic() < until:
                 self._take_mail()
                 self._advance()
 

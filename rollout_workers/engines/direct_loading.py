@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rollout_workers.engines.load_recording import LoadRecording, Target
+from rollout_workers.engines.load_recording import LoadRecording, Region, Target
 
 LOG = logging.getLogger(__name__)
 CHECKED_ROWS = 3  # a packed matrix can't be read: it is compared by what it makes of some rows
@@ -73,7 +73,8 @@ class DirectLoader:
     def _matrix(self, target: Target, tensors: Tensors) -> Tensor:
         """Return the matrix to be packed: a view of its array, or several arrays joined."""
         first = target.copies[0]
-        if len(target.copies) == 1 and tensors[first.source].dtype == target.dtype:
+        as_it_is = first.written == Region.whole(target.shape) and tensors[first.source].dtype == target.dtype
+        if len(target.copies) == 1 and as_it_is:
             return first.read.of(tensors[first.source])
         count = target.shape.numel()
         if self._joined.numel() < count or self._joined.dtype != target.dtype:
@@ -92,6 +93,7 @@ class DirectLoader:
         targets = recording.targets
         self.unfit = _unfit(recording, targets) or self._difference(targets, tensors)
         if self.unfit is not None:
+            self._reload(self._model, tensors)  # over what the direct way may have written
             LOG.warning("weights are loaded by vLLM's own reload, which is slower: %s", self.unfit)
             return
         for target in targets:
@@ -105,6 +107,8 @@ class DirectLoader:
         """Load directly what was just loaded; return a layer that came out otherwise, if there is one."""
         layers = {target.layer for target in targets} | set(_heads_of(self._model, targets))
         expected = {layer: _state(layer) for layer in layers}
+        for target in targets:
+            _forget(target)
         self._load(targets, tensors)
         for layer, before in expected.items():
             after = _state(layer)
@@ -116,6 +120,14 @@ class DirectLoader:
 def _fill(target: Target, parameter: Tensor, tensors: Tensors) -> None:
     for copied in target.copies:
         copied.written.of(parameter).copy_(copied.read.of(tensors[copied.source]))
+
+
+def _forget(target: Target) -> None:
+    """Overwrite what a load writes, so that nothing of it is right by chance."""
+    parameter = target.layer.get_parameter(target.parameter)
+    if parameter.is_floating_point() and not _is_packed(target.layer, target.parameter):
+        for copied in target.copies:
+            copied.written.of(parameter).fill_(torch.nan)
 
 
 def _pack(layer: Any, matrix: Tensor) -> None:

@@ -24,6 +24,11 @@ class Region:
     stride: tuple[int, ...]
     offset: int
 
+    @classmethod
+    def whole(cls, shape: torch.Size) -> "Region":
+        """Return the region of a whole contiguous tensor."""
+        return cls(tuple(shape), tuple(torch.empty(shape, device="meta").stride()), 0)
+
     def of(self, tensor: Tensor) -> Tensor:
         """Return the region as a view of a contiguous tensor."""
         return tensor.as_strided(self.size, self.stride, tensor.storage_offset() + self.offset)

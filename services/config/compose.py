@@ -58,7 +58,7 @@ HELP = """whetstone train [KEY=VALUE …]: train a model by reinforcement learni
 
   whetstone train model.path=gpt2 task=imdb task.data_files=FOLDER reward=sentiment iterations=50
   whetstone train -m model.path=gpt2 seed=0,1,2          one run after another for each value
-  whetstone train --timeline …                           with a trace of all processes, timeline.json
+  whetstone train --timeline …                           write a trace of all processes, too
 
 Choices:
 {groups}

@@ -120,7 +120,7 @@ class RunParts(Settings):
             self.rollout.prompts_per_iteration * self.group_size,
             restricts=drawn.excludes_tokens and learner.behavior == "exact",
             weighs=bool(self.data or self.rollout.max_staleness or learner.behavior == "importance"),
-            drops_out=self.model.drops_out(self.algorithm),
+            drops_out=self.model.any_dropout(self.algorithm),
         )
 
     def chat_form(self, model: ModelFiles) -> ChatForm | None:

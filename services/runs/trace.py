@@ -83,7 +83,8 @@ def _shown(lane: str) -> str:
 def written(path: Path) -> Iterator[None]:
     """Write this process's timeline, and what it receives, into a new file until the context ends.
 
-    Nothing is written where the timeline is off. A run goes on without one that can't be written.
+    A run that is resumed begins the file anew. Nothing is written where the timeline is off. A run goes on
+    without one that can't be written.
     """
     if not timeline.is_on():
         yield

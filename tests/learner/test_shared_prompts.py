@@ -86,6 +86,18 @@ def test_states_and_gradients_stay(kind: str) -> None:
             assert (shared - plain).norm() <= 1e-6 * plain.norm()
 
 
+def test_padding_stays_within_the_models_window() -> None:
+    """A long prompt with a short response stands beside a short one with a long response."""
+    full = list(range(36)) + [1] * 27
+    long = [rollout(i, full, (4,)) for i in range(8)]
+    short = [rollout(i, full[::-1][:40], [5] * 24) for i in range(8, 10)]
+    micro = whole(collate([*long, *short]))
+    assert micro.tokens_SL.shape[1] == WINDOW
+    policy = CausalPolicy(model_of("gpt2"), 2**20)
+    for plain, shared in zip(found(policy, micro, False), found(policy, micro, True), strict=True):
+        assert (shared - plain).norm() <= 1e-6 * plain.norm()
+
+
 def several_turns() -> list[Rollout]:
     """Two rollouts that read the same prompt and go on differently, with observations between."""
     prompt = tuple(range(3, 33))
@@ -98,6 +110,8 @@ def test_other_attention_is_not_shared() -> None:
     assert not can_share(model_of("mistral", sliding_window=4))
     assert not can_share(model_of("bloom", n_head=2, n_layer=1))
     assert not can_share(model_of("gpt2", attn_implementation="eager"))
+    by_length = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0}
+    assert not can_share(model_of("llama", rope_parameters=by_length))
     recomputes = model_of("llama")
     recomputes.gradient_checkpointing_enable()
     assert not can_share(recomputes)

@@ -18,7 +18,7 @@ from contracts.settings import build
 from reward_servers import apart
 from reward_servers.apart import try_apart
 from reward_servers.local import LocalRewardClient
-from reward_servers.replicas import RewardReplica, Scored
+from reward_servers.replicas import RewardReplica
 from reward_servers.sandbox import SandboxedServer
 from reward_servers.server import MetricServer, RewardServer
 from reward_servers.settings import Part, RewardServersSettings, Sandbox, ServerSettings, parts
@@ -145,7 +145,8 @@ def test_nothing_is_remembered_once_a_group_was_looked_at(limits: dict[str, Any]
         replica = RewardReplica(own("Peeking"), build(ServerSettings, {"sandbox": limits}, ""))
         group = [Sample("a", group="p"), Sample("a", group="p"), Sample("a", group="q")]
         for _ in range(2):  # three equal texts: a cache would show one of them
-            assert await replica.score(group) == Scored([(2.0, None), (2.0, None), (1.0, None)], 0)
+            scored = await replica.score(group)
+            assert (scored.answers, scored.num_cached) == ([(2.0, None), (2.0, None), (1.0, None)], 0)
 
     asyncio.run(scenario())
 
