@@ -52,7 +52,7 @@ class Chat:
         self._tokenizer, self._form = tokenizer, form
         # A day of its own for each start: a run that is at work at midnight goes on with its day.
         self._now = datetime.now() if form.date is None else datetime.combine(form.date, time())
-        # Whether a rendered text names the day of its rendering, and none is given.
+        # True: a rendered text names the day of its rendering, and the settings name none.
         self.changes_daily = False
         if form.system is not None:
             self._refuse_lost_system()

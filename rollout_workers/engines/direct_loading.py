@@ -6,7 +6,7 @@
 
 vLLM's reload makes every layer anew, fills it, packs it and copies it back. Here nothing lies between the
 pushed arrays and the kernels, except where a matrix is joined from several arrays: one block joins them all.
-What the watch does not explain (quantized layers, experts, other kernels) goes the ordinary way.
+Layers that the watch does not explain (quantized ones, experts, other kernels) go the ordinary way.
 """
 
 import logging
