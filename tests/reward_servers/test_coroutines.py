@@ -53,9 +53,10 @@ def test_no_more_than_the_rate_begin_in_a_second_over_all_replicas() -> None:
     """20 a second over two replicas: this one makes a call each 0.1 s."""
     desk = Desk(0.0)
     calls = Coroutines(ServerSettings(rate=20.0, replicas=2, concurrency=8))
+    began = time.monotonic()
     calls.submit([desk.call] * 5).result(30)
-    gaps = [later - earlier for earlier, later in zip(desk.came, desk.came[1:], strict=False)]
-    assert all(gap > 0.08 for gap in gaps), gaps
+    after = [at - began for at in desk.came]  # a busy machine may be late, and never early
+    assert all(at > 0.1 * place - 0.02 for place, at in enumerate(after)), after
 
 
 @pytest.mark.usefixtures("soon")
