@@ -7,17 +7,52 @@ from typing import Any, Protocol
 
 from contracts.rollout import Lease, Rollout
 from contracts.scores import MetricValue, Sample, Score
-from contracts.weights import WeightManifest
+from contracts.weights import WeightGroup, WeightManifest
+
+
+class Broadcast(Protocol):
+    """The learner's side of sending weights through a group; each call raises LearnerLost if it is gone."""
+
+    @property
+    def group(self) -> WeightGroup | None:
+        """The group that the learner is in; None: a new one must be opened."""
+        ...
+
+    def open(self, num_receivers: int) -> WeightGroup:
+        """Make a new group, which the learner starts to join while its receivers are told of it."""
+        ...
+
+    def has_joined(self) -> str | None:
+        """Wait until the learner has joined; return why it could not, or None."""
+        ...
+
+    def send(self) -> Mapping[str, Any]:
+        """Start to send; return what receivers are told beside the manifest."""
+        ...
+
+    def has_sent(self) -> str | None:
+        """Wait until the learner has sent all; return why that broke off, or None."""
+        ...
+
+    def keep(self) -> None:
+        """Keep what would be sent, and leave the group: receivers that could not join load arrays."""
+        ...
+
+    def release(self) -> None:
+        """Give back memory that receivers no longer read."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedWeights:
-    """A manifest with its arrays: an object reference, or the arrays themselves."""
+    """A manifest with its arrays: an object reference, or the arrays themselves; or to be broadcast."""
 
     manifest: WeightManifest
-    arrays: Any
+    arrays: Any  # None: these weights are sent through a group
     mask_arrays: Any = None  # the mask model's arrays, if there is one
-    fetch_whole: Callable[[], "PublishedWeights"] | None = None  # if these are changes: fetches whole arrays
+    # If these are changes or are broadcast: fetches whole arrays
+    fetch_whole: Callable[[], "PublishedWeights"] | None = None
+    broadcast: Broadcast | None = None
 
     def for_holder_of(self, push: str | None) -> "PublishedWeights":
         """Return the weights that a worker can load if its last load was the publication `push`.
@@ -25,7 +60,7 @@ class PublishedWeights:
         Raises:
             LearnerLost: the process that has the whole arrays is gone.
         """
-        if self.fetch_whole is None or self.manifest.base == push:
+        if self.fetch_whole is None or (self.broadcast is None and self.manifest.base == push):
             return self
         return self.fetch_whole()
 
@@ -162,6 +197,10 @@ class LearnerClient(Protocol):
         self, rollouts: Sequence[Rollout], on_progress: Callable[[str, int, int], None]
     ) -> dict[str, float]:
         """Train for one iteration, and call `on_progress(phase, done, total)` meanwhile."""
+        ...
+
+    def score_early(self, rollouts: Sequence[Rollout], num_rollouts: int) -> bool:
+        """Begin to score a part of the next `num_rollouts`; return False while an earlier part is scored."""
         ...
 
     def restart(self, on_progress: Callable[[str, int, int], None]) -> None:

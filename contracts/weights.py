@@ -50,6 +50,8 @@ class WeightManifest:
     publication, only the changes since then travel. For each parameter that is nothing if it is equal, its
     `ChangedElements`, or its whole array. `checksum` is `checksum_of` the whole arrays that result.
 
+    `shapes` are given where the weights go through a `WeightGroup` in the order of `dtypes`, without arrays.
+
     Example: `WeightManifest(version=7, dtypes={"model.norm.weight": "float32"}, num_bytes=256,
     probe=Probe(…), mask_version=5)`
     """
@@ -63,6 +65,25 @@ class WeightManifest:
     push: str | None = None
     base: str | None = None
     checksum: int | None = None
+    shapes: Mapping[str, tuple[int, ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WeightGroup:
+    """Group in which a learner, of rank 0, sends weights to the processes of engines, of ranks 1 and up.
+
+    `address` is what all need to meet: of a store (gloo), NCCL's unique id in base64 (nccl), or nothing,
+    where processes on one GPU pass memory by its handle (ipc). Whoever waits longer than `patience_s` for
+    another gives up.
+
+    Example: two workers of one process each, on CPUs:
+    `WeightGroup("gloo", "tcp://127.0.0.1:40123", size=3, patience_s=60.0)`
+    """
+
+    transport: str
+    address: str
+    size: int
+    patience_s: float
 
 
 def checksum_of(arrays: Mapping[str, Any]) -> int:
