@@ -4,8 +4,11 @@ from dataclasses import dataclass
 
 import torch
 
+from contracts.errors import LearnerError
+from learner.algorithms.base import Credit
 from learner.batching import Batch
 from learner.functional.kl import k1, k3
+from learner.off_policy import Correction
 from learner.scoring import ScoredBatch
 
 
@@ -38,16 +41,45 @@ def measured_kl(batch: Batch, scored: ScoredBatch) -> MeasuredKL | None:
     return MeasuredKL(total / int(own_BT.sum()), total / num_own, num_own)
 
 
-def sampler_metrics(batch: Batch, scored: ScoredBatch, version: int) -> dict[str, float]:
-    """Return how far the sampler's distribution is from the learner's, and how old its weights were."""
+def sampler_metrics(
+    batch: Batch, scored: ScoredBatch, version: int, correction: Correction | None = None
+) -> dict[str, float]:
+    """Return how far the sampler's distribution is from the learner's, and how old its weights were.
+
+    - mismatch/kl         KL(μ‖π_old), nats a token, by the estimate k3
+    - mismatch/max_ratio  the largest factor between the two probabilities of a token, at least 1
+    - mismatch/masked     share of tokens that `learner.mismatch` leaves out, where it may leave out some
+    """
     mask_BT = batch.own_BT
     if scored.entropies_BT is None or not bool(mask_BT.any()):
         return {}
     behavior_N, old_N = batch.behavior_logprobs_BT[mask_BT], scored.old_logprobs_BT[mask_BT]
+    masked = {}
+    if correction is not None and correction.masks.masks:
+        _rows, responses_N = mask_BT.nonzero()[:, 0].unique_consecutive(return_inverse=True)
+        kept_N, _kept_B = correction.kept(old_N - behavior_N, responses_N)
+        masked["mismatch/masked"] = 1.0 - float(kept_N.float().mean())
     return {
         "entropy": float(scored.entropies_BT[mask_BT].mean()),
-        "mismatch_kl": float(k3(behavior_N, old_N).mean()),
-        "mismatch/max": float((behavior_N - old_N).abs().max()),
+        "mismatch/kl": float(k3(behavior_N, old_N).mean()),
+        "mismatch/max_ratio": float((behavior_N - old_N).abs().max().double().exp()),
+        **masked,
         "staleness/mean": float((version - batch.versions_BT[mask_BT]).float().mean()),
         "staleness/max": float((version - batch.versions_BT[mask_BT]).max()),
     }
+
+
+def num_trained(batch: Batch, credit: Credit) -> int:
+    """Return how many rollouts the update trains on.
+
+    Raises:
+        LearnerError: credit leaves none of them.
+    """
+    count = batch.num_rollouts if credit.trains_B is None else int(credit.trains_B.sum())
+    if not count:
+        raise LearnerError(
+            f"all {batch.num_rollouts} responses were cut off at the limit of tokens, and "
+            "algorithm.filter_truncated=true leaves such out; expected a higher rollout.max_tokens, or "
+            "algorithm.filter_truncated=false"
+        )
+    return count

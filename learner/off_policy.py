@@ -1,8 +1,9 @@
-"""Importance weights of responses that another policy μ drew: older weights, or a data set's reference.
+"""Importance weights of responses that another policy μ drew: an engine's, older weights', a data set's.
 
-The policy's own rollouts get weights if an update came between them and this one. π_old is then the policy
-before this update, and μ the older policy that drew a token. The ratio π/π_old is clipped separately from the
-weight π_old/μ (decoupled PPO; Hilton et al. 2022, arXiv 2110.00641; as in AReaL, arXiv 2505.24298).
+π_old is the policy before this update, as the learner computes it. The policy's own rollouts get weights
+where an engine in bfloat16 drew them, or where an update came between them and this one. The ratio π/π_old is
+clipped separately from the weight π_old/μ (decoupled PPO; Hilton et al. 2022, arXiv 2110.00641; as in AReaL,
+arXiv 2505.24298). `learner/mismatch_settings.py` names the papers on engines.
 
 A data set's responses count as drawn from μ, the model of their log-probabilities. With a critic, a token
 has weight min(cap, π_old/μ), and its trace min(1, π_old/μ) cuts off later rewards of the other policy
@@ -10,6 +11,8 @@ has weight min(cap, π_old/μ), and its trace min(1, π_old/μ) cuts off later r
 weight: min(cap, π_old(y)/μ(y)).
 """
 
+import math
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -18,11 +21,84 @@ from torch import Tensor
 from learner.batching import Batch, MicroBatch
 from learner.functional.aggregation import sum_by_response
 from learner.functional.kl import k3
+from learner.functional.support import SamplingDistribution
+from learner.mismatch_settings import MismatchSettings
 from learner.scoring import ScoredBatch
+from learner.settings import LearnerSettings
 
 ImportanceLevel = Literal[
     "token", "response"
 ]  # a token's weight is its own ratio, or the ratio of its whole response
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """Weights and masks of the policy's own rollouts.
+
+    Example: `Correction("token", MismatchSettings(mask_above=5.0))`
+    """
+
+    level: ImportanceLevel | None  # None: weights are 1 where nothing is masked
+    masks: MismatchSettings = field(default_factory=MismatchSettings)
+
+    def weights(self, log_ratio_N: Tensor, responses_N: Tensor, cap: float) -> tuple[Tensor, Tensor]:
+        """Return the weights of tokens (N,) and of responses (B,) from log π_old/μ of each token.
+
+        Args:
+            responses_N: the response of each token, numbered from 0 in order.
+        """
+        weights_B = sum_by_response(log_ratio_N, responses_N).exp().clamp(max=cap)
+        if self.level == "response":
+            weights_N = weights_B[responses_N]
+        elif self.level == "token":
+            weights_N = log_ratio_N.exp().clamp(max=cap)
+        else:
+            weights_N, weights_B = torch.ones_like(log_ratio_N), torch.ones_like(weights_B)
+        kept_N, kept_B = self.kept(log_ratio_N, responses_N)
+        return weights_N * kept_N, weights_B * kept_B
+
+    def kept(self, log_ratio_N: Tensor, responses_N: Tensor) -> tuple[Tensor, Tensor]:
+        """Return which tokens (N,) and which responses (B,) no bound leaves out; arguments as above."""
+        bounds, ratio_N = self.masks, log_ratio_N.exp()
+        lengths_B = sum_by_response(torch.ones_like(log_ratio_N), responses_N)
+        mean_B = sum_by_response(log_ratio_N, responses_N) / lengths_B
+        kept_B = torch.ones_like(mean_B, dtype=torch.bool)
+        if bounds.mask_responses_beyond is not None:
+            kept_B = mean_B.abs() <= math.log(bounds.mask_responses_beyond)
+        kept_N = (ratio_N >= (bounds.mask_below or 0.0)) & (ratio_N <= (bounds.mask_above or math.inf))
+        return kept_N & kept_B[responses_N], kept_B
+
+
+def rounds(settings: LearnerSettings, distribution: SamplingDistribution, is_rounded: bool) -> bool:
+    """Return whether engine and learner compute the same distribution, but for rounding.
+
+    Args:
+        is_rounded: whether one of them computes in bfloat16 or less.
+    """
+    return is_rounded and settings.behavior == "exact" and distribution.ignored_mask is None
+
+
+def correction_of(
+    settings: LearnerSettings, batch: Batch, version: int, *, rounds: bool
+) -> Correction | None:
+    """Return how an update from `version` corrects the policy's own rollouts; None: π_old drew them.
+
+    Args:
+        rounds: as `rounds` returns.
+    """
+    mismatch = settings.mismatch
+    level: ImportanceLevel | Literal["none"]
+    if settings.behavior == "importance":
+        level = "token"
+    elif bool((batch.versions_BT[batch.own_BT] < version).any()):
+        level = settings.staleness_correction
+    elif mismatch.weights == "auto":
+        level = "token" if rounds else "none"
+    else:
+        level = mismatch.weights
+    if level == "none" and not mismatch.masks:
+        return None
+    return Correction(None if level == "none" else level, mismatch)
 
 
 def traces(batch: Batch, scored: ScoredBatch) -> Tensor | None:
@@ -39,7 +115,7 @@ def importance(
     micro: MicroBatch,
     *,
     cap: float,
-    own_level: ImportanceLevel | None,
+    own: Correction | None,
     by_token: bool,
 ) -> tuple[Tensor | None, Tensor | None]:
     """Return two truncated weights π_old/μ: of a micro-batch's tokens (N,) and responses (B,).
@@ -47,25 +123,21 @@ def importance(
     Either is None where all of its weights are 1.
 
     Args:
-        own_level: whether the policy's own rollouts get weights by token or by response, where a warped
-            distribution or older weights drew them. None: their weights are 1.
+        own: the correction of the policy's own rollouts. None: their weights are 1.
         by_token: whether a token of the data has its own weight; otherwise it has its response's.
     """
-    if scored.entropies_BT is None or not (own_level or batch.from_data_B is not None):
+    if scored.entropies_BT is None or (own is None and batch.from_data_B is None):
         return None, None
     log_ratio_N = micro.pick(scored.old_logprobs_BT) - micro.pick(batch.behavior_logprobs_BT)
-    weights_N = log_ratio_N.exp().clamp(max=cap)
-    weights_B = sum_by_response(log_ratio_N, micro.responses_N).exp().clamp(max=cap)
-    own_N = weights_B[micro.responses_N] if own_level == "response" else weights_N
-    own_B = weights_B
+    own_N, own_B = (own or Correction(None)).weights(log_ratio_N, micro.responses_N, cap)
     if batch.from_data_B is None:
         return own_N, own_B
     is_data_N = batch.from_data_B[micro.rows_N]
     is_data_B = batch.from_data_B[micro.rows_N.unique_consecutive()]
-    of_data_N = weights_N if by_token else weights_B[micro.responses_N]
-    if own_level is None:
-        own_N, own_B = torch.ones_like(weights_N), torch.ones_like(weights_B)
-    return of_data_N.where(is_data_N, own_N), weights_B.where(is_data_B, own_B)
+    data_N, data_B = Correction("token" if by_token else "response").weights(
+        log_ratio_N, micro.responses_N, cap
+    )
+    return data_N.where(is_data_N, own_N), data_B.where(is_data_B, own_B)
 
 
 def metrics(batch: Batch, scored: ScoredBatch, *, cap: float, by_token: bool) -> dict[str, float]:

@@ -9,6 +9,7 @@ from contracts.errors import InputError
 from contracts.settings import Settings
 from learner.adapter_settings import AdapterSettings
 from learner.algorithms.base import Algorithm
+from learner.mismatch_settings import MismatchSettings
 
 
 class ReferenceSettings(Settings):
@@ -115,6 +116,9 @@ class LearnerSettings(Settings):
     # Where an update came after a rollout: truncated importance weights of tokens, of responses, or none
     # (biased)
     staleness_correction: Literal["token", "response", "none"] = "token"
+    mismatch: MismatchSettings = MismatchSettings()  # where the engine's probabilities differ a little
+    # Score finished rollouts while others are written. None: where the learner has a GPU of its own
+    score_early: bool | None = None
     lr_schedule: Literal["constant", "linear", "cosine"] = "constant"  # of the learning rate, after warm-up
     # Share of the learning rate that linear and cosine come down to. LoL-RL's linear one ends at 0.5 with two
     # accumulated batches: its length counts batches, and it moves once a step
@@ -122,12 +126,29 @@ class LearnerSettings(Settings):
     warmup_iterations: int = Field(default=0, ge=0)  # the learning rate rises from 0 during these
     # Numbers that a push brings to the workers: all, or only those that changed since the last push
     push: Literal["whole", "changed"] = "whole"
+    # Way of a push: Ray's objects; or one broadcast, over nccl or gloo, or by memory of one GPU (ipc). auto:
+    # nccl where workers have whole GPUs, ipc where they share the learner's, else objects
+    transport: Literal["auto", "objects", "nccl", "ipc", "gloo"] = "auto"
     num_processes: int = Field(default=1, ge=1)  # share models, moments and work
+    # Where several processes sum gradients: after each micro-batch, so that each keeps only its own rows; or
+    # once a minibatch, which sends less and keeps whole gradients in each process
+    sum_gradients: Literal["micro_batch", "minibatch"] = "micro_batch"
+    # Keep weights, gradients and moments in the host's memory; a GPU holds a layer at a time
+    offload: bool = False
     num_threads: int | None = Field(default=None, ge=1)  # of each process; None: all cores
     start_timeout_s: float = Field(default=600.0, gt=0)  # until a process answers; models load after that
     stall_timeout_s: float = Field(default=120.0, gt=0)  # without an answer
     progress_timeout_s: float = Field(default=1800.0, gt=0)  # with answers, but without progress
     max_restarts: int = Field(default=3, ge=0)  # after a death or hang, within an hour
+
+    @model_validator(mode="after")
+    def _changes_are_objects(self) -> Self:
+        if self.push == "changed" and self.transport not in ("auto", "objects"):
+            raise ValueError(
+                f"push=changed leaves out what has not changed, and transport={self.transport} sends all; "
+                "expected transport=objects, or push=whole"
+            )
+        return self
 
     @model_validator(mode="after")
     def _only_what_falls_ends(self) -> Self:

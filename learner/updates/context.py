@@ -11,7 +11,7 @@ from learner.algorithms.base import Algorithm, Credit, LossInputs
 from learner.batching import Batch, MicroBatch
 from learner.functional.kl import exact_gradient_kl, forward_kl, k2, k3
 from learner.functional.logprobs import Restriction
-from learner.off_policy import ImportanceLevel, importance
+from learner.off_policy import Correction, importance
 from learner.rank_batches import rank_micro_batches
 from learner.ranks import ALONE, Ranks
 from learner.scoring import Models, ScoredBatch
@@ -31,13 +31,13 @@ class UpdateContext:
     autocast: Callable[[], torch.autocast]
     advance: Callable[[int, int], None]  # (sequences done, sequences in all)
     order: Callable[[int, int], Tensor]  # (rollouts, epoch) -> a permutation
-    importance_level: ImportanceLevel | None = None  # of the own rollouts' weights; None: all are 1
+    correction: Correction | None = None  # of the own rollouts; None: their weights are 1
     ranks: Ranks = ALONE
 
     def micro_batches(self, rows_B: Tensor) -> Iterator[MicroBatch]:
         """Yield this rank's share of these rollouts' sequences, within the budget of tokens."""
         # A product over a whole response needs all of its tokens at once.
-        whole = self.algorithm.traits.whole_responses or self.importance_level is not None
+        whole = self.algorithm.traits.whole_responses or self.correction is not None
         budget, groups = self.settings.token_budget, self.whole_groups
         return rank_micro_batches(
             self.batch, rows_B, budget, self.ranks, whole_rollouts=whole, whole_groups=groups
@@ -157,6 +157,6 @@ class UpdateContext:
             self.scored,
             micro,
             cap=self.settings.importance_cap,
-            own_level=self.importance_level,
+            own=self.correction,
             by_token=self.algorithm.traits.critic,
         )

@@ -7,7 +7,7 @@ from services.diagnosis.rule import Evidence, Rule, scaled
 from services.terminal.readable import number
 
 EXPLAINED, VALUE = "explained_variance", "loss/value"
-MISMATCH, WORST = "mismatch_kl", "mismatch/max"
+MISMATCH, WORST = "mismatch/kl", "mismatch/max_ratio"
 REWARD, ERROR = "reward/mean", "reward/standard_error"
 AGE, OLDEST = "staleness/mean", "staleness/max"
 

@@ -67,6 +67,9 @@ PANELS = (
     ("Policy loss", "what the update minimises", (("loss/policy", "policy"),)),
     ("Value loss", "squared error of the critic", (("loss/value", "value"),)),
     ("Clip fraction", "tokens whose ratio left the clip range", (("clip_fraction", "clipped"),)),
+    ("Mismatch", "engine and learner apart, nats per token; 0 in float32", (("mismatch/kl", "KL"),)),
+    ("Worst mismatch", "factor between both probabilities of a token", (("mismatch/max_ratio", "worst"),)),
+    ("Masked", "tokens left out for their mismatch", (("mismatch/masked", "masked"),)),
     ("Explained variance", "of returns, by the critic; at most 1", (("explained_variance", "explained"),)),
     (
         "Throughput",

@@ -22,7 +22,7 @@ from learner.algorithms.rloo import RLOO
 from learner.batching import collate
 from learner.functional.advantages import generalized_advantages
 from learner.kl_control import KLSettings
-from learner.off_policy import ImportanceLevel, importance, metrics, traces
+from learner.off_policy import Correction, ImportanceLevel, importance, metrics, traces
 from learner.scoring import ScoredBatch
 from tests.learner.tiny import make_learner, make_model, plain_logits, rollout, whole
 
@@ -63,7 +63,8 @@ def test_weights_by_hand(
 ) -> None:
     rollouts, scored = scored_by_hand()
     batch = collate(rollouts)
-    found = importance(batch, scored, whole(batch), cap=3.0, own_level=own_level, by_token=by_token)
+    own = None if own_level is None else Correction(own_level)
+    found = importance(batch, scored, whole(batch), cap=3.0, own=own, by_token=by_token)
     for weights, expected in zip(found, (tokens, responses), strict=True):
         assert weights is not None and weights.tolist() == pytest.approx(expected, abs=1e-6)
 
@@ -76,7 +77,7 @@ def test_where_all_is_the_policys_own_nothing_is_weighed() -> None:
         and traces(batch, scored) is None
         and not metrics(batch, scored, cap=2.0, by_token=True)
     )
-    assert importance(batch, scored, whole(batch), cap=2.0, own_level=None, by_token=True) == (None, None)
+    assert importance(batch, scored, whole(batch), cap=2.0, own=None, by_token=True) == (None, None)
 
 
 def test_traces_and_what_is_told_by_hand() -> None:
@@ -174,7 +175,7 @@ def test_data_count_less_where_the_policy_has_left_them_and_tell_nothing_of_its_
     others = [of_data(rollout(9, (3, 4), (1, 5), 0.0, logprobs=[-0.01, -0.01]))]
     alone = make_learner(path, PPO(num_epochs=1)).update(own)
     mixed = make_learner(path, PPO(num_epochs=1)).update([*own, *others])
-    for key in ("kl/mean", "kl/sequence", "entropy", "mismatch_kl", "mismatch/max", "staleness/mean"):
+    for key in ("kl/mean", "kl/sequence", "entropy", "mismatch/kl", "mismatch/max_ratio", "staleness/mean"):
         assert mixed[key] == pytest.approx(alone[key], abs=1e-6)
     assert mixed["data/weight/mean"] < 1 and "data/weight/mean" not in alone
     assert mixed["rollouts/trained"] == 5

@@ -42,7 +42,7 @@ SOUND: dict[str, Curve] = {
     "clip_fraction": lambda i: 0.1,
     "approx_kl": lambda i: 0.02,
     "explained_variance": lambda i: 0.6 - 0.8 * math.exp(-i / 10),
-    "mismatch_kl": lambda i: 0.0008,
+    "mismatch/kl": lambda i: 0.0008,
     "staleness/mean": lambda i: 0.0,
     "staleness/max": lambda i: 0.0,
 }

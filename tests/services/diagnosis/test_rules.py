@@ -55,11 +55,11 @@ PATHOLOGIES: dict[str, tuple[dict[str, Curve], Curve | None, set[str]]] = {
         None,
         {"critic_explains_nothing"},
     ),
-    "a sampler of its own": ({"mismatch_kl": lambda i: 0.2}, None, {"sampler_mismatch"}),
+    "a sampler of its own": ({"mismatch/kl": lambda i: 0.2}, None, {"sampler_mismatch"}),
     "responses cut": ({"finish/stop": lambda i: 0.2}, None, {"responses_cut"}),
     "prompts cut": ({"prompts/cut": lambda i: 0.3}, None, {"prompts_cut"}),
     "stale": (
-        {"staleness/mean": lambda i: 2.0, "staleness/max": lambda i: 4.0, "mismatch_kl": lambda i: 0.3},
+        {"staleness/mean": lambda i: 2.0, "staleness/max": lambda i: 4.0, "mismatch/kl": lambda i: 0.3},
         None,
         {"stale_tokens"},
     ),
@@ -146,7 +146,7 @@ def test_a_reward_pays_for_its_kl() -> None:
 
 
 def test_old_weights_are_no_mismatch() -> None:
-    stale: dict[str, Curve] = {"staleness/mean": lambda i: 1.0, "mismatch_kl": lambda i: 0.05}
+    stale: dict[str, Curve] = {"staleness/mean": lambda i: 1.0, "mismatch/kl": lambda i: 0.05}
 
     assert names(run(stale)) == set()  # 0.05 is above the mismatch's 0.02, and below the stale 0.1
 
