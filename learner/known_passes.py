@@ -2,22 +2,33 @@
 
 - The policy's own: an update of one gradient step reads old log-probabilities that equal those of its own
   forward pass. So that pass gives them, and with them the entropies. Anything that needs them earlier keeps
-  the pass: a critic's values, a KL in the reward, importance weights, a restricted distribution.
+  the pass: a critic's values, a KL in the reward, a data set's responses, a restricted distribution.
 - The reference's: where the KL's coefficient is 0, only `kl/mean` reads it, and some responses suffice.
 """
+
+from typing import TypedDict
 
 from learner.algorithms.base import Algorithm
 
 
+class PassInputs(TypedDict):
+    """Arguments of the functions below, as a run's settings give them."""
+
+    num_rollouts: int
+    restricts: bool
+    has_data: bool
+    drops_out: bool
+
+
 def scores_come_with_the_update(
-    algorithm: Algorithm, num_rollouts: int, *, restricts: bool, weighs: bool, drops_out: bool
+    algorithm: Algorithm, num_rollouts: int, *, restricts: bool, has_data: bool, drops_out: bool
 ) -> bool:
     """Return whether the update's forward pass gives the policy's scores, to rounding.
 
     Args:
         num_rollouts: of the batch.
         restricts: whether the sampler can't draw some tokens.
-        weighs: whether losses have importance weights, or the batch responses that the policy did not write.
+        has_data: whether the batch has responses that the policy did not write.
         drops_out: whether updates run with dropout, which scores do not have.
     """
     traits = algorithm.traits
@@ -28,7 +39,23 @@ def scores_come_with_the_update(
     )
     plain = traits.online and not (traits.critic or traits.masks or traits.mismatched_kl or traits.teacher)
     reads_all = algorithm.kl.placement == "loss" and not (drops_out or algorithm.leaves_out_truncated)
-    return one_step and plain and reads_all and not (restricts or weighs)
+    return one_step and plain and reads_all and not (restricts or has_data)
+
+
+def why_not_early(algorithm: Algorithm, *, restricts: bool, with_the_update: bool) -> str | None:
+    """Return why a part of a batch can't be scored before the rest is there; None: it can.
+
+    Args:
+        restricts: whether the sampler can't draw some tokens.
+        with_the_update: as `scores_come_with_the_update` returns.
+    """
+    if not algorithm.traits.online:
+        return "the algorithm scores nothing"
+    if algorithm.refills:
+        return "algorithm.max_refills chooses the batch at the end"
+    if restricts or algorithm.traits.masks:
+        return "the tokens that may be drawn are restricted"
+    return "its scores come with the update" if with_the_update else None
 
 
 def loads_reference(algorithm: Algorithm) -> bool:
@@ -50,12 +77,12 @@ def compared_rollouts(algorithm: Algorithm, num_rollouts: int) -> range:
 
 
 def said_of_passes(
-    algorithm: Algorithm, num_rollouts: int, *, restricts: bool, weighs: bool, drops_out: bool
+    algorithm: Algorithm, num_rollouts: int, *, restricts: bool, has_data: bool, drops_out: bool
 ) -> list[str]:
     """Say which passes an update leaves out, one phrase each; arguments as above."""
     found = []
     if scores_come_with_the_update(
-        algorithm, num_rollouts, restricts=restricts, weighs=weighs, drops_out=drops_out
+        algorithm, num_rollouts, restricts=restricts, has_data=has_data, drops_out=drops_out
     ):
         found.append("old log-probabilities come from the update's own pass")
     if algorithm.traits.online and not (algorithm.traits.teacher or algorithm.kl.coefficient):

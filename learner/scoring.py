@@ -20,6 +20,7 @@ from learner.batching import Batch, MicroBatch
 from learner.functional.kl import k1, k2, k3
 from learner.functional.logprobs import WHOLE, Restriction, row_chunks
 from learner.functional.support import SamplingDistribution, allowed_tokens, pack_bits
+from learner.kept_supports import KeptSupports, PackedSupports, keep, pack
 from learner.kl_control import KLSettings
 from learner.policy import Policy
 from learner.rank_batches import rank_micro_batches
@@ -74,7 +75,7 @@ class ScoredBatch:
     values_BT: Tensor
     entropies_BT: Tensor | None
     full_kl_BT: Tensor | None = None  # KL(π_old‖π_ref) over the vocabulary, if asked for
-    bits_BTW: Tensor | None = None  # which tokens could be drawn; None: all
+    supports: KeptSupports | None = None  # which tokens could be drawn; None: all
     temperature: float = 1.0
     mask: MaskStatistics = field(default_factory=MaskStatistics)
     has_reference: bool = True  # False: `ref_logprobs_BT` are not a reference's
@@ -143,8 +144,7 @@ class ScoredBatch:
 
     def restriction(self, micro: MicroBatch) -> Restriction:
         """Return the restriction of a micro-batch's tokens, for policy, old policy and reference alike."""
-        bits = None if self.bits_BTW is None else micro.pick(self.bits_BTW)
-        return Restriction(self.temperature, bits)
+        return Restriction(self.temperature, None if self.supports is None else self.supports.bits(micro))
 
 
 def whole(_micro: MicroBatch) -> Restriction:
@@ -192,23 +192,28 @@ def score(
     *,
     with_values: bool = True,
     with_full_kl: bool = False,
+    rows_R: Tensor | None = None,
     ranks: Ranks = ALONE,
 ) -> ScoredBatch:
-    """Score every rollout of the batch; `advance(sequences done)` is called after each micro-batch.
+    """Score rollouts of the batch; `advance(sequences done)` is called after each micro-batch.
 
     Each rank scores its share and gets the others' scores.
+
+    Args:
+        rows_R: the rollouts to score, the others have zeros; None: all.
     """
     policy, reference = models.pair.policy, models.reference
     scores_BT = {
         name: torch.zeros_like(batch.rewards_BT) for name in ("old", "entropy", "value", "ref", "kl")
     }
-    bits_BTW, statistics = _no_bits(batch, policy.vocab_size, distribution), MaskStatistics()
-    done, unused = 0, MaskStatistics()
-    for micro in rank_micro_batches(batch, torch.arange(batch.num_rollouts), token_budget, ranks):
+    supports: list[tuple[MicroBatch, PackedSupports]] = []
+    done, statistics, unused = 0, MaskStatistics(), MaskStatistics()
+    rows_R = torch.arange(batch.num_rollouts) if rows_R is None else rows_R
+    for micro in rank_micro_batches(batch, rows_R, token_budget, ranks):
         counted = statistics if micro.weight else unused
         hidden_NH = policy.states(micro)
         bits_NW = None
-        if bits_BTW is not None:
+        if distribution.restricts:
             positions_N = micro.pick(batch.positions_BT)
             bits_NW = support_bits(models, micro, hidden_NH, positions_N, distribution, counted)
         elif distribution.ignored_mask is not None:
@@ -230,12 +235,12 @@ def score(
         for name, values_N in scores.items():
             assert values_N is not None
             micro.place(scores_BT[name], values_N.float())
-        if bits_BTW is not None and bits_NW is not None:
-            micro.place(bits_BTW, bits_NW)
+        if bits_NW is not None:
+            supports.append((micro, pack(bits_NW, policy.vocab_size, policy.logits_budget)))
         done += micro.num_sequences
         advance(min(batch.num_sequences, done * ranks.size))
     # one rank has placed each token; the others have 0 there
-    ranks.sum(*scores_BT.values(), *([] if bits_BTW is None else [bits_BTW]))
+    ranks.sum(*scores_BT.values())
     statistics.add_others(ranks)
     return ScoredBatch(
         scores_BT["old"],
@@ -243,7 +248,7 @@ def score(
         _in_reward_units(models.pair, scores_BT["value"], batch),
         scores_BT["entropy"],
         scores_BT["kl"] if with_full_kl else None,
-        bits_BTW,
+        keep(supports, batch, policy.vocab_size, ranks) if distribution.restricts else None,
         distribution.sampling.temperature,
         statistics,
         has_reference=reference is not None,
@@ -298,13 +303,6 @@ def count_masked(
         drawn_N1 = micro.targets_N[a:b, None]
         statistics.num_forced += int((~inside_NV.gather(-1, drawn_N1)).sum())
         statistics.add_masked(policy.logits(hidden_NH[a:b]).float(), inside_NV)
-
-
-def _no_bits(batch: Batch, vocab_size: int, distribution: SamplingDistribution) -> Tensor | None:
-    if not distribution.restricts:
-        return None
-    shape = (*batch.mask_BT.shape, -(-vocab_size // 8))
-    return torch.zeros(shape, dtype=torch.uint8, device=batch.mask_BT.device)
 
 
 def _in_reward_units(pair: ActorCritic, values_BT: Tensor, batch: Batch) -> Tensor:

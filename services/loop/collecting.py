@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from contracts import timeline
-from contracts.clients import RewardClient, RolloutClient
+from contracts.clients import LearnerClient, RewardClient, RolloutClient
 from contracts.errors import EpisodeError, InputError, RewardError, RunError, WhetstoneError
 from contracts.rollout import FinishReason, Lease, Rollout
 from contracts.scores import Score
 from contracts.waiting import Waiting
 from services.config.reward_view import AT_THE_END, Judging
+from services.loop.early_scoring import EarlyScoring
 from services.loop.pending import Pending
 from services.loop.whole_groups import WholeGroups
 from services.tracking.console import Console
@@ -129,6 +130,7 @@ class Collector:
     check_stop: Callable[[], None]
     reward_timeout_s: float
     judging: Judging = AT_THE_END
+    early_scorer: LearnerClient | None = None  # scores finished rollouts while others are written
 
     def __call__(self, leases: Sequence[Lease]) -> Collected:
         """Generate and score; leave out and count rollouts that failed or could not be scored.
@@ -143,7 +145,7 @@ class Collector:
         self.console.phase("reward", len(leases))
         started, restarts = time.perf_counter(), self.workers.environment_restarts
         pending: list[Pending] = []
-        groups = self.groups_of(leases)
+        groups, early = self.groups_of(leases), EarlyScoring(self.early_scorer, len(leases))
         with timeline.span("waits for rollouts"):
             for finished in self.workers.generate(leases):
                 self.check_stop()
@@ -151,6 +153,8 @@ class Collector:
                     self.console.advance("rollout", len(finished))
                     if ready := groups.take(finished) if groups else finished:
                         pending.append(self.begin(ready, result))
+                        early.offer(pending[-1].rollouts)
+                early.offer()
         result.rollout_s = time.perf_counter() - started
         result.num_environment_restarts = self.workers.environment_restarts - restarts
         with timeline.span("waits for rewards"):

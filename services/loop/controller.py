@@ -33,6 +33,7 @@ class Clients:
     workers: FleetClient
     rewards: RewardClient
     learner: LearnerClient
+    scores_early: bool = False  # whether the learner scores finished rollouts while others are written
 
 
 @dataclass(frozen=True, slots=True)

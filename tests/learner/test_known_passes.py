@@ -61,7 +61,7 @@ def test_weights_and_metrics_are_those_of_an_own_pass(
     for by_update in (True, False):
         learner = make_learner(models["llama"], ONE_STEP[name], token_budget=budget)
         if not by_update:
-            monkeypatch.setattr("learner.learner.scores_come_with_the_update", lambda *_, **__: False)
+            monkeypatch.setattr("learner.scorer.scores_come_with_the_update", lambda *_, **__: False)
         metrics = [without_times(learner.update(groups_of_four())) for _ in range(2)]
         found.append((snapshot(learner.pair), metrics))
     (weights, metrics), (expected_weights, expected) = found
@@ -111,7 +111,7 @@ def test_where_the_kl_acts_it_is_measured_on_all() -> None:
 
 
 def test_what_is_left_out_is_said() -> None:
-    asked: dict[str, bool] = {"restricts": False, "weighs": False, "drops_out": False}
+    asked: dict[str, bool] = {"restricts": False, "has_data": False, "drops_out": False}
     assert said_of_passes(PPO(), 8, **asked) == []
     assert said_of_passes(DrGRPO(), 8, **asked) == [
         "old log-probabilities come from the update's own pass",

@@ -463,7 +463,7 @@ def test_the_lines_of_one_iteration_by_hand() -> None:
         "response_length/mean": 2.0,
         "reward/number/mean": 2.0,
         "kl/mean": 0.01,
-        "mismatch_kl": 0.0,
+        "mismatch/kl": 0.0,
         "rollouts/scored": 2.0,
         "rollouts/trained": 2.0,
         "reward/failures": 1.0,

@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
+from benchmarks.qwen_shapes import files_of
 from contracts.errors import InputError
 from services.config.compose import run_settings
 from services.config.settings import RunSettings
+from services.preflight.deployment import Machine
+from services.preflight.gpu_defaults import fitted
 from services.runs.folder import RunFolder
 from tests.local_run import LocalWorkers, train_here
 from tests.models import make_tiny_model
@@ -30,16 +33,23 @@ def test_nobody_who_was_not_asked_to_sleeps(tmp_path: Path) -> None:
     assert "sleep" not in {name for name, _ in Loop(tmp_path).run().calls}
 
 
-@pytest.mark.parametrize("name", ["default", "laptop", "one_gpu", "disaggregated", "nodes"])
-def test_where_one_gpu_is_shared_they_sleep(name: str) -> None:
-    run = run_settings([f"cluster={name}", "model.path=some/model"])
-    assert run.rollout.sleep is (name == "one_gpu")
+@pytest.mark.parametrize(
+    ("name", "num_gpus", "expected"),
+    [
+        *(("default", 0, False), ("default", 1, True), ("default", 2, False), ("laptop", 1, True)),
+        *(("one_gpu", 2, True), ("disaggregated", 4, False), ("nodes", 5, False)),
+    ],
+)
+def test_where_one_gpu_is_shared_they_sleep(name: str, num_gpus: int, expected: bool) -> None:
+    run = run_settings([f"cluster={name}", "model.path=some/model", "rollout.engine=vllm"])
+    machine = Machine(8.0, num_gpus, gpu_bytes=80e9)
+    assert fitted(run, files_of("0.5B"), machine)[0].rollout.sleep is expected
 
 
 def test_who_writes_ahead_can_not_sleep_meanwhile() -> None:
     with pytest.raises(InputError, match=r"max_staleness=2: workers then write while the learner updates"):
-        run_settings(["cluster=one_gpu", "model.path=some/model", "rollout.max_staleness=2"])
-    ahead = ["cluster=one_gpu", "model.path=m", "rollout.max_staleness=2", "rollout.sleep=false"]
+        run_settings(["rollout.sleep=true", "model.path=some/model", "rollout.max_staleness=2"])
+    ahead = ["cluster=one_gpu", "model.path=m", "rollout.max_staleness=2"]
     assert run_settings(ahead).rollout.max_staleness == 2
 
 
