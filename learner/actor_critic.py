@@ -7,23 +7,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from contracts.activations import fuse_activations
 from contracts.components import find
 from contracts.errors import InputError
-from contracts.loading import ONE_MODEL_AT_A_TIME
 from contracts.signatures import check_function, check_methods
-from learner import dropout
 from learner.adapters import Adapter, WithoutAdapter
 from learner.batching import MicroBatch
 from learner.critic import CRITICS, RunningNorm
 from learner.functional.logprobs import WHOLE, Restriction
+from learner.language_models import load_for_ranks, load_language_model
 from learner.policy import CausalPolicy, Policy, check_head, family
-from learner.quantization import compute_in_float32, quantized_loading
 from learner.settings import ModelSettings
+from learner.sharding import own_rows
 from learner.shared_prompts import can_share
 from learner.shared_trunk import SharedTrunk, copy_sharing_frozen
-
-CPU = torch.device("cpu")
+from learner.stored_weights import StoredWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,22 +96,29 @@ def load_actor_critic(
 
     Args:
         drops_out: as for `load_language_model`.
-        shards: whether ranks will share the weights. Then all ranks make equally many passes of the trunk.
+        shards: whether ranks will share the weights. Then all ranks make equally many passes of the trunk,
+            and mostly the pair has no weights yet: `policy.stored` says where they are.
     """
-    lm = load_language_model(settings, device, drops_out=drops_out)
+    stored: StoredWeights | None = None
+    if shards and is_plain(settings):
+        lm, stored = load_for_ranks(settings, drops_out=drops_out)
+    else:
+        lm = load_language_model(settings, device, drops_out=drops_out)
     adapter = Adapter(lm, settings.adapter) if settings.adapter.trains else None
     if settings.gradient_checkpointing:
         # before the copy: the critic's trunk recomputes too
         lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     policy = make_policy(settings, lm, logits_budget)
+    policy.stored = stored
     if adapter is not None:
         adapter.check_trains_alone(policy)
     # before the critic: a trunk of its own gets the same frozen layers
     trunk = SharedTrunk(policy, settings) if settings.trainable_layers else None
     critic = make_critic(settings, policy)
     norm = RunningNorm() if normalize_values else None
-    pair = ActorCritic(policy, critic, norm, trunk, adapter).to(device)
-    check_head(pair.policy)
+    pair = ActorCritic(policy, critic, norm, trunk, adapter)
+    if stored is None:
+        check_head(pair.to(device).policy)
     alone = trunk is None and not (shards or drops_out or settings.adapter.drops_out)
     policy.shares_prompts = alone and type(policy) is CausalPolicy and can_share(lm)
     return pair
@@ -130,26 +134,52 @@ def reference_of(pair: ActorCritic) -> Policy:
     return frozen_copy(pair.policy) if pair.adapter is None else WithoutAdapter(pair.policy, pair.adapter)
 
 
-def load_reference(settings: ModelSettings, policy: Policy, device: torch.device) -> Policy:
+def is_plain(settings: ModelSettings) -> bool:
+    """Return whether nothing reads a parameter before it is sharded, so that its values may come later."""
+    own = settings.policy != "auto" or settings.critic not in CRITICS
+    return not (own or settings.adapter.trains or settings.trainable_layers)
+
+
+@torch.no_grad()
+def read_stored(module: ActorCritic | Policy) -> None:
+    """Read this rank's rows of a sharded module whose weights are still in the model's files."""
+    policy = module.policy if isinstance(module, ActorCritic) else module
+    if policy.stored is None:
+        return
+    policy.stored.read(policy.lm)
+    own_trunk = getattr(module.critic, "trunk", None) if isinstance(module, ActorCritic) else None
+    if own_trunk is not None:  # made as a copy of the policy's
+        for copied, parameter in zip(own_trunk.parameters(), policy.trunk.parameters(), strict=True):
+            own_rows(copied)[0].copy_(own_rows(parameter)[0])
+    policy.stored = None
+
+
+def load_reference(
+    settings: ModelSettings, policy: Policy, device: torch.device, *, shards: bool = False
+) -> Policy:
     """Load the model of `model.reference.path`, frozen.
 
     Args:
         policy: the trained one, which it must resemble.
+        shards: as for `load_actor_critic`.
 
     Raises:
         InputError: it can't be loaded, or one of the two is an encoder-decoder and the other is not.
     """
     path = settings.reference.path
     assert path is not None, "without a path the reference is a copy"
-    lm = load_language_model(ModelSettings(path=path, revision=settings.reference.revision), device)
+    other = ModelSettings(path=path, revision=settings.reference.revision)
+    lm, stored = load_for_ranks(other) if shards else (load_language_model(other, device), None)
     kinds = {True: "an encoder-decoder", False: "a causal model"}
     got, expected = (kinds[bool(each.config.is_encoder_decoder)] for each in (lm, policy.lm))
     if got != expected:
         raise InputError(
             f"model.reference.path={path}: got {got}; expected {expected}, as model.path={settings.path} is"
         )
-    reference = family(lm)(lm, policy.logits_budget).to(device).requires_grad_(False)
-    check_head(reference)
+    reference = family(lm)(lm, policy.logits_budget).requires_grad_(False)
+    reference.stored = stored
+    if stored is None:
+        check_head(reference.to(device))
     reference.shares_prompts = policy.shares_prompts and can_share(lm)
     return reference.eval()
 
@@ -213,37 +243,3 @@ def critic_class(settings: ModelSettings) -> Any:
             f"learner.critic.LinearCritic"
         ) from None
     return kind
-
-
-def load_language_model(
-    settings: ModelSettings, device: torch.device = CPU, *, drops_out: bool = False
-) -> Any:
-    """Load a model in float32; an adapter's 4-bit base is made on `device`.
-
-    Args:
-        drops_out: if True, training mode uses the model's own dropout. False: every rate is 0, since dropout
-            makes ratios noisy and destabilises reinforcement learning.
-
-    Raises:
-        InputError: the model is neither causal nor an encoder-decoder.
-    """
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
-
-    config = AutoConfig.from_pretrained(settings.path, revision=settings.revision)
-    if not drops_out:
-        dropout.switch_off(config)
-    kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-    try:
-        with ONE_MODEL_AT_A_TIME:
-            lm = kind.from_pretrained(
-                settings.path,
-                revision=settings.revision,
-                config=config,
-                dtype=torch.float32,
-                **quantized_loading(settings.adapter, device),
-            )
-    except ValueError as error:
-        raise InputError(f"model.path={settings.path}: {error}") from None
-    compute_in_float32(lm)
-    fuse_activations(lm)
-    return lm.eval()

@@ -17,6 +17,7 @@ from pydantic import ConfigDict, TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from contracts.errors import LearnerError
 from contracts.rollout import Rollout
@@ -110,7 +111,7 @@ def _load(
     _restore(_state(pair, pair.frozen), folder, POLICY)
     if mask is not None:
         _restore(_state(mask, pair.frozen), folder, MASK)
-    saved, moments = TensorFiles(folder, OPTIMIZER), dict[int, dict[str, Tensor]]()
+    saved, moments = TensorFiles.written(folder, OPTIMIZER), dict[int, dict[str, Tensor]]()
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for key, shape in saved.shapes.items():
         index, _, name = key.partition(".")
@@ -140,7 +141,7 @@ def _state(module: nn.Module, frozen: Sequence[nn.Parameter]) -> dict[str, torch
 
 
 def _restore(own: dict[str, torch.Tensor], folder: Path, kind: str) -> None:
-    saved = TensorFiles(folder, kind)
+    saved = TensorFiles.written(folder, kind)
     shapes, own_shapes = saved.shapes, {name: p.shape for name, p in own.items()}
     if shapes != own_shapes:
         differing = sorted({name for name, _ in shapes.items() ^ own_shapes.items()})
@@ -187,8 +188,8 @@ def export(folder: Path, pair: ActorCritic, settings: ModelSettings, ranks: Rank
 
 
 def _whole_state(lm: nn.Module, ranks: Ranks) -> dict[str, Tensor] | None:
-    """Gather the model's weights one by one on the first of several ranks; None: no gathering is needed."""
-    if ranks.size == 1:
+    """Gather the model's weights one by one on the first rank; None: no gathering is needed."""
+    if not any(isinstance(parameter, DTensor) for parameter in lm.parameters()) and ranks.size == 1:
         return None
     gathered: dict[int, Tensor] = {}  # tied weights are gathered once
     state = {}

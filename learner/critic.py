@@ -40,8 +40,10 @@ class LinearCritic(nn.Module):
     def forward(self, policy: Policy, micro: MicroBatch, hidden_NH: Tensor) -> Tensor:
         if self.trunk is not None:
             hidden_NH = policy.states(micro, self.trunk)
-        values: Tensor = self.head(hidden_NH).squeeze(-1).float()
-        return values
+        # bfloat16 has three digits, and advantages are differences of values
+        with torch.autocast(hidden_NH.device.type, enabled=False):
+            values_N: Tensor = self.head(hidden_NH.float()).squeeze(-1)
+        return values_N
 
 
 class MLPCritic(LinearCritic):

@@ -14,3 +14,9 @@ def pick_device(settings: LearnerSettings, rendezvous: Rendezvous | None = None)
     if name == "cuda" and rendezvous is not None:
         return torch.device(name, rendezvous.rank % torch.cuda.device_count())
     return torch.device(name)
+
+
+def enter(device: torch.device) -> None:
+    """Make a GPU the current one of the calling thread; CUDA keeps one for each thread."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)

@@ -15,7 +15,10 @@ from contracts.clients import PublishedWeights
 from contracts.errors import DiskFull, InputError, LearnerError, LearnerFailed, LearnerLost
 from contracts.rollout import Rollout
 from contracts.waiting import STARTS_S, Waiting
+from contracts.weights import WeightManifest
+from learner.broadcast import LearnerBroadcast
 from learner.handle import LearnerHandle
+from learner.place import Place, said_of
 from learner.rendezvous import MeetingPoint, Rendezvous
 from learner.settings import LearnerSettings
 from learner.watch import Watched, watch
@@ -62,6 +65,14 @@ class LearnerGroup:
         ]
         self._starting = [process.start() for process in self._processes]
         self._watched = watch(self._processes, self._settings)
+        self._early: list[Any] = []  # the call that scores a part of the next batch
+        self._may_score_early = True
+        transport = self._settings.transport
+        self._broadcast = (
+            None
+            if transport in ("auto", "objects")
+            else LearnerBroadcast(self._processes, transport, self._settings.stall_timeout_s, self._results)
+        )
         # NLPO's mask model changes rarely: its arrays are kept until it does.
         self._mask_version: int | None = None
         self._mask_arrays: Any = None
@@ -74,6 +85,8 @@ class LearnerGroup:
                 LearnerLost: a process died or does not start.
         """
         self._await(self._starting, "the learner to load its models", on_progress, starts=True)
+        if len(self._processes) > 1:
+            self._tell(f"the learner's ranks: {said_of(self.places())}")
 
     def restart(self, on_progress: OnProgress = _nobody) -> None:
         """Replace all processes by new ones, with the models that the run began with."""
@@ -86,7 +99,32 @@ class LearnerGroup:
         asked, what = [process.pid() for process in self._processes], "the learner's process id"
         return [int(self._get(call, what, self._settings.start_timeout_s)) for call in asked]
 
+    def places(self) -> list[Place]:
+        """Return where each rank runs, once they answer."""
+        asked, what = [process.place() for process in self._processes], "the places of the learner's ranks"
+        return [self._get(call, what, self._settings.start_timeout_s) for call in asked]
+
+    def score_early(self, rollouts: Sequence[Rollout], num_rollouts: int) -> bool:
+        if self._early and not ray.wait(self._early, timeout=0)[0]:
+            return False
+        self._end_early()
+        if self._may_score_early:
+            self._early = [self._processes[0].score_early(ray.put(list(rollouts)), num_rollouts)]
+        return True
+
+    def _end_early(self, on_progress: OnProgress = _nobody) -> None:
+        """Wait for the call that scores early; where it fails, the update scores, as all that follow."""
+        calls, self._early = self._early, []
+        try:
+            self._await(calls, "the first scores of an update", on_progress)
+        except LearnerError as error:
+            if isinstance(error, LearnerLost) and not isinstance(error, LearnerFailed):
+                raise
+            self._may_score_early = False
+            self._note(f"rollouts are no longer scored while others are written: {error}")
+
     def update(self, rollouts: Sequence[Rollout], on_progress: OnProgress) -> dict[str, float]:
+        self._end_early(on_progress)
         shared, what = ray.put(list(rollouts)), f"an update on {len(rollouts)} rollouts"
         calls = [process.update(shared) for process in self._processes]
         self._await(calls, what, on_progress)
@@ -94,24 +132,35 @@ class LearnerGroup:
         return metrics
 
     def publish(self) -> PublishedWeights:
-        both = [process.publish(self._engine_dtype) for process in self._processes]
         what = "weights to be published"
+        if self._broadcast is not None:
+            manifest = self._results([each.announce(self._engine_dtype) for each in self._processes], what)[0]
+            masks = self._masks(manifest)
+            whole = cache(partial(self._whole, self._processes[0].sent_whole, masks))
+            return PublishedWeights(manifest, None, masks, whole, self._broadcast)
+        both = [process.publish(self._engine_dtype) for process in self._processes]
         self._await([call for call, _ in both], what)
         manifest = self._get(both[0][0], what)
+        masks = self._masks(manifest)
+        whole = cache(partial(self._whole, self._processes[0].published_whole, masks))
+        return PublishedWeights(manifest, both[0][1], masks, whole if manifest.base else None)
+
+    def _masks(self, manifest: WeightManifest) -> Any:
+        """Return a reference to the mask model's arrays, published where they have changed; or None."""
         if manifest.mask_version is not None and manifest.mask_version != self._mask_version:
             # Wait here, so that a learner's death does not look like a worker's.
             masks = [process.publish_mask(self._engine_dtype) for process in self._processes]
             self._await([call for call, _ in masks], "the mask's weights to be published")
             self._mask_version, self._mask_arrays = manifest.mask_version, masks[0][1]
-        whole = cache(partial(self._published_whole, self._processes[0], self._mask_arrays))
-        return PublishedWeights(manifest, both[0][1], self._mask_arrays, whole if manifest.base else None)
+        return self._mask_arrays
 
-    def _published_whole(self, process: LearnerHandle, mask_arrays: Any) -> PublishedWeights:
+    def _whole(self, fetch: Callable[[], tuple[Any, Any]], mask_arrays: Any) -> PublishedWeights:
         """Fetch all of the last published weights.
 
-        They are for workers that lack the weight version to which the published changes must be added.
+        They are for workers that lack the weight version to which the published changes must be added, or
+        that took no part in a broadcast.
         """
-        manifest, arrays = process.published_whole()
+        manifest, arrays = fetch()
         what = "all of the published weights"
         self._await([manifest], what)
         return PublishedWeights(self._get(manifest, what), arrays, mask_arrays)
@@ -129,6 +178,11 @@ class LearnerGroup:
     def stop(self) -> None:
         for process in self._processes:
             process.kill()
+
+    def _results(self, calls: Sequence[Any], what: str) -> list[Any]:
+        """Wait for all calls; return their results."""
+        self._await(calls, what)
+        return [self._get(call, what) for call in calls]
 
     def _await(
         self,

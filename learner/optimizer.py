@@ -10,7 +10,7 @@ from torch import nn
 from contracts.errors import LearnerError
 from learner.actor_critic import ActorCritic
 from learner.algorithms.base import Algorithm, Decays
-from learner.sharding import whole
+from learner.sharding import computes_on, whole
 
 Schedule = Literal["constant", "linear", "cosine"]
 
@@ -43,7 +43,10 @@ def build_optimizer(policy: ActorCritic, algorithm: Algorithm) -> torch.optim.Op
         ]
     if options.name == "rmsprop":
         return torch.optim.RMSprop(groups, alpha=options.alpha, eps=options.eps)
-    return torch.optim.AdamW(groups, betas=(options.beta1, options.beta2), eps=options.eps)
+    every = (*policy.actor_parameters(), *policy.critic_parameters())
+    # One kernel for a whole group, without copies of it. On a CPU it would round otherwise than records did.
+    fused = True if all(computes_on(parameter) == "cuda" for _, parameter in every) else None
+    return torch.optim.AdamW(groups, betas=(options.beta1, options.beta2), eps=options.eps, fused=fused)
 
 
 def decays(name: str, parameter: nn.Parameter, which: Decays) -> bool:

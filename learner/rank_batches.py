@@ -28,8 +28,9 @@ def rank_micro_batches(
     shares = [units[rank :: ranks.size] for rank in range(ranks.size)]
     parts = [partition(batch, share, token_budget) for share in shares]
     own = parts[ranks.rank]
-    for index in range(max(map(len, parts))):
-        ranks.gather()
+    passes = max(map(len, parts))
+    for index in range(passes):
+        ranks.gather(is_last=index == passes - 1)
         if index < len(own):
             yield batch.part(own[index])
         else:

@@ -6,8 +6,6 @@ metrics of the ranks are summed, never averaged.
 """
 
 import contextlib
-import os
-import socket
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
@@ -16,7 +14,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from contracts.loopback import joins_nodes, stay_on_loopback
 from learner.rendezvous import TCP, Rendezvous
+from learner.settings import LearnerSettings
 from learner.sharding import sharded
 
 CPU = torch.device("cpu")
@@ -25,11 +25,31 @@ LOOPBACK = "127.0.0.1"
 
 
 class Ranks:
-    """All ranks, seen from one of them. If there is only one rank, it holds everything and sends nothing."""
+    """All ranks, seen from one of them. If there is only one rank, it holds everything and sends nothing.
 
-    def __init__(self, rank: int = 0, size: int = 1, device: torch.device = CPU) -> None:
+    Args:
+        keeps_gradients: keep a minibatch's gradients whole on each rank, and sum them once, after its last
+            micro-batch. Otherwise ranks sum them after each, and keep their own rows.
+        offloads: keep the rows of sharded models in the host's memory; a rank may then be alone, too.
+    """
+
+    def __init__(
+        self,
+        rank: int = 0,
+        size: int = 1,
+        device: torch.device = CPU,
+        *,
+        keeps_gradients: bool = False,
+        offloads: bool = False,
+    ) -> None:
         self.rank, self.size, self.device = rank, size, device
+        self._keeps_gradients, self._offloads = keeps_gradients, offloads
         self._roots: list[Any] = []
+
+    @property
+    def shards(self) -> bool:
+        """Return whether models can be sharded, over several ranks or between the host and one GPU."""
+        return self.size > 1 or self._offloads
 
     @property
     def is_first(self) -> bool:
@@ -65,11 +85,17 @@ class Ranks:
 
     def shard(self, module: nn.Module, *, in_bfloat16: bool) -> None:
         """Keep only this rank's rows of the module's parameters; see `learner/sharding.py`."""
-        self._roots.append(sharded(module, self.size, self.device, in_bfloat16=in_bfloat16))
+        root = sharded(module, self.size, self.device, in_bfloat16=in_bfloat16, offload=self._offloads)
+        self._roots.append(root)
 
-    def gather(self) -> None:
-        """Gather the parameters outside of blocks; they stay until a backward pass or `release`."""
+    def gather(self, *, is_last: bool = True) -> None:
+        """Gather the parameters outside of blocks; they stay until a backward pass or `release`.
+
+        Args:
+            is_last: whether the next pass is the last of a minibatch.
+        """
         for root in self._roots:
+            root.set_requires_gradient_sync(is_last or not self._keeps_gradients)
             root()
 
     def release(self) -> None:
@@ -88,30 +114,39 @@ class Ranks:
     def leave(self) -> None:
         """End the connections to the other ranks."""
         self._roots.clear()
-        if self.size > 1:
+        if self.shards:
             dist.destroy_process_group()
 
 
 ALONE = Ranks()
 
 
-def join(rendezvous: Rendezvous | None, device: torch.device, patience_s: float) -> Ranks:
-    """Wait at most `patience_s` for the other ranks; without a rendezvous this rank is alone."""
+def join(rendezvous: Rendezvous | None, device: torch.device, settings: LearnerSettings) -> Ranks:
+    """Wait at most `progress_timeout_s` for the other ranks; without a rendezvous this rank is alone."""
     if rendezvous is None or rendezvous.size == 1:
-        return Ranks(device=device)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+        if settings.offload:
+            if not joins_nodes():  # weights may go to another node over NCCL
+                stay_on_loopback()
+            _begin(dist.HashStore(), 0, 1, device, settings)
+        return Ranks(device=device, offloads=settings.offload)
     if rendezvous.address.startswith((FILE, f"{TCP}{LOOPBACK}:")):
-        _stay_on_loopback()
-    patience = timedelta(seconds=patience_s)
+        stay_on_loopback()
+    patience = timedelta(seconds=settings.progress_timeout_s)
+    _begin(_store(rendezvous, patience), rendezvous.rank, rendezvous.size, device, settings)
+    keeps = settings.sum_gradients == "minibatch"
+    return Ranks(rendezvous.rank, rendezvous.size, device, keeps_gradients=keeps, offloads=settings.offload)
+
+
+def _begin(store: dist.Store, rank: int, size: int, device: torch.device, settings: LearnerSettings) -> None:
+    """Join the group of all ranks; NCCL sends what is on GPUs, gloo what is in the host's memory."""
+    on_gpu = "cpu:gloo,cuda:nccl" if settings.offload else "nccl"
     dist.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo",
-        store=_store(rendezvous, patience),
-        rank=rendezvous.rank,
-        world_size=rendezvous.size,
-        timeout=patience,
+        on_gpu if device.type == "cuda" else "gloo",
+        store=store,
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=settings.progress_timeout_s),
     )
-    return Ranks(rendezvous.rank, rendezvous.size, device)
 
 
 def _store(rendezvous: Rendezvous, patience: timedelta) -> dist.Store:
@@ -119,10 +154,3 @@ def _store(rendezvous: Rendezvous, patience: timedelta) -> dist.Store:
         return dist.FileStore(rendezvous.address.removeprefix(FILE), rendezvous.size)
     host, _, port = rendezvous.address.removeprefix(TCP).rpartition(":")
     return dist.TCPStore(host, int(port), is_master=False, timeout=patience)
-
-
-def _stay_on_loopback() -> None:
-    """Let the ranks of one machine listen on loopback, unless its owner has named an interface."""
-    names = [name for _, name in socket.if_nameindex() if name.startswith("lo")]
-    for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if names else ():
-        os.environ.setdefault(variable, names[0])

@@ -27,10 +27,10 @@ class MeetingPoint:
 
         listening = socket.create_server((host, 0))
         port = listening.getsockname()[1]
-        self._size, self._address = size, f"{TCP}{host}:{port}"
+        self._size, self.address = size, f"{TCP}{host}:{port}"
         self._store = dist.TCPStore(
             host, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach()
         )
 
     def for_rank(self, rank: int) -> Rendezvous:
-        return Rendezvous(rank, self._size, self._address)
+        return Rendezvous(rank, self._size, self.address)

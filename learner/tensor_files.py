@@ -8,7 +8,7 @@ Files from any number of ranks can be read by any other number; each reads only 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,16 +52,12 @@ class _Part:
 
 
 class TensorFiles:
-    """Files that `write` has left under a name in a folder.
+    """Tensors of some files: those of `write`, or of any program that stores whole tensors."""
 
-    Raises:
-        LearnerError: files are missing.
-    """
-
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, files: Iterable[Path]) -> None:
         self._parts: dict[str, list[_Part]] = {}
         self.shapes: dict[str, torch.Size] = {}
-        for file in _files(folder, name):
+        for file in files:
             with safe_open(file, framework="pt") as opened:
                 places = json.loads((opened.metadata() or {}).get(ROWS, "{}"))
                 for key in opened.keys():  # noqa: SIM118 (it is no dictionary)
@@ -70,6 +66,15 @@ class TensorFiles:
                     self.shapes[key] = torch.Size(place["shape"])
                     part = _Part(file, place["first"], stored[0] if stored else 0)
                     self._parts.setdefault(key, []).append(part)
+
+    @classmethod
+    def written(cls, folder: Path, name: str) -> "TensorFiles":
+        """Return the files that `write` has left under a name in a folder.
+
+        Raises:
+            LearnerError: files are missing.
+        """
+        return cls(_files(folder, name))
 
     def whole(self, key: str) -> Tensor:
         shape = self.shapes[key]

@@ -30,8 +30,9 @@ class ValueHead(nn.Module):
         """Return values (B,); `mask_BL` is 1 at a prompt's tokens, of which each prompt has at least one."""
         # Padding may hold anything, and 0 · NaN is NaN.
         hidden_BLH = hidden_BLH.masked_fill(~mask_BL.bool()[:, :, None], 0.0)
-        pooled_BH = self.pooled(self.dropout(hidden_BLH).float(), mask_BL.bool())
-        logits_B = self.output(self.dropout(pooled_BH)).squeeze(-1)
+        with torch.autocast(hidden_BLH.device.type, enabled=False):
+            pooled_BH = self.pooled(self.dropout(hidden_BLH).float(), mask_BL.bool())
+            logits_B: Tensor = self.output(self.dropout(pooled_BH)).squeeze(-1)
         return logits_B if self.max_value is None else logits_B.sigmoid() * self.max_value
 
     def pooled(self, hidden_BLH: Tensor, mask_BL: Tensor) -> Tensor:

@@ -82,12 +82,23 @@ def row_chunks(num_rows: int, vocab_size: int, logits_budget: int) -> Iterator[t
         yield start, min(start + rows, num_rows)
 
 
-def recomputed(function: Callable[..., Result], *arguments: object) -> Result:
+def recomputed(function: Callable[..., Result], hidden_NH: Tensor, *arguments: object) -> Result:
     """Call a function now, and again in the backward pass, so that its intermediate results are not kept."""
     if not torch.is_grad_enabled():
-        return function(*arguments)
-    # A head has no dropout, so the random state need not be kept.
-    result: Result = checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
+        return function(hidden_NH, *arguments)
+    device = hidden_NH.device.type
+    # Chunks that share autocast's copy of the head's weight would sum its gradient in the copy's bfloat16.
+    own_casts = torch.autocast(
+        device,
+        dtype=torch.get_autocast_dtype(device),
+        enabled=torch.is_autocast_enabled(device),
+        cache_enabled=False,
+    )
+    with own_casts:
+        # A head has no dropout, so the random state need not be kept.
+        result: Result = checkpoint(
+            function, hidden_NH, *arguments, use_reentrant=False, preserve_rng_state=False
+        )
     return result
 
 

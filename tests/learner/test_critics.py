@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from learner.algorithms.ppo import PPO
 from learner.batching import collate
 from learner.critic import RunningNorm
+from learner.value_heads import VALUE_HEADS
 from tests.learner.tiny import make_learner, make_pair, perturb, random_rollouts, rollout, snapshot, whole
 
 returns = st.lists(st.floats(-50, 50, width=32), min_size=1, max_size=20)
@@ -29,6 +30,39 @@ def test_two_layers_by_hand(models: dict[str, Path]) -> None:
     first, _, second = pair.critic.head
     expected = (out.hidden_NH @ first.weight.T + first.bias).clamp(min=0) @ second.weight.T + second.bias
     torch.testing.assert_close(out.values_N, expected.squeeze(-1))
+
+
+@pytest.mark.parametrize("critic", ["linear", "mlp"])
+def test_in_bfloat16_values_and_their_gradients_keep_the_digits_of_float32(
+    models: dict[str, Path], critic: str
+) -> None:
+    pair = make_pair(models["gpt2"], critic=critic)
+    perturb(pair.critic, 0.3)
+    micro = whole(collate(random_rollouts(3)))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = pair(micro)
+        values_N = pair.critic(
+            pair.policy, micro, out.hidden_NH.bfloat16()
+        )  # as a norm in bfloat16 gives them
+    assert out.values_N is not None and values_N.dtype == torch.float32
+    expected_N = pair.critic.head(out.hidden_NH.float()).squeeze(-1)
+    rounded_N = pair.critic.head(out.hidden_NH.bfloat16().float()).squeeze(-1)
+    assert torch.equal(out.values_N, expected_N) and torch.equal(values_N, rounded_N)
+    found, wanted = (
+        torch.autograd.grad(each_N.sum(), list(pair.critic.parameters()))
+        for each_N in (out.values_N, expected_N)
+    )
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, wanted, strict=True))
+
+
+@pytest.mark.parametrize("name", VALUE_HEADS)
+def test_value_heads_of_prompts_are_float32_in_bfloat16_too(name: str) -> None:
+    torch.manual_seed(0)
+    head = VALUE_HEADS[name](16).eval()
+    hidden_BLH, mask_BL = torch.randn(3, 5, 16), torch.ones(3, 5, dtype=torch.bool)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        values_B = head(hidden_BLH, mask_BL)
+    assert torch.equal(values_B, head(hidden_BLH, mask_BL))
 
 
 # RunningNorm

@@ -97,6 +97,17 @@ def test_behind_ray_the_learner_is_the_same_learner(
             assert torch.equal(plain_logprobs(again.pair.lm, one), plain_logprobs(alone.pair.lm, one))
 
 
+def test_where_early_scores_fail_the_update_scores(
+    group: LearnerGroup, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rollouts = random_rollouts(8)
+    assert group.score_early([rollout(0, (1,), ())], 8)  # nothing was generated
+    assert group.update(rollouts, lambda *_: None)["rollouts/trained"] == 8
+    assert "no longer scored while others are written: " in capsys.readouterr().out
+    assert group.score_early(rollouts, 8)
+    assert group._early == []
+
+
 def test_a_failed_update_is_a_learners_error(group: LearnerGroup) -> None:
     with pytest.raises(LearnerError, match=r"an update on 1 rollouts: .*0 generated"):
         group.update([rollout(0, (1,), ())], lambda *_: None)

@@ -37,6 +37,23 @@ def test_matrices_decay_and_vectors_do_not_and_each_parameter_is_trained_once(
     assert decays == {id(p): 0.1 if p.ndim > 1 else 0.0 for p in policy.parameters()}
 
 
+@pytest.mark.parametrize(("kind", "fused"), [("cpu", None), ("cuda", True)])
+def test_a_gpu_steps_in_one_kernel_and_a_cpu_as_its_records_did(
+    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, kind: str, fused: bool | None
+) -> None:
+    """Weights that a GPU computes with may lie in the host's memory: here they do."""
+    monkeypatch.setattr("learner.optimizer.computes_on", lambda _: kind)
+    pair = make_pair(models["gpt2"])
+    optimizer = build_optimizer(pair, PPO(learning_rate=0.1))
+    assert {group["fused"] for group in optimizer.param_groups} == {fused}
+    before = pair.critic.head.bias.clone()
+    for parameter in pair.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    # Adam's first step is the learning rate, whatever the gradient's size
+    torch.testing.assert_close(before - pair.critic.head.bias, torch.full((1,), 0.1))
+
+
 def decayed(pair: ActorCritic, **options: Any) -> set[str]:
     """The names of the language model's parameters on which weight decay acts."""
     optimizer = build_optimizer(pair, PPO(optimizer=OptimizerSettings(weight_decay=0.1, **options)))

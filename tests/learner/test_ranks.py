@@ -21,6 +21,7 @@ from learner.rendezvous import MeetingPoint
 from learner.tensor_files import TensorFiles
 from tests.learner.ranked import (
     ALGORITHMS,
+    ENCODER_DECODERS,
     NUM_PROCESSES,
     make,
     make_noisy,
@@ -28,6 +29,7 @@ from tests.learner.ranked import (
     train,
     work,
 )
+from tests.learner.seq2seq import make_model as make_encoder_decoder
 from tests.learner.tiny import games, make_model
 
 pytestmark = pytest.mark.timeout(1200)  # a busy machine takes long to start processes
@@ -42,6 +44,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Learner, 
     """Of each algorithm a learner in one process after ten updates, and what they said of themselves."""
     folder = tmp_path_factory.mktemp("alone")
     make_model(folder / "model", "llama_tied")
+    for name in ENCODER_DECODERS:
+        make_encoder_decoder(folder / name, name)
     learners = {name: make(folder, name) for name in ALGORITHMS}
     return {name: (learner, train(learner, name)) for name, learner in learners.items()}
 
@@ -51,6 +55,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What four processes have written who made up learners of two, three and four."""
     folder = tmp_path_factory.mktemp("ranks")
     make_model(folder / "model", "llama_tied")
+    for name in ENCODER_DECODERS:
+        make_encoder_decoder(folder / name, name)
     make_model(folder / "noisy", "llama")
     one = make(folder, "nlpo")
     train(one, "nlpo", [1, 2])
@@ -71,8 +77,10 @@ def test_ten_updates_of_several_processes_are_those_of_one(
         # The residual of conjugate gradients is a difference of nearly equal numbers.
         residuals = [told.pop("trust_region/cg_residual", 0.0) for told in (ours, dict(theirs))]
         assert residuals[0] == pytest.approx(residuals[1], abs=CLOSE, rel=100 * CLOSE)
-        assert ours == pytest.approx({key: theirs[key] for key in ours}, abs=CLOSE, rel=CLOSE)
         assert ours.keys() == theirs.keys() - {"trust_region/cg_residual"}
+        # T5's attention is not scaled down, so its gradients enlarge rounding (see precision.py).
+        near = {"abs": 10 * CLOSE, "rel": 100 * CLOSE} if name == "t5" else {"abs": CLOSE, "rel": CLOSE}
+        assert ours == pytest.approx({key: theirs[key] for key in ours}, **near)
     parameters = load_file(found / f"{name}-{size}.safetensors")
     torch.testing.assert_close(parameters, parameters_of(learner), atol=CLOSE, rtol=CLOSE)
 
@@ -135,7 +143,7 @@ def test_a_sharded_checkpoint_holds_no_pickle_and_each_row_once(found: Path) -> 
     for name in ("policy", "mask", "optimizer"):
         files = [load_file(file) for file in sorted(folder.glob(f"{name}-*.safetensors"))]
         assert len(files) == 2
-        whole = TensorFiles(folder, name)
+        whole = TensorFiles.written(folder, name)
         for key, shape in whole.shapes.items():
             parts = [file[key] for file in files if key in file]
             assert sum(part.numel() for part in parts) == shape.numel()
