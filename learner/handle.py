@@ -6,6 +6,8 @@ from typing import Any
 import ray
 
 from contracts.timeline import Span
+from contracts.weights import WeightGroup
+from learner.place import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +25,17 @@ class LearnerHandle:
     def pid(self) -> "ray.ObjectRef[int]":
         return self.actor.pid.remote()
 
+    def place(self) -> "ray.ObjectRef[Place]":
+        return self.actor.place.remote()
+
     def take_spans(self) -> "ray.ObjectRef[tuple[Span, ...]]":
         return self.actor.take_spans.remote()
 
     def update(self, rollouts: "ray.ObjectRef") -> "ray.ObjectRef[dict[str, float]]":
         return self.actor.update.remote(rollouts)
+
+    def score_early(self, rollouts: "ray.ObjectRef", num_rollouts: int) -> "ray.ObjectRef[None]":
+        return self.actor.score_early.remote(rollouts, num_rollouts)
 
     def publish(self, engine_dtype: str) -> "tuple[ray.ObjectRef, ray.ObjectRef]":
         """Publish the weights; return references to the manifest and to the arrays, which may be large."""
@@ -42,6 +50,30 @@ class LearnerHandle:
     def published_whole(self) -> "tuple[ray.ObjectRef, ray.ObjectRef]":
         """Return references to the manifest and to all arrays of the last publication."""
         manifest, arrays = self.actor.published_whole.options(num_returns=2).remote()
+        return manifest, arrays
+
+    def announce(self, engine_dtype: str) -> "ray.ObjectRef":
+        """Return a reference to the manifest of weights that `send_weights` sends."""
+        return self.actor.announce.remote(engine_dtype)
+
+    def new_address(self, transport: str) -> "ray.ObjectRef[str]":
+        return self.actor.new_address.remote(transport)
+
+    def join_group(self, group: WeightGroup) -> "ray.ObjectRef[str | None]":
+        return self.actor.join_group.remote(group)
+
+    def send_weights(self) -> "ray.ObjectRef":
+        return self.actor.send_weights.remote()
+
+    def keep_weights(self) -> "ray.ObjectRef[None]":
+        return self.actor.keep_weights.remote()
+
+    def release_weights(self) -> "ray.ObjectRef[None]":
+        return self.actor.release_weights.remote()
+
+    def sent_whole(self) -> "tuple[ray.ObjectRef, ray.ObjectRef]":
+        """Return references to the manifest and to all arrays of what was sent last."""
+        manifest, arrays = self.actor.sent_whole.options(num_returns=2).remote()
         return manifest, arrays
 
     def save(self, folder: str) -> "ray.ObjectRef[None]":

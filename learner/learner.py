@@ -23,31 +23,41 @@ from contracts.errors import LearnerError
 from contracts.rollout import Rollout, Sampling
 from contracts.weights import WeightManifest
 from learner import checkpoint, dropout, off_policy, ranks
-from learner.actor_critic import copy_trained, frozen_copy, load_actor_critic, load_reference, reference_of
-from learner.algorithms.base import Algorithm, Credit, CreditInputs
-from learner.batch_metrics import measured_kl, sampler_metrics
+from learner.actor_critic import (
+    ActorCritic,
+    copy_trained,
+    frozen_copy,
+    load_actor_critic,
+    load_reference,
+    read_stored,
+    reference_of,
+)
+from learner.algorithms.base import Algorithm, CreditInputs
+from learner.batch_metrics import measured_kl, num_trained, sampler_metrics
 from learner.batching import Batch, collate
 from learner.bootstrap import bootstrap_values
 from learner.changed_elements import Array, Sent
-from learner.device import pick_device
+from learner.device import enter, pick_device
 from learner.functional.advantages import require_finite
 from learner.functional.ratios import explained_variance
 from learner.kl_control import next_coefficient
-from learner.known_passes import compared_rollouts, loads_reference, scores_come_with_the_update
+from learner.known_passes import loads_reference
 from learner.last_published import LastPublished
 from learner.mismatched import mismatched_kl
+from learner.off_policy import Correction, correction_of, rounds
 from learner.optimizer import build_optimizer, schedule_factor, set_learning_rate
-from learner.policy import Policy
+from learner.policy import Policy, check_head
 from learner.rendezvous import Rendezvous
 from learner.sampling_distribution import sampling_distribution
-from learner.scoring import Models, ScoredBatch, score, score_by
+from learner.scorer import Scorer
+from learner.scoring import Models, ScoredBatch
 from learner.settings import LearnerSettings, ModelSettings
 from learner.updates import Update, check_model, takes_sharded, update_for
 from learner.updates.context import UpdateContext
 from learner.weight_publisher import arrays_of, publish
 
 ANY_LENGTH = Sampling(max_tokens=2**31)
-Module = TypeVar("Module", bound=torch.nn.Module)
+Module = TypeVar("Module", ActorCritic, Policy)
 
 
 class Learner:
@@ -64,6 +74,7 @@ class Learner:
         sampling: Sampling = ANY_LENGTH,
         max_turns: int = 1,
         shares_gpu: bool = False,
+        engine_rounds: bool = False,
         rendezvous: Rendezvous | None = None,
     ) -> None:
         if settings.num_threads:
@@ -73,7 +84,9 @@ class Learner:
         self.seed, self.iterations = seed, iterations
         self.max_tokens = sampling.max_tokens * max_turns  # of a response, over all of its turns
         self.device = pick_device(settings, rendezvous)
-        shards = rendezvous is not None and rendezvous.size > 1 and takes_sharded(algorithm)
+        enter(self.device)
+        self.ranks = ranks.join(rendezvous, self.device, settings)
+        shards = self.ranks.shards and takes_sharded(algorithm)
         loaded_on = torch.device("cpu") if shards else self.device
         self.pair = load_actor_critic(
             model,
@@ -84,14 +97,25 @@ class Learner:
             shards=shards,
         )
         self.sampling_distribution = sampling_distribution(algorithm, sampling, settings, self.pair.lm, model)
+        self._rounds = rounds(
+            settings, self.sampling_distribution, engine_rounds or self._computes_in_bfloat16
+        )
         check_model(algorithm, self.pair.policy, loaded_on)
-        self.ranks = ranks.join(rendezvous, self.device, settings.progress_timeout_s)
         self.reference: Policy | None = None
         if loads_reference(algorithm):
-            self.reference = self._placed(self._reference(loaded_on), shards)
+            self.reference = self._placed(self._reference(loaded_on, shards), shards)
         self.mask = self._placed(frozen_copy(self.pair.policy), shards) if algorithm.traits.masks else None
         self.mask_version = 0
         self._placed(self.pair, shards)  # copies are of the whole
+        self._scorer = Scorer(
+            Models(self.pair, self.reference, self.mask),
+            algorithm,
+            settings,
+            self.sampling_distribution,
+            model,
+            autocast=self._autocast,
+            ranks=self.ranks,
+        )
         self.optimizer = build_optimizer(self.pair, algorithm)
         self.kl_coefficient = algorithm.kl.coefficient
         self.elite: list[Rollout] = []  # rollouts that a selecting algorithm keeps between iterations
@@ -100,16 +124,20 @@ class Learner:
         self._last_published = LastPublished() if settings.push == "changed" else None
         self._progress = ("idle", 0, 1)
 
-    def _reference(self, device: torch.device) -> Policy:
+    def _reference(self, device: torch.device, shards: bool) -> Policy:
         """Return the reference policy: the model before training, or the one that the settings name."""
         if self.model_settings.reference.path is None:
             return reference_of(self.pair)
-        return load_reference(self.model_settings, self.pair.policy, device)
+        return load_reference(self.model_settings, self.pair.policy, device, shards=shards)
 
     def _placed(self, module: Module, shards: bool) -> Module:
         """Move a model to the device; where models are sharded over ranks, keep only this rank's rows."""
-        if shards:
-            self.ranks.shard(module, in_bfloat16=self._computes_in_bfloat16)
+        if not shards:
+            return module
+        self.ranks.shard(module, in_bfloat16=self._computes_in_bfloat16)
+        read_stored(module)
+        with self.ranks.at_hand():
+            check_head(module.policy if isinstance(module, ActorCritic) else module)
         return module
 
     def progress(self) -> tuple[str, int, int]:
@@ -149,56 +177,17 @@ class Learner:
             "tokens/trained": float(batch.num_tokens * metrics["update/epochs"]),
         }
 
-    def _score(self, batch: Batch) -> ScoredBatch:
-        if self.algorithm.traits.learns_from == "data":
-            return self._score_data(batch)
-        if not self.algorithm.traits.online:
-            return ScoredBatch.unscored(batch)
+    def score_early(self, rollouts: Sequence[Rollout], num_rollouts: int) -> None:
+        """Score a part of the next batch of `num_rollouts`, while the rest of it is being written."""
+        if self._scorer.scores_early(num_rollouts):
+            batch = collate(rollouts, self.device, shares_prompts=self.pair.policy.shares_prompts)
+            self._scorer.early(batch, self.version)
 
+    def _score(self, batch: Batch) -> ScoredBatch:
         def advance(done: int) -> None:
             self._progress = ("score", done, batch.num_sequences)
 
-        self.pair.eval()
-        kl, compared = self.algorithm.kl, compared_rollouts(self.algorithm, batch.num_rollouts)
-        with_reference = len(compared) == batch.num_rollouts
-        with self._autocast(), self.ranks.at_hand():
-            if self._scores_come_with_the_update(batch):
-                scored = ScoredBatch.by_the_update(batch, self.sampling_distribution.sampling.temperature)
-                with_reference = False
-            else:
-                scored = score(
-                    batch,
-                    Models(self.pair, self.reference if with_reference else None, self.mask),
-                    self.sampling_distribution,
-                    self.settings.token_budget,
-                    advance,
-                    with_values=self.algorithm.traits.critic,
-                    with_full_kl=kl.placement == "reward" and kl.sums_vocabulary,
-                    ranks=self.ranks,
-                )
-            if with_reference or not compared or self.reference is None:
-                return scored
-            return scored.compared(
-                self.reference, batch, compared, self.settings.token_budget, self.ranks, advance
-            )
-
-    def _scores_come_with_the_update(self, batch: Batch) -> bool:
-        return scores_come_with_the_update(
-            self.algorithm,
-            batch.num_rollouts,
-            restricts=self.sampling_distribution.restricts,
-            weighs=batch.from_data_B is not None or self._importance_level(batch) is not None,
-            drops_out=self.model_settings.any_dropout(self.algorithm),
-        )
-
-    def _score_data(self, batch: Batch) -> ScoredBatch:
-        """Score a data set by its own log-probabilities, or by the 4-bit base of a QLoRA adapter."""
-        if self.model_settings.adapter.kind != "qlora" or not self.algorithm.needs_reference:
-            return ScoredBatch.of_data(batch)
-        self.pair.eval()
-        with self._autocast():
-            ref_BT = score_by(reference_of(self.pair), batch, self.settings.token_budget)
-        return ScoredBatch.of_data(batch, ref_BT)
+        return self._scorer(batch, self.version, advance)
 
     def _mismatched_kl(self, rollouts: Sequence[Rollout]) -> float:
         """Return the KL to the reference, with which the algorithm compares every response."""
@@ -235,7 +224,7 @@ class Learner:
             )
         )
         require_finite(credit.advantages_BT, batch.mask_BT, "advantages")
-        metrics = {"rollouts/trained": float(_num_trained(batch, credit))}
+        metrics = {"rollouts/trained": float(num_trained(batch, credit))}
         trained_BT = credit.trains_critic(batch.mask_BT)
         returns_N = credit.returns_BT[trained_BT]
         if algorithm.traits.critic:
@@ -273,20 +262,15 @@ class Learner:
             autocast=self._autocast,
             advance=advance,
             order=self._shuffled,
-            importance_level=self._importance_level(batch),
+            correction=self._correction(batch),
             ranks=self.ranks,
         )
         return update_for(self.algorithm, context)
 
-    def _importance_level(self, batch: Batch) -> off_policy.ImportanceLevel | None:
-        """Return the level of importance weights of the policy's own rollouts; None: π_old drew them."""
-        if self.settings.behavior == "importance":
-            return "token"
-        is_stale = self.algorithm.traits.online and bool(
-            (batch.versions_BT[batch.own_BT] < self.version).any()
-        )
-        correction = self.settings.staleness_correction
-        return correction if is_stale and correction != "none" else None
+    def _correction(self, batch: Batch) -> Correction | None:
+        if not self.algorithm.traits.online:
+            return None
+        return correction_of(self.settings, batch, self.version, rounds=self._rounds)
 
     def _shuffled(self, num_rollouts: int, epoch: int) -> torch.Tensor:
         """Return a permutation that depends on seed, version and epoch alone: a resumed run repeats it."""
@@ -305,7 +289,7 @@ class Learner:
         return {"kl/mean": kl.per_token, "kl/sequence": kl.per_sequence, **metrics}
 
     def _behavior_metrics(self, batch: Batch, scored: ScoredBatch) -> dict[str, float]:
-        metrics = sampler_metrics(batch, scored, self.version)
+        metrics = sampler_metrics(batch, scored, self.version, self._correction(batch))
         if metrics and self.mask is not None:
             metrics |= scored.mask.metrics() | {"mask/age": float(self.version - self.mask_version)}
         if self.algorithm.traits.mixes_data == "weighted":
@@ -334,7 +318,13 @@ class Learner:
         mask_version = None if self.mask is None else self.mask_version
         served = self.pair.adapter if self.model_settings.adapter.serve == "adapter" else None
         last = None if served else self._last_published
-        return publish(self.pair.lm, self.version, engine_dtype, mask_version, served, self.ranks, last)
+        own = mask_version, served, self.ranks, last, self.probing(engine_dtype)
+        return publish(self.pair.lm, self.version, engine_dtype, *own)
+
+    def probing(self, engine_dtype: str) -> torch.autocast | None:
+        """Return the context of a probe's pass; None: the parameters' own precision."""
+        rounded = engine_dtype == "bfloat16" or self.ranks.shards  # blocks are then gathered in bfloat16
+        return self._autocast() if rounded else None
 
     def published_whole(self) -> tuple[WeightManifest, dict[str, Array]]:
         """Return the whole last publication, even while an update changes the weights."""
@@ -364,6 +354,7 @@ class Learner:
         Raises:
             LearnerError: the checkpoint can't be read, or belongs to another model or algorithm.
         """
+        self._scorer.forget()
         state, self.elite = checkpoint.load(Path(folder), self.pair, self.mask, self.optimizer)
         self.version, self.kl_coefficient = int(state["version"]), float(state["kl_coefficient"])
         self.mask_version = int(state["mask_version"])
@@ -380,19 +371,3 @@ class Learner:
     def leave(self) -> None:
         """End the connections to the other ranks; no call may follow."""
         self.ranks.leave()
-
-
-def _num_trained(batch: Batch, credit: Credit) -> int:
-    """Return how many rollouts the update trains on.
-
-    Raises:
-        LearnerError: credit leaves none of them.
-    """
-    count = batch.num_rollouts if credit.trains_B is None else int(credit.trains_B.sum())
-    if not count:
-        raise LearnerError(
-            f"all {batch.num_rollouts} responses were cut off at the limit of tokens, and "
-            "algorithm.filter_truncated=true leaves such out; expected a higher rollout.max_tokens, or "
-            "algorithm.filter_truncated=false"
-        )
-    return count

@@ -20,11 +20,14 @@ from learner.shared_prompts import shared_prompts, shared_states
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from learner.stored_weights import StoredWeights
+
 
 class Policy(nn.Module):
     """Base of policies: a language model, its hidden states before each of its tokens, and its head."""
 
     lm: "PreTrainedModel"
+    stored: "StoredWeights | None" = None  # where the weights are to be read from; None: they have been
     shares_prompts = False  # whether `states` may read a prompt once for all its responses
 
     def __init__(self, lm: "PreTrainedModel", logits_budget: int) -> None:

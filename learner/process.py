@@ -13,17 +13,21 @@ from contracts.garbage import uncollected
 from contracts.output import guard_process, redacted_errors
 from contracts.rollout import Rollout, Sampling
 from contracts.timeline import Span
-from contracts.weights import WeightManifest
+from contracts.weights import WeightGroup, WeightManifest
 from learner.algorithms.base import Algorithm
+from learner.place import Place, this_place
 from learner.rendezvous import Rendezvous
 from learner.settings import LearnerSettings, ModelSettings
 
 if TYPE_CHECKING:
     from learner.changed_elements import Array, Sent
     from learner.learner import Learner
+    from learner.weight_links import Handles
+    from learner.weight_sender import WeightSender
 
 Progress = tuple[str, int, int]  # (phase, done, total)
 IDLE = "idle"
+SENDING = "send weights"  # others wait for each step of it
 CALLS_AT_ONCE = 3  # an update, all weights for a worker that comes late, and the progress
 
 
@@ -37,6 +41,7 @@ def load_learner(
     sampling: Sampling,
     max_turns: int,
     shares_gpu: bool,
+    engine_rounds: bool,
     rendezvous: Rendezvous | None,
 ) -> "Learner":
     """Return the learner, with its models loaded."""
@@ -51,6 +56,7 @@ def load_learner(
         sampling=sampling,
         max_turns=max_turns,
         shares_gpu=shares_gpu,
+        engine_rounds=engine_rounds,
         rendezvous=rendezvous,
     )
 
@@ -63,6 +69,7 @@ class LearnerProcess:
         timeline.switch_on_where_asked()
         self._make_learner = make_learner
         self._learner: Learner | None = None
+        self._sender: WeightSender | None = None
         self._doing = IDLE
 
     def start(self) -> None:
@@ -72,17 +79,26 @@ class LearnerProcess:
             InputError: the model can't be used.
         """
         with redacted_errors(), timeline.span("loads models"), uncollected():
-            self._learner = self._make_learner()
+            from learner.weight_sender import WeightSender
+
+            learner = self._make_learner()
+            self._sender, self._learner = WeightSender(learner), learner
 
     def progress(self) -> Progress:
         """Return an update's own progress or, while another call runs, that call's name."""
         if self._learner is None:
             return "start", 0, 1
         said = self._learner.progress()
+        if self._doing == SENDING and self._sender is not None:
+            return SENDING, *self._sender.progress
         return (self._doing, 0, 1) if said[0] == IDLE else said
 
     def pid(self) -> int:
         return os.getpid()
+
+    def place(self) -> Place:
+        """Return the node and the GPUs on which it runs."""
+        return this_place()
 
     def take_spans(self) -> tuple[Span, ...]:
         """Return its timeline since the last call."""
@@ -93,6 +109,10 @@ class LearnerProcess:
     def update(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
         with self._at(IDLE, "trains") as learner:  # the learner reports an update's progress itself
             return learner.update(rollouts)
+
+    def score_early(self, rollouts: Sequence[Rollout], num_rollouts: int) -> None:
+        with self._at("score", "scores early") as learner:
+            learner.score_early(rollouts, num_rollouts)
 
     def publish(self, engine_dtype: str) -> "tuple[WeightManifest, dict[str, Sent]]":
         with self._at("publish") as learner:
@@ -106,6 +126,40 @@ class LearnerProcess:
     def published_whole(self) -> "tuple[WeightManifest, dict[str, Array]]":
         with self._at("published_whole") as learner:
             return learner.published_whole()
+
+    # ---- weights that go through a group ----
+
+    def announce(self, engine_dtype: str) -> WeightManifest:
+        with self._at("publish"):
+            return self._sending.announce(engine_dtype)
+
+    def new_address(self, transport: str) -> str:
+        return self._sending.new_address(transport)
+
+    def join_group(self, group: WeightGroup) -> str | None:
+        with self._at(SENDING, "joins the workers"):
+            return self._sending.join(group)
+
+    def send_weights(self) -> "tuple[Handles, str | None]":
+        with self._at(SENDING):
+            return self._sending.send()
+
+    def keep_weights(self) -> None:
+        with self._at(SENDING):
+            self._sending.keep()
+
+    def release_weights(self) -> None:
+        with self._at(SENDING):
+            self._sending.release()
+
+    def sent_whole(self) -> "tuple[WeightManifest, dict[str, Array]]":
+        """Return the whole last sent weights, even while an update runs."""
+        return self._sending.whole()
+
+    @property
+    def _sending(self) -> "WeightSender":
+        assert self._sender is not None, "it has to start first"
+        return self._sender
 
     def save(self, folder: str) -> None:
         with self._at("save") as learner:
@@ -121,10 +175,13 @@ class LearnerProcess:
 
     @contextlib.contextmanager
     def _at(self, what: str, shown: str | None = None) -> "Iterator[Learner]":
+        from learner.device import enter
+
         assert self._learner is not None, "it has to start first"
         self._doing = what
         try:
             with redacted_errors(), timeline.span(shown or what):
+                enter(self._learner.device)  # Ray calls from any of its threads
                 yield self._learner
         finally:
             self._doing = IDLE

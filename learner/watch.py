@@ -8,7 +8,7 @@ import ray
 
 from contracts.errors import LearnerSilent
 from learner.handle import LearnerHandle
-from learner.process import Progress
+from learner.process import SENDING, Progress
 from learner.settings import LearnerSettings
 
 IDLE: Progress = ("idle", 0, 1)
@@ -57,10 +57,14 @@ class Watched:
             )
         elif self.said is not None and now - self.heard_at > self.settings.stall_timeout_s:
             raise LearnerSilent(f"{self.name} gave no sign of life for {now - self.heard_at:.0f} s: {what}")
-        if self.said is not None and now - self.changed_at > self.settings.progress_timeout_s:
+        if self.said is None:
+            return
+        # A tensor takes seconds to send, and workers write nothing meanwhile.
+        limit = "stall_timeout_s" if self.said[0] == SENDING else "progress_timeout_s"
+        if now - self.changed_at > getattr(self.settings, limit):
             raise LearnerSilent(
                 f"{self.name} answers, and got nowhere for {now - self.changed_at:.0f} s: {what}; "
-                "learner.progress_timeout_s= allows for more"
+                f"learner.{limit}= allows for more"
             )
 
     def __str__(self) -> str:

@@ -1,6 +1,8 @@
 """Publish weights as arrays that cross process borders, with a probe that proves their arrival."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +14,12 @@ from learner.last_published import LastPublished
 from learner.merged_weights import changed_parameters, is_adapted
 from learner.policy import family
 from learner.ranks import ALONE, Ranks
-from learner.sharding import whole
+from learner.sharding import computes_on, whole
 
 PROBE_TOKENS = 24
 LOGITS_BUDGET = 2**26  # enough for a probe
-# float32 engines agree to 1e-5; bfloat16 engines round each logit to three digits.
-PROBE_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
+PROBE_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}  # at least; float32 engines agree to 1e-5
+ROUNDINGS = 4.0  # an engine may differ so many times as much as bfloat16 makes the learner differ from itself
 
 
 def publish(
@@ -28,6 +30,7 @@ def publish(
     served: Adapter | None = None,
     ranks: Ranks = ALONE,
     last: LastPublished | None = None,
+    probing: AbstractContextManager[object] | None = None,
 ) -> tuple[WeightManifest, dict[str, Sent]]:
     """Return a manifest, and the language model's parameters by Hugging Face name; tied ones come once.
 
@@ -41,17 +44,44 @@ def publish(
         served: the adapter, if workers apply it beside the model. Then only its matrices are published, in
             their own dtype, since vLLM reads them from a file.
         last: the last publication, if only the changes since then are wanted.
+        probing: the context of the probe's pass; see `proof`.
     """
     config, tensors = served.published() if served else (None, published_parameters(lm))
     kinds = {name: each.dtype if served else sent_as(each, engine_dtype) for name, each in tensors.items()}
     arrays = gathered(tensors, kinds, ranks, copies=last is not None)
     sent = dict[str, Sent](arrays) if last is None else last.exchange(arrays)
-    with ranks.at_hand():
-        made = probe(lm, PROBE_TOLERANCE[engine_dtype])
     dtypes = {name: str(kind).removeprefix("torch.") for name, kind in kinds.items()}
     num_bytes = sum(tensor.numel() * kinds[name].itemsize for name, tensor in tensors.items())
+    made = proof(lm, engine_dtype, ranks, probing)
     manifest = WeightManifest(version, dtypes, num_bytes, made, mask_version, config)
     return manifest if last is None else last.sign(manifest, sent), sent
+
+
+def announce(
+    lm: nn.Module,
+    version: int,
+    engine_dtype: str,
+    mask_version: int | None = None,
+    ranks: Ranks = ALONE,
+    probing: AbstractContextManager[object] | None = None,
+) -> WeightManifest:
+    """Return the manifest of weights that will go through a group: `wire_tensors`, in the same order."""
+    tensors = published_parameters(lm)
+    kinds = {name: sent_as(tensor, engine_dtype) for name, tensor in tensors.items()}
+    return WeightManifest(
+        version,
+        {name: str(kind).removeprefix("torch.") for name, kind in kinds.items()},
+        sum(tensor.numel() * kinds[name].itemsize for name, tensor in tensors.items()),
+        proof(lm, engine_dtype, ranks, probing),
+        mask_version,
+        shapes={name: tuple(tensor.shape) for name, tensor in tensors.items()},
+    )
+
+
+def wire_tensors(lm: nn.Module, engine_dtype: str) -> Iterator[tuple[str, Tensor]]:
+    """Yield each name and its whole tensor in the engine's dtype, on its own device; all ranks take part."""
+    for name, tensor in published_parameters(lm).items():
+        yield name, whole(tensor.detach().to(sent_as(tensor, engine_dtype)))
 
 
 def arrays_of(lm: nn.Module, engine_dtype: str, ranks: Ranks = ALONE) -> dict[str, Array]:
@@ -94,6 +124,30 @@ def sent_as(tensor: Tensor, engine_dtype: str) -> torch.dtype:
 def as_array(tensor: Tensor) -> Array:
     tensor = tensor.detach().cpu().contiguous()
     return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+
+def proof(
+    lm: nn.Module, engine_dtype: str, ranks: Ranks, probing: AbstractContextManager[object] | None = None
+) -> Probe:
+    """Return the probe by which engines of a dtype prove that they have these weights.
+
+    How much bfloat16 changes a log-probability depends on the model: a logit of 30 is rounded to 0.125. So
+    the learner measures it, by a pass in bfloat16 and one in float32. Several ranks gather blocks in
+    bfloat16 alone, so their tolerance is the least one.
+
+    Args:
+        probing: the context of the probe's pass: the learner's autocast.
+    """
+    device = computes_on(next(lm.parameters()))
+    with ranks.at_hand(), probing or nullcontext():
+        is_rounded = torch.is_autocast_enabled(device)
+        made = probe(lm, PROBE_TOLERANCE["bfloat16" if is_rounded else engine_dtype])
+        if not is_rounded and engine_dtype != "bfloat16":
+            return made
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=not is_rounded):
+            other = probe(lm, made.tolerance)
+    worst = max((abs(a - b) for a, b in zip(made.logprobs, other.logprobs, strict=True)), default=0.0)
+    return replace(made, tolerance=max(made.tolerance, ROUNDINGS * worst))
 
 
 @torch.no_grad()

@@ -11,6 +11,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from contracts.errors import EpisodeError
+from contracts.gpus import hidden_unless
 from contracts.rollout import Prompt
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.pool import Environments, Failure, LocalEnvironments, Reply, episode_error
@@ -98,7 +99,7 @@ class RayEnvironments:
 
     def _start(self) -> _Seat:
         near = NodeAffinitySchedulingStrategy(self._node, soft=False)  # its process must be in reach
-        environment = {"env_vars": {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}}
+        environment = {"env_vars": {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", **hidden_unless(0)}}
         actor = (
             ray.remote(EnvironmentHostProcess)
             .options(num_cpus=0, scheduling_strategy=near, runtime_env=environment)

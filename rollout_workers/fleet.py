@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from contracts.clients import PublishedWeights
 from contracts.rollout import Lease, Rollout
 from contracts.waiting import STARTS_S, Waiting
+from rollout_workers.broadcasts import Broadcasts
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.worker import RolloutWorker
 from rollout_workers.worker_pool import POLL_S, Note, WorkerPool
@@ -49,6 +50,7 @@ class Fleet:
         self.num_leased_again = 0
         self._first_weights_s: float | None = FIRST_WEIGHTS_S  # before a line; None: as of any wait
         self._pool = WorkerPool(make_worker, settings, note, self._take_back)
+        self._broadcasts = Broadcasts(self._pool, self._await, settings.tensor_parallel_size, note)
 
     def prepare(self) -> None:
         """Do what takes seconds and needs no worker; a caller has time for it while the workers start."""
@@ -122,9 +124,10 @@ class Fleet:
             yield rollouts
 
     def load_weights(self, weights: PublishedWeights) -> None:
-        asked = self._pool.load_weights(weights)
-        what = f"weights of version {weights.manifest.version}"
-        self._await(RolloutWorker.load_weights, asked, what, note_every_s=self._first_weights_s)
+        if weights.broadcast is None or not self._broadcasts.send(weights, weights.broadcast):
+            asked = self._pool.load_weights(weights)
+            what = f"weights of version {weights.manifest.version}"
+            self._await(RolloutWorker.load_weights, asked, what, note_every_s=self._first_weights_s)
         self._first_weights_s = None
         self._wait_for_one()
 

@@ -1,10 +1,11 @@
 """Settings of the generation of rollouts."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from contracts.settings import Settings, Strings
+from rollout_workers.engines.engine_arguments import refuse_decided
 
 
 class RolloutSettings(Settings):
@@ -33,7 +34,24 @@ class RolloutSettings(Settings):
     start_timeout_s: float = Field(default=600.0, gt=0)  # until a worker's engine is up
     stall_timeout_s: float = Field(default=120.0, gt=0)  # without a new token
     max_restarts: int = Field(default=10, ge=0)  # replaced workers within an hour
+    # Further arguments of vLLM's engine, such as {kv_cache_dtype: fp8}
+    engine_args: dict[str, Any] = Field(default_factory=dict)
     deterministic: bool = False  # admit each batch at once and in order, so that a run repeats bit by bit
+
+    @field_validator("engine_args")
+    @classmethod
+    def _are_the_users(cls, given: dict[str, Any]) -> dict[str, Any]:
+        refuse_decided(given)
+        return given
+
+    @model_validator(mode="after")
+    def _engine_args_are_vllms(self) -> "RolloutSettings":
+        if self.engine_args and self.engine == "transformers":
+            raise ValueError(
+                f"got engine_args={self.engine_args} with engine=transformers; they are vLLM's: expected "
+                "engine=vllm or auto, or no engine_args"
+            )
+        return self
 
     @model_validator(mode="after")
     def _min_within_max(self) -> "RolloutSettings":

@@ -2,6 +2,7 @@
 
     submit ──▶ mailbox ──▶ [ admit · step · ship ]* ──▶ outbox ──▶ poll
     load_weights ──▶ mailbox ──▶ load between two steps · probe ──▶ answer
+    receive_weights ──▶ mailbox ──▶ receive from the learner ──▶ answer; settle_weights ──▶ probe ──▶ step
     sleep ──▶ mailbox ──▶ with nothing to do: the engine leaves its GPU's memory until it is called again
 
 `SingleTurns` plays the admitted leases or, with environments, `Episodes`: they make the engine's requests and
@@ -18,10 +19,10 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from contracts import timeline
 from contracts.chat_settings import ChatForm
@@ -33,9 +34,9 @@ from contracts.records import by_position
 from contracts.redaction import redact
 from contracts.rollout import Lease, MaskRule, Rollout
 from contracts.timeline import Span
-from contracts.weights import WeightManifest
+from contracts.weights import WeightGroup, WeightManifest
 from rollout_workers.engines import ENGINES
-from rollout_workers.engines.base import Arrays, Engine
+from rollout_workers.engines.base import Arrays, Engine, ReceivingEngine
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.pool import LocalEnvironments, MakeEnvironments
 from rollout_workers.environments.single_turn import SingleTurn
@@ -100,6 +101,7 @@ class RolloutWorker:
         self._shipped = threading.Condition()
         self._leases: dict[int, Lease] = {}
         self._received = ReceivedWeights()
+        self._is_unproved = False  # weights were received, and no probe has proved them yet
         self._failure: str | None = None
         self._ready: Future[int] = Future()
         self._idle_s, self._idle_since = 0.0, math.inf
@@ -151,6 +153,29 @@ class RolloutWorker:
                 weights that this worker does not have.
         """
         return self._call(lambda: self._load(manifest, arrays, mask_arrays))
+
+    def is_between_steps(self) -> bool:
+        """Answer as soon as the engine's thread takes messages: what comes next will find it there."""
+        return self._call(lambda: True)
+
+    def join_group(self, group: WeightGroup, first_rank: int) -> str | None:
+        """Join a group in which the learner sends weights; return why that failed, or None."""
+        return self._call(lambda: self._receiver.join_group(group, first_rank))
+
+    def receive_weights(self, manifest: WeightManifest, handles: Mapping[str, Any]) -> str | None:
+        """Receive weights from the learner; return why that broke off, or None.
+
+        The worker then generates nothing until `settle_weights` or `load_weights`.
+        """
+        return self._call(lambda: self._receive(manifest, handles))
+
+    def settle_weights(self, manifest: WeightManifest, mask_arrays: Arrays | None = None) -> None:
+        """Check the probe of received weights, and go on. The engine takes the rest of its memory.
+
+        Raises:
+            WeightsError: the probe's log-probabilities are not the learner's.
+        """
+        self._call(lambda: self._settle(manifest, mask_arrays))
 
     def logprobs(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
         """Return the log-probabilities of each text's tokens after the first, while generation goes on."""
@@ -204,10 +229,16 @@ class RolloutWorker:
 
     @property
     def _has_work(self) -> bool:
-        return bool(self._leases or self._engine.num_unfinished)
+        return not self._is_unproved and bool(self._leases or self._engine.num_unfinished)
+
+    @property
+    def _receiver(self) -> ReceivingEngine:
+        return cast(ReceivingEngine, self._engine)
 
     def _work(self) -> None:
         """Advance until nothing is left to do, for some seconds at most; take messages between two steps."""
+        if self._is_unproved:
+            return
         if not self._has_work:
             self._advance()
             return
@@ -266,9 +297,19 @@ class RolloutWorker:
         started = time.perf_counter()
         with timeline.span("loads weights"):
             self._engine.load_weights(manifest, self._received.take(manifest, arrays))
-            if mask_arrays is not None and manifest.mask_version != self._engine.mask_version:
-                self._engine.load_mask(manifest, mask_arrays)
         seconds = time.perf_counter() - started
+        self._settle(manifest, mask_arrays)
+        return seconds
+
+    def _receive(self, manifest: WeightManifest, handles: Mapping[str, Any]) -> str | None:
+        self._is_unproved = True
+        with timeline.span("receives weights"):
+            return self._receiver.receive_weights(manifest, handles)
+
+    def _settle(self, manifest: WeightManifest, mask_arrays: Arrays | None) -> None:
+        if mask_arrays is not None and manifest.mask_version != self._engine.mask_version:
+            with timeline.span("loads weights"):
+                self._engine.load_mask(manifest, mask_arrays)
         with timeline.span("checks weights"):
             (got,) = self._engine.logprobs([manifest.probe.tokens])
         worst = max(abs(a - b) for a, b in zip(got, manifest.probe.logprobs, strict=True))
@@ -277,7 +318,7 @@ class RolloutWorker:
                 f"version {manifest.version} arrived wrong: the probe's log-probabilities differ by "
                 f"{worst:.3g} from the learner's, more than {manifest.probe.tolerance:g}"
             )
-        return seconds
+        self._is_unproved = False
 
     def _sleep(self) -> bool:
         if self._leases or self._engine.num_unfinished:

@@ -175,6 +175,10 @@ class WorkerPool:
             )
         return list(usable)
 
+    def hold(self, weights: PublishedWeights) -> None:
+        """Keep weights, which all workers that are up have, for those that come up later."""
+        self._weights = weights
+
     def cancel_all(self) -> list[int]:
         """Tell all workers that are up to forget their leases; return their ids."""
         for worker_id, worker in self._live.items():

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from contracts.rollout import FinishReason, Sampling
-from contracts.weights import WeightManifest
+from contracts.weights import WeightGroup, WeightManifest
 
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 Arrays = Mapping[str, Array]
@@ -78,5 +78,20 @@ class Engine(Protocol):
         """Leave the GPU's memory to others until the next call, and forget keys and values.
 
         The engine must have nothing unfinished and settings with `sleep`. On a CPU it keeps its memory.
+        """
+        ...
+
+
+class ReceivingEngine(Engine, Protocol):
+    """Engine that a learner can send weights to without Ray. Both methods return why that failed, or None."""
+
+    def join_group(self, group: WeightGroup, first_rank: int) -> str | None:
+        """Join a group with all processes of the engine, of ranks `first_rank` and up."""
+        ...
+
+    def receive_weights(self, manifest: WeightManifest, handles: Mapping[str, Any]) -> str | None:
+        """Replace the weights by those that the learner sends; keys and values may go on sleeping.
+
+        After a failure the weights may be any: all must be loaded before the next step.
         """
         ...

@@ -60,10 +60,12 @@ def _reload_rank(worker: Any, file: str, dtypes: Mapping[str, str]) -> None:
 
 
 def _reload(config: Any, model: nn.Module, weights: Iterable[tuple[str, Tensor]]) -> None:
+    from vllm.config import set_current_vllm_config
     from vllm.model_executor.model_loader.reload.inplace import reload_weights
 
-    reload_weights(config, model, weights, weights_path=None, is_checkpoint_format=True)
-    _repack_tied_head(model)
+    with set_current_vllm_config(config):  # layers may ask for it while they are made anew
+        reload_weights(config, model, weights, weights_path=None, is_checkpoint_format=True)
+        _repack_tied_head(model)
 
 
 def _repack_tied_head(model: nn.Module) -> None:

@@ -44,6 +44,11 @@ class TransformersEngine:
     ) -> None:
         from transformers import AutoTokenizer
 
+        if settings.engine_args:
+            raise InputError(
+                f"rollout.engine_args={settings.engine_args} is for vLLM, and this run generates with "
+                "transformers; expected no engine_args"
+            )
         self._lm = _load(
             model, revision, getattr(torch, choose_dtype(settings.dtype, on_gpu=torch.cuda.is_available()))
         )

@@ -6,9 +6,7 @@ process, which vLLM starts and ends.
 """
 
 import gc
-import os
-import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,19 +16,22 @@ import torch
 from contracts.activations import fuse_activations
 from contracts.errors import InputError, RunError
 from contracts.rollout import FinishReason, MaskRule, Sampling
-from contracts.weights import WeightManifest
+from contracts.weights import WeightGroup, WeightManifest
 from contracts.working_folder import off_the_path_of_children
 from rollout_workers.engines.base import Arrays, Generation, Request
 from rollout_workers.engines.choice import choose_dtype
 from rollout_workers.engines.direct_loading import DirectLoader
+from rollout_workers.engines.engine_arguments import engine_arguments, prepare_environment
 from rollout_workers.engines.mask_processor import MASKED
 from rollout_workers.engines.masked_twin import install_mask, twin_arguments
 from rollout_workers.engines.reloading import reload_in_ranks, reload_model
 from rollout_workers.engines.sampling import with_special_tokens
 from rollout_workers.engines.served_adapter import adapter_arguments, replace_adapter
 from rollout_workers.engines.tensors import as_tensor
+from rollout_workers.engines.weight_transfer import WeightReceiver
 from rollout_workers.settings import RolloutSettings
 
+TOKENS_A_STEP = 8192  # of prompts and responses, on a GPU: vLLM's own choice for batches of texts
 SCORED = "scored-"  # begins the ids of requests that are scored, not generated
 
 
@@ -58,39 +59,11 @@ class VLLMEngine:
         revision: str | None = None,
         lora_rank: int | None = None,
     ) -> None:
-        prepare_environment(is_split=settings.tensor_parallel_size > 1)
-        on_gpu = torch.cuda.is_available()
-        from vllm.engine.arg_utils import EngineArgs
-
-        self._engine = _start(
-            EngineArgs(
-                model=model,
-                tokenizer=tokenizer,
-                revision=revision,
-                tokenizer_revision=revision if tokenizer == model else None,
-                max_model_len=max_length or -1,  # -1: as much of the model's window as the cache can hold
-                max_num_seqs=settings.max_concurrent,
-                dtype=choose_dtype(settings.dtype, on_gpu=torch.cuda.is_available()),
-                enforce_eager=not on_gpu,
-                gpu_memory_utilization=settings.gpu_memory_utilization,
-                kv_cache_memory_bytes=None if on_gpu else round(settings.kv_cache_gib * 2**30),
-                # The sampled distribution, after temperature, top-k and top-p: the behaviour policy.
-                logprobs_mode="processed_logprobs",
-                enable_prefix_caching=True,
-                enable_sleep_mode=settings.sleep and on_gpu,  # refused on a CPU, where sleep() frees nothing
-                # With seeds, a prompt read in two chunks rewinds the request's random generator, which
-                # only CUDA's can do: elsewhere a prompt is always read whole.
-                enable_chunked_prefill=on_gpu,
-                disable_log_stats=True,
-                generation_config="vllm",  # the run's settings alone decide how tokens are drawn
-                seed=0,
-                tensor_parallel_size=settings.tensor_parallel_size,
-                distributed_executor_backend="mp" if settings.tensor_parallel_size > 1 else None,
-                **(twin_arguments() if mask_rule else {}),
-                **(adapter_arguments(lora_rank) if lora_rank else {}),
-            )
-        )
-        self._is_parallel = settings.tensor_parallel_size > 1
+        is_split, on_gpu = settings.tensor_parallel_size > 1, torch.cuda.is_available()
+        prepare_environment(is_split=is_split, on_gpu=on_gpu)
+        chosen = _chosen_arguments(model, tokenizer, max_length, settings, mask_rule, revision, lora_rank)
+        self._engine = _start(engine_arguments(chosen, settings.engine_args))
+        self._is_parallel = is_split
         if not self._is_parallel:  # else the model is in other processes
             runner = self._engine.model_executor.driver_worker.worker.model_runner
             if mask_rule:
@@ -101,6 +74,11 @@ class VLLMEngine:
         self.tokenizer = self._engine.get_tokenizer()
         self.window: int | None = self._engine.vllm_config.model_config.max_model_len
         self._loaders: dict[str, DirectLoader] = {}  # by half of a twin
+        self._receiver = WeightReceiver(
+            self._engine.model_executor,
+            None if self._is_parallel else partial(self._load_half, "policy"),
+            "policy" if mask_rule else "",
+        )
         self._adapter: Any = None  # vLLM's handle of the last loaded adapter
         self._active: dict[str, _Active] = {}
         self._stashed: list[Generation] = []
@@ -142,14 +120,21 @@ class VLLMEngine:
 
     def load_weights(self, manifest: WeightManifest, arrays: Arrays) -> None:
         self._wake()
-        for active in self._active.values():
-            active.spans.append((self._tokens_so_far(active), manifest.version))
         if manifest.adapter is not None:
             self._adapter = replace_adapter(self._engine, manifest, arrays)
         else:
             self._reload("policy", manifest, arrays)
-        self.weight_version = manifest.version
-        self._num_loads += 1
+        self._note_version(manifest)
+
+    def join_group(self, group: WeightGroup, first_rank: int) -> str | None:
+        return self._receiver.join(group, first_rank)
+
+    def receive_weights(self, manifest: WeightManifest, handles: Mapping[str, Any]) -> str | None:
+        self._wake("weights")
+        broken = self._receiver.receive(manifest, handles)
+        if broken is None:
+            self._note_version(manifest)
+        return broken
 
     def load_mask(self, manifest: WeightManifest, arrays: Arrays) -> None:
         if self.mask_version is None:
@@ -189,20 +174,34 @@ class VLLMEngine:
         if not self._engine.is_sleeping():
             self._engine.sleep(level=1)
 
-    def _wake(self) -> None:
+    def _wake(self, part: str | None = None) -> None:
+        """Wake what still sleeps: all of it, or only the weights, which leaves a push more room.
+
+        Args:
+            part: vLLM's word, `weights`; None: everything.
+        """
         if self._engine.is_sleeping():
-            self._engine.wake_up()
+            self._engine.wake_up(None if part is None else [part])
+
+    def _note_version(self, manifest: WeightManifest) -> None:
+        for active in self._active.values():
+            active.spans.append((self._tokens_so_far(active), manifest.version))
+        self.weight_version = manifest.version
+        self._num_loads += 1
 
     def _reload(self, half: str, manifest: WeightManifest, arrays: Arrays) -> None:
         if self._is_parallel:
             reload_in_ranks(self._engine.model_executor, manifest, arrays)
             return
+        self._load_half(
+            half, {name: as_tensor(array, manifest.dtypes[name]) for name, array in arrays.items()}
+        )
+
+    def _load_half(self, half: str, tensors: Mapping[str, torch.Tensor]) -> None:
         if half not in self._loaders:
             model = self._model if self.mask_version is None else getattr(self._model, half)
             self._loaders[half] = DirectLoader(model, partial(reload_model, self._engine.vllm_config))
-        self._loaders[half].load(
-            {name: as_tensor(array, manifest.dtypes[name]) for name, array in arrays.items()}
-        )
+        self._loaders[half].load(tensors)
 
     def _tokens_so_far(self, active: _Active) -> int:
         state = self._engine.output_processor.request_states[active.own_key]
@@ -229,6 +228,48 @@ def vllm_activations() -> tuple[type[torch.nn.Module], ...]:
     from vllm.model_executor.layers.activation import FastGELU, NewGELU
 
     return NewGELU, FastGELU
+
+
+def _chosen_arguments(
+    model: str,
+    tokenizer: str,
+    max_length: int | None,
+    settings: RolloutSettings,
+    mask_rule: MaskRule | None,
+    revision: str | None,
+    lora_rank: int | None,
+) -> dict[str, Any]:
+    """Return the engine's arguments that follow from the run's settings and from the machine."""
+    on_gpu = torch.cuda.is_available()
+    return {
+        "model": model,
+        "tokenizer": tokenizer,
+        "revision": revision,
+        "tokenizer_revision": revision if tokenizer == model else None,
+        "max_model_len": max_length or -1,  # -1: as much of the model's window as the cache can hold
+        "max_num_seqs": settings.max_concurrent,
+        "dtype": choose_dtype(settings.dtype, on_gpu=on_gpu),
+        "enforce_eager": not on_gpu,
+        "gpu_memory_utilization": settings.gpu_memory_utilization,
+        "kv_cache_memory_bytes": None if on_gpu else round(settings.kv_cache_gib * 2**30),
+        # The sampled distribution, after temperature, top-k and top-p: the behaviour policy.
+        "logprobs_mode": "processed_logprobs",
+        "enable_prefix_caching": True,
+        "enable_sleep_mode": settings.sleep and on_gpu,  # refused on a CPU, where sleep() frees nothing
+        # With seeds, a prompt read in two chunks rewinds the request's random generator, which only
+        # CUDA's can do: elsewhere a prompt is always read whole.
+        "enable_chunked_prefill": on_gpu,
+        # A step that runs ahead has tokens in flight when weights change: by which, nobody knows.
+        "async_scheduling": False,
+        "disable_log_stats": True,
+        "generation_config": "vllm",  # the run's settings alone decide how tokens are drawn
+        "seed": 0,
+        "tensor_parallel_size": settings.tensor_parallel_size,
+        "distributed_executor_backend": "mp" if settings.tensor_parallel_size > 1 else None,
+        **({"max_num_batched_tokens": TOKENS_A_STEP} if on_gpu else {}),
+        **(twin_arguments() if mask_rule else {}),
+        **(adapter_arguments(lora_rank) if lora_rank else {}),
+    }
 
 
 def _start(arguments: Any) -> Any:
@@ -309,22 +350,3 @@ def sampling_parameters(sampling: Sampling, seed: int) -> Any:
         output_kind=RequestOutputKind.FINAL_ONLY,
         extra_args=MASKED if sampling.masked else None,
     )
-
-
-def prepare_environment(is_split: bool = False) -> None:
-    """Set the environment variables that vLLM reads at its first import; a user's own values win.
-
-    Args:
-        is_split: whether the model is split over processes of this machine, which then listen on loopback.
-    """
-    loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
-    if is_split and loopback:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
-        os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback)
-    for name, value in {
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_LOGGING_LEVEL": "ERROR",
-        "VLLM_NO_USAGE_STATS": "1",
-    }.items():
-        os.environ.setdefault(name, value)

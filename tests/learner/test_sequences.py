@@ -21,6 +21,7 @@ from learner.algorithms.trpo import TRPO
 from learner.bootstrap import bootstrap_values
 from learner.functional.support import SamplingDistribution
 from learner.learner import Learner
+from learner.off_policy import Correction
 from learner.scoring import score
 from learner.settings import LearnerSettings, ModelSettings
 from learner.updates.context import UpdateContext
@@ -149,13 +150,13 @@ def contexts_of(path: Path, algorithm: Algorithm, **settings: Any) -> UpdateCont
 
 
 def test_a_product_over_a_response_finds_all_of_it_in_one_micro_batch(models: dict[str, Path]) -> None:
-    for algorithm, importance_level, stays_whole in (
+    for algorithm, correction, stays_whole in (
         (GRPO(), None, False),
         (RLOO(), None, True),
-        (GRPO(), "token", True),
+        (GRPO(), Correction("token"), True),
     ):
         context = contexts_of(models["llama"], algorithm, token_budget=10)
-        context = replace(context, importance_level=importance_level)
+        context = replace(context, correction=correction)
         counts_B = context.batch.mask_BT.sum(-1)
         parts = list(context.micro_batches(torch.arange(9)))
         complete = [

@@ -1,5 +1,6 @@
 """Published weights: everything, once, and with a proof."""
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from contracts.activations import fuse_activations
 from contracts.weights import Probe
 from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
-from learner.weight_publisher import as_array, publish
+from learner.weight_publisher import PROBE_TOLERANCE, as_array, publish
 from tests.learner.tiny import VOCAB, make_learner, perturb, random_rollouts
 
 
@@ -120,3 +121,25 @@ def test_half_precision_is_allowed_more(models: dict[str, Path]) -> None:
     lm = AutoModelForCausalLM.from_pretrained(models["llama"], dtype=torch.bfloat16)
     difference = (probe_logprobs(lm, half).float() - torch.tensor(half.logprobs)).abs().max()
     assert exact.tolerance < float(difference) < half.tolerance
+
+
+@torch.no_grad()
+def test_a_sharp_model_in_bfloat16_is_allowed_what_rounding_does_to_it(models: dict[str, Path]) -> None:
+    """A second copy in bfloat16 stands for an engine; weights that did not arrive are found all the same."""
+    lm = AutoModelForCausalLM.from_pretrained(models["llama"]).eval()
+    lm.lm_head.weight *= 20  # its logits go far beyond 30
+    made = publish(lm, 0, "bfloat16")[0].probe
+    engine = copy.deepcopy(lm).to(torch.bfloat16)
+    differs = (probe_logprobs(engine, made).float() - torch.tensor(made.logprobs)).abs().max()
+    assert 0.25 < differs < made.tolerance
+    perturb(engine, size=0.3)
+    assert (probe_logprobs(engine, made).float() - torch.tensor(made.logprobs)).abs().max() > made.tolerance
+    assert publish(lm, 0, "float32")[0].probe.tolerance == 1e-3
+
+
+def test_a_learner_in_bfloat16_measures_its_rounding_too(models: dict[str, Path]) -> None:
+    learner = make_learner(models["llama"], PPO(), autocast="bfloat16")
+    with torch.no_grad():
+        learner.pair.lm.lm_head.weight *= 20
+    assert learner.publish("bfloat16")[0].probe.tolerance > PROBE_TOLERANCE["bfloat16"]
+    assert learner.publish("float32")[0].probe.tolerance == PROBE_TOLERANCE["float32"]

@@ -12,11 +12,15 @@ import ray
 
 from contracts.clients import PublishedWeights
 from contracts.rollout import Lease, Prompt, Sampling
+from learner.algorithms.ppo import PPO
 from learner.weight_publisher import publish
+from learner.weight_sender import WeightSender
 from rollout_workers.engines.base import Request
 from rollout_workers.fleet import Fleet
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.worker import RolloutWorker
+from tests.learner.tiny import make_learner
+from tests.rollout_workers.broadcasting import InThread
 from tests.rollout_workers.generation import load_lm, perturb, worst_difference
 from tests.rollout_workers.test_fleet import generation
 
@@ -78,3 +82,24 @@ def test_it_is_the_models_distribution_after_each_push_and_a_lost_half_is_a_lost
     assert generate(fleet, lm) < 1e-4  # by another worker, which has caught up
     assert fleet.num_quarantined == 1
     assert not psutil.wait_procs(halves, timeout=60)[1]
+
+
+def test_a_broadcast_reaches_both_halves_as_arrays_do(fleet: Fleet, models: dict[str, Path]) -> None:
+    learner = make_learner(models["llama-tied"], PPO())
+    sender = WeightSender(learner)
+    broadcast = InThread(sender)
+    texts = [tuple(4 + (3 * i + k) % 9 for k in range(7)) for i in range(8)]
+    for seed in (1, 2):
+        perturb(learner.pair.lm, seed)
+        fleet.load_weights(broadcast.published())
+        assert broadcast.group is not None and broadcast.group.size == 3
+    found = fleet.logprobs(texts)
+    assert generate(fleet, learner.pair.lm) < 1e-4
+
+    perturb(learner.pair.lm, 3)
+    manifest, arrays = publish(learner.pair.lm, 1, "float32")
+    fleet.load_weights(PublishedWeights(manifest, {name: array.copy() for name, array in arrays.items()}))
+    assert fleet.logprobs(texts) != found
+    fleet.load_weights(broadcast.whole())
+    assert fleet.logprobs(texts) == found
+    assert fleet.num_quarantined == 0

@@ -1,0 +1,49 @@
+"""(c) A weight push by each transport of CPUs, from learner to vLLM, beside a copy of its bytes.
+
+One learner and one worker for each transport, one after the other; each push ends with the worker's probe.
+"""
+
+import statistics
+
+import numpy as np
+
+from benchmarks.models import gpt2_98m
+from benchmarks.outcome import in_turns, publish, ratio, seconds
+from benchmarks.weights import Found, pushed, settings, started
+from services.cluster.ray_cluster import cluster
+
+ROUNDS = 11
+WAYS = ("objects", "gloo")
+
+
+def main() -> None:
+    found: Found = {}
+    with cluster():
+        for way in WAYS:
+            num_bytes, times = beside_a_copy(way)
+            found |= {f"{way}: {name}": values for name, values in times.items()}
+    rows = {f"{name}, ms": statistics.median(values) * 1000 for name, values in found.items()}
+    rows |= {f"{way}: push / copy": ratio(found[f"{way}: push"], found[f"{way}: copy"]) for way in WAYS}
+    rows["MB"] = num_bytes / 1e6
+    publish("transports", "transports: a push, its probe included", rows, found)
+
+
+def beside_a_copy(way: str) -> tuple[int, Found]:
+    learner, fleet = started(settings(f"model.path={gpt2_98m()}", f"learner.transport={way}"))
+    num_bytes, _ = pushed(learner, fleet)
+    source, target = np.ones(num_bytes, np.uint8), np.ones(num_bytes, np.uint8)
+    found = in_turns(
+        {
+            "copy": lambda: seconds(lambda: np.copyto(target, source)),
+            "push": lambda: seconds(lambda: pushed(learner, fleet)),
+        },
+        ROUNDS,
+        warm_up=3,
+    )
+    fleet.stop()
+    learner.stop()
+    return num_bytes, found
+
+
+if __name__ == "__main__":
+    main()

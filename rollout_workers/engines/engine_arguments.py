@@ -1,0 +1,116 @@
+"""vLLM's engine arguments: those that a run's settings give, and those that a user adds."""
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from contracts.errors import InputError
+from contracts.loopback import GLOO, NCCL, joins_nodes, stay_on_loopback
+
+if TYPE_CHECKING:
+    from vllm.engine.arg_utils import EngineArgs
+
+KEY = "rollout.engine_args"
+EACH_ALONE = "set rollout.num_workers: each worker has a whole model"
+# Arguments with which an engine computes less exactly than its dtype says
+ROUND = frozenset({"quantization", "kv_cache_dtype"})
+# Arguments that a run decides, with what to set instead, or why nothing can be set.
+DECIDED: Mapping[str, str] = {
+    "model": "set model.path",
+    "tokenizer": "set model.tokenizer",
+    "revision": "set model.revision",
+    "tokenizer_revision": "set model.revision",
+    "max_model_len": "set rollout.max_prompt_tokens and rollout.max_tokens",
+    "max_num_seqs": "set rollout.max_concurrent",
+    "dtype": "set rollout.dtype",
+    "gpu_memory_utilization": "set rollout.gpu_memory_utilization",
+    "kv_cache_memory_bytes": "set rollout.kv_cache_gib",
+    "enable_sleep_mode": "set rollout.sleep",
+    "tensor_parallel_size": "set rollout.tensor_parallel_size",
+    "pipeline_parallel_size": EACH_ALONE,
+    "prefill_context_parallel_size": "set rollout.tensor_parallel_size",
+    "decode_context_parallel_size": "set rollout.tensor_parallel_size",
+    "nnodes": "set rollout.num_workers: a worker's GPUs are on one node",
+    "node_rank": "set rollout.num_workers: a worker's GPUs are on one node",
+    "hf_config_path": "set model.path",
+    "model_weights": "set model.path",
+    "skip_tokenizer_init": "texts are read and written by the model's tokenizer",
+    "runner": "a rollout worker generates",
+    "convert": "a rollout worker generates",
+    "distributed_executor_backend": "rollout.tensor_parallel_size decides it",
+    "enable_lora": "set model.adapter",
+    "max_loras": "set model.adapter",
+    "max_lora_rank": "set model.adapter",
+    "seed": "each rollout has a seed of its own, by `seed`",
+    "generation_config": "the run's settings alone decide how tokens are drawn",
+    "override_generation_config": "the run's settings alone decide how tokens are drawn",
+    "logprobs_mode": "losses need the log-probabilities of the sampled distribution",
+    "logits_processors": "they would change the sampled distribution, and the learner would not know",
+    "enable_prefix_caching": "pushes invalidate the cache by its salt, so it is always on",
+    "enable_chunked_prefill": "with seeds it works on GPUs alone, where it is on",
+    "async_scheduling": "each token carries the version of its weights, so no step may run ahead",
+    "load_format": "weights come as safetensors, and then by pushes",
+    "weight_transfer_config": "set learner.transport",
+    "worker_cls": "it would run other code in the worker",
+    "worker_extension_cls": "it would run other code in the worker",
+    "scheduler_cls": "it would run other code in the worker",
+    "trust_remote_code": "it would run code that comes with the model",
+}
+
+
+def refuse_decided(given: Mapping[str, Any]) -> None:
+    """Refuse arguments that the run decides.
+
+    Raises:
+        ValueError: one of them is given; the message says what to set instead.
+    """
+    for name in given:
+        why = EACH_ALONE if name.startswith("data_parallel_") else DECIDED.get(name)
+        if why:
+            raise ValueError(f"engine_args.{name} is not for the user to set: {why}")
+
+
+def engine_arguments(chosen: Mapping[str, Any], added: Mapping[str, Any]) -> "EngineArgs":
+    """Return vLLM's arguments: those that the run has chosen, and those that the user adds.
+
+    Raises:
+        InputError: vLLM knows no such argument, or refuses its value.
+    """
+    from vllm.engine.arg_utils import EngineArgs
+
+    known = {field.name for field in fields(EngineArgs)}
+    for name in added:
+        if name not in known:
+            near = difflib.get_close_matches(name, known - DECIDED.keys(), n=3)
+            meant = f"did you mean {' or '.join(near)}?" if near else "see vLLM's EngineArgs for their names"
+            raise InputError(f"{KEY}.{name}: vLLM has no such engine argument; {meant}")
+    try:
+        return EngineArgs(**{**chosen, **added})
+    except (TypeError, ValueError) as error:
+        if not added:
+            raise
+        raise InputError(f"{KEY}={dict(added)}: vLLM refuses it: {error}") from None
+
+
+def prepare_environment(*, is_split: bool = False, on_gpu: bool = False) -> None:
+    """Set the environment variables that vLLM reads at its first import; a user's own values win.
+
+    Args:
+        is_split: whether the model is split over processes of this machine, which then listen on loopback.
+        on_gpu: whether vLLM runs on a GPU, where its warnings are shown: fewer runs have tried it there.
+    """
+    if is_split:
+        stay_on_loopback(GLOO)
+    if not joins_nodes():  # NCCL reads it once, and the learner may be on another node
+        stay_on_loopback(NCCL)
+    for name, value in {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_LOGGING_LEVEL": "WARNING" if on_gpu else "ERROR",
+        "VLLM_NO_USAGE_STATS": "1",
+        # The newer runner needs Triton. CPUs have none, so tests run the older one: GPUs get the same.
+        "VLLM_USE_V2_MODEL_RUNNER": "0",
+    }.items():
+        os.environ.setdefault(name, value)

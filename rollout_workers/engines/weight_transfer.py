@@ -1,0 +1,121 @@
+"""Receive broadcast weights with vLLM's weight-transfer engines; all that is called of that API is here.
+
+    join      init_weight_transfer_engine     in each process of the engine: ranks first_rank and up
+    receive   start_weight_update ─▶ update_weights ─▶ finish_weight_update
+
+The engines `nccl` and `ipc` are vLLM's own, and have not run with this code yet; `gloo` is ours. The
+learner's side is `learner/weight_links.py`. A test holds the signatures of vLLM's functions that both call.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from contracts.weights import WeightGroup, WeightManifest
+from rollout_workers.engines.reloading import reload_model
+
+if TYPE_CHECKING:
+    from rollout_workers.engines.gloo_transfer import Load
+
+OWN = "gloo"
+
+
+class WeightReceiver:
+    """Receiver of one engine's weights, in all of its processes.
+
+    Both methods return why the group broke, or None. An exception in one of several processes would leave
+    the answers of the others to whoever calls vLLM's executor next.
+
+    Args:
+        executor: vLLM's own.
+        load: loads received tensors where the model is in this process; None: each process reloads its share.
+        half: the half of a twin that receives; empty: the whole model.
+    """
+
+    def __init__(self, executor: Any, load: "Load | None" = None, half: str = "") -> None:
+        self._executor, self._load, self._half = executor, load, half
+
+    def join(self, group: WeightGroup, first_rank: int) -> str | None:
+        """Join a group, and leave the one before."""
+        told = group.transport, init_info(group, first_rank), self._load, self._half
+        return _first(self._executor.collective_rpc(_join, args=told))
+
+    def receive(self, manifest: WeightManifest, handles: Mapping[str, Any]) -> str | None:
+        """Receive the weights of a manifest, and replace the model's; if that breaks off, load all anew.
+
+        Args:
+            handles: what the learner's processes say beside the manifest: where the memory is (ipc).
+        """
+        told = update_info(manifest) | dict(handles)
+        return _first(self._executor.collective_rpc(_receive, args=(told,)))
+
+
+def init_info(group: WeightGroup, first_rank: int) -> dict[str, Any]:
+    """Return what vLLM's engine of a group's transport is told to join it.
+
+    >>> init_info(WeightGroup("ipc", "", 2, 60.0), 1)
+    {'packed': False}
+    """
+    if group.transport == "ipc":
+        return {"packed": False}
+    places = {"rank_offset": first_rank, "world_size": group.size}
+    if group.transport == "nccl":
+        return {"nccl_unique_id_b64": group.address, "packed": True, **places}
+    return {"address": group.address, "patience_s": group.patience_s, **places}
+
+
+def update_info(manifest: WeightManifest) -> dict[str, Any]:
+    """Return the description of all tensors, in the order in which they are sent."""
+    assert manifest.shapes is not None, "expected the manifest of a broadcast"
+    return {
+        "names": list(manifest.dtypes),
+        "dtype_names": list(manifest.dtypes.values()),
+        "shapes": [list(manifest.shapes[name]) for name in manifest.dtypes],
+    }
+
+
+def _first(answers: list[str | None]) -> str | None:
+    return next((answer for answer in answers if answer is not None), None)
+
+
+# ---- below: in each process of vLLM ----
+
+
+def _join(worker: Any, transport: str, told: dict[str, Any], load: "Load | None", half: str) -> str | None:
+    worker = getattr(worker, "worker", worker)  # an attribute set on vLLM's wrapper would stay there
+    if worker.weight_transfer_engine is None:
+        worker.weight_transfer_engine = _made_engine(worker, transport, load, half)
+    try:
+        worker.init_weight_transfer_engine(told)
+    except RuntimeError as error:
+        return str(error)
+    return None
+
+
+def _made_engine(worker: Any, transport: str, load: "Load | None", half: str) -> Any:
+    """Make what vLLM makes at a start with such a config, so late that each process knows our engine."""
+    from vllm.config.weight_transfer import WeightTransferConfig
+    from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory as Factory
+
+    if transport == OWN and OWN not in Factory._registry:
+        Factory.register_engine(OWN, "rollout_workers.engines.gloo_transfer", "GlooWeightTransferEngine")
+    config, model = worker.vllm_config, worker.model_runner.get_model().get_submodule(half)
+    engine = Factory.create_engine(WeightTransferConfig(backend=transport), config, worker.device, model)
+    if transport == OWN:
+        engine.load = load or partial(reload_model, config, model)
+    return engine
+
+
+def _receive(worker: Any, told: dict[str, Any]) -> str | None:
+    from vllm.config import set_current_vllm_config
+
+    worker = getattr(worker, "worker", worker)
+    worker.start_weight_update()
+    try:
+        worker.update_weights(told)
+    except (RuntimeError, ValueError) as error:  # ValueError: vLLM misses something in what was told
+        with set_current_vllm_config(worker.vllm_config):  # put every layer back, with whatever has come
+            worker.weight_transfer_engine.finish_weight_update()
+        return str(error)
+    worker.finish_weight_update()
+    return None

@@ -1,0 +1,69 @@
+"""Engines of transformers that receive over gloo, and what may go wrong with them in mid-broadcast."""
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from contracts import gloo_group
+from contracts.weights import WeightGroup, WeightManifest
+from rollout_workers.engines.transformers_engine import TransformersEngine
+
+VICTIM = "VICTIM"  # environment variable: a file, which only the first to take it away finds
+FATAL_VERSION = 1
+
+
+class ReceivingEngine(TransformersEngine):
+    """The control is the fleet's, the bytes are the learner's, and the probe is true: no vLLM is needed."""
+
+    def join_group(self, group: WeightGroup, first_rank: int) -> str | None:
+        self._joined: Any = None
+        try:
+            self._joined = gloo_group.join(group, first_rank)
+        except RuntimeError as error:
+            return str(error)
+        return None
+
+    def receive_weights(self, manifest: WeightManifest, handles: Mapping[str, Any]) -> str | None:
+        assert manifest.shapes is not None
+        arrays = {}
+        try:
+            for name, dtype in manifest.dtypes.items():
+                tensor = torch.empty(manifest.shapes[name], dtype=getattr(torch, dtype))
+                gloo_group.broadcast(self._joined, tensor)
+                arrays[name] = tensor.numpy()
+                self.received(manifest, len(arrays))
+        except RuntimeError as error:
+            self._joined = None
+            return str(error)
+        self.load_weights(manifest, arrays)
+        return None
+
+    def received(self, manifest: WeightManifest, number: int) -> None:
+        """Called after each tensor."""
+
+
+class OneDies(ReceivingEngine):
+    """One of several is killed when it has received three tensors of the fatal version."""
+
+    how = signal.SIGKILL
+
+    def received(self, manifest: WeightManifest, number: int) -> None:
+        if manifest.version == FATAL_VERSION and number == 3:
+            try:
+                Path(os.environ[VICTIM]).unlink()
+            except FileNotFoundError:
+                return
+            os.kill(os.getpid(), self.how)
+
+
+class OneStops(OneDies):
+    how = signal.SIGSTOP
+
+
+class CannotJoin(ReceivingEngine):
+    def join_group(self, group: WeightGroup, first_rank: int) -> str | None:
+        return "no route to the learner" if first_rank == 1 else super().join_group(group, first_rank)

@@ -1,0 +1,197 @@
+"""Broadcasts from a learner's process to workers': nothing is lost, whoever dies, hangs or is late."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from contracts.errors import LearnerSilent
+from contracts.rollout import Lease, Prompt, Sampling
+from learner.algorithms.ppo import PPO
+from learner.group import LearnerGroup
+from learner.learner import Learner
+from learner.process import CALLS_AT_ONCE, LearnerProcess
+from learner.settings import LearnerSettings, ModelSettings
+from rollout_workers.fleet import Fleet
+from rollout_workers.settings import RolloutSettings
+from rollout_workers.worker import RolloutWorker
+from tests.learner.tiny import random_rollouts
+from tests.models import make_tiny_model
+from tests.rollout_workers.receiving_engines import VICTIM
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]  # starts take minutes on a busy machine
+ENGINES = "tests.rollout_workers.receiving_engines"
+TEXTS = [tuple(4 + (3 * i + k) % 9 for k in range(7)) for i in range(8)]
+Push = Callable[[], Any]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ray() -> Iterator[None]:
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("model"), sharpness=3.0)
+
+
+@contextlib.contextmanager
+def parts(
+    model: Path,
+    notes: list[str],
+    engine: str = "ReceivingEngine",
+    *,
+    env: dict[str, str] | None = None,
+    stall_timeout_s: float = 60.0,
+    num_processes: int = 1,
+    **rollout: Any,
+) -> Iterator[tuple[LearnerGroup, Fleet]]:
+    """A learner that sends over gloo, and two workers."""
+    settings = LearnerSettings(
+        device="cpu",
+        num_threads=1,
+        transport="gloo",
+        stall_timeout_s=stall_timeout_s,
+        num_processes=num_processes,
+    )
+    rollout_settings = RolloutSettings.model_validate({"num_workers": 2, "dtype": "float32", **rollout})
+    options = {"num_cpus": 0, "runtime_env": {"env_vars": {"OMP_NUM_THREADS": "1", **(env or {})}}}
+    worker = ray.remote(RolloutWorker).options(max_concurrency=6, **options)
+    process = ray.remote(LearnerProcess).options(max_concurrency=CALLS_AT_ONCE, **options)
+    path = str(model)
+
+    def make_learner(rendezvous: Any) -> Any:
+        load = partial(
+            Learner,
+            ModelSettings(path=path),
+            PPO(num_epochs=1, learning_rate=1e-2),
+            settings,
+            seed=0,
+            iterations=9,
+            rendezvous=rendezvous,
+        )
+        return process.remote(load)
+
+    fleet = Fleet(
+        lambda is_extra: worker.remote(path, path, None, f"{ENGINES}:{engine}", rollout_settings),
+        rollout_settings,
+        notes.append,
+        tell=print,
+    )
+    learner = LearnerGroup(make_learner, "float32", settings, notes.append, tell=print)
+    try:
+        learner.wait_until_ready()
+        fleet.wait_until_ready()
+        yield learner, fleet
+    finally:
+        learner.stop()
+        fleet.stop()
+
+
+def push(learner: LearnerGroup, fleet: Fleet) -> Any:
+    published = learner.publish()
+    fleet.load_weights(published)
+    return published
+
+
+def update(learner: LearnerGroup, seed: int = 0) -> None:
+    learner.update(random_rollouts(4, seed=seed), lambda *_: None)
+
+
+def group_of(fleet: Fleet) -> Any:
+    return fleet._broadcasts._group
+
+
+def check_every_lease_once(fleet: Fleet, version: int) -> None:
+    leases = [Lease(i, Prompt(f"p{i}", "a"), (4 + i, 5), i, i, Sampling(max_tokens=6)) for i in range(8)]
+    found = [rollout for some in fleet.generate(leases) for rollout in some]
+    assert sorted(one.lease_id for one in found) == list(range(8))
+    assert {v for one in found for v in one.turns[0].weight_versions} == {version}
+
+
+@pytest.mark.parametrize("num_processes", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_it_is_the_push_by_objects_and_a_late_joiner_gets_the_same(model: Path, num_processes: int) -> None:
+    notes: list[str] = []
+    with parts(model, notes, num_processes=num_processes) as (learner, fleet):
+        push(learner, fleet)
+        first, before = group_of(fleet), fleet.logprobs(TEXTS)
+        assert first.size == 3 and not notes
+        for seed in range(2):
+            update(learner, seed)
+            published = push(learner, fleet)
+        assert group_of(fleet) == first and published.manifest.version == 2
+        expected = fleet.logprobs(TEXTS)
+        assert expected != before
+
+        fleet.scale(3)
+        fleet.wait_until_ready()  # the third has loaded the arrays that the learner keeps
+        assert len(fleet.pids) == 3 and fleet.logprobs(TEXTS) == expected
+        check_every_lease_once(fleet, version=2)
+        push(learner, fleet)
+        assert group_of(fleet).size == 4 and fleet.logprobs(TEXTS) == expected
+        assert fleet.num_quarantined == 0
+
+
+@pytest.mark.parametrize("engine", ["OneDies", pytest.param("OneStops", marks=pytest.mark.long)])
+def test_who_is_lost_in_mid_broadcast_takes_nobody_along(model: Path, tmp_path: Path, engine: str) -> None:
+    """The others load arrays; the next push goes to a new group, with the lost one's replacement."""
+    notes: list[str] = []
+    victim = tmp_path / "victim"
+    limits = {"stall_timeout_s": 20.0} if engine == "OneStops" else {}
+    chosen = parts(model, notes, engine, env={VICTIM: str(victim)}, **limits)
+    with chosen as (learner, fleet):
+        push(learner, fleet)
+        old = group_of(fleet)
+        update(learner)
+        victim.touch()
+        pids = fleet.pids
+        push(learner, fleet)
+        assert not victim.exists() and fleet.num_quarantined == 1
+        assert any("the broadcast of version 1 broke off, and arrays are sent instead" in n for n in notes)
+        check_every_lease_once(fleet, version=1)
+
+        fleet.wait_until_ready()
+        assert len(fleet.pids) == 2 and len(set(fleet.pids.values()) & set(pids.values())) == 1
+        update(learner)
+        push(learner, fleet)
+        assert group_of(fleet) not in (None, old) and fleet.num_quarantined == 1
+        check_every_lease_once(fleet, version=2)
+
+
+@pytest.mark.long
+def test_where_no_group_comes_about_all_load_arrays_of_the_new_version(model: Path) -> None:
+    notes: list[str] = []
+    with parts(model, notes, "CannotJoin", stall_timeout_s=6.0) as (learner, fleet):
+        push(learner, fleet)
+        before = fleet.logprobs(TEXTS)
+        update(learner)
+        push(learner, fleet)
+        assert group_of(fleet) is None and fleet.num_quarantined == 0
+        assert sum("broke off, and arrays are sent instead: " in note for note in notes) == 2
+        assert fleet.logprobs(TEXTS) != before
+        check_every_lease_once(fleet, version=1)
+
+
+@pytest.mark.long
+def test_a_learner_that_hangs_is_lost_and_another_sends_to_the_same_workers(model: Path) -> None:
+    with parts(model, [], stall_timeout_s=8.0) as (learner, fleet):
+        push(learner, fleet)
+        pids = fleet.pids
+        published = learner.publish()
+        (pid,) = learner.pids()
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(LearnerSilent, match="no sign of life"):
+            fleet.load_weights(published)
+        learner.restart()
+        fleet.cancel_all()
+        push(learner, fleet)
+        assert fleet.pids == pids and fleet.num_quarantined == 0
+        check_every_lease_once(fleet, version=0)

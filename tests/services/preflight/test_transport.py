@@ -1,0 +1,79 @@
+"""The way of new weights: what `auto` means on which machine, and what is refused."""
+
+from typing import Any
+
+import pytest
+
+from contracts.errors import InputError
+from learner.settings import LearnerSettings, ModelSettings
+from rollout_workers.settings import RolloutSettings
+from services.config.cluster_settings import ClusterSettings
+from services.preflight.deployment import Deployment, Machine, deployment
+from services.preflight.transport import choose_transport
+
+MODEL = ModelSettings(path="any")
+SERVED = ModelSettings.model_validate({"path": "any", "adapter": {"kind": "lora", "serve": "adapter"}})
+
+
+def on(num_gpus: float, learners: int = 1, engine: str = "vllm", **rollout: Any) -> Deployment:
+    asked = RolloutSettings.model_validate({"engine": engine, **rollout})
+    machine = Machine(num_cores=8, num_gpus=num_gpus)
+    return deployment(asked, ClusterSettings(), learners, machine, is_encoder_decoder=False)
+
+
+@pytest.mark.parametrize("num_gpus", [0, 1, 2])
+def test_auto_is_objects(num_gpus: int) -> None:
+    assert choose_transport(LearnerSettings(), MODEL, on(num_gpus)) == "objects"
+
+
+@pytest.mark.parametrize(
+    ("deployed", "fitting"),
+    [
+        (on(1), "ipc"),  # half a GPU each
+        (on(2), "nccl"),  # a GPU each
+        (on(8, learners=4, num_workers=4), "nccl"),
+        (on(5, num_workers=2, tensor_parallel_size=2), "nccl"),
+        (on(2, num_workers=3), "objects"),  # two halves of each GPU: a worker may not lie on the learner's
+    ],
+)
+def test_which_of_gpus_suits_follows_from_the_places(deployed: Deployment, fitting: str) -> None:
+    for transport in ("nccl", "ipc"):
+        asked = LearnerSettings.model_validate({"transport": transport})
+        if transport == fitting:
+            assert choose_transport(asked, MODEL, deployed) == fitting
+            continue
+        with pytest.raises(InputError, match=rf"does not suit .* expected learner\.transport={fitting}"):
+            choose_transport(asked, MODEL, deployed)
+
+
+@pytest.mark.parametrize("given", [{"offload": True}, {"device": "cpu"}])
+def test_a_learner_in_the_hosts_memory_sends_nothing_between_gpus(given: dict[str, Any]) -> None:
+    asked = LearnerSettings.model_validate({"transport": "nccl", **given})
+    with pytest.raises(InputError, match="does not go together with learner"):
+        choose_transport(asked, MODEL, on(2))
+
+
+@pytest.mark.parametrize(
+    ("transport", "model", "deployed", "said"),
+    [
+        ("nccl", MODEL, on(0), "is of GPUs"),
+        ("ipc", MODEL, on(0), "is of GPUs"),
+        ("gloo", MODEL, on(1), "the workers are on GPUs"),
+        ("gloo", MODEL, on(0, engine="transformers"), "rollout.engine=transformers"),
+        ("gloo", SERVED, on(0), "model.adapter.serve=adapter"),
+    ],
+)
+def test_what_cannot_work_is_refused(
+    transport: str, model: ModelSettings, deployed: Deployment, said: str
+) -> None:
+    asked = LearnerSettings.model_validate({"transport": transport})
+    with pytest.raises(InputError, match=said):
+        choose_transport(asked, model, deployed)
+
+
+def test_one_that_is_asked_for_is_taken() -> None:
+    for transport in ("gloo", "objects"):
+        asked = LearnerSettings.model_validate({"transport": transport})
+        assert choose_transport(asked, MODEL, on(0)) == transport
+    with pytest.raises(ValueError, match="push=changed leaves out what has not changed"):
+        LearnerSettings(transport="gloo", push="changed")
