@@ -17,6 +17,7 @@ from ray.serve.deployment import Application
 from contracts import timeline, working_folder
 from contracts.access import TOKEN, TOKEN_FILE, digest, token_of
 from contracts.errors import InputError
+from contracts.gpus import hidden_unless
 from contracts.settings import build
 from reward_servers.client import RemoteServer, deployment_name
 from reward_servers.http import http_app
@@ -83,7 +84,13 @@ def application_of(kind: str, part: Part, own: ServerSettings) -> tuple[Applicat
             "num_cpus": own.num_cpus,
             "num_gpus": own.num_gpus,
             # Serve may have been started from elsewhere.
-            "runtime_env": {"env_vars": {**working_folder.variable(), **timeline.variable()}},
+            "runtime_env": {
+                "env_vars": {
+                    **working_folder.variable(),
+                    **timeline.variable(),
+                    **hidden_unless(own.num_gpus),
+                }
+            },
         },
         max_ongoing_requests=own.max_ongoing_requests,
         max_queued_requests=own.max_queued_requests,

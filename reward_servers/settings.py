@@ -277,6 +277,11 @@ class RewardServersSettings(Settings):
         calls += [(server.retries + 1) * (server.timeout_s + LONGEST_WAIT_S) for server in servers]
         return max(calls, default=0.0) + 60.0
 
+    def reserved_gpus(self, parts: Iterable[Part]) -> tuple[tuple[float, int], ...]:
+        """Return (GPUs of a replica, number of replicas at most) of each part that reserves any."""
+        servers = [self.for_label(part.label) for part in parts]
+        return tuple((each.num_gpus, each.most_replicas) for each in servers if each.num_gpus)
+
     def for_label(self, label: str) -> ServerSettings:
         entry = self.__pydantic_extra__.get(label)
         return entry.over(self.default) if entry else self.default

@@ -28,7 +28,8 @@ from services.annotation.rewards import Execute, Job, Then, awaited, samples_of
 from services.config.cluster_settings import ClusterSettings
 from services.generation.run_model import RunModel
 from services.preflight.deployment import deployment
-from services.train.launch import WorkerModel, ray_machine, start_fleet
+from services.train.launch import WorkerModel, start_fleet
+from services.train.ray_machine import ray_machine
 
 
 class _Scorer:

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from contracts.rollout import FinishReason, Prompt, Rollout, Turn
-from learner.actor_critic import load_language_model, make_policy
+from learner.actor_critic import make_policy
 from learner.batching import collate, micro_batches
 from learner.device import pick_device
+from learner.language_models import load_language_model
 from learner.policy import check_head
 from learner.settings import LearnerSettings, ModelSettings
 from services.annotated.parts import Parts

@@ -11,7 +11,12 @@ from contracts.chat_settings import ChatForm
 from contracts.rollout import Sampling
 from contracts.settings import Settings
 from learner.algorithms.base import Algorithm
-from learner.known_passes import said_of_passes
+from learner.known_passes import (
+    PassInputs,
+    said_of_passes,
+    scores_come_with_the_update,
+    why_not_early,
+)
 from learner.settings import LearnerSettings, ModelSettings
 from reward_servers.own import wants_groups
 from reward_servers.settings import Part, RewardServersSettings
@@ -114,12 +119,20 @@ class RunParts(Settings):
     @property
     def passes_left_out(self) -> list[str]:
         """Say which passes of the models an update leaves out, since their numbers are known or unused."""
-        drawn, learner = self.sampling(), self.learner
-        return said_of_passes(
-            self.algorithm,
-            self.rollout.prompts_per_iteration * self.group_size,
-            restricts=drawn.excludes_tokens and learner.behavior == "exact",
-            weighs=bool(self.data or self.rollout.max_staleness or learner.behavior == "importance"),
+        return said_of_passes(self.algorithm, **self._passes)
+
+    @property
+    def why_not_early(self) -> str | None:
+        """Say why finished rollouts can't be scored while others are written; None: they can."""
+        given = scores_come_with_the_update(self.algorithm, **self._passes)
+        return why_not_early(self.algorithm, restricts=self._passes["restricts"], with_the_update=given)
+
+    @property
+    def _passes(self) -> PassInputs:
+        return PassInputs(
+            num_rollouts=self.rollout.prompts_per_iteration * self.group_size,
+            restricts=self.sampling().excludes_tokens and self.learner.behavior == "exact",
+            has_data=bool(self.data),
             drops_out=self.model.any_dropout(self.algorithm),
         )
 

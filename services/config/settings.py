@@ -164,6 +164,11 @@ class RunSettings(RunParts):
             {name: [each.label for each in run.metrics] for name, run in self.parts.items()},
         )
 
+    @property
+    def reserved_gpus(self) -> tuple[tuple[float, int], ...]:
+        """Return (GPUs of a replica, number of replicas) of the rewards and metrics that reserve any."""
+        return self.reward_servers.reserved_gpus((*self.reward, *self.metrics))
+
     def _of_part(self, name: str, part: TaskPart) -> "RunSettings":
         chat = {**self.model.chat.model_dump(), **part.options.chat}
         own: dict[str, Any] = {

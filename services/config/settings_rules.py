@@ -17,6 +17,7 @@ def check_environment(run: RunParts) -> None:
         ValueError: two settings contradict each other.
     """
     _check_target_return(run)
+    _check_early_scores(run)
     if not run.plays:
         return
     where = f"environment={run.environment_name}"
@@ -89,6 +90,25 @@ def _check_target_return(run: RunParts) -> None:
         raise ValueError(
             f"environment.target_return={target:g} is for models that learned to read it: "
             f"expected algorithm=return_conditioned with it, got algorithm={run.algorithm_name}"
+        )
+
+
+def _check_early_scores(run: RunParts) -> None:
+    """Refuse to score early where the weights change meanwhile, or where ranks would have to agree."""
+    if not run.learner.score_early:
+        return
+    ahead, ranks = run.rollout.max_staleness, run.learner.num_processes
+    if ahead:
+        raise ValueError(
+            f"learner.score_early=true with rollout.max_staleness={ahead}: the learner then trains while "
+            "workers write; expected one of the two"
+        )
+    if why := run.why_not_early:
+        raise ValueError(f"learner.score_early=true: {why}; expected learner.score_early=false")
+    if ranks > 1:
+        raise ValueError(
+            f"learner.score_early=true with learner.num_processes={ranks}: ranks score a batch together; "
+            "expected one process, or learner.score_early=false"
         )
 
 

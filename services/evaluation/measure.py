@@ -33,7 +33,8 @@ def evaluate_model(
             ends.enter_context(cluster(console.warn))
         model = launch.model_of(settings.model, settings.algorithm, settings.environment)
         num_learners = settings.learner.num_processes
-        deployed = launch.deployed(settings.model, settings.rollout, settings.cluster, num_learners)
+        asked = settings.model, settings.rollout, settings.cluster, num_learners
+        deployed = launch.deployed(*asked, rewards=settings.reserved_gpus)
         graders = settings.reward, settings.metrics, settings.reward_servers
         with Starting(("the reward servers", "the rollout workers"), console.note) as starting:
             fleet = launch.start_fleet(model, deployed, console.warn, starting.hear)

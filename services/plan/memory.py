@@ -8,17 +8,18 @@ from learner.settings import LearnerSettings
 from services.models.files import ModelFiles
 from services.models.shape import ModelShape, num_heads, shape_of
 from services.preflight.deployment import Deployment
-from services.preflight.memory import (
+from services.preflight.memory_model import (
     FROZEN_BYTES,
     LEARNER_PROCESS,
     WORKER_PROCESS,
     MemoryNeeds,
+    activation_bytes,
+    head_bytes,
+    logits_bytes,
+    longest_text,
+    most_tokens,
 )
 
-# Numbers that a layer keeps of each token for its gradient, in widths: 34 bytes at two each, without
-# attention's own, which fused kernels recompute (Korthikanti et al. 2022, arXiv 2205.05198, eq. 1).
-KEPT_A_LAYER = 17
-LOGITS_HELD = 3  # logits, their logarithms and the gradient
 PROBABILITIES_HELD = 3  # attention's, the dropout mask and what is left: where none is recomputed
 BYTES = {"float32": 4, "bfloat16": 2}
 
@@ -38,14 +39,6 @@ class Amount:
     num_bytes: float | None
     note: str = ""
     phase: Phase | None = None  # None: all the time
-
-
-def num_parameters(model: ModelFiles) -> tuple[int | None, bool]:
-    """Count parameters in the weights' headers; (…, True): estimated, since the weights are on the hub."""
-    if model.num_parameters is not None:
-        return model.num_parameters, False
-    shape = shape_of(model)
-    return (None, True) if shape is None else (shape.num_parameters(), True)
 
 
 def amounts(
@@ -85,18 +78,20 @@ def _of_learner(
         found.append(Amount("learner", what, size, phase="update" if what == "gradients" else None))
     if shape is None:
         return [*found, Amount("learner", "activations", None, "config.json names no width or layers")]
-    tokens = _most_tokens(learner.token_budget, model.window, num_texts)
-    kept = tokens * shape.width * _activation_bytes(learner, deployed) * _widths_kept(needs, shape)
-    held = min(learner.logits_budget, tokens * shape.vocabulary)
+    tokens = most_tokens(learner.token_budget, model.window, num_texts)
+    bytes_each, on_cpu = computes_with(learner, deployed), _on_cpu(learner, deployed)
+    kept = activation_bytes(needs, shape, tokens, bytes_each)
+    held = logits_bytes(needs, shape, tokens, on_cpu=on_cpu)
     note = f"at most: a micro-batch of {tokens:,} tokens"
     if checkpointing:
         note += ", recomputed"
-    logits = float(processes * LOGITS_HELD * 4 * held)
     found.append(Amount("learner", "activations", processes * kept, note, "update"))
-    found.append(Amount("learner", "logits", logits, "at most", "update"))
+    found.append(Amount("learner", "logits", processes * held, "at most", "update"))
+    head = processes * head_bytes(needs, shape, bytes_each)
+    found.append(Amount("learner", "the head's own gradient", head, "before it is added", "update"))
     if _keeps_attention(needs, model, deployed):
         layers = 1.0 if checkpointing else shape.num_layers * needs.trained_share
-        longest = _longest(needs, model.window, is_open=num_texts is None)
+        longest = longest_text(needs, model.window, is_open=num_texts is None)
         each = PROBABILITIES_HELD * 4 * layers * num_heads(model) * longest
         why = "at most: dropout on a CPU keeps them"
         found.append(Amount("learner", "attention", processes * tokens * each, why, "update"))
@@ -106,35 +101,11 @@ def _of_learner(
 def _keeps_attention(needs: MemoryNeeds, model: ModelFiles, deployed: Deployment) -> bool:
     """Tell whether updates keep attention's probabilities: PyTorch's fused CPU kernels have no dropout."""
     drops_out = any("att" in name for name in rates(model.config))
-    on_cpu = needs.learner.device == "cpu" or deployed.learner_on_gpu is False
-    return drops_out and on_cpu and needs.model.drops_out(needs.algorithm)
+    return drops_out and _on_cpu(needs.learner, deployed) and needs.model.drops_out(needs.algorithm)
 
 
-def _longest(needs: MemoryNeeds, window: int | None, is_open: bool) -> int:
-    """Return the tokens of the longest sequence that an update may read."""
-    budget, prompt = needs.learner.token_budget, needs.rollout.max_prompt_tokens
-    asked = budget if is_open or prompt is None else prompt + needs.rollout.max_tokens
-    return min(asked, budget, window or budget)
-
-
-def _most_tokens(budget: int, window: int | None, num_texts: int | None) -> int:
-    """Return the most tokens of a micro-batch: its budget, or less where an iteration's texts have less."""
-    if window is None or num_texts is None:
-        return budget
-    return min(budget, num_texts * window)
-
-
-def _widths_kept(needs: MemoryNeeds, shape: ModelShape) -> float:
-    """Return the widths that all layers keep of a token; frozen layers below the trained ones keep none.
-
-    Beside an adapter all layers keep theirs.
-    """
-    layers: float = shape.num_layers
-    if not needs.model.adapter.trains:
-        layers *= needs.trained_share
-    if needs.model.gradient_checkpointing:  # each layer's input, and one layer's inside at a time
-        return layers + KEPT_A_LAYER
-    return KEPT_A_LAYER * layers
+def _on_cpu(learner: LearnerSettings, deployed: Deployment) -> bool:
+    return learner.device == "cpu" or deployed.learner_on_gpu is False
 
 
 def _of_worker(needs: MemoryNeeds, deployed: Deployment, shape: ModelShape | None) -> list[Amount]:
@@ -182,8 +153,8 @@ def _tokens_held(cache: float, shape: ModelShape | None, bytes_each: int) -> str
     return f"{cache / shape.cache_bytes(bytes_each):,.0f} tokens"
 
 
-def _activation_bytes(learner: LearnerSettings, deployed: Deployment) -> int:
-    """Return the bytes of one activation: half as many where the learner computes in bfloat16."""
+def computes_with(learner: LearnerSettings, deployed: Deployment) -> int:
+    """Return the bytes of a product's numbers: half as many where the learner computes in bfloat16."""
     auto = learner.device == "auto" and deployed.learner_on_gpu
     halves = learner.autocast == "bfloat16" or (
         learner.autocast == "auto" and (auto or learner.device == "cuda")

@@ -11,14 +11,18 @@ from services.config.other_versions import comparable
 from services.config.settings import RunSettings
 from services.plan.arithmetic import arithmetic, batch, dropout
 from services.plan.first_prompt import PromptAsRead, columns, first_prompts
-from services.plan.memory import Amount, amounts, num_parameters, total_bytes
+from services.plan.memory import Amount, amounts, total_bytes
 from services.plan.mixture import curriculum_of, parts_of
 from services.plan.processes import Processes, environments, processes, servers
 from services.plan.read_files import sources
 from services.preflight import preflight
-from services.preflight.deployment import Deployment, deployment, this_machine
+from services.preflight.deployment import Deployment, this_machine
 from services.preflight.environment_checks import environment_warnings
-from services.preflight.memory import GIB, MemoryNeeds, available_bytes, share_and_base
+from services.preflight.fitting import Fit
+from services.preflight.gpu_defaults import deployment_of, fitted, written
+from services.preflight.memory import available_bytes
+from services.preflight.memory_model import GIB, MemoryNeeds, num_parameters, share_and_base
+from services.preflight.picture import pictured
 from services.preflight.reference_checks import num_parameters_of_reference
 from services.runs.claim import plain
 from services.runs.folder import RunFolder
@@ -76,13 +80,8 @@ def make_plan(overrides: list[str]) -> Plan:
         done += mirror.complete()
     told = try_apart(settings.reward, settings.metrics, settings.reward_servers, checked.trial)
     model = checked.model
-    deployed = deployment(
-        settings.rollout,
-        settings.cluster,
-        settings.learner.num_processes,
-        this_machine(),
-        is_encoder_decoder=model.is_encoder_decoder,
-    )
+    settings, on_gpu = fitted(settings, model, this_machine())
+    deployed = deployment_of(settings, model, this_machine())
     count, is_estimated = num_parameters(model)
     turns = settings.environment.max_turns if settings.plays else None
     found = batch(settings.algorithm, settings.rollout, settings.group_size, settings.data, turns)
@@ -113,6 +112,7 @@ def make_plan(overrides: list[str]) -> Plan:
             **columns({part: run.task for part, run in settings.by_task.items()}),
             **arithmetic(settings, found, checked.prompts.num_prompts),
             "dropout": dropout(settings.model, settings.algorithm, settings.algorithm_name, model.config),
+            **_on_gpus(deployed, on_gpu),
         },
         sources=sources(settings, overrides, model, folder),
         warnings=checked.warnings
@@ -121,6 +121,17 @@ def make_plan(overrides: list[str]) -> Plan:
         + told,
         prompts_as_read=first_prompts(settings, checked.first_prompts),
     )
+
+
+def _on_gpus(deployed: Deployment, on_gpu: Fit | None) -> dict[str, str]:
+    """Return what lies on which GPU, what was chosen for it, and the sums; nothing without GPUs."""
+    if not deployed.machine.num_gpus:
+        return {}
+    told = {"GPUs": "\n".join(pictured(deployed.placement, deployed.machine, deployed.strategy))}
+    if on_gpu is not None:
+        chosen = " ".join(written(on_gpu.chosen)) or "nothing: the defaults fit"
+        told |= {"memory of a GPU": on_gpu.words, "chosen to fit": chosen}
+    return told
 
 
 def _limits(limits: Mapping[str, Callable[[Split], PromptLimit]]) -> dict[str, str]:

@@ -12,7 +12,8 @@ from services.plan.first_prompt import PromptAsRead
 from services.plan.memory import Amount
 from services.plan.plan import Plan
 from services.plan.processes import Processes
-from services.preflight.memory import GIB, available_bytes
+from services.preflight.memory import available_bytes
+from services.preflight.memory_model import GIB
 
 MIB = 2**20
 WIDTH = 120  # columns of a file or a pipe, which have none

@@ -9,22 +9,26 @@ import os
 from dataclasses import dataclass
 
 from rollout_workers.engines.choice import choose_dtype, choose_engine
+from rollout_workers.engines.engine_arguments import ROUND
 from rollout_workers.settings import RolloutSettings
 from services.config.cluster_settings import ClusterSettings
 from services.preflight.machine import find_gpus, num_cores
-from services.preflight.placement import Placement, placement
+from services.preflight.placement import Graders, Placement, placement
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
     """Machine or cluster that a run starts on.
 
-    Example: two cores and no GPU: `Machine(num_cores=2.0, num_gpus=0, cluster=None)`
+    Example: two cores and no GPU: `Machine(num_cores=2.0, num_gpus=0, cluster=None)`. Two nodes with eight
+    GPUs of 80 GB each: `Machine(256.0, 16, gpu_bytes=80e9, nodes=(8, 8))`.
     """
 
     num_cores: float
     num_gpus: float
     cluster: str | None = None  # RAY_ADDRESS of a cluster that was not asked what it has
+    gpu_bytes: float | None = None  # memory of the smallest GPU; None: not known
+    nodes: tuple[int, ...] = ()  # GPUs of each node; (): all are on one
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,16 @@ class Deployment:
         return self.rollout.sleep and self.workers_on_gpu
 
     @property
+    def engine_rounds(self) -> bool:
+        """Tell whether the engine computes less exactly than in float32."""
+        return self.engine_dtype != "float32" or not ROUND.isdisjoint(self.rollout.engine_args)
+
+    @property
+    def learner_is_alone(self) -> bool:
+        """Tell whether the learner computes on a GPU that no worker uses."""
+        return bool(self.learner_on_gpu) and self.placement.learner.num_gpus >= 1
+
+    @property
     def engine_settings(self) -> RolloutSettings:
         """Return the workers' settings with engine and number format filled in."""
         return self.rollout.model_copy(update={"engine": self.engine, "dtype": self.engine_dtype})
@@ -60,7 +74,10 @@ class Deployment:
 def this_machine() -> Machine:
     """Return this machine's cores and GPUs, and the cluster that RAY_ADDRESS names."""
     gpus = find_gpus()
-    return Machine(num_cores(), len(gpus.names) if gpus.usable else 0, os.environ.get("RAY_ADDRESS") or None)
+    cluster = os.environ.get("RAY_ADDRESS") or None
+    if not gpus.usable:
+        return Machine(num_cores(), 0, cluster)
+    return Machine(num_cores(), len(gpus.names), cluster, min(gpus.num_bytes, default=None))
 
 
 def deployment(
@@ -70,13 +87,15 @@ def deployment(
     machine: Machine,
     *,
     is_encoder_decoder: bool,
+    rewards: Graders = (),
 ) -> Deployment:
     """Decide what the settings leave open.
 
     Args:
         num_learners: processes of the learner; 0: workers alone.
+        rewards: GPUs that rewards and metrics reserve.
     """
-    placed = placement(rollout, cluster, num_learners, machine.num_gpus)
+    placed = placement(rollout, cluster, num_learners, machine.num_gpus, rewards)
     workers_on_gpu = _on_gpu(machine, cluster.worker_gpus, placed.worker.num_gpus)
     return Deployment(
         machine=machine,

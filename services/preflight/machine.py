@@ -9,7 +9,8 @@ from importlib import util
 from pathlib import Path
 from typing import Literal
 
-from services.preflight.memory import GIB, available_bytes
+from services.preflight.memory import available_bytes
+from services.preflight.memory_model import GIB
 
 SETUP = {"cpu": "make setup", "cuda": "make setup EXTRA=cuda"}
 MIN_MEMORY_GIB, FAIR_MEMORY_GIB = 2.0, 4.0  # a learner and one worker with a tiny model take about 3
@@ -41,6 +42,7 @@ class Gpus:
     names: tuple[str, ...]
     usable: bool
     detail: str = ""
+    num_bytes: tuple[int, ...] = ()  # of each one's memory, where they are usable
 
 
 def num_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> float:
@@ -105,7 +107,8 @@ def find_gpus() -> Gpus:
     if not torch.cuda.is_available():
         return Gpus(_names_by_driver(), usable=False, detail=f"torch {torch.__version__} can't use it")
     properties = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
-    return Gpus(tuple(f"{p.name}, {p.total_memory / GIB:.0f} GiB" for p in properties), usable=True)
+    names = tuple(f"{p.name}, {p.total_memory / GIB:.0f} GiB" for p in properties)
+    return Gpus(names, usable=True, num_bytes=tuple(p.total_memory for p in properties))
 
 
 def gpu(gpus: Gpus) -> Finding:
@@ -129,12 +132,23 @@ def port(number: int, user: str) -> Finding:
     return Finding(f"port {number}", "ok", f"free, for {user}")
 
 
+def least_gpu_bytes() -> int | None:
+    """Return the memory of this machine's smallest GPU, by its driver; None where it does not tell."""
+    sizes = [line for line in _asked_of_driver("memory.total", "nounits") if line.isdecimal()]
+    return min(int(mebibytes) for mebibytes in sizes) * 2**20 if sizes else None
+
+
 def _names_by_driver() -> tuple[str, ...]:
-    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    return _asked_of_driver("name,memory.total") or ("unknown GPU",)
+
+
+def _asked_of_driver(columns: str, *options: str) -> tuple[str, ...]:
+    form = ",".join(("csv", "noheader", *options))
+    query = ["nvidia-smi", f"--query-gpu={columns}", f"--format={form}"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
     except (OSError, subprocess.SubprocessError):
-        return ("unknown GPU",)
+        return ()
     return tuple(answer.splitlines())
 
 

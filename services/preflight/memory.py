@@ -1,126 +1,17 @@
-"""Estimate the memory that a run takes on a machine without GPUs, and measure what is available."""
+"""Measure the memory that this machine has left, and refuse a run that needs more."""
 
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.errors import InputError
-from learner.algorithms.base import Algorithm
-from learner.known_passes import loads_reference
-from learner.settings import LearnerSettings, ModelSettings
-from rollout_workers.settings import RolloutSettings
-from services.models.files import ModelFiles
-from services.preflight.adapter_checks import base_bytes, trained_share
+from services.preflight.memory_model import FROZEN_BYTES, GIB, MemoryNeeds
 
-GIB = 2**30
-LEARNER_PROCESS = 0.6 * GIB  # Python with torch and transformers, before a model
-WORKER_PROCESS = 0.9 * GIB  # the same with vLLM
-FROZEN_BYTES = 4  # a parameter in float32
-GRADIENT_BYTES = 4  # of a parameter that trains
-MOMENT_BYTES = {"adamw": 8, "rmsprop": 4}  # likewise: two moments, or one
-TRAINS = ("weights", "gradients", "optimiser's moments")
 CGROUPS = (  # limit, usage, statistics with what can be given up; version 2, then version 1
     ("memory.max", "memory.current", "inactive_file"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryNeeds:
-    """Settings and sizes that a run's memory depends on.
-
-    Example: all of a small model trains:
-    `MemoryNeeds(settings.model, settings.algorithm, settings.learner, settings.rollout, 1_000_000)`
-    """
-
-    model: ModelSettings
-    algorithm: Algorithm
-    learner: LearnerSettings
-    rollout: RolloutSettings
-    num_parameters: int
-    trained_share: float = 1.0  # of the model's layers, and roughly of its parameters
-    # Bytes of a whole model that is frozen beside an adapter; None: only the untrained layers are frozen
-    base_bytes: float | None = None
-    reference_parameters: int | None = None  # of model.reference.path; None: the reference is a copy
-
-    def least(self, *, training: bool = True) -> dict[str, float]:
-        """Return the bytes that each part takes at least; activations come on top."""
-        workers = self.rollout.num_workers
-        needed: dict[str, float] = {}
-        if training:
-            parts = self.of_learner()
-            processes = self.learner.num_processes * LEARNER_PROCESS
-            needed["learner with gradients and Adam"] = processes + sum(
-                parts.pop(name) for name in TRAINS if name in parts
-            )
-            needed |= parts
-        each = WORKER_PROCESS + sum(self.of_worker(FROZEN_BYTES).values())
-        needed[f"{workers} rollout worker{'s' * (workers > 1)}"] = workers * each
-        return needed
-
-    def of_learner(self) -> dict[str, float]:
-        """Return the bytes of the learner, in all its processes, by purpose; `TRAINS` come first.
-
-        Processes share one copy. TRPO's are not sharded: each holds its own. A frozen trunk counts once.
-        """
-        trunks = 2 if self.model.value_trunk == "separate" else 1
-        top = self.trained_share * self.num_parameters
-        trunk = FROZEN_BYTES * (self.num_parameters - top) if self.base_bytes is None else self.base_bytes
-        traits, adapter = self.algorithm.traits, self.model.adapter
-        parts = {
-            "weights": trunk + trunks * FROZEN_BYTES * top,
-            "gradients": trunks * GRADIENT_BYTES * top,
-            "optimiser's moments": trunks * MOMENT_BYTES[self.algorithm.optimizer.name] * top,
-        }
-        if adapter.trains:
-            if adapter.serve == "merged":
-                parts["merged weights on their way"] = FROZEN_BYTES * self.num_parameters
-        elif loads_reference(self.algorithm):
-            parts["reference model"] = FROZEN_BYTES * top
-        if self.reference_parameters is not None:
-            parts["reference model"] = float(FROZEN_BYTES * self.reference_parameters)
-        if traits.masks:
-            parts["mask model"] = FROZEN_BYTES * top
-        copies = self.learner.num_processes if traits.update == "trust_region" else 1
-        found = {what: copies * size for what, size in parts.items()}
-        return found | self._last_push(FROZEN_BYTES)
-
-    def of_worker(self, bytes_each: int) -> dict[str, float]:
-        """Return the bytes of one worker's process on a CPU, by purpose.
-
-        Args:
-            bytes_each: size of one weight.
-        """
-        parts = {"weights": float(bytes_each * self.num_parameters)}
-        if self.algorithm.traits.masks:
-            parts["mask model"] = float(bytes_each * self.num_parameters)
-        parts |= self._last_push(bytes_each)
-        return parts | {"KV cache": self.rollout.kv_cache_gib * GIB}
-
-    def _last_push(self, bytes_each: int) -> dict[str, float]:
-        """Return the size of the copy with which a changed-weights push compares."""
-        if self.learner.push == "whole" or self.model.adapter.serve == "adapter":
-            return {}
-        return {"last push, on the host": float(bytes_each * self.num_parameters)}
-
-
-def share_and_base(
-    asked: ModelSettings, model: ModelFiles, num_parameters: int
-) -> tuple[float, float | None]:
-    """Return the share of a model that trains, and the bytes of the frozen base beside an adapter.
-
-    The learner says whether the architecture can be split, when it has loaded the model.
-
-    Raises:
-        InputError: model.trainable_layers leaves no layer to freeze.
-    """
-    if asked.adapter.trains:
-        return trained_share(asked.adapter, model), base_bytes(asked.adapter, model, num_parameters)
-    if not model.num_layers:
-        return 1.0, None
-    return asked.num_trained(model.num_layers) / model.num_layers, None
 
 
 def check_memory(needs: MemoryNeeds, *, training: bool = True) -> None:

@@ -11,15 +11,17 @@ from reward_servers.by_part import trial_of_parts
 from reward_servers.server import check_at_hand
 from reward_servers.trial import Trial
 from rollout_workers.settings import RolloutSettings
-from services.config.cluster_settings import ClusterSettings
 from services.config.settings import RunSettings
 from services.models.files import ModelFiles, read_model
 from services.models.token_counter import token_counter
 from services.preflight.adapter_checks import check_adapter
 from services.preflight.checked_prompts import CheckedPrompts, Reading, check_prompts
+from services.preflight.deployment import deployment, this_machine
 from services.preflight.environment_checks import check_environment
+from services.preflight.gpu_defaults import fitted
 from services.preflight.machine import find_gpus, num_cores
-from services.preflight.memory import MemoryNeeds, check_memory, share_and_base
+from services.preflight.memory import check_memory
+from services.preflight.memory_model import MemoryNeeds, share_and_base
 from services.preflight.model_checks import (
     check_decoding,
     check_encoder_decoder,
@@ -35,6 +37,7 @@ from services.preflight.reference_checks import (
     num_parameters_of_reference,
 )
 from services.preflight.sampling_checks import check_behavior, check_staleness
+from services.preflight.transport import choose_transport
 from services.tasks.base import SPLITS, Split
 from services.tokens import cut_prompts
 from services.tracking.checks import check_tracking
@@ -78,13 +81,17 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
             adapted = settings.model.adapter, algorithm, settings.algorithm_name
             check_adapter(*adapted, settings.rollout.engine, model)
         check_model_classes(settings.model)
-        places = learner.num_processes, settings.model, algorithm, settings.cluster.learner_gpus
-        check_processes(*places, model)
-        _check_room(settings.rollout, settings.cluster, learner)
+        check_processes(learner, settings.model, algorithm, settings.cluster.learner_gpus, model)
+        _check_room(settings)
+        here = settings.rollout, settings.cluster, learner.num_processes, this_machine()
+        deployed = deployment(*here, is_encoder_decoder=model.is_encoder_decoder)
+        choose_transport(learner, settings.model, deployed)
         if reference := check_reference(settings.model, model):
             reads = room_for_prompts(reference, settings.sampling().max_tokens)
             room["train"] = least_room(room["train"], reads)
     _check_memory(settings.model, algorithm, learner, settings.rollout, model, training=training)
+    if training and not os.environ.get("RAY_ADDRESS"):  # a cluster is asked what it has when the run starts
+        fitted(settings, model, this_machine())
     if training and settings.data is not None:
         from services.sources.annotated_data import check_data  # imports pyarrow
 
@@ -141,10 +148,11 @@ def _check_memory(
     check_memory(MemoryNeeds(*parts, files.num_parameters, share, base, reference), training=training)
 
 
-def _check_room(rollout: RolloutSettings, cluster: ClusterSettings, learner: LearnerSettings) -> None:
+def _check_room(settings: RunSettings) -> None:
     """Check that this machine has room for the run's processes."""
     if os.environ.get("RAY_ADDRESS"):  # nodes may join a cluster
         return
     gpus = find_gpus()
     num_gpus = len(gpus.names) if gpus.usable else 0
-    check_room(rollout, cluster, learner, num_gpus, num_cores())
+    asked = settings.rollout, settings.cluster, settings.learner
+    check_room(*asked, num_gpus, num_cores(), settings.reserved_gpus)

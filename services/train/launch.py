@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 
 import ray
-from ray.util.placement_group import placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from contracts import timeline
 from contracts.chat_settings import ChatForm
 from contracts.clients import Scoring
-from contracts.errors import DeadlineExceeded, LearnerFailed, LearnerLost, LearnerSilent
+from contracts.errors import LearnerFailed, LearnerLost, LearnerSilent
 from contracts.garbage import uncollected
+from contracts.gpus import hidden_unless
+from contracts.loopback import JOINS_NODES
 from contracts.rollout import MaskRule
 from contracts.scores import MetricValue, Sample, Score
 from learner.algorithms.base import Algorithm
@@ -42,9 +42,12 @@ from services.loop.controller import Clients
 from services.loop.learner_restarts import LearnerRestarts
 from services.models.chat_template import form_of
 from services.models.files import read_model
-from services.preflight.deployment import Deployment, Machine, deployment
-from services.preflight.placement import Reservation
+from services.preflight.deployment import Deployment, deployment
+from services.preflight.placement import Graders, Reservation
+from services.preflight.transport import choose_transport
 from services.terminal.starting import Starting
+from services.train.places import extra_place, gang, places_together
+from services.train.ray_machine import ray_machine
 
 # Large arrays come and go at every step. malloc keeps their memory, in huge pages, instead of handing it back
 # to the system: this made loading 400 MB of weights five times as fast. Other arenas than the first one hand
@@ -57,7 +60,6 @@ MALLOC_TUNABLES = ":".join(
         "glibc.malloc.trim_threshold=1099511627776",
     )
 )
-NOTE_AFTER_S = 5.0  # of waiting for workers' places
 ACTOR_THREADS = 6  # calls answered at once: polls, weights and questions, while an engine computes
 
 Note = Callable[[str], None]
@@ -106,6 +108,8 @@ def service(
 ) -> Iterator[Clients]:
     """Start workers, learner and reward servers side by side, slow ones first; yield them once all are up.
 
+    Where a learner's process and a worker share a GPU, workers start when the learner is up.
+
     Args:
         warn: hears what goes wrong.
         tell: hears how the start gets on; by default `warn`.
@@ -116,7 +120,9 @@ def service(
     model = model_of(settings.model, settings.algorithm, settings.environment)
     graders = settings.reward, settings.metrics, settings.reward_servers
     num_learners = settings.learner.num_processes
-    machines = deployed(settings.model, settings.rollout, settings.cluster, num_learners)
+    parts = settings.model, settings.rollout, settings.cluster, num_learners
+    machines = deployed(*parts, rewards=settings.reserved_gpus)
+    restarts = LearnerRestarts(settings.learner.max_restarts)
 
     def prepare() -> None:
         with timeline.span("prepares"), uncollected():
@@ -125,21 +131,26 @@ def service(
 
     with contextlib.ExitStack() as ends:
         with starting:
-            fleet = start_fleet(model, machines, warn, starting.hear)
             learner = start_learner(settings, machines, warn, starting.hear)
             ends.callback(learner.stop)
+            if machines.placement.workers_beside_a_learner:
+                # vLLM counts what a learner takes meanwhile as its own, and fails if memory becomes free.
+                wait_for_learner(learner, restarts, warn)
+            fleet = start_fleet(model, machines, warn, starting.hear)
             ends.callback(fleet.stop)
             with timeline.span("waits for the reward servers"):
                 served = served_rewards(*graders, warn, trial, settings.by_part, prepare)
                 rewards = ends.enter_context(served)
             starting.is_up("the reward servers")
             with timeline.span("waits for the learner"):
-                wait_for_learner(learner, LearnerRestarts(settings.learner.max_restarts), warn)
+                wait_for_learner(learner, restarts, warn)
             starting.is_up("the learner")
             with timeline.span("waits for the rollout workers"):
                 fleet.wait_until_ready()
             starting.is_up("the rollout workers")
-        yield Clients(fleet, rewards, learner)
+        asked = settings.learner.score_early
+        early = (machines.learner_is_alone and num_learners == 1) if asked is None else asked
+        yield Clients(fleet, rewards, learner, scores_early=early)
 
 
 def wait_for_learner(learner: LearnerGroup, restarts: LearnerRestarts, warn: Note) -> None:
@@ -193,17 +204,17 @@ def model_of(model: ModelSettings, algorithm: Algorithm, environment: Environmen
 
 
 def deployed(
-    model: ModelSettings, rollout: RolloutSettings, cluster: ClusterSettings, num_learners: int
+    model: ModelSettings,
+    rollout: RolloutSettings,
+    cluster: ClusterSettings,
+    num_learners: int,
+    *,
+    rewards: Graders = (),
 ) -> Deployment:
     """Return the deployment of a run on what Ray has now."""
+    asked = rollout, cluster, num_learners, ray_machine()
     is_encoder_decoder = read_model(model).is_encoder_decoder
-    return deployment(rollout, cluster, num_learners, ray_machine(), is_encoder_decoder=is_encoder_decoder)
-
-
-def ray_machine() -> Machine:
-    """Return what the cluster, to which this process is connected, has."""
-    resources = ray.cluster_resources()
-    return Machine(resources.get("CPU", 0.0), resources.get("GPU", 0.0))
+    return deployment(*asked, is_encoder_decoder=is_encoder_decoder, rewards=rewards)
 
 
 def start_fleet(model: WorkerModel, deployed: Deployment, note: Note, tell: Note | None = None) -> Fleet:
@@ -237,11 +248,13 @@ def start_learner(
 ) -> LearnerGroup:
     """Start the learner's processes; `wait_until_ready` waits for them."""
     cores = max(1, (os.cpu_count() or 1) // settings.learner.num_processes)
+    transport = choose_transport(settings.learner, settings.model, deployed)
     options = _options(deployed.placement.learner, settings.learner.num_threads or cores)
-    actor = ray.remote(LearnerProcess).options(max_concurrency=CALLS_AT_ONCE, **options)
+    actor = ray.remote(LearnerProcess)
+    place_of = gang(deployed.placement, settings.learner.start_timeout_s, note)
 
     def make_learner(rendezvous: Rendezvous | None) -> object:
-        return actor.remote(
+        return actor.options(max_concurrency=CALLS_AT_ONCE, **options, **place_of(rendezvous)).remote(
             partial(
                 load_learner,
                 settings.model.model_copy(update={"chat": settings.model.chat.with_text()}),
@@ -252,11 +265,13 @@ def start_learner(
                 sampling=settings.sampling(),
                 max_turns=settings.environment.max_turns if settings.plays else 1,
                 shares_gpu=settings.rollout.sleep,
+                engine_rounds=deployed.engine_rounds,
                 rendezvous=rendezvous,
             )
         )
 
-    return LearnerGroup(make_learner, deployed.engine_settings.dtype, settings.learner, note, tell)
+    chosen = settings.learner.model_copy(update={"transport": transport})
+    return LearnerGroup(make_learner, deployed.engine_settings.dtype, chosen, note, tell)
 
 
 @contextlib.contextmanager
@@ -303,48 +318,9 @@ def _options(reserved: Reservation, num_threads: int | None) -> dict[str, object
             "env_vars": {
                 "OMP_NUM_THREADS": threads,
                 "GLIBC_TUNABLES": MALLOC_TUNABLES,
+                **({JOINS_NODES: "1"} if os.environ.get("RAY_ADDRESS") else {}),
                 **timeline.variable(),
+                **hidden_unless(reserved.num_gpus),
             }
         },
     }
-
-
-def places_together(deployed: Deployment, note: Note) -> dict[str, object]:
-    """Reserve all workers' places at once, laid out as `cluster.strategy` says; return the actors' option.
-
-    A worker takes any free place: a replacement finds the lost worker's, or a new one that Ray made for it.
-
-    Raises:
-        DeadlineExceeded: the cluster has not had room for all of them in time.
-    """
-    strategy, patience_s = deployed.strategy, deployed.rollout.start_timeout_s
-    placed = deployed.placement
-    if strategy == "none":
-        return {}
-    bundles = [placed.worker.resources] * placed.num_workers
-    group = placement_group(bundles, strategy=strategy.upper())
-    asked = f"cluster.strategy={strategy}: {placed.num_workers} places of {placed.worker.resources}"
-    if not group.wait(min(NOTE_AFTER_S, patience_s)):
-        note(f"waiting for {asked}; the cluster has {_shown(ray.cluster_resources())}")
-        if not group.wait(patience_s):
-            raise DeadlineExceeded(
-                f"waited {patience_s:g} s (rollout.start_timeout_s) for {asked}; the cluster has "
-                f"{_shown(ray.cluster_resources())}, of which {_shown(ray.available_resources())} are free"
-            )
-    return {"scheduling_strategy": PlacementGroupSchedulingStrategy(group)}
-
-
-def extra_place(strategy: str) -> dict[str, object]:
-    """Return the place of an added worker: outside the first workers' group, which can't grow.
-
-    Where the others are spread, Ray spreads it as well as it can.
-    """
-    return {"scheduling_strategy": "SPREAD"} if "spread" in strategy else {}
-
-
-def _shown(resources: dict[str, float]) -> str:
-    """
-    >>> _shown({"CPU": 4.0, "memory": 1e9})
-    '4 CPU, 0 GPU'
-    """
-    return ", ".join(f"{resources.get(name, 0):g} {name}" for name in ("CPU", "GPU"))

@@ -5,7 +5,7 @@ settings ─┬─▶ tokenizer, prompts, annotated data ─▶ a batch source �
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from contracts.clients import RewardClient, RolloutClient
 from services.config.data_settings import DataSettings
@@ -131,7 +131,9 @@ class Assembly:
         if settings.algorithm.refills:
             return Refilled(*own, workers, settings.reward, settings.algorithm)
         if not rollout.max_staleness:
-            return Online(*own, workers, settings.reward)
+            learner = self.clients.learner if self.clients.scores_early else None
+            collector = replace(self.collector, early_scorer=learner)
+            return Online(prompts, num_prompts, collector, workers, settings.reward)
         last = settings.iterations
         return RolloutStream(
             *own, workers, settings.reward, max_staleness=rollout.max_staleness, iterations=last

@@ -142,6 +142,7 @@ def _run_on_cluster(
         from services.tracking.prometheus import RunMetrics
         from services.train import launch
         from services.train.loop import controller, prepare
+        from services.train.ray_machine import fitted_to_cluster
 
     stop = StopRequest(lambda: console.note(ASKED_TO_STOP))
     with contextlib.ExitStack() as ends:
@@ -149,6 +150,7 @@ def _run_on_cluster(
             ends.enter_context(cluster(console.warn))
             watch = ends.enter_context(RunMetrics(settings.run_name, settings.iterations))
         console.on_progress, tracker.on_metrics = watch.progress, watch.log
+        settings = fitted_to_cluster(settings)
         service = launch.service(settings, console.warn, console.note, trial, lambda: prepare(settings))
         clients = ends.enter_context(service)
         tracker.open()

@@ -27,7 +27,7 @@ from services.plan.memory import Amount, amounts, total_bytes
 from services.plan.plan import make_plan
 from services.plan.processes import Processes, environments, processes, servers
 from services.preflight.deployment import Deployment, Machine, deployment
-from services.preflight.memory import GIB, LEARNER_PROCESS, MemoryNeeds, share_and_base
+from services.preflight.memory_model import GIB, LEARNER_PROCESS, MemoryNeeds, share_and_base
 from services.runs.folder import RunFolder
 from tests.learner.tiny import make_learner, make_model, random_rollouts
 from tests.models import make_tiny_model
@@ -252,7 +252,9 @@ def test_the_learner_makes_as_many_steps(tmp_path: Path, minibatch_size: int | N
 
 def test_the_shape_of_a_model(model: Path) -> None:
     found = shape_of(read_model(ModelSettings(path=str(model))))
-    assert found == ModelShape(width=64, num_layers=2, kv_width=64, vocabulary=103)
+    widths = {"width": 64, "query_width": 64, "kv_width": 64, "inner_width": 128}
+    assert found == ModelShape(num_layers=2, vocabulary=103, is_gated=True, is_tied=False, **widths)
+    assert found.num_parameters() == PARAMETERS - 5 * 64  # without the norms
     # keys and values, two layers, 64 wide, four bytes each
     assert found.cache_bytes(4) == 2 * 2 * 64 * 4
 
@@ -264,9 +266,14 @@ def test_memory_by_hand(model: Path) -> None:
     assert size["learner", "weights"] == size["learner", "gradients"] == 4 * PARAMETERS
     assert size["learner", "optimiser's moments"] == 8 * PARAMETERS
     assert size["learner", "reference model"] == 4 * PARAMETERS
-    # 1,000 tokens, 17 times 64 numbers of four bytes in each of two layers; 2,000 logits, three times
-    assert size["learner", "activations"] == 1000 * 17 * 64 * 4 * 2
+    # numbers that a layer keeps of a token: two norms' inputs, as they are and normalised; their outputs;
+    # queries, keys, values and what comes out of them; four of the width within
+    layer = 4 * (4 * 64 + 2 * 64 + 4 * 64 + 4 * 128)
+    # gradients of three widths within and of three states; six states before and behind the layers
+    rest = 4 * (3 * 128 + 3 * 64 + 6 * 64)
+    assert size["learner", "activations"] == 1000 * (2 * layer + rest)
     assert size["learner", "logits"] == 3 * 4 * 2000
+    assert size["learner", "the head's own gradient"] == 4 * 103 * 64
     assert size["each worker", "KV cache"] == GIB
     assert found["each worker", "KV cache"].note == f"{2**30 // 1024:,} tokens"
 
@@ -283,11 +290,18 @@ def test_processes_that_are_not_sharded_hold_a_copy_each(algorithm: str, copies:
     )
 
 
+@pytest.mark.parametrize(("sums", "num_bytes"), [("micro_batch", 4e6), ("minibatch", 4e6 + 3 * 4e6)])
+def test_gradients_that_wait_for_their_sum_are_whole_in_each_process(sums: str, num_bytes: float) -> None:
+    run = settings(learner={"num_processes": 3, "sum_gradients": sums})
+    assert needs_of(run, 10**6).of_learner()["gradients"] == num_bytes
+
+
 def test_checkpointing_keeps_inputs_and_one_layer(model: Path) -> None:
     given = {"path": str(model), "gradient_checkpointing": True}
     run = settings(model=given, learner={"token_budget": 1000})
     found = {each.what: each.num_bytes for each in estimated(run, *deployed(run))}
-    assert found["activations"] == 1000 * (2 + 17) * 64 * 4
+    # two layers' inputs, one layer, and what surrounds them
+    assert found["activations"] == 1000 * (2 * 4 * 64 + 4608 + 2304 + 1536)
 
 
 def test_dropout_on_a_cpu_keeps_attentions_probabilities(model: Path) -> None:
@@ -357,7 +371,8 @@ def test_a_worker_that_sleeps_takes_turns_with_the_update(model: Path) -> None:
         by_phase[each.phase][f"{each.where}: {each.what}"] = each.num_bytes or 0.0
     assert by_phase["rollouts"] == {"each worker: weights": 2 * PARAMETERS, "each worker: KV cache": 0.0}
     assert by_phase["update"].keys() == {
-        *("learner: gradients", "learner: activations", "learner: logits", "each worker: weights, asleep")
+        *("learner: gradients", "learner: activations", "learner: logits", "each worker: weights, asleep"),
+        "learner: the head's own gradient",
     }
     assert by_phase["update"]["each worker: weights, asleep"] == 2 * PARAMETERS  # bfloat16, on the host
     stays = sum(by_phase[None].values())

@@ -90,6 +90,34 @@ def test_shares_lie_on_single_gpus(
     assert fits(placed, num_gpus, num_cpus=1) is expected
 
 
+@pytest.mark.parametrize(
+    ("rewards", "num_gpus", "shares", "fit"),
+    [
+        (((1.0, 2),), 4, (1.0, 1.0), True),  # two GPUs are left
+        (((1.0, 3),), 4, (0.5, 0.5), True),
+        (((1.0, 4),), 4, (1.0, 1.0), False),
+        (((0.25, 1),), 1, (0.375, 0.375), True),
+        (((0.5, 3),), 4, (1.0, 1.0), True),
+    ],
+)
+def test_gpus_of_rewards_are_not_shared_out(
+    rewards: Any, num_gpus: int, shares: tuple[float, float], fit: bool
+) -> None:
+    run = settings()
+    placed = placement(run.rollout, run.cluster, 1, num_gpus, rewards)
+    assert (placed.learner.num_gpus, placed.worker.num_gpus) == shares
+    assert fits(placed, num_gpus, num_cpus=1) is fit
+
+
+def test_what_rewards_reserve_is_in_the_run_and_in_the_refusal() -> None:
+    whole = {"algorithm": "ppo", "task": "increasing_numbers", "model": {"path": "m"}, "metrics": ["rouge"]}
+    servers = {"rouge": {"num_gpus": 1, "max_replicas": 2}}
+    run = build(RunSettings, {**whole, "reward_servers": servers}, where="")
+    assert run.reserved_gpus == ((1.0, 2),)
+    with pytest.raises(InputError, match="and rewards and metrics 2 GPUs"):
+        check_room(run.rollout, run.cluster, run.learner, 2, 1, run.reserved_gpus)
+
+
 def split(size: int, *, algorithm: Any = "ppo", model: Any = None, **groups: Any) -> RunSettings:
     """A run whose workers' engines are split over so many GPUs."""
     rollout = {"tensor_parallel_size": size, "num_workers": 2} | groups.pop("rollout", {})
@@ -146,6 +174,9 @@ def test_a_gpu_that_is_asked_for_by_name_is_there() -> None:
     asked = build(RunSettings, {**whole, "learner": {"device": "cuda"}}, where="")
     with pytest.raises(InputError, match=r"^learner\.device=cuda: this machine has no GPU"):
         check(asked, num_gpus=0, num_cpus=2)
+    none = {**whole, "learner": {"device": "cuda"}, "cluster": {"learner_gpus": 0, "worker_gpus": 1}}
+    with pytest.raises(InputError, match="a process sees only GPUs that it reserves"):
+        check(build(RunSettings, none, where=""), num_gpus=1, num_cpus=2)
 
 
 @pytest.mark.parametrize(
@@ -187,11 +218,33 @@ class Place:
     def apply(self, func: Any, **arguments: Any) -> Any:
         return func(self, **arguments)
 
+    def gpus(self) -> str | None:
+        return os.environ.get("CUDA_VISIBLE_DEVICES")
+
     def group(self) -> str | None:
         from ray.util import get_current_placement_group
 
         found = get_current_placement_group()
         return None if found is None else found.id.hex()
+
+
+@pytest.mark.ray
+def test_a_process_that_reserves_no_gpu_sees_none(node: None) -> None:
+    """The node has two, and each is visible to the process that reserves it."""
+    import ray
+
+    from services.train.launch import _options
+
+    def seen(num_gpus: float) -> str | None:
+        actor = ray.remote(Place).options(**_options(Reservation(0.0, num_gpus), 1)).remote()
+        try:
+            found: str | None = ray.get(actor.gpus.remote())
+            return found
+        finally:
+            ray.kill(actor)
+
+    assert seen(0.0) == ""
+    assert seen(1.0) in ("0", "1")
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +261,7 @@ def node() -> Iterator[None]:
 def test_workers_take_their_places_together_and_a_replacement_finds_one(node: None) -> None:
     import ray
 
-    from services.train.launch import places_together
+    from services.train.places import places_together
 
     run = settings(2, learner_gpus=1, worker_gpus=0.5, strategy="pack")
     notes: list[str] = []
@@ -278,7 +331,7 @@ def wait_for(fleet: Any, up: set[str] | int) -> None:
 
 @pytest.mark.ray
 def test_places_that_do_not_come_are_told_and_given_up(node: None) -> None:
-    from services.train.launch import places_together
+    from services.train.places import places_together
 
     run = settings(2, worker_cpus=1, strategy="strict_spread")
     notes: list[str] = []

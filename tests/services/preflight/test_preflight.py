@@ -24,9 +24,10 @@ from learner.algorithms.classes import algorithm_class
 from learner.settings import ModelSettings
 from services.config.settings import RunSettings
 from services.models.files import read_model
-from services.preflight import memory
+from services.preflight import memory_model
 from services.preflight.adapter_checks import base_bytes, trained_share
-from services.preflight.memory import GIB, MemoryNeeds, available_bytes
+from services.preflight.memory import available_bytes
+from services.preflight.memory_model import GIB, MemoryNeeds
 from services.preflight.preflight import check
 from services.tasks.base import Split
 from tests.services.countdown import COUNTDOWN, Countdown
@@ -327,9 +328,9 @@ def test_what_a_run_needs_by_hand(model: Path) -> None:
     # a million parameters: 16 MB to train, 4 MB of reference, and for each worker 4 MB and 10 MiB of cache
     needed = needed_bytes(settings(model, rollout={"num_workers": 2, "kv_cache_gib": 10 / 1024}), 10**6)
     learner, reference, workers = needed.values()
-    assert learner - memory.LEARNER_PROCESS == pytest.approx(16e6)
+    assert learner - memory_model.LEARNER_PROCESS == pytest.approx(16e6)
     assert reference == 4e6
-    assert workers - 2 * memory.WORKER_PROCESS == pytest.approx(2 * (4e6 + 10 * 2**20))
+    assert workers - 2 * memory_model.WORKER_PROCESS == pytest.approx(2 * (4e6 + 10 * 2**20))
     separate = needed_bytes(settings(model, model={"path": "m", "value_trunk": "separate"}), 10**6)
     assert next(iter(separate.values())) - learner == pytest.approx(16e6)
 
@@ -338,7 +339,7 @@ def test_a_frozen_trunk_is_counted_once_and_without_gradients(model: Path) -> No
     # a quarter of a million parameters train, 16 bytes each and 4 in the reference; the rest take 4 once
     needed = needed_bytes(settings(model), 10**6, share=0.25)
     learner, reference, _ = needed.values()
-    assert learner - memory.LEARNER_PROCESS == pytest.approx(0.25 * 16e6 + 0.75 * 4e6)
+    assert learner - memory_model.LEARNER_PROCESS == pytest.approx(0.25 * 16e6 + 0.75 * 4e6)
     assert reference == pytest.approx(1e6)
 
 
@@ -361,7 +362,7 @@ def test_what_a_run_with_an_adapter_needs_by_hand(model: Path) -> None:
         "1 rollout worker",
     ]
     learner, merged, _ = needed.values()
-    assert (learner - memory.LEARNER_PROCESS, merged) == (pytest.approx(4e6 + 0.02 * 16e6), 4e6)
+    assert (learner - memory_model.LEARNER_PROCESS, merged) == (pytest.approx(4e6 + 0.02 * 16e6), 4e6)
     # in 4 bits all but the embeddings, 100 rows of 1,000
     quantized = adapted(model, kind="qlora", r=10)
     assert base_bytes(quantized.model.adapter, files, 10**6) == pytest.approx(4e5 + 0.52 * 9e5)

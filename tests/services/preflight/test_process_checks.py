@@ -16,8 +16,9 @@ from tests.services.preflight.test_placement import placed_on
 
 def settings(count: int = 2, **given: Any) -> RunSettings:
     model = {"path": "gpt2", **given.pop("model", {})}
+    learner = {"num_processes": count, **given.pop("learner", {})}
     whole = {"algorithm": "ppo", "task": "increasing_numbers", "model": model, **given}
-    return build(RunSettings, {**whole, "learner": {"num_processes": count}}, where="")
+    return build(RunSettings, {**whole, "learner": learner}, where="")
 
 
 def files(**config: Any) -> ModelFiles:
@@ -25,8 +26,7 @@ def files(**config: Any) -> ModelFiles:
 
 
 def check(run: RunSettings, model: ModelFiles) -> None:
-    count, learner_gpus = run.learner.num_processes, run.cluster.learner_gpus
-    check_processes(count, run.model, run.algorithm, learner_gpus, model)
+    check_processes(run.learner, run.model, run.algorithm, run.cluster.learner_gpus, model)
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -44,10 +44,17 @@ def test_what_does_not_go_together_is_named_with_both_ways_out(given: dict[str, 
     assert named in str(caught.value) and "expected" in str(caught.value)
 
 
-def test_an_encoder_decoder_is_refused_and_a_causal_model_is_not() -> None:
+@pytest.mark.parametrize("given", [{"model": {"adapter": {"kind": "lora"}}}, {"algorithm": "trpo"}])
+def test_what_can_not_be_offloaded_is_refused(given: dict[str, Any]) -> None:
+    check(settings(1, **given), files())
+    with pytest.raises(InputError, match=r"learner\.offload=true does not go.*or learner\.offload=false"):
+        check(settings(1, **given, learner={"offload": True}), files())
+    check(settings(1, learner={"offload": True}), files(layerdrop=0.1))
+
+
+def test_causal_models_and_encoder_decoders_are_spread_alike() -> None:
     check(settings(), files())
-    with pytest.raises(InputError, match=r"model\.path=gpt2, an encoder-decoder: expected a causal model"):
-        check(settings(), files(is_encoder_decoder=True))
+    check(settings(), files(is_encoder_decoder=True))
 
 
 def test_dropout_is_no_reason_and_layers_that_are_skipped_are() -> None:

@@ -10,7 +10,7 @@ from contracts.errors import InputError
 from contracts.settings import build
 from services.config.settings import RunSettings
 from services.preflight import preflight
-from services.preflight.memory import MemoryNeeds
+from services.preflight.memory_model import MemoryNeeds
 from services.preflight.reference_checks import num_parameters_of_reference
 from tests.models import make_tiny_model
 

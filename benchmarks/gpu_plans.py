@@ -1,0 +1,93 @@
+"""Plan made-up GPU machines for Qwen2.5's shapes. `python -m benchmarks.gpu_plans` writes docs/gpus.md."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.qwen_shapes import CONFIGS, files_of
+from contracts.settings import build
+from services.config.settings import RunSettings
+from services.preflight.deployment import Machine
+from services.preflight.fitting import Fit, Misfit
+from services.preflight.gpu_defaults import alternative, choice, deployment_of, with_options, written
+from services.preflight.picture import pictured
+
+ROOT = Path(__file__).parents[1]
+PAGE, PLANS = ROOT / "docs" / "gpus.md", ROOT / "tests" / "services" / "preflight" / "gpu_plans.json"
+GB = 1e9  # real GPUs of this name have a little more
+MACHINES = {
+    "1×24 GB": Machine(16.0, 1, gpu_bytes=24 * GB, nodes=(1,)),
+    "1×80 GB": Machine(16.0, 1, gpu_bytes=80 * GB, nodes=(1,)),
+    "8×80 GB": Machine(128.0, 8, gpu_bytes=80 * GB, nodes=(8,)),
+    "2×8×80 GB": Machine(256.0, 16, gpu_bytes=80 * GB, nodes=(8, 8)),
+}
+HEAD = """# Which settings for which GPUs
+
+**Nothing of this page has run on a GPU.** `python -m benchmarks.gpu_plans` made it from the plan, for PPO
+with its defaults and Qwen2.5's shapes. 80 GB are 80·10⁹ bytes.
+
+`whetstone train` chooses what you leave out of `learner.token_budget`, `model.gradient_checkpointing`,
+`rollout.gpu_memory_utilization` and `rollout.sleep`. `whetstone plan` shows the choice and the sums. If the
+defaults can't fit, the run is refused with options that do: the column *set*.
+"""
+
+
+def run_of(algorithm: str = "ppo", **given: Any) -> RunSettings:
+    whole = {"algorithm": algorithm, "task": "increasing_numbers", "model": {"path": "Qwen/Qwen2.5"}}
+    return build(RunSettings, {**whole, "rollout": {"engine": "vllm"}, **given}, where="")
+
+
+def plans() -> dict[str, dict[str, dict[str, Any]]]:
+    """Return for each machine and model what is to be set, what is chosen, and the sums."""
+    return {machine: {model: _plan(MACHINES[machine], model) for model in CONFIGS} for machine in MACHINES}
+
+
+def _plan(machine: Machine, name: str) -> dict[str, Any]:
+    run, model = run_of(), files_of(name)
+    default = choice(run, model, machine)
+    if isinstance(default, Fit):
+        return _row({}, default)
+    assert isinstance(default, Misfit)
+    instead = alternative(run, model, machine)
+    if instead is None:
+        return {"refused": default.words}
+    return {"refused": default.words, **_row(*instead)}
+
+
+def _row(options: Mapping[str, Any], found: Fit) -> dict[str, Any]:
+    return {"set": written(options), "chosen": written(found.chosen), "sum": found.words}
+
+
+def page(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+    """Return docs/gpus.md: a table for each machine, and the picture of the largest."""
+    parts = [HEAD]
+    for machine, models in found.items():
+        rows = [f"{name}|{_cell(row, 'set')}|{_cell(row, 'chosen')}\n" for name, row in models.items()]
+        parts.append(f"## {machine}\n\nmodel|set|chosen\n---|---|---\n{''.join(rows)}")
+    picture = "\n".join(_picture("32B", "2×8×80 GB"))
+    parts.append(f"## Where processes lie\n\n32B on 2×8×80 GB:\n\n```\n{picture}\n```\n")
+    return "\n".join(parts)
+
+
+def _cell(row: Mapping[str, Any], key: str) -> str:
+    if key not in row:
+        return "nothing fits" if key == "set" else "–"
+    return " ".join(f"`{each}`" for each in row[key]) or "–"
+
+
+def _picture(name: str, machine: str) -> list[str]:
+    instead = alternative(run_of(), files_of(name), MACHINES[machine])
+    assert instead is not None
+    run = with_options(run_of(), instead[0])
+    return pictured(deployment_of(run, files_of(name), MACHINES[machine]).placement, MACHINES[machine])
+
+
+def main() -> None:
+    found = plans()
+    PLANS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    PAGE.write_text(page(found))
+
+
+if __name__ == "__main__":
+    main()

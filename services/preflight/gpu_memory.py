@@ -1,0 +1,116 @@
+"""Add up what lies on a GPU: a learner's process, workers beside it, workers alone. Pure functions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from services.models.shape import ModelShape
+from services.preflight.deployment import Deployment
+from services.preflight.memory_model import (
+    GIB,
+    GRADIENT_BYTES,
+    PUBLISHED,
+    MemoryNeeds,
+    activation_bytes,
+    head_bytes,
+    logits_bytes,
+    longest_text,
+    most_tokens,
+)
+
+CONTEXT = 1.0 * GIB  # of each process: CUDA's context, workspaces of cuBLAS, buffers of NCCL
+USABLE = 0.95  # of a GPU; the rest is lost between the blocks of PyTorch's allocator
+ON_THE_HOST = (PUBLISHED, "last push, on the host")
+BYTES = {"float32": 4, "bfloat16": 2}
+STEP_TOKENS = 8192  # tokens of a step with which vLLM measures its own needs
+LEAST_CACHE = 16384  # tokens whose keys and values a worker should hold at least
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Lengths that memory depends on: the model's window, and the texts of an iteration.
+
+    Example: episodes of several turns, whose length is open: `Texts(window=1024, count=None)`
+    """
+
+    window: int | None
+    count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Bytes of one process on its GPU.
+
+    Example: a learner's is `Load({"weights": 2e9, "CUDA": 1e9}, {"gradients": 2e9, "activations": 6e9})`.
+    """
+
+    always: Mapping[str, float]
+    update: Mapping[str, float]  # also, while the learner updates
+
+    @property
+    def rest(self) -> float:
+        return sum(self.always.values())
+
+    @property
+    def peak(self) -> float:
+        return self.rest + sum(self.update.values())
+
+    def __str__(self) -> str:
+        """Return the parts above a tenth of a gigabyte, in GB."""
+        parts = {**self.always, **self.update}
+        return ", ".join(f"{what} {size / 1e9:.1f}" for what, size in parts.items() if size >= 1e8)
+
+
+def learner_load(
+    needs: MemoryNeeds, shape: ModelShape, texts: Texts, bytes_each: int, *, on_cpu: bool = False
+) -> Load:
+    """Return what one of the learner's processes has on its GPU, or on a CPU beside Python and libraries.
+
+    Args:
+        bytes_each: of a product's numbers: 2 under autocast, else 4.
+    """
+    ranks = needs.learner.num_processes
+    parts = {what: size / ranks for what, size in needs.of_learner().items() if what not in ON_THE_HOST}
+    gradients = parts.pop("gradients")
+    budget = most_tokens(needs.learner.token_budget, texts.window, texts.count)
+    prompt = needs.rollout.max_prompt_tokens
+    one = 0 if prompt is None else prompt + needs.rollout.max_tokens  # a text is never cut
+    tokens = max(budget, min(one, texts.window or one))
+    passes = {
+        "activations": activation_bytes(needs, shape, tokens, bytes_each),
+        "logits": logits_bytes(needs, shape, tokens, on_cpu=on_cpu),
+        "the head's own gradient": head_bytes(needs, shape, bytes_each),
+        "weights at hand": _at_hand(needs, shape, bytes_each),
+    }
+    if on_cpu:
+        return Load(parts, {"gradients": gradients, **passes})
+    # PyTorch's AdamW makes roots of all second moments at once, when activations are gone.
+    roots = gradients / GRADIENT_BYTES * 4
+    if roots > sum(passes.values()):
+        passes = {"the optimiser's step": roots}
+    return Load({**parts, "CUDA": CONTEXT}, {"gradients": gradients, **passes})
+
+
+def _at_hand(needs: MemoryNeeds, shape: ModelShape, bytes_each: int) -> float:
+    """Return the bytes of copies of weights in use.
+
+    Several processes gather a layer and the next one, with the gradient of one, and all that is outside of
+    layers in float32. One process keeps autocast's copies of all layers until the gradients are there.
+    """
+    layer = shape.layer_parameters
+    if needs.learner.num_processes > 1 and needs.is_sharded:
+        return (3 * bytes_each + 4) * layer + 2 * 4 * shape.table_parameters
+    if bytes_each == 4 or needs.model.adapter.kind == "qlora":
+        return 0.0
+    return float(bytes_each * shape.num_layers * layer)
+
+
+def worker_least(needs: MemoryNeeds, shape: ModelShape, texts: Texts, deployed: Deployment) -> float:
+    """Return the bytes that a worker needs on each of its GPUs: weights, a step, some keys and values."""
+    each, parts = BYTES[deployed.engine_dtype or "bfloat16"], needs.rollout.tensor_parallel_size
+    models = 2 if needs.algorithm.traits.masks else 1
+    step = STEP_TOKENS * each * (3 * shape.inner_width + 4 * shape.width) / parts
+    step += needs.rollout.max_concurrent * shape.vocabulary * 8  # logits, and what sampling makes of them
+    longest = longest_text(needs, texts.window, is_open=texts.count is None)
+    tokens = min(LEAST_CACHE, longest * needs.rollout.max_concurrent)
+    cache = models * tokens * shape.cache_bytes(each) / parts
+    return models * each * needs.num_parameters / parts + step + cache

@@ -1,0 +1,91 @@
+"""Reserve places in a Ray cluster: the learner's ranks as one gang, and the workers beside them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ray
+from ray.util.placement_group import placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from contracts.errors import DeadlineExceeded
+from learner.rendezvous import Rendezvous
+from services.preflight.deployment import Deployment
+from services.preflight.placement import Placement
+
+NOTE_AFTER_S = 5.0  # of waiting for places
+
+Note = Callable[[str], None]
+
+
+def gang(
+    placed: Placement, patience_s: float, note: Note
+) -> Callable[[Rendezvous | None], dict[str, object]]:
+    """Reserve the places of all of a learner's ranks at once, on as few nodes as possible.
+
+    Returns: the option of an actor that is to be a rank. A replacement gets the lost rank's place, or the one
+        that Ray makes for it where the node is lost. One process alone needs no group.
+
+    Raises:
+        DeadlineExceeded: the cluster has not had room for all of them in time.
+    """
+    if placed.num_learners < 2 or not placed.learner.resources:
+        return lambda _: {}
+    bundles = [placed.learner.resources] * placed.num_learners
+    asked = f"learner.num_processes={placed.num_learners}: as many places of {placed.learner.resources}"
+    group = _reserved(bundles, "PACK", asked, patience_s, "learner.start_timeout_s", note)
+
+    def place_of(rendezvous: Rendezvous | None) -> dict[str, object]:
+        rank = -1 if rendezvous is None else rendezvous.rank
+        strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank)
+        return {"scheduling_strategy": strategy}
+
+    return place_of
+
+
+def places_together(deployed: Deployment, note: Note) -> dict[str, object]:
+    """Reserve all workers' places at once, laid out as `cluster.strategy` says; return the actors' option.
+
+    A worker takes any free place: a replacement finds the lost worker's, or a new one that Ray made for it.
+
+    Raises:
+        DeadlineExceeded: the cluster has not had room for all of them in time.
+    """
+    strategy, patience_s = deployed.strategy, deployed.rollout.start_timeout_s
+    placed = deployed.placement
+    if strategy == "none":
+        return {}
+    bundles = [placed.worker.resources] * placed.num_workers
+    asked = f"cluster.strategy={strategy}: {placed.num_workers} places of {placed.worker.resources}"
+    group = _reserved(bundles, strategy.upper(), asked, patience_s, "rollout.start_timeout_s", note)
+    return {"scheduling_strategy": PlacementGroupSchedulingStrategy(group)}
+
+
+def extra_place(strategy: str) -> dict[str, object]:
+    """Return the place of an added worker: outside the first workers' group, which can't grow.
+
+    Where the others are spread, Ray spreads it as well as it can.
+    """
+    return {"scheduling_strategy": "SPREAD"} if "spread" in strategy else {}
+
+
+def _reserved(
+    bundles: Sequence[dict[str, float]], strategy: str, asked: str, patience_s: float, key: str, note: Note
+) -> Any:
+    """Reserve a placement group; tell that it is waited for."""
+    group = placement_group(list(bundles), strategy=strategy)
+    if not group.wait(min(NOTE_AFTER_S, patience_s)):
+        note(f"waiting for {asked}; the cluster has {_shown(ray.cluster_resources())}")
+        if not group.wait(patience_s):
+            raise DeadlineExceeded(
+                f"waited {patience_s:g} s ({key}) for {asked}; the cluster has "
+                f"{_shown(ray.cluster_resources())}, of which {_shown(ray.available_resources())} are free"
+            )
+    return group
+
+
+def _shown(resources: dict[str, float]) -> str:
+    """
+    >>> _shown({"CPU": 4.0, "memory": 1e9})
+    '4 CPU, 0 GPU'
+    """
+    return ", ".join(f"{resources.get(name, 0):g} {name}" for name in ("CPU", "GPU"))

@@ -1,0 +1,50 @@
+"""Ask the connected Ray cluster what it has: processors, GPUs of each node, and their memory."""
+
+from dataclasses import replace
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from services.config.settings import RunSettings
+from services.models.files import read_model
+from services.preflight.deployment import Machine
+from services.preflight.gpu_defaults import fitted
+from services.preflight.machine import least_gpu_bytes
+
+ANSWERS_WITHIN_S = 120.0  # a node starts a process that imports nothing of PyTorch
+
+
+def ray_machine() -> Machine:
+    """Return what the cluster, to which this process is connected, has."""
+    resources = ray.cluster_resources()
+    nodes = tuple(int(node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"])
+    gpus = resources.get("GPU", 0.0)
+    return Machine(resources.get("CPU", 0.0), gpus, nodes=tuple(each for each in nodes if each))
+
+
+def fitted_to_cluster(settings: RunSettings) -> RunSettings:
+    """Return the settings with which the run fits onto the cluster's GPUs.
+
+    Raises:
+        InputError: nothing fits.
+    """
+    machine = ray_machine()
+    if not machine.num_gpus:
+        return settings
+    whole = replace(machine, gpu_bytes=_least_gpu_bytes())
+    return fitted(settings, read_model(settings.model), whole)[0]
+
+
+def _least_gpu_bytes() -> float | None:
+    """Return the memory of the cluster's smallest GPU; None where a node can't tell."""
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU")]
+    ask = ray.remote(num_cpus=0)(least_gpu_bytes)
+    asked = [
+        ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()
+        for node in nodes
+    ]
+    try:
+        found = ray.get(asked, timeout=ANSWERS_WITHIN_S)
+    except ray.exceptions.RayError:
+        return None
+    return None if None in found else min(found)

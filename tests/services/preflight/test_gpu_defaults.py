@@ -1,0 +1,158 @@
+"""Choices for GPUs of made-up machines: a run fits, or is refused with options that fit."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from benchmarks.gpu_plans import MACHINES, PAGE, PLANS, page, plans, run_of
+from benchmarks.qwen_shapes import CONFIGS, files_of
+from contracts.errors import InputError
+from services.config.compose import run_settings
+from services.config.settings import RunSettings
+from services.preflight.deployment import Machine
+from services.preflight.fitting import Fit, Misfit
+from services.preflight.gpu_defaults import alternative, choice, deployment_of, fitted, with_options
+from services.preflight.gpu_memory import CONTEXT, USABLE
+from services.preflight.picture import pictured
+from services.preflight.placement import Placement, Reservation
+
+ONE = MACHINES["1×80 GB"]
+GB = 1e9
+
+
+def test_the_page_and_the_golden_plans_are_up_to_date() -> None:
+    """Otherwise run `python -m benchmarks.gpu_plans`, and look at what changed."""
+    found = plans()
+    assert json.loads(PLANS.read_text()) == found
+    assert PAGE.read_text() == page(found)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "grpo", "trpo", "nlpo"])
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("model", CONFIGS)
+def test_what_is_chosen_fits_by_the_sum_and_what_is_refused_does_not(
+    algorithm: str, machine: str, model: str
+) -> None:
+    where, files = MACHINES[machine], files_of(model)
+    found = choice(run := run_of(algorithm), files, where)
+    if isinstance(found, Misfit):
+        together = found.learner.rest + found.worker_least
+        assert max(found.learner.peak, together) > USABLE * found.gpu_bytes - 2 * CONTEXT
+        instead = alternative(run, files, where)
+        if instead is None:
+            return
+        found = instead[1]
+    assert isinstance(found, Fit) and where.gpu_bytes
+    awake = found.learner.rest if found.sleeps else found.learner.peak
+    beside = found.workers_beside * (found.worker_bytes + CONTEXT)
+    assert awake + beside <= USABLE * where.gpu_bytes
+    asleep = found.workers_beside * CONTEXT if found.sleeps else 0
+    assert found.learner.peak + asleep <= USABLE * where.gpu_bytes
+    assert found.worker_bytes <= where.gpu_bytes
+
+
+def test_a_shared_gpu_implies_that_workers_sleep_and_take_what_is_left() -> None:
+    """By the defaults vLLM took 85 % beside the learner, awake, and the first update ran out of memory."""
+    settings, found = fitted(run_of(), files_of("0.5B"), ONE)
+    assert found is not None and found.workers_beside == 1
+    assert settings.rollout.sleep and settings.rollout.gpu_memory_utilization < 0.85
+    total = found.learner.rest + settings.rollout.gpu_memory_utilization * 80 * GB
+    assert total < 80 * GB
+
+
+def test_seven_billion_do_not_keep_130_gigabytes_of_activations() -> None:
+    """16,384 tokens of 28 layers at some 270 kB, with no checkpointing, do not fit onto any GPU."""
+    run = run_of(
+        learner={"num_processes": 4, "token_budget": 16384},
+        model={"path": "m", "gradient_checkpointing": False},
+    )
+    found = choice(run, files_of("7B"), MACHINES["8×80 GB"])
+    assert isinstance(found, Misfit)
+    assert 120 * GB < found.learner.update["activations"] < 140 * GB
+    chosen = choice(run_of(learner={"num_processes": 4}), files_of("7B"), MACHINES["8×80 GB"])
+    assert isinstance(chosen, Fit) and chosen.learner.peak < 76 * GB
+
+
+def test_what_is_given_stays_and_is_refused_with_what_fits() -> None:
+    run = run_of(rollout={"engine": "vllm", "gpu_memory_utilization": 0.95, "sleep": False})
+    with pytest.raises(InputError, match=r"^too little memory on the GPUs: a GPU has 80.0 GB; at the least"):
+        fitted(run, files_of("0.5B"), ONE)
+    with pytest.raises(
+        InputError, match=r"expected learner.num_processes=4 rollout.num_workers=4, with which"
+    ):
+        fitted(run_of(), files_of("7B"), MACHINES["8×80 GB"])
+    with pytest.raises(InputError, match="nothing that was tried fits this machine"):
+        fitted(run_of(), files_of("32B"), ONE)
+    given = run_of(learner={"token_budget": 512})
+    assert fitted(given, files_of("0.5B"), ONE)[0].learner.token_budget == 512
+
+
+def test_the_override_of_a_refusal_fits_when_it_is_given() -> None:
+    run, files, machine = run_of(), files_of("32B"), MACHINES["2×8×80 GB"]
+    instead = alternative(run, files, machine)
+    assert instead is not None
+    settings, found = fitted(with_options(run, instead[0]), files, machine)
+    assert found == instead[1] and settings.learner.num_processes == 14
+
+
+@pytest.mark.parametrize("machine", [Machine(2.0, 0), Machine(2.0, 0, "127.0.0.1:6379")])
+def test_without_gpus_nothing_changes(machine: Machine) -> None:
+    run = run_of()
+    assert fitted(run, files_of("7B"), machine) == (run, None)
+    assert fitted(run, files_of("7B"), machine)[0] is run
+
+
+def test_a_shared_gpu_of_unknown_size_is_shared_carefully() -> None:
+    unknown = replace(ONE, gpu_bytes=None)
+    shared, _ = fitted(run_of(), files_of("0.5B"), unknown)
+    assert (shared.rollout.sleep, shared.rollout.gpu_memory_utilization) == (True, 0.45)
+    both, _ = fitted(run_of(rollout={"num_workers": 2}), files_of("0.5B"), unknown)
+    assert both.rollout.gpu_memory_utilization == 0.22  # of each
+    ahead, _ = fitted(run_of(rollout={"max_staleness": 1}), files_of("0.5B"), unknown)
+    assert not ahead.rollout.sleep
+
+
+def test_workers_that_write_ahead_share_with_an_update_that_runs() -> None:
+    settings, found = fitted(run_of(rollout={"max_staleness": 1, "engine": "vllm"}), files_of("0.5B"), ONE)
+    assert found is not None and not found.sleeps and not settings.rollout.sleep
+    assert found.learner.peak + found.worker_bytes < 80 * GB
+
+
+def test_the_preset_for_one_gpu_is_what_a_shared_gpu_gets() -> None:
+    overrides = ["model.path=some/model", "rollout.engine=vllm"]
+    preset, plain = (run_settings([*overrides, f"cluster={name}"]) for name in ("one_gpu", "default"))
+    found = [choice(run, files_of("1.5B"), ONE) for run in (preset, plain)]
+    assert found[0] == found[1] and isinstance(found[0], Fit) and found[0].sleeps
+
+
+# Pictures
+
+
+def picture(run: RunSettings, machine: Machine, strategy: str = "none") -> list[str]:
+    return pictured(deployment_of(run, files_of("0.5B"), machine).placement, machine, strategy)
+
+
+def test_the_picture_of_two_nodes() -> None:
+    run = run_of(learner={"num_processes": 8}, rollout={"num_workers": 4, "tensor_parallel_size": 2})
+    assert picture(run, MACHINES["2×8×80 GB"]) == [
+        "node 1  [L0][L1][L2][L3][L4][L5][L6][L7]",
+        "node 2  [W0][W0][W1][W1][W2][W2][W3][W3]",
+        "L: learner, W: rollout worker",
+    ]
+
+
+def test_the_picture_of_a_shared_gpu_and_of_a_reward() -> None:
+    servers: dict[str, Any] = {"rouge": {"num_gpus": 0.25}}
+    assert picture(run_of(metrics=["rouge"], reward_servers=servers), ONE) == [
+        "node 1  [L0+W0+R0]",
+        "L: learner, W: rollout worker, R: reward or metric",
+    ]
+
+
+def test_spread_workers_lie_on_the_emptiest_nodes_and_what_has_no_room_is_named() -> None:
+    placed = Placement(Reservation(num_gpus=1), Reservation(num_gpus=1), num_workers=3)
+    two = Machine(8.0, 4, nodes=(2, 2))
+    assert pictured(placed, two, "spread")[:2] == ["node 1  [L0][W1]", "node 2  [W0][W2]"]
+    assert pictured(placed, Machine(8.0, 2), "none")[-1] == "no room: W1, W2"

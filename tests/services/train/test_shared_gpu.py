@@ -1,0 +1,103 @@
+"""The order in which a run's parts start, and the places of a learner's ranks."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from benchmarks.gpu_plans import MACHINES, run_of
+from benchmarks.qwen_shapes import files_of
+from learner.rendezvous import Rendezvous
+from services.preflight.deployment import Machine
+from services.preflight.gpu_defaults import deployment_of
+from services.preflight.placement import Placement, Reservation
+from services.train import launch
+
+
+class Part:
+    """Learner or fleet that notes what is asked of it."""
+
+    def __init__(self, name: str, notes: list[str]) -> None:
+        self._name, self._notes = name, notes
+        notes.append(f"{name} starts")
+
+    def wait_until_ready(self) -> None:
+        self._notes.append(f"{self._name} is up")
+
+    def prepare(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        (MACHINES["1×80 GB"], ["learner starts", "learner is up", "fleet starts"]),
+        (MACHINES["8×80 GB"], ["learner starts", "fleet starts", "learner is up"]),
+        (Machine(2.0, 0), ["learner starts", "fleet starts", "learner is up"]),
+    ],
+)
+def test_on_a_shared_gpu_workers_start_when_the_learner_is_up(
+    machine: Machine, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM counts what others take while it starts as its own, and fails if they give memory back."""
+    run, notes = run_of(), list[str]()
+    deployed = deployment_of(run, files_of("0.5B"), machine)
+
+    @contextlib.contextmanager
+    def served(*_: Any) -> Iterator[None]:
+        yield
+
+    monkeypatch.setattr(launch, "model_of", lambda *_: None)
+    monkeypatch.setattr(launch, "deployed", lambda *_, **__: deployed)
+    monkeypatch.setattr(launch, "start_fleet", lambda *_: Part("fleet", notes))
+    monkeypatch.setattr(launch, "start_learner", lambda *_: Part("learner", notes))
+    monkeypatch.setattr(launch, "served_rewards", served)
+    with launch.service(run, notes.append, lambda _: None):
+        assert notes[:3] == expected
+
+
+class Rank:
+    def node(self) -> str:
+        import ray
+
+        found: str = ray.get_runtime_context().get_node_id()
+        return found
+
+
+@pytest.mark.ray
+def test_ranks_are_one_gang_on_one_node_where_it_has_room() -> None:
+    """The second of three nodes, with four GPUs, has room for all ranks; singly they would straddle."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    from services.train.places import gang
+
+    cluster = Cluster()
+    try:
+        for num_gpus in (2, 4, 2):
+            cluster.add_node(num_cpus=1, num_gpus=num_gpus, include_dashboard=False)
+        ray.init(cluster.address, log_to_driver=False)
+        placed = Placement(Reservation(num_gpus=1), Reservation(num_gpus=1), num_workers=1, num_learners=4)
+        place_of = gang(placed, 60.0, print)
+        actors = [
+            ray.remote(Rank).options(num_cpus=0, num_gpus=1, **place_of(Rendezvous(rank, 4, ""))).remote()
+            for rank in range(4)
+        ]
+        nodes = ray.get([actor.node.remote() for actor in actors])
+        assert len(set(nodes)) == 1
+        ray.kill(actors[2])
+        again = ray.remote(Rank).options(num_cpus=0, num_gpus=1, **place_of(Rendezvous(2, 4, ""))).remote()
+        assert ray.get(again.node.remote()) == nodes[0]
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def test_a_learner_alone_or_without_reservations_needs_no_gang() -> None:
+    from services.train.places import gang
+
+    alone = Placement(Reservation(num_gpus=1), Reservation(), num_workers=1)
+    unreserved = Placement(Reservation(), Reservation(), num_workers=1, num_learners=2)
+    assert gang(alone, 1.0, print)(None) == gang(unreserved, 1.0, print)(None) == {}
