@@ -8,10 +8,12 @@ from services.train.launch import MALLOC_TUNABLES
 
 ALL = {
     "generation": "a worker's tokens per second, and bare vLLM's",
+    "engines": "tokens per second of vLLM and of our transformers engine, by shape",
     "seq2seq": "our engine's tokens per second on a T5, and those of transformers",
     "update": "the learner's trained tokens per second, and those of a bare PyTorch loop",
     "shared_prompts": "score and update of groups that share a prompt's reading, and without",
     "weights": "a weight push, and a copy of the same bytes",
+    "transports": "a weight push over gloo and by objects, and a copy of the same bytes",
     "overhead": "the time of an iteration outside of its five parts",
     "memory": "the memory of learner and worker for GPT-2's shape",
     "turns": "generated tokens per second with 16 games in progress, and with single turns",

@@ -9,7 +9,7 @@ from contracts.rollout import Lease, Prompt, Sampling
 from learner.algorithms.ppo import PPO
 from learner.learner import Learner
 from learner.settings import LearnerSettings, ModelSettings
-from rollout_workers.engines.vllm_engine import prepare_environment
+from rollout_workers.engines.engine_arguments import prepare_environment
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.worker import RolloutWorker
 

@@ -6,7 +6,7 @@ from time import perf_counter
 from benchmarks.models import gpt2_tiny, t5_tiny
 from benchmarks.outcome import in_turns, publish, ratio
 from contracts.rollout import Lease, MaskRule, Prompt, Sampling
-from rollout_workers.engines.vllm_engine import prepare_environment
+from rollout_workers.engines.engine_arguments import prepare_environment
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.worker import RolloutWorker
 

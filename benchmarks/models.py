@@ -23,28 +23,28 @@ def llama_100m() -> Path:
         bos_token_id=0,
         eos_token_id=0,
     )
-    return _made("llama-100m", config)
+    return made("llama-100m", config)
 
 
 def gpt2_98m() -> Path:
     """Make a GPT-2 with 16,384 tokens: 98 million parameters, 391 MB in float32."""
     from transformers import GPT2Config
 
-    return _made("gpt2-98m", GPT2Config(vocab_size=16384, n_positions=256, bos_token_id=0, eos_token_id=0))
+    return made("gpt2-98m", GPT2Config(vocab_size=16384, n_positions=256, bos_token_id=0, eos_token_id=0))
 
 
 def gpt2_124m() -> Path:
     """Make a model of GPT-2's shape: 12 layers, width 768, 50,257 tokens."""
     from transformers import GPT2Config
 
-    return _made("gpt2-124m", GPT2Config())
+    return made("gpt2-124m", GPT2Config())
 
 
 def gpt2_tiny() -> Path:
     """Make a GPT of 4 layers, width 128, heads of 32, whose short steps reveal overhead."""
     from transformers import GPT2Config
 
-    return _made(
+    return made(
         "gpt2-tiny",
         GPT2Config(
             vocab_size=1000,
@@ -62,7 +62,7 @@ def gpt2_tiny_50k() -> Path:
     """Make `gpt2_tiny` with GPT-2's 50,257 tokens, whose logits take most of the memory."""
     from transformers import GPT2Config
 
-    return _made(
+    return made(
         "gpt2-tiny-50k",
         GPT2Config(n_positions=128, n_embd=128, n_layer=4, n_head=4, bos_token_id=0, eos_token_id=0),
     )
@@ -72,7 +72,7 @@ def t5_tiny() -> Path:
     """Make an encoder-decoder with short steps: 4 + 4 layers, width 128, 8,000 tokens."""
     from transformers import T5Config
 
-    return _made(
+    return made(
         "t5-tiny",
         T5Config(
             vocab_size=8000,
@@ -92,7 +92,7 @@ def t5_small_as_gpt2_tiny() -> Path:
     """Make a T5 of 2 + 2 layers, width 128, 1,000 tokens, with about as many parameters as `gpt2_tiny`."""
     from transformers import T5Config
 
-    return _made(
+    return made(
         "t5-small-as-gpt2-tiny",
         T5Config(
             vocab_size=1000,
@@ -108,7 +108,7 @@ def t5_small_as_gpt2_tiny() -> Path:
     )
 
 
-def _made(name: str, config: Any) -> Path:
+def made(name: str, config: Any) -> Path:
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedTokenizerFast
