@@ -14,7 +14,7 @@ RESOLVE := $(if $(filter cpu,$(EXTRA)),$(FIND_LINKS) --override requirements/ove
 # A run starts a dozen processes; without stored bytecode each compiles all its imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-quick test-engines test-all check format docs docs-serve bench setup pins audit clean
+.PHONY: demo test test-quick test-engines test-all check format docs docs-serve bench setup pins check-pins audit clean
 
 demo: $(READY)
 	@$(BIN)/whetstone demo
@@ -74,6 +74,12 @@ pins: $(READY)
 	$(BIN)/uv pip compile pyproject.toml --extra $(EXTRA) --extra games --extra adapters --extra verifiable --extra dev $(RESOLVE) --python-version 3.11 \
 	  --no-annotate --no-header --no-emit-find-links --quiet --upgrade --output-file requirements/$(EXTRA).txt
 	sed -i 's/+cpu$$//' requirements/$(EXTRA).txt
+
+# Check that the pins still resolve together, for Linux on x86-64, on any machine; needs the network.
+check-pins: $(READY)
+	@mkdir -p build
+	$(BIN)/uv pip compile pyproject.toml --extra $(EXTRA) --extra games --extra adapters --extra verifiable --extra dev $(RESOLVE) --python-version 3.11 \
+	  --python-platform x86_64-unknown-linux-gnu --constraint requirements/$(EXTRA).txt --quiet --output-file build/pins-$(EXTRA).txt
 
 # Look up known vulnerabilities of each pinned package, which needs the network.
 audit: $(READY)
