@@ -116,7 +116,7 @@ class FakeLearner:
         return {
             "kl/mean": 0.01,
             "loss/policy": -0.2,
-            "mismatch_kl": 0.0,
+            "mismatch/kl": 0.0,
             "time/score_s": 0.5,
             "time/update_s": 2.0,
             "tokens/trained": 100.0,

@@ -58,6 +58,14 @@ SINCE: dict[str, Sequence[Any]] = {
     "evaluation.pass_by": ["reward"],
     "evaluation.pass_at": [1.0, None],
     "curriculum": [None],
+    "learner.sum_gradients": ["micro_batch"],
+    "learner.offload": [False],
+    "learner.transport": ["auto"],
+    "rollout.engine_args": [{}],
+    "learner.score_early": [None],
+    "learner.mismatch": [
+        {"weights": "auto", "mask_below": None, "mask_above": None, "mask_responses_beyond": None},
+    ],
     "algorithm.kl.measure_every": [1, 8],
     "model.reference": [{"path": None, "revision": None}],
     "model.chat": [

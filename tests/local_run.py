@@ -145,6 +145,7 @@ class LocalLearner:
             iterations=settings.iterations,
             sampling=settings.sampling(),
             shares_gpu=settings.rollout.sleep,
+            engine_rounds=self._dtype != "float32",
         )
 
     def update(

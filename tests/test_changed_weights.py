@@ -18,7 +18,7 @@ from services.cluster.ray_cluster import cluster
 from services.config.compose import run_settings
 from services.config.settings import RunSettings
 from services.preflight.deployment import Deployment
-from services.preflight.memory import MemoryNeeds
+from services.preflight.memory_model import MemoryNeeds
 from services.train import launch
 from tests.learner.tiny import random_rollouts
 from tests.local_run import train_here
@@ -82,6 +82,7 @@ def test_on_a_cluster_it_is_the_workers_node_that_says_what_they_compute_in(
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"GPU": num_gpus})
+    monkeypatch.setattr(ray, "nodes", list)
     asked = settings(model, tmp_path, "rollout.dtype=auto")
     assert deployed_on_ray(asked).engine_dtype == dtype
     told = settings(model, tmp_path, "rollout.dtype=float32")

@@ -20,7 +20,7 @@ Spans = dict[str, list[dict[str, Any]]]  # of a process, by its name
 def spans(tmp_path_factory: pytest.TempPathFactory) -> Spans:
     folder = tmp_path_factory.mktemp("timeline")
     model = make_tiny_model(folder / "model")
-    lean = ("metrics=[]", "tracking.enabled=false", "rollout.engine=transformers")
+    lean = ("metrics=[]", "tracking.enabled=false", "rollout.engine=transformers", "learner.score_early=true")
     run = Run(folder, "traced", f"model.path={model}", f"iterations={ITERATIONS}", *lean, "--timeline")
     try:
         assert run.start().finish() == 0, run.output
@@ -57,6 +57,7 @@ def test_the_trace_has_every_phase_of_a_run(spans: Spans) -> None:
     for phase in ("trains", "scores", "updates"):
         assert learner.count(phase) == ITERATIONS
     assert learner.count("publish") == ITERATIONS + 1
+    assert learner.count("scores early") >= ITERATIONS
     assert {"reference scores", "critic scores", "save", "export"} <= set(learner)
     assert worker.count("loads weights") == worker.count("checks weights") == ITERATIONS + 1
     assert worker.count("generates") >= ITERATIONS + 2  # evaluations, too
