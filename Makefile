@@ -1,6 +1,7 @@
 # make demo    train a small model on this machine, from scratch    make test      run the tests
 # make check   check style, types and layers, under a minute        make test-all  run the long tests, too
-# make bench   measure speed and memory                             make docs      build the site of docs/
+# make bench   measure speed and memory                             make gpu       test and measure on a GPU
+# make docs    build the site of docs/
 # A machine with an NVIDIA GPU gets vLLM's CUDA build, others its CPU build: make setup EXTRA=cpu|cuda
 
 PYTHON ?= python3.11
@@ -14,7 +15,7 @@ RESOLVE := $(if $(filter cpu,$(EXTRA)),$(FIND_LINKS) --override requirements/ove
 # A run starts a dozen processes; without stored bytecode each compiles all its imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-quick test-engines test-all check format docs docs-serve bench setup pins check-pins audit clean
+.PHONY: demo test test-quick test-engines test-all gpu check format docs docs-serve bench setup pins check-pins audit clean
 
 demo: $(READY)
 	@$(BIN)/whetstone demo
@@ -35,6 +36,10 @@ test-engines: $(READY)
 
 test-all: test
 	@$(BIN)/python -m pytest -m long
+
+# The tests and benchmarks that need a GPU, under ten minutes; they write docs/results/gpu.md.
+gpu: $(READY)
+	@$(BIN)/python -m benchmarks.gpu
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -4,6 +4,8 @@ One learner and one worker for each transport, one after the other; each push en
 """
 
 import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -20,7 +22,7 @@ def main() -> None:
     found: Found = {}
     with cluster():
         for way in WAYS:
-            num_bytes, times = beside_a_copy(way)
+            num_bytes, times = beside_a_copy(gpt2_98m(), (f"learner.transport={way}",), in_memory)
             found |= {f"{way}: {name}": values for name, values in times.items()}
     rows = {f"{name}, ms": statistics.median(values) * 1000 for name, values in found.items()}
     rows |= {f"{way}: push / copy": ratio(found[f"{way}: push"], found[f"{way}: copy"]) for way in WAYS}
@@ -28,21 +30,29 @@ def main() -> None:
     publish("transports", "transports: a push, its probe included", rows, found)
 
 
-def beside_a_copy(way: str) -> tuple[int, Found]:
-    learner, fleet = started(settings(f"model.path={gpt2_98m()}", f"learner.transport={way}"))
+def beside_a_copy(
+    model: Path,
+    options: Sequence[str],
+    copier: Callable[[int], Callable[[], float]],
+    rounds: int = ROUNDS,
+) -> tuple[int, Found]:
+    """Return a push's bytes, and the seconds of pushes and of copies.
+
+    Args:
+        copier: makes a copy of that many bytes, which returns its seconds.
+    """
+    learner, fleet = started(settings(f"model.path={model}", *options))
     num_bytes, _ = pushed(learner, fleet)
-    source, target = np.ones(num_bytes, np.uint8), np.ones(num_bytes, np.uint8)
-    found = in_turns(
-        {
-            "copy": lambda: seconds(lambda: np.copyto(target, source)),
-            "push": lambda: seconds(lambda: pushed(learner, fleet)),
-        },
-        ROUNDS,
-        warm_up=3,
-    )
+    sides = {"copy": copier(num_bytes), "push": lambda: seconds(lambda: pushed(learner, fleet))}
+    found = in_turns(sides, rounds, warm_up=3)
     fleet.stop()
     learner.stop()
     return num_bytes, found
+
+
+def in_memory(num_bytes: int) -> Callable[[], float]:
+    source, target = np.ones(num_bytes, np.uint8), np.ones(num_bytes, np.uint8)
+    return lambda: seconds(lambda: np.copyto(target, source))
 
 
 if __name__ == "__main__":

@@ -129,6 +129,8 @@ def settings(*overrides: str) -> RunSettings:
 def started(chosen: RunSettings) -> tuple[LearnerGroup, Fleet]:
     deployed = launch.deployed(chosen.model, chosen.rollout, chosen.cluster, chosen.learner.num_processes)
     learner = launch.start_learner(chosen, deployed, print)
+    if deployed.placement.workers_beside_a_learner:  # as in a run: vLLM measures what a GPU has left
+        learner.wait_until_ready()
     fleet = launch.start_fleet(
         launch.model_of(chosen.model, chosen.algorithm, chosen.environment), deployed, print
     )

@@ -1,0 +1,74 @@
+"""Seconds of a push by each transport that fits these GPUs, beside the bytes' own time.
+
+Objects everywhere; ipc where learner and worker share the GPU; nccl with two GPUs or more, gloo with none.
+The bytes' own time is that of the plainest copy on the same way: within a GPU, from one to the next, from the
+host's memory to a GPU, or within the host's memory.
+"""
+
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from benchmarks.gpu.machine import gpu_name, model, on_gpu
+from benchmarks.outcome import publish, ratio, seconds
+from benchmarks.transports import beside_a_copy
+from services.cluster.ray_cluster import cluster
+
+ROUNDS = 5
+SHARED, WHOLE = ("cluster=one_gpu",), ("cluster.learner_gpus=1", "cluster.worker_gpus=1")
+
+
+def main() -> None:
+    rows: dict[str, Any] = {}
+    with cluster():
+        for way, options in ways(torch.cuda.device_count() if on_gpu() else 0).items():
+            num_bytes, found = beside_a_copy(
+                model(), (f"learner.transport={way}", *options), copier(way), rounds=ROUNDS
+            )
+            rows |= {
+                f"{way}: push, s": statistics.median(found["push"]),
+                f"{way}: the bytes alone, s": statistics.median(found["copy"]),
+                f"{way}: push / bytes alone": ratio(found["push"], found["copy"]),
+            }
+    rows["MB"] = num_bytes / 1e6
+    if "nccl" not in str(rows):
+        rows["nccl"] = "not run: it needs two GPUs"
+    publish("gpu_pushes", f"a push, its probe included, {gpu_name()}", rows, {})
+
+
+def ways(num_gpus: int) -> dict[str, tuple[str, ...]]:
+    """Return the transports for a number of GPUs, each with its options."""
+    if not num_gpus:
+        return {"objects": (), "gloo": ()}
+    alone = {"objects": SHARED, "ipc": SHARED}
+    return alone if num_gpus == 1 else {**alone, "nccl": WHOLE}
+
+
+def copier(way: str) -> Callable[[int], Callable[[], float]]:
+    """Return a function that makes the timed copy of a number of bytes."""
+
+    def made(num_bytes: int) -> Callable[[], float]:
+        last = torch.cuda.device_count() - 1
+        source_on, target_on = {
+            "ipc": ("cuda:0", "cuda:0"),
+            "nccl": ("cuda:0", f"cuda:{last}"),
+            "objects": ("cpu", "cuda:0" if on_gpu() else "cpu"),
+        }.get(way, ("cpu", "cpu"))
+        source = torch.ones(num_bytes, dtype=torch.uint8, device=source_on)
+        target = torch.ones(num_bytes, dtype=torch.uint8, device=target_on)
+
+        def copy() -> None:
+            target.copy_(source)
+            if on_gpu():
+                for gpu in range(last + 1):
+                    torch.cuda.synchronize(gpu)
+
+        return lambda: seconds(copy)
+
+    return made
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""Run PPO and GRPO whole on one GPU, from the demo's warm start: does the reward rise?"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.machine import gpu_name, on_gpu
+from benchmarks.learning import warm_start
+from benchmarks.outcome import OUT, publish, seconds
+from services.runs.folder import RunFolder
+
+FOLDER = OUT / "gpu-runs"
+ITERATIONS = 40 if on_gpu() else 2
+ALGORITHMS = {"ppo": (), "grpo": ("algorithm.num_epochs=4", "rollout.prompts_per_iteration=16")}
+
+
+def main() -> None:
+    rows: dict[str, Any] = {}
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    for algorithm, options in ALGORITHMS.items():
+        run = RunFolder(FOLDER / algorithm)
+        title = algorithm.upper()
+        rows[f"{title}: seconds of the whole run"] = seconds(lambda a=algorithm, o=options: train(a, *o))
+        rewards = [each["reward/mean"] for each in run.evaluations("val")]
+        rows[f"{title}: validation reward before"], rows[f"{title}: after"] = rewards[0], rewards[-1]
+        rows[f"{title}: learned"] = str(rewards[-1] > rewards[0])
+        rows[f"{title}: largest mismatch of a token's probability"] = max(
+            row["mismatch/max_ratio"]
+            for row in run.training_info() + run.rollout_info()
+            if "mismatch/max_ratio" in row
+        )
+    publish("gpu_runs", f"{ITERATIONS} iterations of increasing numbers, {gpu_name()}", rows, {})
+
+
+def train(algorithm: str, *options: str) -> None:
+    """Run `whetstone train`.
+
+    Raises:
+        SystemExit: it failed; what it said is shown.
+    """
+    command = [
+        *(sys.executable, "-m", "services.cli", "train", "experiment=demo"),
+        *(f"algorithm={algorithm}", f"model.path={warm_start('gpt')}"),
+        *(f"output_dir={FOLDER}", f"run_name={algorithm}", "tracking.enabled=false", "save_every=0"),
+        *(f"iterations={ITERATIONS}", f"evaluate_every={ITERATIONS}", "algorithm.learning_rate=1e-3"),
+        *options,
+    ]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+
+
+if __name__ == "__main__":
+    main()

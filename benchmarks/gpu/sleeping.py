@@ -1,0 +1,49 @@
+"""Seconds in which a worker's engine leaves its GPU's memory and takes it again, and the bytes freed."""
+
+import statistics
+from typing import Any
+
+import torch
+
+from benchmarks.gpu.machine import gpu_name, model, on_gpu
+from benchmarks.outcome import publish, seconds
+from rollout_workers.engines.vllm_engine import VLLMEngine
+from rollout_workers.settings import RolloutSettings
+
+ROUNDS, TEXT = 5, tuple(range(1, 33))
+
+
+def main() -> None:
+    settings = RolloutSettings(sleep=True, gpu_memory_utilization=0.8, kv_cache_gib=0.25, max_concurrent=64)
+    engine = VLLMEngine(str(model()), str(model()), None, settings)
+    if not on_gpu():
+        rows: dict[str, Any] = {"sleep": "vLLM's engine on a CPU has no sleep"}
+    else:
+        rows = measured(engine)
+    publish("gpu_sleeping", f"sleep and wake, {gpu_name()}", rows, {})
+
+
+def measured(engine: VLLMEngine) -> dict[str, Any]:
+    before = engine.logprobs([TEXT])[0]
+    slept, woken, freed = [], [], []
+    for _ in range(ROUNDS):
+        free = free_bytes()
+        slept.append(seconds(engine.sleep))
+        freed.append(free_bytes() - free)
+        woken.append(seconds(engine._wake))
+    after = engine.logprobs([TEXT])[0]
+    return {
+        "sleep, s": statistics.median(slept),
+        "wake, s": statistics.median(woken),
+        "freed, GB": statistics.median(freed) / 1e9,
+        "same log-probabilities after it": str(before == after),
+    }
+
+
+def free_bytes() -> int:
+    torch.cuda.synchronize()
+    return int(torch.cuda.mem_get_info()[0])
+
+
+if __name__ == "__main__":
+    main()
