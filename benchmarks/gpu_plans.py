@@ -25,7 +25,8 @@ MACHINES = {
 HEAD = """# Which settings for which GPUs
 
 **Nothing of this page has run on a GPU.** `python -m benchmarks.gpu_plans` made it from the plan, for PPO
-with its defaults and Qwen2.5's shapes. 80 GB are 80·10⁹ bytes.
+with its defaults and Qwen2.5's shapes. 80 GB are 80·10⁹ bytes. `make gpu` measures on a GPU:
+[its page](results/gpu.md).
 
 `whetstone train` chooses what you leave out of `learner.token_budget`, `model.gradient_checkpointing`,
 `rollout.gpu_memory_utilization` and `rollout.sleep`. `whetstone plan` shows the choice and the sums. If the
@@ -38,13 +39,16 @@ def run_of(algorithm: str = "ppo", **given: Any) -> RunSettings:
     return build(RunSettings, {**whole, "rollout": {"engine": "vllm"}, **given}, where="")
 
 
-def plans() -> dict[str, dict[str, dict[str, Any]]]:
+def plans(algorithm: str) -> dict[str, dict[str, dict[str, Any]]]:
     """Return for each machine and model what is to be set, what is chosen, and the sums."""
-    return {machine: {model: _plan(MACHINES[machine], model) for model in CONFIGS} for machine in MACHINES}
+    return {
+        machine: {model: _plan(algorithm, MACHINES[machine], model) for model in CONFIGS}
+        for machine in MACHINES
+    }
 
 
-def _plan(machine: Machine, name: str) -> dict[str, Any]:
-    run, model = run_of(), files_of(name)
+def _plan(algorithm: str, machine: Machine, name: str) -> dict[str, Any]:
+    run, model = run_of(algorithm), files_of(name)
     default = choice(run, model, machine)
     if isinstance(default, Fit):
         return _row({}, default)
@@ -60,7 +64,7 @@ def _row(options: Mapping[str, Any], found: Fit) -> dict[str, Any]:
 
 
 def page(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """Return docs/gpus.md: a table for each machine, and the picture of the largest."""
+    """Return docs/gpus.md from PPO's plans: a table for each machine, and the picture of the largest."""
     parts = [HEAD]
     for machine, models in found.items():
         rows = [f"{name}|{_cell(row, 'set')}|{_cell(row, 'chosen')}\n" for name, row in models.items()]
@@ -84,9 +88,9 @@ def _picture(name: str, machine: str) -> list[str]:
 
 
 def main() -> None:
-    found = plans()
+    found = {algorithm: plans(algorithm) for algorithm in ("ppo", "grpo")}
     PLANS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-    PAGE.write_text(page(found))
+    PAGE.write_text(page(found["ppo"]))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from services.preflight.memory import available_bytes
 from services.preflight.memory_model import GIB, MemoryNeeds, num_parameters, share_and_base
 from services.preflight.picture import pictured
 from services.preflight.reference_checks import num_parameters_of_reference
+from services.preflight.transport import choose_transport
 from services.runs.claim import plain
 from services.runs.folder import RunFolder
 from services.runs.mirror import open_mirror
@@ -113,6 +114,7 @@ def make_plan(overrides: list[str]) -> Plan:
             **arithmetic(settings, found, checked.prompts.num_prompts),
             "dropout": dropout(settings.model, settings.algorithm, settings.algorithm_name, model.config),
             **_on_gpus(deployed, on_gpu),
+            "new weights": f"by {choose_transport(settings.learner, settings.model, deployed)}",
         },
         sources=sources(settings, overrides, model, folder),
         warnings=checked.warnings

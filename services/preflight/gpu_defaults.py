@@ -25,8 +25,8 @@ UNKNOWN_SHARE = 0.45  # where a GPU's memory is not known: of all workers beside
 def fitted(settings: RunSettings, model: ModelFiles, machine: Machine) -> tuple[RunSettings, Fit | None]:
     """Return the settings with which the run fits onto the machine's GPUs, and what then lies on them.
 
-    Where the engine is not vLLM, a size is not known, or the learner offloads to the host, only a shared GPU
-    changes anything. Without GPUs nothing does.
+    Where the engine is not vLLM, or a size is not known, only a shared GPU changes anything. Without GPUs
+    nothing does.
 
     Raises:
         InputError: nothing fits; with the sum, and overrides with which it does.
@@ -48,8 +48,6 @@ def choice(settings: RunSettings, model: ModelFiles, machine: Machine) -> Fit | 
     """Return what fits, or that nothing does; None where nothing is to be chosen."""
     deployed = deployment_of(settings, model, machine)
     on_gpus = deployed.learner_on_gpu and deployed.workers_on_gpu and settings.learner.device != "cpu"
-    if settings.learner.offload:  # the host holds the learner: not counted here yet
-        return None
     count, shape = num_parameters(model)[0], shape_of(model)
     if not (on_gpus and machine.gpu_bytes and count and shape and deployed.engine == "vllm"):
         return None

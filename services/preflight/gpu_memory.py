@@ -83,6 +83,8 @@ def learner_load(
     }
     if on_cpu:
         return Load(parts, {"gradients": gradients, **passes})
+    if needs.learner.offload:  # the host holds the models, gradients and moments, and makes the step
+        return Load({"CUDA": CONTEXT}, passes)
     # PyTorch's AdamW makes roots of all second moments at once, when activations are gone.
     roots = gradients / GRADIENT_BYTES * 4
     if roots > sum(passes.values()):
@@ -94,10 +96,11 @@ def _at_hand(needs: MemoryNeeds, shape: ModelShape, bytes_each: int) -> float:
     """Return the bytes of copies of weights in use.
 
     Several processes gather a layer and the next one, with the gradient of one, and all that is outside of
-    layers in float32. One process keeps autocast's copies of all layers until the gradients are there.
+    layers in float32; so does one that offloads. One process keeps autocast's copies of all layers until the
+    gradients are there.
     """
     layer = shape.layer_parameters
-    if needs.learner.num_processes > 1 and needs.is_sharded:
+    if needs.learner.offload or (needs.learner.num_processes > 1 and needs.is_sharded):
         return (3 * bytes_each + 4) * layer + 2 * 4 * shape.table_parameters
     if bytes_each == 4 or needs.model.adapter.kind == "qlora":
         return 0.0

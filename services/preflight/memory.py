@@ -15,23 +15,27 @@ CGROUPS = (  # limit, usage, statistics with what can be given up; version 2, th
 
 
 def check_memory(needs: MemoryNeeds, *, training: bool = True) -> None:
-    """Refuse what can't fit; with GPUs, or on a cluster elsewhere, this machine's memory tells nothing.
+    """Refuse what can't fit; on a cluster elsewhere this machine's memory tells nothing.
+
+    With GPUs, only what learner.offload keeps in the host's memory is counted here.
 
     Raises:
         InputError: with what is needed, part by part, and what there is.
     """
     device = needs.learner.device
     has_gpu = device == "cuda" or (device == "auto" and Path("/dev/nvidiactl").exists())
-    if has_gpu or os.environ.get("RAY_ADDRESS"):
+    if os.environ.get("RAY_ADDRESS") or (has_gpu and not (training and needs.learner.offload)):
         return
-    needed = needs.least(training=training)
+    needed = needs.of_learner() if has_gpu else needs.least(training=training)
     total, available = sum(needed.values()), available_bytes()
     if total > available:
         listed = ", ".join(f"{what} {amount / GIB:.1f}" for what, amount in needed.items())
+        way_out = (
+            "learner.offload=false" if has_gpu else "fewer rollout.num_workers, or less rollout.kv_cache_gib"
+        )
         raise InputError(
             f"too little memory: this run needs about {total / GIB:.1f} GiB ({listed}), and "
-            f"{available / GIB:.1f} GiB are available. Take a smaller model, fewer rollout.num_workers, "
-            f"or less rollout.kv_cache_gib"
+            f"{available / GIB:.1f} GiB are available. Take a smaller model, {way_out}"
         )
     _check_object_store(2 * FROZEN_BYTES * needs.num_parameters)
 

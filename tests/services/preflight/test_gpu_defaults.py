@@ -24,9 +24,9 @@ GB = 1e9
 
 def test_the_page_and_the_golden_plans_are_up_to_date() -> None:
     """Otherwise run `python -m benchmarks.gpu_plans`, and look at what changed."""
-    found = plans()
-    assert json.loads(PLANS.read_text()) == found
-    assert PAGE.read_text() == page(found)
+    stored = json.loads(PLANS.read_text())
+    assert stored == {algorithm: plans(algorithm) for algorithm in ("ppo", "grpo")}
+    assert PAGE.read_text() == page(stored["ppo"])
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "grpo", "trpo", "nlpo"])
@@ -73,6 +73,17 @@ def test_seven_billion_do_not_keep_130_gigabytes_of_activations() -> None:
     assert 120 * GB < found.learner.update["activations"] < 140 * GB
     chosen = choice(run_of(learner={"num_processes": 4}), files_of("7B"), MACHINES["8×80 GB"])
     assert isinstance(chosen, Fit) and chosen.learner.peak < 76 * GB
+
+
+def test_offloaded_models_leave_a_gpu_to_activations_and_layers_at_hand() -> None:
+    where, files = MACHINES["1×24 GB"], files_of("7B")
+    assert isinstance(choice(run_of(), files, where), Misfit)
+    found = choice(run_of(learner={"offload": True}), files, where)
+    assert isinstance(found, Fit) and found.sleeps
+    assert found.learner.rest == CONTEXT and "weights" not in found.learner.always
+    layer = (3584 * (3584 * 2 + 2 * 512) + 3 * 3584 * 18944) * 10  # bytes: two in bfloat16, gradients
+    tables = 2 * 152_064 * 3584 * 2 * 4
+    assert found.learner.update["weights at hand"] == pytest.approx(layer + tables, rel=0.01)
 
 
 def test_what_is_given_stays_and_is_refused_with_what_fits() -> None:
