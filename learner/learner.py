@@ -86,7 +86,7 @@ class Learner:
         self.device = pick_device(settings, rendezvous)
         enter(self.device)
         self.ranks = ranks.join(rendezvous, self.device, settings)
-        shards = self.ranks.shards and takes_sharded(algorithm)
+        shards = self._is_sharded = self.ranks.shards and takes_sharded(algorithm)
         loaded_on = torch.device("cpu") if shards else self.device
         self.pair = load_actor_critic(
             model,
@@ -323,7 +323,7 @@ class Learner:
 
     def probing(self, engine_dtype: str) -> torch.autocast | None:
         """Return the context of a probe's pass; None: the parameters' own precision."""
-        rounded = engine_dtype == "bfloat16" or self.ranks.shards  # blocks are then gathered in bfloat16
+        rounded = engine_dtype == "bfloat16" or self._is_sharded  # blocks are then gathered in bfloat16
         return self._autocast() if rounded else None
 
     def published_whole(self) -> tuple[WeightManifest, dict[str, Array]]:

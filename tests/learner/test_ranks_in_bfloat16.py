@@ -52,8 +52,11 @@ def test_they_publish_what_one_process_publishes(found: Path, name: str) -> None
         torch.testing.assert_close(got[key].float(), array.float(), atol=0.1 * moved, rtol=DIGITS)
     # both in bfloat16, of weights that differ by their rounding
     assert logprobs == pytest.approx(expected_logprobs, abs=PROBE_TOLERANCE["bfloat16"])
-    # blocks are gathered in bfloat16, even for an engine that is exact; one process can measure its rounding
-    assert tolerance == exact == PROBE_TOLERANCE["bfloat16"] <= expected_tolerance
+    if name == "trpo":  # each rank has all of its models, as one process does
+        assert PROBE_TOLERANCE["bfloat16"] <= min(tolerance, expected_tolerance)
+        assert max(tolerance, expected_tolerance) < 1.0 and exact == PROBE_TOLERANCE["float32"]
+    else:  # blocks are gathered in bfloat16, even for an exact engine; one process can measure its rounding
+        assert tolerance == exact == PROBE_TOLERANCE["bfloat16"] <= expected_tolerance
 
 
 @pytest.mark.parametrize("name", ONLINE)
