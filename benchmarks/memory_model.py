@@ -27,9 +27,10 @@ RUNS: dict[str, tuple[str, str, int, dict[str, Any]]] = {
     "qwen2 checkpointing": ("qwen2", "grpo", 1, {"gradient_checkpointing": True}),
     "qwen2 ppo, two ranks": ("qwen2", "ppo", 2, {}),
 }
+EMPTY = " on a tiny model"  # the same run, whose memory is that of Python and libraries
 NUM_ROLLOUTS, PROMPT, RESPONSE, VOCABULARY = 32, 64, 64, 4096
-MINIBATCH = 16  # rollouts: the second step has gradients, moments and activations at once
-BUDGET = MINIBATCH * (PROMPT + RESPONSE)
+MINIBATCH = 16  # rollouts: the second step has moments, too
+BUDGET = MINIBATCH // 2 * (PROMPT + RESPONSE)  # the second half's activations meet the first half's gradients
 
 
 def main(words: list[str]) -> None:
@@ -37,9 +38,8 @@ def main(words: list[str]) -> None:
         print(measure(words[0], int(words[1]), words[2]))
         return
     rows, details = {}, {}
-    empty = _peaks("nothing")[0]
     for name in RUNS:
-        measured = max(_peaks(name)) - empty
+        measured = max(_told(name)) - min(_told(f"{name}{EMPTY}"))
         predicted = predicted_gib(name)
         details[name] = {"measured": measured, "predicted": predicted}
         rows[name] = (
@@ -80,25 +80,23 @@ def predicted_gib(name: str) -> float:
 
 
 def measure(name: str, rank: int, meeting: str) -> float:
-    """Return this process's peak in GiB after an update; "nothing": what a tiny model's holds."""
+    """Return this process's peak in GiB after an update; on a tiny model, what it then holds.
+
+    The peak of the libraries' import is over by then, and its memory used again.
+    """
+    import psutil
+
     from benchmarks.models import gpt2_tiny
     from learner.learner import Learner
 
-    run = settings_of("gpt2 ppo" if name == "nothing" else name)
-    model = run.model.model_copy(update={"path": str(gpt2_tiny())}) if name == "nothing" else run.model
+    is_empty = name.endswith(EMPTY)
+    run = settings_of(name.removesuffix(EMPTY))
+    model = run.model.model_copy(update={"path": str(gpt2_tiny())}) if is_empty else run.model
     ranks = run.learner.num_processes
     rendezvous = Rendezvous(rank, ranks, f"file://{meeting}") if ranks > 1 else None
     learner = Learner(model, run.algorithm, run.learner, seed=0, iterations=2, rendezvous=rendezvous)
-    rollouts = _rollouts(*((16, 999) if name == "nothing" else (NUM_ROLLOUTS, VOCABULARY)))
-    learner.update(rollouts)
-    return _resident_gib() if name == "nothing" else high_water_mark_gib()
-
-
-def _resident_gib() -> float:
-    """Return what is held now: the peak of the libraries' import is over, and its memory used again."""
-    import psutil
-
-    return float(psutil.Process().memory_info().rss / GIB)
+    learner.update(_rollouts(*((16, 999) if is_empty else (NUM_ROLLOUTS, VOCABULARY))))
+    return float(psutil.Process().memory_info().rss / GIB) if is_empty else high_water_mark_gib()
 
 
 def _rollouts(count: int, vocabulary: int) -> list[Any]:
@@ -121,9 +119,9 @@ def _rollouts(count: int, vocabulary: int) -> list[Any]:
     ]
 
 
-def _peaks(name: str) -> list[float]:
-    """Return the peaks of all ranks, each in a process of its own."""
-    ranks = 1 if name == "nothing" else RUNS[name][2]
+def _told(name: str) -> list[float]:
+    """Return what all ranks measured, each in a process of its own."""
+    ranks = RUNS[name.removesuffix(EMPTY)][2]
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "benchmarks.memory_model", name]
         started = [
