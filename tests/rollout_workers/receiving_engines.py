@@ -1,8 +1,8 @@
-"""Engines of transformers that receive over gloo, and what may go wrong with them in mid-broadcast."""
+"""Engines that receive over gloo, a learner that sends, and what may go wrong in mid-broadcast."""
 
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ import torch
 
 from contracts import gloo_group
 from contracts.weights import WeightGroup, WeightManifest
+from learner import weight_sender
+from learner.learner import Learner
 from rollout_workers.engines.transformers_engine import TransformersEngine
 
 VICTIM = "VICTIM"  # environment variable: a file, which only the first to take it away finds
@@ -67,3 +69,21 @@ class OneStops(OneDies):
 class CannotJoin(ReceivingEngine):
     def join_group(self, group: WeightGroup, first_rank: int) -> str | None:
         return "no route to the learner" if first_rank == 1 else super().join_group(group, first_rank)
+
+
+def learner_that_stops(*arguments: Any, **options: Any) -> Learner:
+    """A learner whose process stops when it has gathered three tensors, if there is a victim."""
+    whole = weight_sender.wire_tensors
+
+    def to_the_third(*asked: Any) -> Iterator[tuple[str, torch.Tensor]]:
+        for number, tensor in enumerate(whole(*asked)):
+            if number == 3:
+                try:
+                    Path(os.environ[VICTIM]).unlink()
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                except FileNotFoundError:
+                    pass
+            yield tensor
+
+    weight_sender.wire_tensors = to_the_third
+    return Learner(*arguments, **options)

@@ -23,7 +23,7 @@ from rollout_workers.settings import RolloutSettings
 from rollout_workers.worker import RolloutWorker
 from tests.learner.tiny import random_rollouts
 from tests.models import make_tiny_model
-from tests.rollout_workers.receiving_engines import VICTIM
+from tests.rollout_workers.receiving_engines import VICTIM, learner_that_stops
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]  # starts take minutes on a busy machine
 ENGINES = "tests.rollout_workers.receiving_engines"
@@ -52,6 +52,7 @@ def parts(
     env: dict[str, str] | None = None,
     stall_timeout_s: float = 60.0,
     num_processes: int = 1,
+    make: Callable[..., Learner] = Learner,
     **rollout: Any,
 ) -> Iterator[tuple[LearnerGroup, Fleet]]:
     """A learner that sends over gloo, and two workers."""
@@ -70,7 +71,7 @@ def parts(
 
     def make_learner(rendezvous: Any) -> Any:
         load = partial(
-            Learner,
+            make,
             ModelSettings(path=path),
             PPO(num_epochs=1, learning_rate=1e-2),
             settings,
@@ -117,7 +118,8 @@ def check_every_lease_once(fleet: Fleet, version: int) -> None:
     assert {v for one in found for v in one.turns[0].weight_versions} == {version}
 
 
-@pytest.mark.parametrize("num_processes", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("num_processes", [1, 2])
 def test_it_is_the_push_by_objects_and_a_late_joiner_gets_the_same(model: Path, num_processes: int) -> None:
     notes: list[str] = []
     with parts(model, notes, num_processes=num_processes) as (learner, fleet):
@@ -181,15 +183,24 @@ def test_where_no_group_comes_about_all_load_arrays_of_the_new_version(model: Pa
 
 
 @pytest.mark.long
-def test_a_learner_that_hangs_is_lost_and_another_sends_to_the_same_workers(model: Path) -> None:
-    with parts(model, [], stall_timeout_s=8.0) as (learner, fleet):
+@pytest.mark.parametrize("moment", ["before it sends", "in mid-send"])
+def test_a_learner_that_hangs_is_lost_and_another_sends_to_the_same_workers(
+    model: Path, tmp_path: Path, moment: str
+) -> None:
+    victim = tmp_path / "victim"
+    make, env = learner_that_stops, {VICTIM: str(victim)}
+    with parts(model, [], stall_timeout_s=8.0, make=make, env=env) as (learner, fleet):
         push(learner, fleet)
         pids = fleet.pids
         published = learner.publish()
         (pid,) = learner.pids()
-        os.kill(pid, signal.SIGSTOP)
+        if moment == "in mid-send":
+            victim.touch()
+        else:
+            os.kill(pid, signal.SIGSTOP)
         with pytest.raises(LearnerSilent, match="no sign of life"):
             fleet.load_weights(published)
+        assert not victim.exists()
         learner.restart()
         fleet.cancel_all()
         push(learner, fleet)

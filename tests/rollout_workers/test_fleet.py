@@ -386,6 +386,7 @@ def test_texts_are_scored_in_order_though_a_worker_is_gone(make_fleet: MakeFleet
     assert any("died" in note for note in notes)
 
 
+@pytest.mark.long
 def test_a_driver_that_looks_rarely_notices_who_hangs_and_forgives_who_works(
     make_fleet: MakeFleet, notes: list[str]
 ) -> None:
@@ -540,6 +541,7 @@ def test_one_that_hangs_instead_of_sleeping_is_replaced_by_one_that_sleeps(
     assert ids(gather(fleet.generate(leases(3)))) == [0, 1, 2]
 
 
+@pytest.mark.long
 @pytest.mark.vllm
 def test_a_fleet_of_vllm_sleeps_and_wakes_as_if_it_had_not(
     make_fleet: MakeFleet, notes: list[str], models: dict[str, Path]
