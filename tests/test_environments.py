@@ -116,6 +116,7 @@ def fragile(tmp_path: Path) -> Iterator[Run]:
     made.end()
 
 
+@pytest.mark.long
 def test_an_episode_that_fails_for_good_is_left_out_and_wrong_input_ends_the_run(
     fragile: Run, tmp_path: Path
 ) -> None:

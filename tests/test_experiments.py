@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,7 @@ PUBLISHED_HERE = [name for name, source in PUBLISHED.items() if source in config
 SHIPPED = compose.choices_of("experiment")
 
 
+@cache
 def run_of(name: str, *overrides: str) -> RunSettings:
     if name in FROM_DATA:
         return compose.run_settings([f"experiment={name}", *left_open(name), *overrides])

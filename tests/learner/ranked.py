@@ -26,7 +26,7 @@ from rollout_workers.received_weights import ReceivedWeights
 from tests.learner.seq2seq import Name, single_turns
 from tests.learner.tiny import random_rollouts, without_times
 
-UPDATES = 10
+UPDATES = 4
 NUM_PROCESSES = 4
 ADAM = OptimizerSettings(eps=1e-4)  # a gradient that is all rounding moves nothing
 IN_THE_LOSS = KLSettings(placement="loss", estimator="full", coefficient=0.1, target=0.05)
@@ -105,7 +105,7 @@ class Process:
     def __init__(self, index: int, folder: Path) -> None:
         self.index, self.folder = index, folder
 
-    def learner(self, name: str, members: Sequence[int], what: str = "ten", **settings: Any) -> Learner:
+    def learner(self, name: str, members: Sequence[int], what: str = "updates", **settings: Any) -> Learner:
         meeting = f"file://{self.folder}/{what}-{name}-{'-'.join(map(str, members))}"
         rank = members.index(self.index)
         return make(self.folder, name, Rendezvous(rank, len(members), meeting), **settings)
@@ -117,7 +117,7 @@ class Process:
             save_file(found, self.folder / f"{file}.safetensors")
             (self.folder / f"{file}.json").write_text(json.dumps(metrics))
 
-    def ten_updates(self, name: str, members: Sequence[int]) -> None:
+    def updates(self, name: str, members: Sequence[int]) -> None:
         if self.index in members:
             learner = self.learner(name, members)
             self.tell(f"{name}-{len(members)}", learner, train(learner, name))
@@ -181,9 +181,9 @@ def work(index: int, folder: str) -> None:
     torch.set_num_threads(1)
     process = Process(index, Path(folder))
     for name in ALGORITHMS:
-        process.ten_updates(name, [0, 1, 2, 3])
+        process.updates(name, [0, 1, 2, 3])
     for place, name in enumerate(ALGORITHMS):
-        process.ten_updates(name, [0, 1] if place % 2 else [2, 3])
+        process.updates(name, [0, 1] if place % 2 else [2, 3])
     process.in_bfloat16([2, 3])
     process.pushed([0, 1])
     process.with_dropout([0, 1], "noisy")

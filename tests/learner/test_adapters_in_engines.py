@@ -35,7 +35,7 @@ CASES = [
     ("transformers", "t5", "ppo"),
     ("transformers", "bart", "nlpo"),
     pytest.param("vllm", "llama", "ppo", marks=vllm),
-    pytest.param("vllm", "gpt2", "ppo", marks=vllm),
+    pytest.param("vllm", "gpt2", "ppo", marks=[vllm, pytest.mark.long]),
     pytest.param("vllm", "llama", "nlpo", marks=vllm),
 ]
 runs = count(1)

@@ -81,7 +81,7 @@ def divergence(learner: Learner, rollouts: list[Rollout], which: Literal["revers
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("which", ["reverse", "forward"])
+@pytest.mark.parametrize("which", ["reverse", pytest.param("forward", marks=pytest.mark.long)])
 def test_the_kl_to_a_tiny_teacher_falls_to_under_a_hundredth_a_token(
     models: dict[str, Path], within_reach: Path, which: Literal["reverse", "forward"]
 ) -> None:

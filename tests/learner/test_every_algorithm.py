@@ -35,6 +35,13 @@ NOT_FROM_DATA = [name for name in ALGORITHMS if algorithm_class(name).traits.lea
 UNTAUGHT = [name for name in NOT_FROM_DATA if not algorithm_class(name).traits.teacher]
 every = pytest.mark.parametrize("name", NOT_FROM_DATA)
 
+
+def in_both_families(names: Sequence[str], quick: Sequence[str]) -> pytest.MarkDecorator:
+    """Parameters (name, family): a T5 in float64 is slow, so those beside the quick ones are long tests."""
+    t5 = [pytest.param(name, "t5", marks=[] if name in quick else pytest.mark.long) for name in names]
+    return pytest.mark.parametrize(("name", "family"), [*((name, "llama") for name in names), *t5])
+
+
 # TRPO's policy has no learning rate; a wide region lets it go far in few steps.
 OWN_QUICK: dict[str, dict[str, Any]] = {
     "trpo": {"target_kl": 0.05, "num_epochs": 2, "cg_max_steps": 10},

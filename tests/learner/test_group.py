@@ -152,6 +152,7 @@ class Breaks(Learner):
         raise MemoryError("8 GiB wanted")
 
 
+@pytest.mark.long
 def test_one_that_answers_and_gets_nowhere_is_lost_and_its_being_slow_is_told(
     models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,7 +38,7 @@ from learner.learner import Learner
 from tests.learner.precision import in_float64
 from tests.learner.seq2seq import plain_logprobs as plain_seq2seq_logprobs
 from tests.learner.seq2seq import single_turns
-from tests.learner.test_every_algorithm import watched
+from tests.learner.test_every_algorithm import in_both_families, watched
 from tests.learner.tiny import (
     games,
     make_learner,
@@ -358,8 +358,7 @@ def smooth(name: str) -> Algorithm:
     return algorithm_of(name, **options, optimizer=OptimizerSettings(eps=1e-3))
 
 
-@families
-@every
+@in_both_families(FROM_DATA, quick=("a_lol", "dpo"))
 def test_neither_splitting_nor_padding_nor_order_changes_an_update(
     models: dict[str, Path], seq2seq: dict[str, Path], name: str, family: str
 ) -> None:

@@ -41,7 +41,7 @@ multiprocessing.set_forkserver_preload(["tests.learner.ranked", "transformers.mo
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Learner, list[dict[str, float]]]]:
-    """Of each algorithm a learner in one process after ten updates, and what they said of themselves."""
+    """Of each algorithm a learner in one process after its updates, and what they said of themselves."""
     folder = tmp_path_factory.mktemp("alone")
     make_model(folder / "model", "llama_tied")
     for name in ENCODER_DECODERS:
@@ -68,7 +68,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_ten_updates_of_several_processes_are_those_of_one(
+def test_updates_of_several_processes_are_those_of_one(
     alone: dict[str, tuple[Learner, list[dict[str, float]]]], found: Path, name: str, size: int
 ) -> None:
     learner, expected = alone[name]
@@ -86,7 +86,7 @@ def test_ten_updates_of_several_processes_are_those_of_one(
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_those_ten_updates_go_somewhere(
+def test_those_updates_go_somewhere(
     alone: dict[str, tuple[Learner, list[dict[str, float]]]], found: Path, name: str
 ) -> None:
     before, (learner, _) = parameters_of(make(found, name)), alone[name]

@@ -29,7 +29,7 @@ from learner.updates.minibatches import MinibatchUpdate
 from tests.learner.contexts import make_context, random_credit
 from tests.learner.precision import in_float64
 from tests.learner.seq2seq import plain_logprobs as plain_seq2seq_logprobs
-from tests.learner.test_every_algorithm import every, in_groups, smooth
+from tests.learner.test_every_algorithm import NOT_FROM_DATA, every, in_both_families, in_groups, smooth
 from tests.learner.tiny import (
     games,
     make_learner,
@@ -93,8 +93,7 @@ def test_a_game_in_one_sequence_or_in_many_is_the_same_game(models: dict[str, Pa
     assert told_apart == pytest.approx(told, abs=1e-4, rel=1e-3)
 
 
-@pytest.mark.parametrize("family", ["llama", "t5"])
-@every
+@in_both_families(NOT_FROM_DATA, quick=("ppo", "nlpo", "grpo"))
 def test_neither_splitting_nor_padding_nor_order_changes_an_update(
     models: dict[str, Path], seq2seq: dict[str, Path], name: str, family: str
 ) -> None:

@@ -88,6 +88,7 @@ def test_a_hostile_sample_costs_itself_alone(work: Confined, name: str) -> None:
     assert psutil.Process(server._process.pid).children(recursive=True) == []
 
 
+@pytest.mark.long
 def test_many_loops_at_once_leave_the_quick_samples_theirs() -> None:
     work = Confined(CODE, Limits(seconds=2.0, parallel=2))
     jobs = [program("while True: pass")] * 4 + [program("print(input())", str(n)) for n in range(10)]

@@ -80,9 +80,13 @@ TOWERS = {
     "open boxes": (r"\boxed{" * 5000, "3"),
     "digits": ("1" * 200_000, "3"),
 }
+QUICK = ("tower of powers", "open brackets")  # each takes its whole limit; the others are long tests
 
 
-@pytest.mark.parametrize("name", TOWERS)
+@pytest.mark.parametrize(
+    "name",
+    [*QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in TOWERS if name not in QUICK)],
+)
 def test_a_text_made_to_hang_scores_zero_and_costs_no_other_a_score(name: str) -> None:
     text, right = TOWERS[name]
     server = RewardServer(Part(name="math", options={"limits": {"seconds": 2.0}}))

@@ -115,6 +115,7 @@ def test_a_full_queue_makes_callers_wait_and_drops_none(address: str) -> None:
     assert set(codes) == {200, 503}
 
 
+@pytest.mark.long
 def test_four_replicas_score_faster_than_one_and_nothing_else_restarts(client: Any, address: str) -> None:
     other = pid_of_moody(address)
     before, first = texts_per_s(client, 60)

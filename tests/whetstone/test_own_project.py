@@ -69,9 +69,9 @@ def run_in(project: Path, *command: str | Path, pythonpath: str | None, timeout:
 @pytest.mark.parametrize(
     ("command", "pythonpath"),
     [
-        ((COMMAND,), None),
+        pytest.param((COMMAND,), None, marks=pytest.mark.long),
         ((COMMAND,), "."),
-        ((sys.executable, "-m", "whetstone"), None),
+        pytest.param((sys.executable, "-m", "whetstone"), None, marks=pytest.mark.long),
         ((sys.executable, "-P", "-m", "whetstone"), "{project}:{project}/model"),
     ],
 )

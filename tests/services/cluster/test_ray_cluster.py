@@ -276,7 +276,7 @@ with interruptible("whetstone x"), cluster(log_to_driver=True):
 
 @pytest.mark.ray
 @pytest.mark.slow
-@pytest.mark.parametrize("daemon", ["raylet", "gcs_server"])
+@pytest.mark.parametrize("daemon", ["raylet", pytest.param("gcs_server", marks=pytest.mark.long)])
 def test_where_a_daemon_dies_the_command_ends_at_once_and_says_so(daemon: str) -> None:
     """Ray would end it without a word, or after a minute. What actors print is shown until then."""
     command = [sys.executable, "-c", OF_A_COMMAND, daemon]

@@ -67,7 +67,7 @@ def learner(make: Any, num_processes: int = 1) -> Any:
     return LearnerGroup(start, "float32", settings)
 
 
-@pytest.mark.parametrize("num_processes", [1, 2])
+@pytest.mark.parametrize("num_processes", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_learner_that_is_killed_while_it_starts_is_replaced(tmp_path: Path, num_processes: int) -> None:
     from services.train.launch import wait_for_learner
 
@@ -94,6 +94,7 @@ def test_a_learner_that_raises_as_it_starts_ends_the_run_at_once() -> None:
     group.stop()
 
 
+@pytest.mark.long
 def test_learners_that_die_one_after_the_other_end_the_run() -> None:
     from services.train.launch import wait_for_learner
 

@@ -66,6 +66,7 @@ class Rank:
         return found
 
 
+@pytest.mark.long
 @pytest.mark.ray
 def test_ranks_are_one_gang_on_one_node_where_it_has_room() -> None:
     """The second of three nodes, with four GPUs, has room for all ranks; singly they would straddle."""
