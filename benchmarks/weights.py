@@ -25,6 +25,7 @@ from services.cluster.ray_cluster import cluster
 from services.config.compose import run_settings
 from services.config.settings import RunSettings
 from services.train import launch
+from services.train.ray_machine import fitted_to_cluster
 
 ROUNDS = 11
 STEPS = 3  # pushes of changes, each after a step
@@ -127,6 +128,8 @@ def settings(*overrides: str) -> RunSettings:
 
 
 def started(chosen: RunSettings) -> tuple[LearnerGroup, Fleet]:
+    """Start a learner and workers as a run does, on whatever GPUs there are."""
+    chosen = fitted_to_cluster(chosen)
     deployed = launch.deployed(chosen.model, chosen.rollout, chosen.cluster, chosen.learner.num_processes)
     learner = launch.start_learner(chosen, deployed, print)
     if deployed.placement.workers_beside_a_learner:  # as in a run: vLLM measures what a GPU has left

@@ -23,7 +23,7 @@ def main() -> None:
         run = RunFolder(FOLDER / algorithm)
         title = algorithm.upper()
         rows[f"{title}: seconds of the whole run"] = seconds(lambda a=algorithm, o=options: train(a, *o))
-        rewards = [each["reward/mean"] for each in run.evaluations("val")]
+        rewards = [each["metrics"]["reward/mean"] for each in run.evaluations("val")]
         rows[f"{title}: validation reward before"], rows[f"{title}: after"] = rewards[0], rewards[-1]
         rows[f"{title}: learned"] = str(rewards[-1] > rewards[0])
         rows[f"{title}: largest mismatch of a token's probability"] = max(

@@ -13,11 +13,9 @@ from services.preflight.memory_model import (
     LEARNER_PROCESS,
     WORKER_PROCESS,
     MemoryNeeds,
-    activation_bytes,
-    head_bytes,
-    logits_bytes,
     longest_text,
     most_tokens,
+    pass_bytes,
 )
 
 PROBABILITIES_HELD = 3  # attention's, the dropout mask and what is left: where none is recomputed
@@ -80,15 +78,11 @@ def _of_learner(
         return [*found, Amount("learner", "activations", None, "config.json names no width or layers")]
     tokens = most_tokens(learner.token_budget, model.window, num_texts)
     bytes_each, on_cpu = computes_with(learner, deployed), _on_cpu(learner, deployed)
-    kept = activation_bytes(needs, shape, tokens, bytes_each)
-    held = logits_bytes(needs, shape, tokens, on_cpu=on_cpu)
     note = f"at most: a micro-batch of {tokens:,} tokens"
-    if checkpointing:
-        note += ", recomputed"
-    found.append(Amount("learner", "activations", processes * kept, note, "update"))
-    found.append(Amount("learner", "logits", processes * held, "at most", "update"))
-    head = processes * head_bytes(needs, shape, bytes_each)
-    found.append(Amount("learner", "the head's own gradient", head, "before it is added", "update"))
+    notes = {"activations": note + (", recomputed" if checkpointing else ""), "logits": "at most"}
+    for what, size in pass_bytes(needs, shape, tokens, bytes_each, on_cpu=on_cpu).items():
+        if size:
+            found.append(Amount("learner", what, processes * size, notes.get(what, ""), "update"))
     if _keeps_attention(needs, model, deployed):
         layers = 1.0 if checkpointing else shape.num_layers * needs.trained_share
         longest = longest_text(needs, model.window, is_open=num_texts is None)

@@ -10,11 +10,9 @@ from services.preflight.memory_model import (
     GRADIENT_BYTES,
     PUBLISHED,
     MemoryNeeds,
-    activation_bytes,
-    head_bytes,
-    logits_bytes,
     longest_text,
     most_tokens,
+    pass_bytes,
 )
 
 CONTEXT = 1.0 * GIB  # of each process: CUDA's context, workspaces of cuBLAS, buffers of NCCL
@@ -75,12 +73,8 @@ def learner_load(
     prompt = needs.rollout.max_prompt_tokens
     one = 0 if prompt is None else prompt + needs.rollout.max_tokens  # a text is never cut
     tokens = max(budget, min(one, texts.window or one))
-    passes = {
-        "activations": activation_bytes(needs, shape, tokens, bytes_each),
-        "logits": logits_bytes(needs, shape, tokens, on_cpu=on_cpu),
-        "the head's own gradient": head_bytes(needs, shape, bytes_each),
-        "weights at hand": _at_hand(needs, shape, bytes_each),
-    }
+    at_hand = _at_hand(needs, shape, bytes_each)
+    passes = pass_bytes(needs, shape, tokens, bytes_each, on_cpu=on_cpu, at_hand=at_hand)
     if on_cpu:
         return Load(parts, {"gradients": gradients, **passes})
     if needs.learner.offload:  # the host holds the models, gradients and moments, and makes the step
@@ -92,19 +86,20 @@ def learner_load(
     return Load({**parts, "CUDA": CONTEXT}, {"gradients": gradients, **passes})
 
 
-def _at_hand(needs: MemoryNeeds, shape: ModelShape, bytes_each: int) -> float:
-    """Return the bytes of copies of weights in use.
+def _at_hand(needs: MemoryNeeds, shape: ModelShape, bytes_each: int) -> tuple[float, float]:
+    """Return the bytes of copies of weights in use while the head, and while a layer, computes its gradient.
 
-    Several processes gather a layer and the next one, with the gradient of one, and all that is outside of
-    layers in float32; so does one that offloads. One process keeps autocast's copies of all layers until the
-    gradients are there.
+    Several processes, and one that offloads, gather all that is outside of layers in float32; and of the
+    layers one and the next, with the gradient of one. One process keeps autocast's copies of all layers until
+    the gradients are there.
     """
-    layer = shape.layer_parameters
+    layer, tables = shape.layer_parameters, 4 * shape.table_parameters
     if needs.learner.offload or (needs.learner.num_processes > 1 and needs.is_sharded):
-        return (3 * bytes_each + 4) * layer + 2 * 4 * shape.table_parameters
+        return 2.0 * tables, float((3 * bytes_each + 4) * layer + tables)
     if bytes_each == 4 or needs.model.adapter.kind == "qlora":
-        return 0.0
-    return float(bytes_each * shape.num_layers * layer)
+        return 0.0, 0.0
+    copies = float(bytes_each * shape.num_layers * layer)
+    return copies, copies
 
 
 def worker_least(needs: MemoryNeeds, shape: ModelShape, texts: Texts, deployed: Deployment) -> float:

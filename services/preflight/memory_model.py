@@ -20,6 +20,7 @@ FROZEN_BYTES = 4  # a parameter in float32
 GRADIENT_BYTES = 4  # of a parameter that trains
 MOMENT_BYTES = {"adamw": 8, "rmsprop": 4}  # likewise: two moments, or one
 TRAINS = ("weights", "gradients", "optimiser's moments")
+STATE = 4  # bytes of a hidden state's number, between layers
 LOGITS_HELD = 3  # logits, their logarithms and the gradient
 CPU_LOGITS = 2**21  # a tile of logits on a CPU has no more: learner/functional/linear_logprobs.py
 PUBLISHED = "merged weights on their way"  # in the host's memory
@@ -142,36 +143,68 @@ def num_parameters(model: ModelFiles) -> tuple[int | None, bool]:
 # ---- what an update computes with ----
 
 
-def kept_a_layer(shape: ModelShape, bytes_each: int) -> float:
-    """Return the bytes that a layer keeps of each token for its gradient.
+def pass_bytes(
+    needs: MemoryNeeds,
+    shape: ModelShape,
+    tokens: int,
+    bytes_each: int,
+    *,
+    on_cpu: bool,
+    at_hand: tuple[float, float] = (0.0, 0.0),
+) -> dict[str, float]:
+    """Return the bytes of a micro-batch's passes in one process, at the most, by purpose.
 
-    Counted as by Korthikanti et al. 2022 (arXiv 2205.05198, section 4.1), without attention's own, which
-    fused kernels recompute. Norms compute in float32, and RMSNorm also keeps its normalised states. Under
-    autocast each product keeps a copy of its inputs; in float32 products of one input share it.
+    All activations are there while the head computes its gradient, and still while the last layer does: the
+    larger one of the two moments counts.
 
     Args:
         bytes_each: of a product's numbers: 2 under autocast, else 4.
+        at_hand: bytes of copies of weights at both moments.
     """
-    norms = (16 if shape.is_gated else 8) * shape.width
-    inputs = (5 if shape.is_gated else 2) * 2 if bytes_each == 2 else 2 * 4
-    attention = 4 * shape.query_width  # queries, keys and values for each head, and what comes out
-    inner = (4 if shape.is_gated else 2) * shape.inner_width
-    return norms + inputs * shape.width + bytes_each * (attention + inner)
+    head = {
+        "logits": logits_bytes(needs, shape, tokens, on_cpu=on_cpu),
+        "the head's own gradient": _head_bytes(needs, shape, bytes_each),
+        "weights at hand": at_hand[0],
+    }
+    gradients = 3 * bytes_each * shape.inner_width + 3 * STATE * shape.width
+    inside = _kept(needs, shape, bytes_each) if needs.model.gradient_checkpointing else 0.0
+    layer = {"a layer's gradients": tokens * (inside + gradients), "weights at hand": at_hand[1]}
+    kept = {"activations": activation_bytes(needs, shape, tokens, bytes_each)}
+    return kept | (head if sum(head.values()) >= sum(layer.values()) else layer)
 
 
 def activation_bytes(needs: MemoryNeeds, shape: ModelShape, tokens: int, bytes_each: int) -> float:
-    """Return the bytes of a micro-batch's activations in one process, at the most.
+    """Return the bytes of a micro-batch's activations in one process when its forward pass has ended.
 
     Frozen layers below the trained ones keep none. Beside an adapter all layers keep theirs.
     """
     layers = shape.num_layers * (1.0 if needs.model.adapter.trains else needs.trained_share)
-    layer, states = kept_a_layer(shape, bytes_each), 4 * shape.width
-    kept = layers * layer
-    if needs.model.gradient_checkpointing:  # each layer's input, and one layer's inside at a time
-        kept = layers * states + layer
-    gradients = 3 * bytes_each * shape.inner_width + 3 * states  # of the layer at hand
+    states = STATE * shape.width
+    each = states if needs.model.gradient_checkpointing else _kept(needs, shape, bytes_each)
     ends = 6 * states  # embeddings, the last norm, and the states before the head with their gradient
-    return tokens * (kept + gradients + ends)
+    return tokens * (layers * each + ends)
+
+
+def kept_a_layer(shape: ModelShape, bytes_each: int, *, is_frozen: bool = False) -> float:
+    """Return the bytes that a layer keeps of each token for its gradient.
+
+    Counted as by Korthikanti et al. 2022 (arXiv 2205.05198, section 4.1), without attention's own, which
+    fused kernels recompute. Norms compute in float32, and an RMSNorm that trains also keeps its normalised
+    states. Under autocast each product keeps a copy of its inputs; in float32 products of one input share it.
+
+    Args:
+        bytes_each: of a product's numbers: 2 under autocast, else 4.
+        is_frozen: whether the layer's own parameters do not train, beside an adapter's.
+    """
+    norms = (16 if shape.is_gated and not is_frozen else 8) * shape.width
+    inputs = (5 if shape.is_gated else 2) * 2 if bytes_each == 2 else 2 * 4
+    attention = 2 * (shape.query_width + shape.kv_width)  # queries, what comes out, keys and values
+    inner = (4 if shape.is_gated else 2) * shape.inner_width
+    return norms + inputs * shape.width + bytes_each * (attention + inner)
+
+
+def _kept(needs: MemoryNeeds, shape: ModelShape, bytes_each: int) -> float:
+    return kept_a_layer(shape, bytes_each, is_frozen=needs.model.adapter.trains)
 
 
 def logits_bytes(needs: MemoryNeeds, shape: ModelShape, tokens: int, *, on_cpu: bool) -> float:
@@ -180,15 +213,14 @@ def logits_bytes(needs: MemoryNeeds, shape: ModelShape, tokens: int, *, on_cpu: 
     return float(LOGITS_HELD * 4 * (min(held, CPU_LOGITS) if on_cpu else held))
 
 
-def head_bytes(needs: MemoryNeeds, shape: ModelShape, bytes_each: int) -> float:
+def _head_bytes(needs: MemoryNeeds, shape: ModelShape, bytes_each: int) -> float:
     """Return the bytes of the head's gradient before it is added, and of its cast copy.
 
-    A head that is tied to the embedding gets a second gradient from there.
+    The embedding's own gradient, of a table tied to the head, comes when activations are gone.
     """
     trains = needs.trained_share == 1.0 and not needs.model.adapter.trains
     table = shape.vocabulary * shape.width
-    gradients = (2 if shape.is_tied else 1) * GRADIENT_BYTES * table if trains else 0
-    return float(gradients + (2 * table if bytes_each == 2 else 0))
+    return float((GRADIENT_BYTES * table if trains else 0) + (2 * table if bytes_each == 2 else 0))
 
 
 def most_tokens(budget: int, window: int | None, num_texts: int | None) -> int:

@@ -269,11 +269,11 @@ def test_memory_by_hand(model: Path) -> None:
     # numbers that a layer keeps of a token: two norms' inputs, as they are and normalised; their outputs;
     # queries, keys, values and what comes out of them; four of the width within
     layer = 4 * (4 * 64 + 2 * 64 + 4 * 64 + 4 * 128)
-    # gradients of three widths within and of three states; six states before and behind the layers
-    rest = 4 * (3 * 128 + 3 * 64 + 6 * 64)
-    assert size["learner", "activations"] == 1000 * (2 * layer + rest)
-    assert size["learner", "logits"] == 3 * 4 * 2000
-    assert size["learner", "the head's own gradient"] == 4 * 103 * 64
+    # six states before and behind the layers
+    assert size["learner", "activations"] == 1000 * (2 * layer + 4 * 6 * 64)
+    # three widths within and three states, which are more than the head's logits and gradient before them
+    assert size["learner", "a layer's gradients"] == 1000 * 4 * (3 * 128 + 3 * 64)
+    assert ("learner", "logits") not in size
     assert size["each worker", "KV cache"] == GIB
     assert found["each worker", "KV cache"].note == f"{2**30 // 1024:,} tokens"
 
@@ -296,12 +296,21 @@ def test_gradients_that_wait_for_their_sum_are_whole_in_each_process(sums: str, 
     assert needs_of(run, 10**6).of_learner()["gradients"] == num_bytes
 
 
+def test_the_head_counts_where_it_takes_more_than_a_layer(model: Path) -> None:
+    learner = {"token_budget": 10, "logits_budget": 2000}
+    run = settings(model={"path": str(model)}, learner=learner, rollout={"max_tokens": 4})
+    found = {each.what: each.num_bytes for each in estimated(run, *deployed(run))}
+    assert found["logits"] == 3 * 4 * 10 * 103 and found["the head's own gradient"] == 4 * 103 * 64
+    assert "a layer's gradients" not in found
+
+
 def test_checkpointing_keeps_inputs_and_one_layer(model: Path) -> None:
     given = {"path": str(model), "gradient_checkpointing": True}
     run = settings(model=given, learner={"token_budget": 1000})
     found = {each.what: each.num_bytes for each in estimated(run, *deployed(run))}
-    # two layers' inputs, one layer, and what surrounds them
-    assert found["activations"] == 1000 * (2 * 4 * 64 + 4608 + 2304 + 1536)
+    # two layers' inputs and what surrounds them; then one layer, which is computed again
+    assert found["activations"] == 1000 * (2 * 4 * 64 + 1536)
+    assert found["a layer's gradients"] == 1000 * (4608 + 2304)
 
 
 def test_dropout_on_a_cpu_keeps_attentions_probabilities(model: Path) -> None:
@@ -371,8 +380,8 @@ def test_a_worker_that_sleeps_takes_turns_with_the_update(model: Path) -> None:
         by_phase[each.phase][f"{each.where}: {each.what}"] = each.num_bytes or 0.0
     assert by_phase["rollouts"] == {"each worker: weights": 2 * PARAMETERS, "each worker: KV cache": 0.0}
     assert by_phase["update"].keys() == {
-        *("learner: gradients", "learner: activations", "learner: logits", "each worker: weights, asleep"),
-        "learner: the head's own gradient",
+        *("learner: gradients", "learner: activations", "learner: a layer's gradients"),
+        "each worker: weights, asleep",
     }
     assert by_phase["update"]["each worker: weights, asleep"] == 2 * PARAMETERS  # bfloat16, on the host
     stays = sum(by_phase[None].values())

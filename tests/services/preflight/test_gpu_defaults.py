@@ -81,9 +81,8 @@ def test_offloaded_models_leave_a_gpu_to_activations_and_layers_at_hand() -> Non
     found = choice(run_of(learner={"offload": True}), files, where)
     assert isinstance(found, Fit) and found.sleeps
     assert found.learner.rest == CONTEXT and "weights" not in found.learner.always
-    layer = (3584 * (3584 * 2 + 2 * 512) + 3 * 3584 * 18944) * 10  # bytes: two in bfloat16, gradients
     tables = 2 * 152_064 * 3584 * 2 * 4
-    assert found.learner.update["weights at hand"] == pytest.approx(layer + tables, rel=0.01)
+    assert found.learner.update["weights at hand"] == pytest.approx(tables, rel=0.01)
 
 
 def test_what_is_given_stays_and_is_refused_with_what_fits() -> None:
@@ -105,7 +104,7 @@ def test_the_override_of_a_refusal_fits_when_it_is_given() -> None:
     instead = alternative(run, files, machine)
     assert instead is not None
     settings, found = fitted(with_options(run, instead[0]), files, machine)
-    assert found == instead[1] and settings.learner.num_processes == 14
+    assert found == instead[1] and settings.learner.num_processes == 12
 
 
 @pytest.mark.parametrize("machine", [Machine(2.0, 0), Machine(2.0, 0, "127.0.0.1:6379")])
