@@ -1,8 +1,12 @@
+"""(a) Generated tokens per second of a worker and of bare `vllm.LLM.generate`: same prompts and settings."""
+
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
+
+import torch
 
 from benchmarks.models import gpt2_tiny
 from benchmarks.outcome import in_turns, publish, ratio
@@ -16,8 +20,8 @@ SETTINGS = RolloutSettings(max_concurrent=64)
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
-    """Texts of a batch, and their tokens. Example: `Texts(count=64, prompt=16, new=64)`"""
+class TextBatch:
+    """TextBatch of a batch, and their tokens. Example: `TextBatch(count=64, prompt=16, new=64)`"""
 
     count: int
     prompt: int
@@ -28,20 +32,20 @@ class Texts:
 
 
 def main() -> None:
-    texts = Texts(count=64, prompt=16, new=64)
+    texts = TextBatch(count=64, prompt=16, new=64)
     rows, found = beside_bare_vllm(str(gpt2_tiny()), SETTINGS, texts, None, rounds=9)
     publish("generation", f"generation: {texts}", rows, found)
 
 
 def beside_bare_vllm(
-    model: str, settings: RolloutSettings, texts: Texts, plain: Mapping[str, Any] | None, rounds: int
+    model: str, settings: RolloutSettings, texts: TextBatch, plain: Mapping[str, Any] | None, rounds: int
 ) -> tuple[dict[str, float], dict[str, list[float]]]:
     """Return the rows of a table, and all values.
 
     Args:
         plain: arguments of the bare `vllm.LLM`; None: those of the worker's engine.
     """
-    prepare_environment()
+    prepare_environment(on_gpu=torch.cuda.is_available())
     from vllm import LLM
 
     worker = RolloutWorker(model, model, None, "vllm", settings)

@@ -33,7 +33,8 @@ def test_the_page_shows_each_part_and_which_failed() -> None:
 def test_a_gpu_s_peak_is_that_of_its_own_name() -> None:
     assert peak_flops("NVIDIA H100 PCIe") == 756e12
     assert peak_flops("NVIDIA H100 80GB HBM3") == 989e12
-    assert peak_flops("NVIDIA L40S") == 362e12
+    assert peak_flops("NVIDIA H100 NVL") == 835e12
+    assert [peak_flops(f"NVIDIA {name}") for name in ("L40S", "L40", "L4")] == [362e12, 181e12, 121e12]
     assert peak_flops("NVIDIA GeForce GTX 1080") is None
 
 

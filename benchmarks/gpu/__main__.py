@@ -3,6 +3,7 @@
 `python -m benchmarks.gpu` needs a GPU. `python -m benchmarks.gpu PART …` runs single parts, on a CPU, too.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -13,14 +14,17 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import psutil
+
 from benchmarks.gpu.machine import gpu_name, on_gpu
 from benchmarks.gpu.page import PAGE, page
 from benchmarks.outcome import OUT
 from services.train.launch import MALLOC_TUNABLES
 
 ROOT = Path(__file__).parents[2]
-PARTS = {"generation": 150, "training": 90, "pushes": 150, "sleeping": 90, "runs": 240}  # seconds, at most
-TESTS_S = 300
+PARTS = ("generation", "training", "pushes", "sleeping", "runs")
+WHOLE_S = 600.0  # for the tests and all parts
+LAST_WORDS = re.compile(r"^[\w.]*(Error|Exit|Exception)\b.*")
 NO_GPU = (
     "make gpu: PyTorch finds no GPU on this machine; expected an NVIDIA GPU, and an environment of "
     "`make setup EXTRA=cuda`. docs/results/gpu.md stays as it is"
@@ -28,17 +32,18 @@ NO_GPU = (
 
 
 def main(names: Sequence[str]) -> int:
-    if unknown := set(names) - PARTS.keys():
+    if unknown := set(names) - set(PARTS):
         print(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}", file=sys.stderr)
         return 2
     if names:
-        found = {name: measured(name) for name in names}
+        found = {name: measured(name, perf_counter() + WHOLE_S) for name in names}
     elif not on_gpu():
         print(NO_GPU, file=sys.stderr)
         return 2
     else:
         began = perf_counter()
-        found = {"tests": tested(), **{name: measured(name) for name in PARTS}}
+        ends = began + WHOLE_S
+        found = {"tests": tested(ends), **{name: measured(name, ends) for name in PARTS}}
         minutes = (perf_counter() - began) / 60
         PAGE.write_text(page(f"{machine()}, in {minutes:.1f} minutes", found))
         print(f"{PAGE.relative_to(ROOT)} is written")
@@ -58,43 +63,51 @@ def machine() -> str:
     return f"{gpus}, torch {torch.__version__}, vLLM {vllm.__version__}"
 
 
-def tested() -> dict[str, Any] | str:
+def tested(ends: float) -> dict[str, Any] | str:
     """Return the numbers of tests that passed, failed and were left out; or what failed."""
-    command = [sys.executable, "-m", "pytest", "-m", "gpu", "--durations=0", "tests"]
-    done = _run(command, TESTS_S)
-    if done is None:
-        return f"the tests took longer than {TESTS_S} s"
-    print(done.stdout)
-    counts = {
-        kind: int(number) for number, kind in re.findall(r"(\d+) (passed|failed|skipped|error)", done.stdout)
-    }
-    if done.returncode:
-        return " ".join(re.findall(r"^(?:FAILED|ERROR) .*", done.stdout, re.MULTILINE)) or done.stdout[-500:]
-    return dict(counts)
+    code, told, _ = _run([sys.executable, "-m", "pytest", "-m", "gpu", "--durations=0", "tests/gpu"], ends)
+    if code:
+        failed = re.findall(r"^(?:FAILED|ERROR) .*", told, re.MULTILINE)
+        return " ".join(failed) or told.strip()[-500:] or f"they ended with {code}"
+    return {kind: int(number) for number, kind in re.findall(r"(\d+) (passed|skipped)", told)}
 
 
-def measured(name: str) -> dict[str, Any] | str:
+def measured(name: str, ends: float) -> dict[str, Any] | str:
     """Return a part's rows, or why there are none."""
     written = OUT / f"gpu_{name}.json"
     written.unlink(missing_ok=True)
-    done = _run([sys.executable, "-m", f"benchmarks.gpu.{name}"], PARTS[name])
-    if done is None:
-        return f"it took longer than {PARTS[name]} s"
-    print(done.stdout)
-    if done.returncode or not written.exists():
-        return (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
+    code, _, errors = _run([sys.executable, "-m", f"benchmarks.gpu.{name}"], ends)
+    if code or not written.exists():
+        lines = errors.strip().splitlines()
+        words = [line for line in lines if LAST_WORDS.match(line)] or lines
+        return words[-1] if words else f"it ended with {code}"
     rows: dict[str, Any] = json.loads(written.read_text())["rows"]
     return rows
 
 
-def _run(command: Sequence[str], limit_s: float) -> subprocess.CompletedProcess[str] | None:
+def _run(command: Sequence[str], ends: float) -> tuple[int, str, str]:
+    """Run a command until a moment of `perf_counter`, and show what it says; return its code and words.
+
+    After that moment it ends with all processes that it started: they would keep the GPU.
+    """
     environment = {**os.environ, "GLIBC_TUNABLES": MALLOC_TUNABLES}
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    late = ""
     try:
-        return subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=limit_s
-        )
+        told, errors = process.communicate(timeout=max(1.0, ends - perf_counter()))
     except subprocess.TimeoutExpired:
-        return None
+        family = [*psutil.Process(process.pid).children(recursive=True), process]
+        for each in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+        told, errors = process.communicate()
+        late = f"\nit was ended: all together may take {WHOLE_S:.0f} s"
+    print(told)
+    if process.returncode:
+        print(errors + late, file=sys.stderr)
+    return process.returncode, told + late, errors + late
 
 
 if __name__ == "__main__":

@@ -1,20 +1,21 @@
-"""Generated tokens per second of a worker and of bare `vllm.LLM.generate` with vLLM's defaults.
+"""Generated tokens per second of a worker and of bare `vllm.LLM.generate`, whose steps may run ahead.
 
-Both are in this process, one after the other in each round, each with 0.4 of the GPU.
+Both are in this process, one after the other in each round, each with 0.4 of the GPU. So they share vLLM's
+environment: the older model runner, and no process of the engine's own.
 """
 
-from benchmarks.generation import Texts, beside_bare_vllm
+from benchmarks.generation import TextBatch, beside_bare_vllm
 from benchmarks.gpu.machine import gpu_name, model, on_gpu
 from benchmarks.outcome import publish
 from rollout_workers.settings import RolloutSettings
 
 
 def main() -> None:
-    texts = Texts(count=256, prompt=128, new=256) if on_gpu() else Texts(count=8, prompt=16, new=8)
+    texts = TextBatch(count=256, prompt=128, new=256) if on_gpu() else TextBatch(count=8, prompt=16, new=8)
     settings = RolloutSettings(max_concurrent=256, gpu_memory_utilization=0.4, kv_cache_gib=0.25)
-    # On a GPU the other side is what a plain script has: graphs, compilation, steps that run ahead.
+    # On a GPU the other side has what a plain script gives it: graphs, compilation, steps that run ahead.
     plain = {"dtype": "bfloat16", "gpu_memory_utilization": 0.4} if on_gpu() else None
-    rows, found = beside_bare_vllm(str(model()), settings, texts, plain, rounds=5)
+    rows, found = beside_bare_vllm(str(model()), settings, texts, plain, rounds=3)
     publish("gpu_generation", f"generation: {texts}, {gpu_name()}", rows, found)
 
 

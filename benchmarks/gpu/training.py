@@ -3,6 +3,7 @@
 The rollouts have prompts of their own, so that no prompt is read once for several responses.
 """
 
+import gc
 import statistics
 from typing import Any
 
@@ -43,6 +44,7 @@ def main() -> None:
         )
         rows |= beside_the_plan(run, shape, title, rollouts)
         del learner
+        gc.collect()  # it holds itself in a circle
         if on_gpu():
             torch.cuda.empty_cache()
     publish("gpu_training", f"{rollouts} rollouts of {prompt} + {new} tokens, {gpu_name()}", rows, {})
@@ -54,10 +56,14 @@ def settings(algorithm: str, rollouts: int) -> RunSettings:
     return build(RunSettings, parts, where="")
 
 
-def used(shape: ModelShape, tokens_per_s: float, length: int, title: str) -> dict[str, Any]:
-    """Return the operations a second of passes and gradients, and their share of what the GPU can do."""
-    attention = 6 * shape.num_layers * shape.width * length  # causal: half of all pairs of tokens
-    flops = tokens_per_s * (6 * shape.num_parameters() + attention)
+def used(shape: ModelShape, tokens_per_s: float, prompt: int, new: int, title: str) -> dict[str, Any]:
+    """Return the operations a second of passes and gradients, and their share of what the GPU can do.
+
+    The head computes at the response's tokens alone.
+    """
+    attention = shape.num_layers * shape.width * (prompt + new)  # causal: half of all pairs of tokens
+    head = new / (prompt + new) * shape.vocabulary * shape.width
+    flops = 6 * tokens_per_s * (shape.num_layers * shape.layer_parameters + head + attention)
     peak = peak_flops(gpu_name())
     return {
         f"{title}: TFLOP a second": flops / 1e12,

@@ -21,11 +21,14 @@ versions = count(1)
 
 @pytest.fixture(scope="module")
 def engine(model: Path) -> Iterator[VLLMEngine]:
-    yield VLLMEngine(str(model), str(model), None, SETTINGS)
+    made = VLLMEngine(str(model), str(model), None, SETTINGS)
+    yield made
+    made.sleep()  # its memory is needed by the runs of the next file
+    torch.cuda.empty_cache()
 
 
-def requests(count: int = 16, max_tokens: int = 24) -> list[Request]:
-    sampling = Sampling(max_tokens=max_tokens, min_tokens=0)
+def requests(count: int = 16, max_tokens: int = 24, min_tokens: int = 0) -> list[Request]:
+    sampling = Sampling(max_tokens=max_tokens, min_tokens=min_tokens)
     return [
         Request(i, tuple(1 + (5 * i + 7 * k) % 60 for k in range(1 + i % 12)), sampling, seed=1000 + i)
         for i in range(count)
@@ -53,7 +56,7 @@ def test_new_weights_are_those_that_write(engine: VLLMEngine, model: Path) -> No
 def test_each_token_carries_the_version_that_wrote_it(engine: VLLMEngine, model: Path) -> None:
     lm, first, second = load_lm(model), next(versions), next(versions)
     load(engine, lm, first)
-    asked = requests(4, max_tokens=12)
+    asked = requests(4, max_tokens=12, min_tokens=12)
     for request in asked:
         engine.add(request)
     for _ in range(5):

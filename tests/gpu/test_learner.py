@@ -7,21 +7,29 @@ import pytest
 import torch
 from torch import nn
 
+from learner.algorithms.base import Algorithm
 from learner.algorithms.ppo import PPO
 from learner.functional.linear_logprobs import LinearHead, linear_logprobs
 from learner.functional.logprobs import token_logprobs
 from learner.weight_publisher import as_array, wire_tensors
 from tests.learner.test_every_algorithm import UNTAUGHT, in_groups, smooth, trained
-from tests.learner.tiny import make_learner, random_rollouts, snapshot
+from tests.learner.tiny import make_learner, perturb, random_rollouts, snapshot
 
 pytestmark = pytest.mark.gpu
-N, H, V = 512, 64, 4096
+N, H, V = 4096, 16, 24  # so few words that each one's gradient is summed over all chunks
+
+
+def started(model: Path, algorithm: Algorithm) -> dict[str, torch.Tensor]:
+    """The parameters from which `trained` makes its update, on a CPU."""
+    fresh = make_learner(model, algorithm)
+    perturb(fresh.pair)
+    return snapshot(fresh.pair)
 
 
 @pytest.mark.parametrize("name", UNTAUGHT)
 def test_an_update_in_float32_is_that_of_a_cpu(name: str, model: Path) -> None:
     algorithm, rollouts = smooth(name), in_groups(random_rollouts(12))
-    start = snapshot(make_learner(model, algorithm).pair)
+    start = started(model, algorithm)
     by_cpu, by_gpu = (
         snapshot(trained(model, algorithm, rollouts, device=device, autocast="none").pair)
         for device in ("cpu", "cuda")
@@ -35,26 +43,27 @@ def test_an_update_in_float32_is_that_of_a_cpu(name: str, model: Path) -> None:
 
 @pytest.mark.parametrize("name", UNTAUGHT)
 def test_in_bfloat16_an_update_hardly_depends_on_the_layout(name: str, model: Path) -> None:
+    """Steps of two layouts point the same way; those of random rounding would stand at a right angle."""
     algorithm, rollouts = smooth(name), in_groups(random_rollouts(12))
-    start = snapshot(make_learner(model, algorithm).pair)
+    start = started(model, algorithm)
     packed, alone = (
         snapshot(trained(model, algorithm, rollouts, device="cuda", token_budget=budget).pair)
         for budget in (16384, 1)
     )
     steps = torch.cat([(packed[key].cpu() - start[key]).flatten() for key in start])
     others = torch.cat([(alone[key].cpu() - start[key]).flatten() for key in start])
-    assert float(nn.functional.cosine_similarity(steps, others, dim=0)) > 0.95
+    assert float(nn.functional.cosine_similarity(steps, others, dim=0)) > 0.8
 
 
 def test_moments_are_updated_by_the_fused_kernel(model: Path) -> None:
     assert make_learner(model, PPO(), device="cuda").optimizer.defaults["fused"]
 
 
-@pytest.mark.parametrize("chunks", [1, 16, 64])
+@pytest.mark.parametrize("chunks", [1, 16, 256])
 @pytest.mark.parametrize("way", ["linear", "any"])
 def test_the_gradient_of_the_head_in_bfloat16_is_near_that_in_float64(way: str, chunks: int) -> None:
     torch.manual_seed(0)
-    hidden_NH, weight_VH, targets_N = torch.randn(N, H), torch.randn(V, H) / 8, torch.randint(V, (N,))
+    hidden_NH, weight_VH, targets_N = torch.randn(N, H), 0.1 * torch.randn(V, H), torch.randint(V, (N,))
     exact_VH = weight_VH.double().requires_grad_()
     (hidden_NH.double() @ exact_VH.T).log_softmax(-1).gather(-1, targets_N[:, None]).sum().backward()
     found_VH = weight_VH.cuda().requires_grad_()
@@ -74,7 +83,7 @@ def test_the_gradient_of_the_head_in_bfloat16_is_near_that_in_float64(way: str, 
     logprobs_N.sum().backward()
     assert exact_VH.grad is not None and found_VH.grad is not None
     error = (found_VH.grad.cpu().double() - exact_VH.grad).norm() / exact_VH.grad.norm()
-    assert error < 0.01
+    assert error < 0.004
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -219,7 +219,8 @@ def perturb(module: nn.Module, size: float = 0.05, seed: int = 3) -> None:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=size)
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.add_(noise.to(parameter.device), alpha=size)
 
 
 def without_times(metrics: dict[str, float]) -> dict[str, float]:
