@@ -89,13 +89,14 @@ def learner_load(
 def _at_hand(needs: MemoryNeeds, shape: ModelShape, bytes_each: int) -> tuple[float, float]:
     """Return the bytes of copies of weights in use while the head, and while a layer, computes its gradient.
 
-    Several processes, and one that offloads, gather all that is outside of layers in float32; and of the
-    layers one and the next, with the gradient of one. One process keeps autocast's copies of all layers until
-    the gradients are there.
+    Several processes, and one that offloads, gather all that is outside of layers in float32, and sum the
+    gradient of the head when all layers are done; of the layers they gather one and the next, with the
+    gradient of one. One process keeps autocast's copies of all layers until the gradients are there.
     """
     layer, tables = shape.layer_parameters, 4 * shape.table_parameters
     if needs.learner.offload or (needs.learner.num_processes > 1 and needs.is_sharded):
-        return 2.0 * tables, float((3 * bytes_each + 4) * layer + tables)
+        head = GRADIENT_BYTES * shape.vocabulary * shape.width
+        return 2.0 * tables, float((3 * bytes_each + 4) * layer + tables + head)
     if bytes_each == 4 or needs.model.adapter.kind == "qlora":
         return 0.0, 0.0
     copies = float(bytes_each * shape.num_layers * layer)
