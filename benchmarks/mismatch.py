@@ -13,6 +13,7 @@ import sys
 from benchmarks.outcome import OUT, publish
 
 ROOT = OUT / "mismatch"
+ITERATIONS = 20
 LAST = 5  # iterations that count
 KINDS = {
     "float32": ["rollout.dtype=float32"],
@@ -20,7 +21,12 @@ KINDS = {
     "bfloat16, uncorrected": ["rollout.dtype=bfloat16", "learner.mismatch.weights=none"],
 }
 ALWAYS = (
-    *("experiment=stories_sentiment", "reward={name: length, target: 30}", "metrics=[]", "iterations=40"),
+    *(
+        "experiment=stories_sentiment",
+        "reward={name: length, target: 30}",
+        "metrics=[]",
+        f"iterations={ITERATIONS}",
+    ),
     *("rollout.engine=vllm", "rollout.num_threads=1", "learner.num_threads=1", "rollout.kv_cache_gib=0.25"),
     *("evaluate_every=0", "evaluation.num_prompts=16", "save_every=0", "tracking.enabled=false"),
 )
@@ -34,7 +40,7 @@ def run(kind: str, seed: int, overrides: list[str]) -> list[dict[str, float]]:
         command = [*(sys.executable, "-m", "services.cli", "train"), *ALWAYS]
         command += [f"output_dir={ROOT}", f"run_name={name}", f"seed={seed}", *KINDS[kind], *overrides]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return [json.loads(line) for line in file.read_text().splitlines()]
+    return [json.loads(line) for line in file.read_text().splitlines()][:ITERATIONS]
 
 
 def last(rows: list[dict[str, float]], key: str) -> float:
