@@ -12,6 +12,7 @@ and would begin to gather only when all work before it has ended.
 A rank holds 1/N of all weights, gradients and moments, besides one block's and the root's weights.
 """
 
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -29,6 +30,9 @@ from torch.distributed.fsdp import (
 from torch.distributed.tensor import DTensor
 
 from contracts.errors import InputError
+
+# A root may return a view, and nobody writes into it: a copy of all hidden states would only cost memory.
+warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
 
 
 class Root(nn.Module):
