@@ -115,7 +115,8 @@ def test_twenty_pushes_keep_the_ratio_at_one_and_leak_nothing(
         push(sender, engine)
         worst = worst_difference(lm, requests, finish(engine, requests))
         assert math.exp(worst) == pytest.approx(1.0, abs=1e-4)  # of sampler and learner, at each token
-    assert psutil.Process().num_fds() == open_files
+    # a leak would be of one or more a push; other threads of this process open files, too
+    assert psutil.Process().num_fds() < open_files + 10
     del point
 
 
