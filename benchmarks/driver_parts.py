@@ -32,6 +32,7 @@ from rollout_workers.places import Place
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.worker import WorkerReport
 from services.config.settings import RunSettings
+from services.loop.collecting import Collector, FailureBudget
 from services.loop.controller import Clients, Controller
 from services.loop.evaluator import Evaluator
 from services.loop.journal import Journal
@@ -42,7 +43,7 @@ from services.sources.leasing import LeaseSource
 from services.terminal.interrupts import StopRequest
 from services.tracking.console import Console
 from services.tracking.tracker import Tracker
-from services.train.loop import Assembly, collector_of
+from services.train.loop import Assembly
 
 GROUP, PROMPT_TOKENS, WORDS = 8, 128, 50_000
 DIFFERENT = 8  # responses that the engines write again and again
@@ -254,7 +255,9 @@ def controller(shape: Shape, border: Border, folder: Path) -> Controller:
     run = RunFolder.open(folder, "run", config=settings.resolved(), resume="auto")
     journal = Journal(run, Tracker.start(settings.tracking, folder, "run"), console)
     requests = RunRequests(StopRequest(), Scaling(run.path, workers, console.note))
-    collector = collector_of(settings, workers, rewards, requests.look, console)
+    failures = FailureBudget(settings.reward_servers.max_failures, settings.environment.max_failures)
+    patience_s, judging = settings.reward_patience_s, settings.judging
+    collector = Collector(workers, rewards, failures, console, requests.look, patience_s, judging)
     assembly = Assembly(settings, Clients(workers, rewards, Learner(border)), collector)
     source = assembly.prompted(lease_source(settings.sampling()), settings.rollout.prompts_per_iteration)
     return assembly.controller(source, Evaluator({}, collector, lambda text: text), journal, requests)

@@ -24,8 +24,10 @@ from rollout_workers.fleet import Fleet
 from services.cluster.ray_cluster import cluster
 from services.config.compose import run_settings
 from services.config.settings import RunSettings
+from services.models.files import read_model
+from services.preflight.gpu_defaults import fitted
 from services.train import launch
-from services.train.ray_machine import fitted_to_cluster
+from services.train.ray_machine import gpu_machine
 
 ROUNDS = 11
 STEPS = 3  # pushes of changes, each after a step
@@ -129,7 +131,8 @@ def settings(*overrides: str) -> RunSettings:
 
 def started(chosen: RunSettings) -> tuple[LearnerGroup, Fleet]:
     """Start a learner and workers as a run does, on whatever GPUs there are."""
-    chosen = fitted_to_cluster(chosen)
+    if (machine := gpu_machine()).num_gpus:
+        chosen, _ = fitted(chosen, read_model(chosen.model), machine)
     deployed = launch.deployed(chosen.model, chosen.rollout, chosen.cluster, chosen.learner.num_processes)
     learner = launch.start_learner(chosen, deployed, print)
     if deployed.placement.workers_beside_a_learner:  # as in a run: vLLM measures what a GPU has left

@@ -69,6 +69,19 @@ def build(
         raise InputError(explain(error, kind, where, known)) from None
 
 
+def with_options(settings: AnySettings, options: Mapping[str, Any]) -> AnySettings:
+    """Return the settings with other values of some keys, which are not checked.
+
+    Args:
+        options: by key, such as `{"learner.token_budget": 4096}`.
+    """
+    for key, value in options.items():
+        name, _, rest = key.partition(".")
+        changed = with_options(getattr(settings, name), {rest: value}) if rest else value
+        settings = settings.model_copy(update={name: changed})
+    return settings
+
+
 def explain(error: ValidationError, kind: type[BaseModel], where: str, known: Sequence[str] = ()) -> str:
     """Return one line for each mistake: `algorithm.clip_range: got -1; Input should be greater than 0`."""
     lines = []

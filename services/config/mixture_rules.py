@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from contracts.errors import InputError
+from learner.algorithms.base import Algorithm
 from reward_servers.server import check_parts
 from reward_servers.settings import Part, parts
-from services.config.run_parts import RunParts
+from services.config.data_settings import DataSettings
 from services.tasks.base import SIDE_KEY
 from services.tasks.mixture import TaskMixture
 
@@ -66,26 +67,35 @@ def graders_of_parts(key: str, task: TaskMixture, asked: Any) -> tuple[Part, ...
     return graders
 
 
-def check_mixture(run: RunParts) -> None:
-    """Refuse a mixture where its parts would be answered or learned from in several ways.
+def check_generated(algorithm: Algorithm, name: str, data: DataSettings | None) -> None:
+    """Refuse a mixture for an algorithm that learns from annotated data, which has no parts.
 
     Raises:
-        InputError, ValueError: two settings contradict each other.
+        ValueError: the mixture can't be learned from.
     """
-    if not isinstance(run.task, TaskMixture):
-        return
-    if run.data is not None or run.algorithm.traits.learns_from == "data":
-        data = "" if run.data is None else f" with data={run.data.folder}"
+    if data is not None or algorithm.traits.learns_from == "data":
+        given = "" if data is None else f" with data={data.folder}"
         raise ValueError(
-            f"task=mixture: algorithm={run.algorithm_name}{data} learns from an annotated data set, which "
+            f"task=mixture: algorithm={name}{given} learns from an annotated data set, which "
             f"has no parts; expected an algorithm that generates, without data"
         )
-    if run.plays:
+
+
+def check_answered_once(task: TaskMixture, environment_name: str, *, plays: bool) -> None:
+    """Refuse a mixture whose prompts begin episodes of several turns.
+
+    Args:
+        plays: whether rollouts are episodes of the environment.
+
+    Raises:
+        ValueError: with the environment that the run or a part needs.
+    """
+    if plays:
         raise ValueError(
             f"task=mixture: prompts of several tasks are answered once, and environment="
-            f"{run.environment_name} has several turns: leave environment out"
+            f"{environment_name} has several turns: leave environment out"
         )
-    for name, part in run.task.parts.items():
+    for name, part in task.parts.items():
         if needed := getattr(part.task, "needs_environment", None):
             raise ValueError(
                 f"task.parts.{name}: task={part.options.task} is played in environment={needed}, and a "

@@ -117,6 +117,11 @@ class RunParts(Settings):
         )
 
     @property
+    def reward_patience_s(self) -> float:
+        """Return the seconds to wait for any text's score, for as long as no other text's comes."""
+        return self.reward_servers.patience_s(part.label for part in self.reward)
+
+    @property
     def passes_left_out(self) -> list[str]:
         """Say which passes of the models an update leaves out, since their numbers are known or unused."""
         return said_of_passes(self.algorithm, **self._passes)

@@ -18,14 +18,28 @@ from reward_servers.server import check_parts
 from reward_servers.settings import Part, ServerSettings, parts
 from rollout_workers.environments.base import EnvironmentSettings
 from services.config.component_settings import TABLES, name_and_options
-from services.config.mixture_rules import check_mixture, graders_of_parts, with_defaults
+from services.config.mixture_rules import (
+    check_answered_once,
+    check_generated,
+    graders_of_parts,
+    with_defaults,
+)
 from services.config.run_parts import RunParts
 from services.config.settings_rules import (
-    check_algorithm,
+    check_answers,
     check_curriculum,
-    check_engine,
-    check_environment,
+    check_decoding,
+    check_early_scores,
+    check_expert,
+    check_group_size,
+    check_marks,
+    check_own_reward,
     check_passing,
+    check_patience,
+    check_reference,
+    check_refills,
+    check_split_engine,
+    check_target_return,
     check_template,
 )
 from services.runs.best import Criterion
@@ -131,15 +145,36 @@ class RunSettings(RunParts):
                 f"evaluation: min_tokens={sampling.min_tokens} exceeds max_tokens={sampling.max_tokens}; "
                 f"a key that evaluation does not set is rollout's"
             )
-        check_algorithm(self)
+        algorithm, name = self.algorithm, self.algorithm_name
+        self.model.drops_out(algorithm)  # raises where dropout does not fit
+        check_group_size(algorithm, name, self.group_size)
+        check_refills(algorithm, name, self.rollout.max_staleness)
+        check_reference(algorithm, name, self.model.reference.path)
+        check_decoding(self.evaluation, self.rollout.stop, algorithm, name)
         for run in (self, *self.parts.values()):
-            check_template(run)
-        check_environment(self)
-        check_engine(self)
-        check_passing(self)
-        check_curriculum(self)
-        check_mixture(self)
+            check_template(run.environment.template, run.model.chat)
+        self._environment_fits()
+        check_split_engine(self.rollout, self.cluster, algorithm, name, self.model.adapter.serve)
+        check_passing(self.evaluation.pass_by, self.reward)
+        check_curriculum(self.curriculum, algorithm, name)
+        if isinstance(self.task, TaskMixture):
+            check_generated(algorithm, name, self.data)
+            check_answered_once(self.task, self.environment_name, plays=self.plays)
         return self
+
+    def _environment_fits(self) -> None:
+        algorithm, environment = self.algorithm, self.environment
+        names = self.algorithm_name, self.environment_name
+        check_target_return(algorithm, names[0], environment, names[1], self.reward, plays=self.plays)
+        if self.learner.score_early:
+            ahead = self.rollout.max_staleness
+            check_early_scores(self.learner.num_processes, ahead, self.why_not_early)
+        if self.plays:
+            check_patience(environment, names[1], self.rollout.stall_timeout_s)
+            check_marks(self.task, environment)
+            check_answers(environment, names[1], self.evaluation.num_beams)
+            check_own_reward(environment, names[1], self.reward)
+            check_expert(algorithm, names[0], environment, names[1])
 
     @property
     def parts(self) -> dict[str, "RunSettings"]:

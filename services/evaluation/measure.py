@@ -24,9 +24,9 @@ def evaluate_model(
     with doing("loading Ray and torch", console.note):
         from services.cluster.ray_cluster import cluster
         from services.loop.baselines import baselines
+        from services.loop.collecting import Collector, FailureBudget
         from services.loop.held_out import evaluator_of
         from services.train import launch
-        from services.train.loop import collector_of
 
     with contextlib.ExitStack() as ends:
         with doing("starting Ray", console.note):
@@ -44,7 +44,9 @@ def evaluate_model(
             starting.is_up("the reward servers")
             fleet.wait_until_ready()
             starting.is_up("the rollout workers")
-        collector = collector_of(settings, fleet, rewards, _go_on, console)
+        failures = FailureBudget(settings.reward_servers.max_failures, settings.environment.max_failures)
+        patience_s, judging = settings.reward_patience_s, settings.judging
+        collector = Collector(fleet, rewards, failures, console, _go_on, patience_s, judging)
         evaluator = evaluator_of(settings, collector, (split,))
         leases = evaluator.leases[split]
         with console.doing(f"evaluating on {len(leases)} {split} prompts"):

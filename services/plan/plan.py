@@ -9,12 +9,12 @@ from reward_servers.apart import try_apart
 from services.config.compose import run_settings
 from services.config.other_versions import comparable
 from services.config.settings import RunSettings
+from services.plan import read_files
 from services.plan.arithmetic import arithmetic, batch, dropout
 from services.plan.first_prompt import PromptAsRead, columns, first_prompts
 from services.plan.memory import Amount, amounts, total_bytes
 from services.plan.mixture import curriculum_of, parts_of
 from services.plan.processes import Processes, environments, processes, servers
-from services.plan.read_files import sources
 from services.preflight import preflight
 from services.preflight.deployment import Deployment, this_machine
 from services.preflight.environment_checks import environment_warnings
@@ -92,6 +92,7 @@ def make_plan(overrides: list[str]) -> Plan:
         shares = share_and_base(settings.model, model, count)
         needs = MemoryNeeds(*parts, count, *shares, num_parameters_of_reference(settings.model))
         memory = amounts(needs, model, deployed, None if settings.plays else found.num_rollouts)
+    tasks = {part: (run.task_name, run.task) for part, run in settings.by_task.items()}
     rows = processes(settings.learner, settings.algorithm_name, deployed)
     if settings.plays:
         workers = settings.rollout.num_workers
@@ -110,13 +111,17 @@ def make_plan(overrides: list[str]) -> Plan:
             **_limits({part: run.prompt_limit for part, run in settings.by_task.items()}),
             **parts_of(settings.task, checked.prompts.num_of_parts),
             **curriculum_of(settings.curriculum),
-            **columns({part: run.task for part, run in settings.by_task.items()}),
+            **columns({part: task for part, (_, task) in tasks.items()}),
             **arithmetic(settings, found, checked.prompts.num_prompts),
             "dropout": dropout(settings.model, settings.algorithm, settings.algorithm_name, model.config),
             **_on_gpus(deployed, on_gpu),
             "new weights": f"by {choose_transport(settings.learner, settings.model, deployed)}",
         },
-        sources=sources(settings, overrides, model, folder),
+        sources={
+            **read_files.of_model(overrides, settings.model.path, model),
+            **read_files.of_data(tasks, settings.data, (*settings.reward, *settings.metrics)),
+            **read_files.of_run(folder),
+        },
         warnings=checked.warnings
         + environment_warnings(settings.environment, settings.algorithm)
         + _tight(deployed, total_bytes(memory, settings.rollout.num_workers))

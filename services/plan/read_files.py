@@ -1,40 +1,61 @@
 """List what a run reads, and from which files."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from reward_servers.settings import Part
 from services.config.compose import CONF, files_of
-from services.config.settings import RunSettings
+from services.config.data_settings import DataSettings
 from services.models.files import ModelFiles
 from services.runs.folder import RunFolder
+from services.tasks.base import Task
 
 WEIGHTS = ("model.safetensors.index.json", "model.safetensors", "pytorch_model*.bin")
 
 
-def sources(
-    settings: RunSettings, overrides: list[str], model: ModelFiles, folder: RunFolder
-) -> dict[str, str]:
-    """Return what the run reads, and where it lies.
+def of_model(overrides: list[str], path: str, model: ModelFiles) -> dict[str, str]:
+    """Return the files of the configuration, the model and its tokenizer.
+
+    Args:
+        path: model.path as it was asked for.
 
     Example: `{"configuration": "conf/cluster/laptop.yaml, conf/train.yaml", "tokenizer": "gpt2", …}`
     """
-    found = {
+    return {
         "configuration": ", ".join(configuration_files(overrides)),
         "model": str(model.folder / "config.json"),
-        "weights": _weights(model, settings.model.path),
+        "weights": _weights(model, path),
         "tokenizer": str(model.tokenizer_folder),
     }
-    for name, run in settings.by_task.items():
-        what = f"prompts of {name}" if name else "prompts"
-        found[what] = f"task {run.task_name}: {_data_of(run.task)}"
-    if settings.data is not None:
-        found["data"] = str(Path(settings.data.folder) / "annotated.parquet")
-    for part in (*settings.reward, *settings.metrics):
-        if isinstance(named := part.options.get("model"), str):
-            found[f"model of {part.label}"] = named
-    if folder.checkpoints():
-        found["checkpoint"] = str(folder.checkpoint(max(folder.checkpoints())))
+
+
+def of_data(
+    tasks: Mapping[str, tuple[str, Task]], data: DataSettings | None, graders: Iterable[Part]
+) -> dict[str, str]:
+    """Return where prompts, annotated data and the graders' own models lie.
+
+    Args:
+        tasks: name and task of each part of a mixture; the only task is under "".
+
+    Example: `{"prompts": "task dates: made by the task itself", "data": "a/annotated.parquet"}`
+    """
+    found = {
+        f"prompts of {part}" if part else "prompts": f"task {name}: {_data_of(task)}"
+        for part, (name, task) in tasks.items()
+    }
+    if data is not None:
+        found["data"] = str(Path(data.folder) / "annotated.parquet")
+    for each in graders:
+        if isinstance(named := each.options.get("model"), str):
+            found[f"model of {each.label}"] = named
     return found
+
+
+def of_run(folder: RunFolder) -> dict[str, str]:
+    """Return the checkpoint from which a run in this folder goes on, if there is one."""
+    steps = list(folder.checkpoints())
+    return {"checkpoint": str(folder.checkpoint(max(steps)))} if steps else {}
 
 
 def configuration_files(overrides: list[str]) -> list[str]:

@@ -6,7 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from contracts.errors import InputError
-from contracts.settings import Settings
+from contracts.settings import with_options
+from learner.algorithms.base import Traits
+from learner.settings import LearnerSettings, ModelSettings
+from rollout_workers.settings import RolloutSettings
+from services.config.cluster_settings import ClusterSettings
 from services.config.settings import RunSettings
 from services.models.files import ModelFiles
 from services.models.shape import num_heads, shape_of
@@ -33,7 +37,8 @@ def fitted(settings: RunSettings, model: ModelFiles, machine: Machine) -> tuple[
     """
     found = choice(settings, model, machine)
     if found is None:
-        return _sharing(settings, model, machine), None
+        beside = deployment_of(settings, model, machine).placement.workers_beside_a_learner
+        return with_options(settings, _shared(settings.rollout, settings.learner, beside)), None
     if isinstance(found, Fit):
         return with_options(settings, found.chosen), found
     instead = alternative(settings, model, machine)
@@ -66,23 +71,26 @@ def deployment_of(settings: RunSettings, model: ModelFiles, machine: Machine) ->
     return deployment(*asked, is_encoder_decoder=kind, rewards=rewards)
 
 
-def _sharing(settings: RunSettings, model: ModelFiles, machine: Machine) -> RunSettings:
-    """Return the settings with sleep where learner and worker share a GPU whose memory is not known."""
-    beside = deployment_of(settings, model, machine).placement.workers_beside_a_learner
-    if not beside or settings.rollout.max_staleness or settings.learner.device == "cpu":
-        return settings
+def _shared(rollout: RolloutSettings, learner: LearnerSettings, beside: int) -> Options:
+    """Return sleep and a share where learner and worker share a GPU whose memory is not known.
+
+    Args:
+        beside: workers on the GPU of a learner's process.
+    """
+    if not beside or rollout.max_staleness or learner.device == "cpu":
+        return {}
     share = math.floor(100 * UNKNOWN_SHARE / beside) / 100
     chosen = {"rollout.sleep": True, "rollout.gpu_memory_utilization": share}
-    given = settings.rollout.model_fields_set
-    return with_options(settings, {k: v for k, v in chosen.items() if k.partition(".")[2] not in given})
+    return {k: v for k, v in chosen.items() if k.partition(".")[2] not in rollout.model_fields_set}
 
 
 def alternative(settings: RunSettings, model: ModelFiles, machine: Machine) -> tuple[Options, Fit] | None:
     """Return the first layout of processes, or adapter, with which the run fits; None: there is none."""
-    for options in _alternatives(settings, model, int(machine.num_gpus)):
+    traits, num_gpus = settings.algorithm.traits, int(machine.num_gpus)
+    for options in _alternatives(settings.model, settings.cluster, traits, model, num_gpus):
         changed = with_options(settings, options)
         placed = deployment_of(changed, model, machine).placement
-        if not fits(placed, int(machine.num_gpus), machine.num_cores):
+        if not fits(placed, num_gpus, machine.num_cores):
             continue
         found = choice(changed, model, machine)
         if isinstance(found, Fit):
@@ -90,18 +98,18 @@ def alternative(settings: RunSettings, model: ModelFiles, machine: Machine) -> t
     return None
 
 
-def _alternatives(settings: RunSettings, model: ModelFiles, num_gpus: int) -> Iterator[dict[str, Any]]:
+def _alternatives(
+    asked: ModelSettings, cluster: ClusterSettings, traits: Traits, model: ModelFiles, num_gpus: int
+) -> Iterator[dict[str, Any]]:
     """Yield layouts of the run as it is, then those of LoRA and QLoRA, which need one process."""
-    cluster = settings.cluster
     shares = ("cluster.learner_gpus", "cluster.worker_gpus")
     open_again = {} if cluster.learner_gpus is None else dict.fromkeys(shares)
-    asked = settings.model
     one = asked.adapter.trains or asked.trainable_layers is not None or model.is_encoder_decoder
     for layout in _layouts(num_gpus, num_heads(model), most_ranks=1 if one else num_gpus):
         yield layout | open_again
-    if one or settings.algorithm.traits.masks:
+    if one or traits.masks:
         return
-    kinds = ("lora",) if settings.algorithm.traits.update == "trust_region" else ("lora", "qlora")
+    kinds = ("lora",) if traits.update == "trust_region" else ("lora", "qlora")
     for kind in kinds:
         for layout in _layouts(num_gpus, num_heads(model), most_ranks=1):
             yield {"model.adapter.kind": kind} | layout | open_again
@@ -124,19 +132,6 @@ def _layout(ranks: int, workers: int, parts: int) -> dict[str, Any]:
         "rollout.tensor_parallel_size": parts,
     }
     return {key: count for key, count in counts.items() if count > 1}
-
-
-def with_options(settings: RunSettings, options: Options) -> RunSettings:
-    """Return the settings with other values of some keys, such as `learner.token_budget`."""
-    for key, value in options.items():
-        settings = _with(settings, key, value)
-    return settings
-
-
-def _with(settings: Any, key: str, value: Any) -> Any:
-    name, _, rest = key.partition(".")
-    changed: Settings | Any = _with(getattr(settings, name), rest, value) if rest else value
-    return settings.model_copy(update={name: changed})
 
 
 def written(options: Options) -> list[str]:

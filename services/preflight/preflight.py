@@ -11,9 +11,12 @@ from reward_servers.by_part import trial_of_parts
 from reward_servers.server import check_at_hand
 from reward_servers.trial import Trial
 from rollout_workers.settings import RolloutSettings
+from services.config.cluster_settings import ClusterSettings
+from services.config.evaluation_settings import EvaluationSettings
 from services.config.settings import RunSettings
 from services.models.files import ModelFiles, read_model
 from services.models.token_counter import token_counter
+from services.models.tokenizer import load_tokenizer
 from services.preflight.adapter_checks import check_adapter
 from services.preflight.checked_prompts import CheckedPrompts, Reading, check_prompts
 from services.preflight.deployment import deployment, this_machine
@@ -29,7 +32,7 @@ from services.preflight.model_checks import (
     check_parallel,
     room_for_prompts,
 )
-from services.preflight.placement import check_room
+from services.preflight.placement import Graders, check_room
 from services.preflight.process_checks import check_processes
 from services.preflight.reference_checks import (
     check_reference,
@@ -69,33 +72,49 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
     Raises:
         InputError: model, tokenizer, data, memory or a combination of settings is wrong.
     """
-    algorithm, learner = settings.algorithm, settings.learner
+    algorithm, learner, rollout = settings.algorithm, settings.learner, settings.rollout
+    drawn, held_out = settings.sampling(), settings.sampling(evaluating=True)
     if training:
         check_tracking(settings.tracking)
         from services.sources.data_needs import check_data_fits  # imports pyarrow
 
         check_data_fits(settings)
-    model, room = _check_model(settings)
+    check_behavior(learner.behavior, drawn)
+    serve = settings.model.adapter.serve
+    check_staleness(rollout.max_staleness, drawn, algorithm, settings.algorithm_name, serve)
+    check_at_hand("reward", settings.reward)
+    check_at_hand("metric", settings.metrics)
+    model = read_model(settings.model)
+    hottest = max(drawn.temperature, held_out.temperature)
+    _check_generation(settings.model, algorithm, rollout, settings.evaluation, hottest, model)
+    if settings.plays:
+        environment = settings.environment.laid_out(by_template=settings.chat_form(model) is not None)
+        check_environment(environment, settings.environment_name, rollout, settings.model.path, model)
+    room = _rooms(model, drawn.max_tokens, held_out.max_tokens, demonstrates=settings.demonstrates)
     if training:
         if settings.model.adapter.trains:
             adapted = settings.model.adapter, algorithm, settings.algorithm_name
-            check_adapter(*adapted, settings.rollout.engine, model)
+            check_adapter(*adapted, rollout.engine, model)
         check_model_classes(settings.model)
         check_processes(learner, settings.model, algorithm, settings.cluster.learner_gpus, model)
-        _check_room(settings)
-        here = settings.rollout, settings.cluster, learner.num_processes, this_machine()
+        _check_room(rollout, settings.cluster, learner, settings.reserved_gpus)
+        here = rollout, settings.cluster, learner.num_processes, this_machine()
         deployed = deployment(*here, is_encoder_decoder=model.is_encoder_decoder)
         choose_transport(learner, settings.model, deployed)
         if reference := check_reference(settings.model, model):
-            reads = room_for_prompts(reference, settings.sampling().max_tokens)
+            reads = room_for_prompts(reference, drawn.max_tokens)
             room["train"] = least_room(room["train"], reads)
-    _check_memory(settings.model, algorithm, learner, settings.rollout, model, training=training)
+    _check_memory(settings.model, algorithm, learner, rollout, model, training=training)
     if training and not os.environ.get("RAY_ADDRESS"):  # a cluster is asked what it has when the run starts
         fitted(settings, model, this_machine())
     if training and settings.data is not None:
-        from services.sources.annotated_data import check_data  # imports pyarrow
+        # This imports pyarrow.
+        from services.sources.annotated_data import check_first_batch, check_lengths, open_source
 
-        check_data(settings, model)
+        source = open_source(settings, load_tokenizer(settings.model))
+        check_lengths(source, settings.data.folder, model)
+        if settings.data.share is None:
+            check_first_batch(source, algorithm, settings.algorithm_name, rollout.prompts_per_iteration)
     asks_train = settings.data is None or settings.data.share is not None
     splits = SPLITS if training and asks_train else SPLITS[1:]
     prompts = check_prompts(settings, splits, Reading(model, token_counter(model), room))
@@ -103,31 +122,38 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
     return Checked(model, prompts, trial_of_parts(prompts.first, settings.by_part), first)
 
 
-def _check_model(settings: RunSettings) -> tuple[ModelFiles, dict[Split, int | None]]:
-    """Check what writes texts, and how; return the model's files and each split's room for prompts."""
-    rollout, algorithm, evaluation = settings.rollout, settings.algorithm, settings.evaluation
-    drawn, held_out = settings.sampling(), settings.sampling(evaluating=True)
-    check_behavior(settings.learner.behavior, drawn)
-    check_staleness(
-        rollout.max_staleness, drawn, algorithm, settings.algorithm_name, settings.model.adapter.serve
-    )
-    check_at_hand("reward", settings.reward)
-    check_at_hand("metric", settings.metrics)
-    model = read_model(settings.model)
+def _check_generation(
+    asked: ModelSettings,
+    algorithm: Algorithm,
+    rollout: RolloutSettings,
+    evaluation: EvaluationSettings,
+    hottest: float,
+    model: ModelFiles,
+) -> None:
+    """Check that the engine can write with this model as training and evaluations draw.
+
+    Args:
+        hottest: the higher of their temperatures.
+    """
     if not model.is_encoder_decoder:
-        hottest = max(drawn.temperature, held_out.temperature)
         check_decoding(evaluation.num_beams, hottest, rollout.engine)
     check_parallel(rollout, model)
     if model.is_encoder_decoder:
-        check_encoder_decoder(settings.model, rollout.engine, evaluation, algorithm, model)
-    if settings.plays:
-        name, path = settings.environment_name, settings.model.path
-        environment = settings.environment.laid_out(by_template=settings.chat_form(model) is not None)
-        check_environment(environment, name, rollout, path, model)
-    if settings.demonstrates and not model.is_encoder_decoder:  # training cuts a prompt beside its reference
-        room = room_for_prompts(model, held_out.max_tokens)
-        return model, {"train": None, "validation": room, "test": room}
-    return model, dict.fromkeys(SPLITS, room_for_prompts(model, max(drawn.max_tokens, held_out.max_tokens)))
+        check_encoder_decoder(asked, rollout.engine, evaluation, algorithm, model)
+
+
+def _rooms(model: ModelFiles, drawn: int, held_out: int, *, demonstrates: bool) -> dict[Split, int | None]:
+    """Return the most tokens of each split's prompts; None: no limit.
+
+    Args:
+        drawn: the most tokens of a response in training.
+        held_out: the most tokens of a response in evaluations.
+        demonstrates: whether training learns from references, beside which it cuts prompts.
+    """
+    if demonstrates and not model.is_encoder_decoder:
+        room = room_for_prompts(model, held_out)
+        return {"train": None, "validation": room, "test": room}
+    return dict.fromkeys(SPLITS, room_for_prompts(model, max(drawn, held_out)))
 
 
 def _check_memory(
@@ -148,11 +174,12 @@ def _check_memory(
     check_memory(MemoryNeeds(*parts, files.num_parameters, share, base, reference), training=training)
 
 
-def _check_room(settings: RunSettings) -> None:
+def _check_room(
+    rollout: RolloutSettings, cluster: ClusterSettings, learner: LearnerSettings, rewards: Graders
+) -> None:
     """Check that this machine has room for the run's processes."""
     if os.environ.get("RAY_ADDRESS"):  # nodes may join a cluster
         return
     gpus = find_gpus()
     num_gpus = len(gpus.names) if gpus.usable else 0
-    asked = settings.rollout, settings.cluster, settings.learner
-    check_room(*asked, num_gpus, num_cores(), settings.reserved_gpus)
+    check_room(rollout, cluster, learner, num_gpus, num_cores(), rewards)

@@ -7,6 +7,7 @@ from typing import Any
 
 from contracts.chat_settings import ChatForm
 from contracts.errors import InputError, LearnerError
+from learner.algorithms.base import Algorithm
 from learner.settings import ModelSettings
 from services.annotated.parts import TOLD, read_manifest, reference_fingerprint
 from services.annotated.rows import check_vocabulary, read_annotated
@@ -58,26 +59,35 @@ def open_source(settings: RunSettings, tokenizer: Any) -> OfflineSource:
     )
 
 
-def check_data(settings: RunSettings, model: ModelFiles) -> None:
-    """Refuse data that the algorithm or the model can't train on.
+def check_lengths(source: OfflineSource, folder: str, model: ModelFiles) -> None:
+    """Refuse data whose prompts and responses are longer than the model's window.
 
     Raises:
-        InputError: as in `open_source`; or responses don't fit in the model's window; or the algorithm
-            refuses the first iteration's responses.
+        InputError: with the longest example's length and the window, in tokens.
     """
-    source = open_source(settings, load_tokenizer(settings.model))
     longest = source.longest(apart=model.is_encoder_decoder)
     if model.window is not None and longest > model.window:
         raise InputError(
-            f"data={_given(settings.data).folder}: the longest example has {longest} tokens, "
+            f"data={folder}: the longest example has {longest} tokens, "
             f"and the model's window is {model.window}. Annotate with a lower rollout.max_prompt_tokens or "
             f"rollout.max_tokens; data without a reference are cut by the run's own keys"
         )
-    if _given(settings.data).share is None:
-        try:
-            settings.algorithm.check(source.next(settings.rollout.prompts_per_iteration))
-        except LearnerError as error:
-            raise InputError(f"algorithm={settings.algorithm_name}: {error}") from None
+
+
+def check_first_batch(source: OfflineSource, algorithm: Algorithm, name: str, num_prompts: int) -> None:
+    """Refuse data whose first iteration the algorithm can't learn from.
+
+    Args:
+        name: the algorithm's.
+        num_prompts: prompts of an iteration.
+
+    Raises:
+        InputError: with the algorithm's reason.
+    """
+    try:
+        algorithm.check(source.next(num_prompts))
+    except LearnerError as error:
+        raise InputError(f"algorithm={name}: {error}") from None
 
 
 def with_iterations(settings: RunSettings) -> RunSettings:

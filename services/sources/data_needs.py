@@ -6,7 +6,7 @@ from pathlib import Path
 from contracts.errors import InputError
 from contracts.rollout import Sampling
 from learner.algorithms import ALGORITHMS
-from learner.algorithms.base import Algorithm
+from learner.algorithms.base import Algorithm, Traits
 from learner.algorithms.classes import algorithm_class
 from reward_servers.settings import Part
 from services.annotated.parts import read_manifest
@@ -88,7 +88,12 @@ def check_data_fits(settings: RunSettings) -> None:
             f"algorithm that generates"
         )
     if settings.algorithm.traits.learns_from != "data":
-        _check_mixed(settings, data)
+        share = _share_of(data, name, settings.algorithm.traits)
+        sampling, level = settings.sampling(), settings.algorithm.credits
+        if settings.algorithm.traits.mixes_data == "weighted":
+            _check_weights(sampling, settings.learner.behavior, level, share)
+        responses = num_responses(settings.algorithm, data)
+        mixture(share, settings.rollout.prompts_per_iteration, settings.group_size, responses)
     if settings.plays:
         raise InputError(
             f"data={data.folder} has one response to each prompt, and "
@@ -96,8 +101,12 @@ def check_data_fits(settings: RunSettings) -> None:
         )
 
 
-def _check_mixed(settings: RunSettings, data: DataSettings) -> None:
-    name, traits = settings.algorithm_name, settings.algorithm.traits
+def _share_of(data: DataSettings, name: str, traits: Traits) -> float:
+    """Return the share of a batch that is data, for an algorithm that also generates.
+
+    Raises:
+        InputError: there is no share, or the algorithm can't mix.
+    """
     how = traits.mixes_data
     if data.share is None:
         known = [one for one in ALGORITHMS if algorithm_class(one).traits.learns_from == "data"]
@@ -112,10 +121,7 @@ def _check_mixed(settings: RunSettings, data: DataSettings) -> None:
             f"data.share={data.share:g}: algorithm={name} can't weigh responses that the policy did not "
             f"write; expected one of {', '.join(known)}"
         )
-    if how == "weighted":
-        _check_weights(settings.sampling(), settings.learner.behavior, settings.algorithm.credits, data.share)
-    responses = num_responses(settings.algorithm, data)
-    mixture(data.share, settings.rollout.prompts_per_iteration, settings.group_size, responses)
+    return data.share
 
 
 def _check_weights(sampling: Sampling, behavior: str, level: str, share: float) -> None:

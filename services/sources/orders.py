@@ -1,30 +1,40 @@
 """The order in which a run takes its training prompts, as its settings say."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from contracts.rollout import Prompt
 from services.config.curriculum_settings import CurriculumSettings
-from services.config.settings import RunSettings
 from services.sources.curriculum import PassRates
 from services.sources.leasing import weights_of
 from services.sources.mixture_order import MixtureOrder, OrderedPart, seed_of
 from services.sources.prompt_order import Order, PromptOrder
+from services.tasks.base import Task
 from services.tasks.mixture import InTurns, TaskMixture
 
 
-def order_of(settings: RunSettings, prompts: Sequence[Prompt]) -> Order:
-    """Return the order of a task's prompts, or of a mixture's."""
-    scale = settings.rollout.priority_scale
-    if not isinstance(settings.task, TaskMixture) or not isinstance(prompts, InTurns):
-        return _order(prompts, settings.seed, scale, settings.curriculum)
+def order_of(
+    task: Task,
+    prompts: Sequence[Prompt],
+    seed: int,
+    priority_scale: float,
+    curricula: Mapping[str, CurriculumSettings | None],
+) -> Order:
+    """Return the order of a task's prompts, or of a mixture's.
+
+    Args:
+        priority_scale: power of the prompts' weights; 0: each prompt comes once an epoch.
+        curricula: by the name of a mixture's part; the only task's is under "".
+    """
+    if not isinstance(task, TaskMixture) or not isinstance(prompts, InTurns):
+        return _order(prompts, seed, priority_scale, curricula[""])
     return MixtureOrder(
         {
             name: OrderedPart(
-                settings.task.parts[name].options.weight,
-                _order(prompts.of_part(name), seed_of(settings.seed, name), scale, run.curriculum),
+                task.parts[name].options.weight,
+                _order(prompts.of_part(name), seed_of(seed, name), priority_scale, curriculum),
                 prompts.places(name),
             )
-            for name, run in settings.parts.items()
+            for name, curriculum in curricula.items()
         }
     )
 

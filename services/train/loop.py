@@ -4,10 +4,9 @@ settings ─┬─▶ tokenizer, prompts, annotated data ─▶ a batch source �
           └─▶ held-out prompts ─▶ an evaluator ─────────────────────┴─▶ Controller
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from contracts.clients import RewardClient, RolloutClient
+from learner.settings import ModelSettings
 from services.config.data_settings import DataSettings
 from services.config.settings import RunSettings
 from services.diagnosis.reading import history_of
@@ -55,35 +54,24 @@ def controller(
     """Return the loop over these clients, with the task's prompts or annotated data."""
     journal = Journal(folder, tracker, console, Watch.of(history_of(folder)))
     requests = RunRequests(stop, Scaling(folder.path, clients.workers, console.note))
-    collector = collector_of(settings, clients.workers, clients.rewards, requests.look, console)
+    failures = FailureBudget(settings.reward_servers.max_failures, settings.environment.max_failures)
+    collector = Collector(
+        clients.workers,
+        clients.rewards,
+        failures,
+        console,
+        requests.look,
+        settings.reward_patience_s,
+        settings.judging,
+    )
     assembly = Assembly(settings, clients, collector)
     evaluator = evaluator_of(settings, collector, ("validation", "test"))
     return assembly.controller(assembly.batches(), evaluator, journal, requests, uploads)
 
 
-def prepare(settings: RunSettings) -> None:
+def prepare(model: ModelSettings) -> None:
     """Import what `controller` needs, which takes seconds, while the clients start."""
-    load_tokenizer(settings.model)
-
-
-def collector_of(
-    settings: RunSettings,
-    workers: RolloutClient,
-    rewards: RewardClient,
-    look: Callable[[], None],
-    console: Console,
-) -> Collector:
-    """Return the collector of scored rollouts, in training and in evaluations."""
-    servers = settings.reward_servers
-    return Collector(
-        workers,
-        rewards,
-        FailureBudget(servers.max_failures, settings.environment.max_failures),
-        console,
-        look,
-        servers.patience_s(part.label for part in settings.reward),
-        settings.judging,
-    )
+    load_tokenizer(model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +85,8 @@ class Assembly:
     def batches(self) -> BatchSource:
         """Return the source of batches: annotated responses, rollouts of prompts, or both."""
         settings = self.settings
-        count, tokenizer = settings.rollout.prompts_per_iteration, load_tokenizer(settings.model)
+        rollout, tokenizer = settings.rollout, load_tokenizer(settings.model)
+        count = rollout.prompts_per_iteration
         mix = data = None
         if settings.data is not None:
             data = open_source(settings, tokenizer)
@@ -106,6 +95,7 @@ class Assembly:
             if settings.data.share is None:
                 return FromData(data, count)
             mix = mixture(settings.data.share, count, settings.group_size, needs.num_responses)
+        curricula = {part: run.curriculum for part, run in settings.by_task.items()}
         of_task = prompts_of(settings.task, settings.task_name, "train")
         prompts = LeaseSource(
             of_task,
@@ -113,7 +103,7 @@ class Assembly:
             settings.sampling(),
             group_size=settings.group_size,
             seed=settings.seed,
-            order=order_of(settings, of_task),
+            order=order_of(settings.task, of_task, settings.seed, rollout.priority_scale, curricula),
         )
         own = self.prompted(prompts, mix.num_prompts if mix else count)
         return own if data is None or mix is None else Mixed(own, data, mix.num_examples)

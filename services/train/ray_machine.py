@@ -5,10 +5,7 @@ from dataclasses import replace
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from services.config.settings import RunSettings
-from services.models.files import read_model
 from services.preflight.deployment import Machine
-from services.preflight.gpu_defaults import fitted
 from services.preflight.machine import least_gpu_bytes
 
 ANSWERS_WITHIN_S = 120.0  # a node starts a process that imports nothing of PyTorch
@@ -22,17 +19,10 @@ def ray_machine() -> Machine:
     return Machine(resources.get("CPU", 0.0), gpus, nodes=tuple(each for each in nodes if each))
 
 
-def fitted_to_cluster(settings: RunSettings) -> RunSettings:
-    """Return the settings with which the run fits onto the cluster's GPUs.
-
-    Raises:
-        InputError: nothing fits.
-    """
+def gpu_machine() -> Machine:
+    """Return what the cluster has, with the memory of its smallest GPU, which its nodes are asked for."""
     machine = ray_machine()
-    if not machine.num_gpus:
-        return settings
-    whole = replace(machine, gpu_bytes=_least_gpu_bytes())
-    return fitted(settings, read_model(settings.model), whole)[0]
+    return replace(machine, gpu_bytes=_least_gpu_bytes()) if machine.num_gpus else machine
 
 
 def _least_gpu_bytes() -> float | None:

@@ -139,10 +139,12 @@ def _run_on_cluster(
     """Start the parts and run the loop; tell whether it was interrupted."""
     with doing("loading Ray", console.note), uncollected():
         from services.cluster.ray_cluster import cluster
+        from services.models.files import read_model
+        from services.preflight.gpu_defaults import fitted
         from services.tracking.prometheus import RunMetrics
         from services.train import launch
         from services.train.loop import controller, prepare
-        from services.train.ray_machine import fitted_to_cluster
+        from services.train.ray_machine import gpu_machine
 
     stop = StopRequest(lambda: console.note(ASKED_TO_STOP))
     with contextlib.ExitStack() as ends:
@@ -150,8 +152,9 @@ def _run_on_cluster(
             ends.enter_context(cluster(console.warn))
             watch = ends.enter_context(RunMetrics(settings.run_name, settings.iterations))
         console.on_progress, tracker.on_metrics = watch.progress, watch.log
-        settings = fitted_to_cluster(settings)
-        service = launch.service(settings, console.warn, console.note, trial, lambda: prepare(settings))
+        if (machine := gpu_machine()).num_gpus:
+            settings, _ = fitted(settings, read_model(settings.model), machine)
+        service = launch.service(settings, console.warn, console.note, trial, lambda: prepare(settings.model))
         clients = ends.enter_context(service)
         tracker.open()
         with doing("reading prompts", console.note):

@@ -15,7 +15,7 @@ from contracts.settings import build
 from services.config.post_processing import find_post_processor
 from services.config.reward_view import with_score
 from services.config.settings import RunSettings
-from services.loop.collecting import Collected
+from services.loop.collecting import Collected, Collector, FailureBudget
 from services.loop.controller import Clients
 from services.loop.evaluator import Evaluator
 from services.loop.iteration_info import rollout_info, training_info
@@ -29,7 +29,7 @@ from services.terminal.interrupts import Interrupted, StopRequest
 from services.tokens.prompt_tokens import PromptTokens
 from services.tracking.console import Console
 from services.tracking.tracker import Tracker
-from services.train.loop import Assembly, collector_of
+from services.train.loop import Assembly
 from tests.fakes import Calls, FakeLearner, FakeRewards, FakeWorkers, WordTokens, prompts, rollout_of
 
 VALIDATION, TEST = [EVALUATION, EVALUATION + 1], [EVALUATION]
@@ -73,7 +73,18 @@ class Loop:
             for split, count in (("validation", 2), ("test", 1))
         }
         requests = RunRequests(self.stop, Scaling(self.folder.path, self.workers, console.note))
-        collector = collector_of(self.settings, self.workers, self.rewards, requests.look, console)
+        failures = FailureBudget(
+            self.settings.reward_servers.max_failures, self.settings.environment.max_failures
+        )
+        collector = Collector(
+            self.workers,
+            self.rewards,
+            failures,
+            console,
+            requests.look,
+            self.settings.reward_patience_s,
+            self.settings.judging,
+        )
         assembly = Assembly(self.settings, clients, collector)
         leases = LeaseSource(prompts(5), tokens, sampling, group_size=1, seed=3)
         source = assembly.prompted(leases, self.settings.rollout.prompts_per_iteration)

@@ -9,11 +9,12 @@ import pytest
 from benchmarks.gpu_plans import MACHINES, PAGE, PLANS, page, plans, run_of
 from benchmarks.qwen_shapes import CONFIGS, files_of
 from contracts.errors import InputError
+from contracts.settings import with_options
 from services.config.compose import run_settings
 from services.config.settings import RunSettings
 from services.preflight.deployment import Machine
 from services.preflight.fitting import Fit, Misfit
-from services.preflight.gpu_defaults import alternative, choice, deployment_of, fitted, with_options
+from services.preflight.gpu_defaults import alternative, choice, deployment_of, fitted
 from services.preflight.gpu_memory import CONTEXT, USABLE
 from services.preflight.picture import pictured
 from services.preflight.placement import Placement, Reservation
