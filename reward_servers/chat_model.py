@@ -121,8 +121,8 @@ class ChatModel:
 
         Raises:
             Unanswered: no reply within the deadline, or a passing fault, at every attempt.
-            Refused: this question is, as one that is too long.
-            InputError: the server refuses any: another address, name or key is needed.
+            Refused: the server refuses this question, for example because it is too long.
+            InputError: the server refuses every question: another address, name or key is needed.
         """
         for attempt in range(1, self.attempts + 1):
             try:

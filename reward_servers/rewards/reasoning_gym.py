@@ -12,7 +12,9 @@ from reward_servers.limits import Limits
 
 
 class ReasoningGym(Settings):
-    """The scorer of `task=reasoning_gym`'s prompts, in a confined process: some evaluate the answer.
+    """The scorer of `task=reasoning_gym`'s prompts, in a confined process.
+
+    Some scorers evaluate the answer, so all of them run there.
 
     The answer is what stands between the last `<answer>` tags, or the whole text without them. Stojanovski et
     al., "Reasoning Gym: Reasoning Environments for RL with Verifiable Rewards" (2025, 2505.24760).

@@ -64,6 +64,6 @@ def questions_for(task: str) -> Questions:
     if task not in QUESTIONS:
         raise InputError(
             f"--task {task}: no such task{did_you_mean(task, QUESTIONS)}\n"
-            "For a task of your own take prompts: fluency and quality."
+            "For a task of your own give --task prompts, which asks for fluency and quality."
         )
     return QUESTIONS[task]

@@ -109,7 +109,7 @@ class ResponseTokens:
         if num_empty == len(rows):
             raise InputError(
                 f"all {len(rows)} responses are cut to nothing: with rollout.max_tokens={self._max_tokens} "
-                f"not one has a token but the end; expected more"
+                f"no response has a token except the end token; expected more"
             )
         return num_cut
 
