@@ -8,10 +8,10 @@ import torch
 from benchmarks.models import llama_100m
 from benchmarks.outcome import in_turns, publish, ratio
 from benchmarks.shared_trunk import random_rollouts
-from learner.adapter_settings import AdapterSettings
 from learner.algorithms.ppo import PPO
 from learner.learner import Learner
-from learner.quantization import base_sizes
+from learner.models.adapter_settings import AdapterSettings
+from learner.models.quantization import base_sizes
 from learner.settings import LearnerSettings, ModelSettings
 
 NUM_ROLLOUTS, ROUNDS = 4, 3

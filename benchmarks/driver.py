@@ -25,7 +25,7 @@ import psutil
 
 from benchmarks.driver_parts import GROUP, Border, Shape, controller, lease_source, start_fleet
 from benchmarks.outcome import publish
-from contracts.garbage import lasting_objects_left_alone
+from contracts.processes.garbage import lasting_objects_left_alone
 from contracts.rollout import Sampling
 
 MB = 1e6

@@ -34,7 +34,7 @@ from rollout_workers.worker import WorkerReport
 from services.config.settings import RunSettings
 from services.loop.collecting import Collector, FailureBudget
 from services.loop.controller import Clients, Controller
-from services.loop.evaluator import Evaluator
+from services.loop.evaluations.evaluator import Evaluator
 from services.loop.journal import Journal
 from services.loop.requests import RunRequests
 from services.loop.scaling import Scaling

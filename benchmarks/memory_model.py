@@ -16,12 +16,12 @@ from benchmarks.learner_memory import high_water_mark_gib
 from benchmarks.models import made
 from benchmarks.outcome import publish
 from contracts.settings import build
-from learner.rendezvous import Rendezvous
+from learner.distributed.rendezvous import Rendezvous
 from services.config.settings import RunSettings
 from services.models.files import read_model
 from services.models.shape import shape_of
-from services.preflight.gpu_memory import Texts, learner_load
-from services.preflight.memory_model import GIB, MemoryNeeds, share_and_base
+from services.preflight.capacity.gpu_memory import Texts, learner_load
+from services.preflight.capacity.memory_model import GIB, MemoryNeeds, share_and_base
 
 # name: (shape, algorithm, ranks, options of the model)
 RUNS: dict[str, tuple[str, str, int, dict[str, Any]]] = {

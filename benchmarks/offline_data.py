@@ -19,11 +19,11 @@ import numpy as np
 import torch
 
 from contracts.rollout import FinishReason, Prompt, Rollout, Turn
-from learner.actor_critic import ActorCritic, load_actor_critic
 from learner.batching import collate, micro_batches
+from learner.models.actor_critic import ActorCritic, load_actor_critic
+from learner.models.value_estimator import predict, train_value
+from learner.models.value_settings import ValueSettings
 from learner.settings import ModelSettings
-from learner.value_estimator import predict, train_value
-from learner.value_settings import ValueSettings
 
 WORDS = ("<pad>", "<end>", "easy", "hard", *(str(digit) for digit in range(10)))
 END, EASY, HARD, ZERO = 1, 2, 3, 4

@@ -60,8 +60,8 @@ def through_serve(pairs: Iterator[list[Sample]], rows: dict[str, Any], details: 
     """Measure what the way to a replica and back adds, with calls in flight as in a run, and for one call."""
     import ray
 
-    from reward_servers.app import deploy, shutdown
-    from reward_servers.client import RewardClient
+    from reward_servers.serving.app import deploy, shutdown
+    from reward_servers.serving.client import RewardClient
 
     settings = RewardServersSettings(default=ServerSettings(cache_size=0))
     ray.init(address="local", include_dashboard=False, log_to_driver=False)

@@ -19,13 +19,13 @@ import ray
 from benchmarks.models import gpt2_98m, llama_100m
 from benchmarks.outcome import in_turns, publish, ratio, seconds
 from contracts.rollout import FinishReason, Prompt, Rollout, Turn
-from learner.group import LearnerGroup
+from learner.actors.group import LearnerGroup
 from rollout_workers.fleet import Fleet
 from services.cluster.ray_cluster import cluster
 from services.config.compose import run_settings
 from services.config.settings import RunSettings
 from services.models.files import read_model
-from services.preflight.gpu_defaults import fitted
+from services.preflight.capacity.gpu_defaults import fitted
 from services.train import launch
 from services.train.ray_machine import gpu_machine
 

@@ -6,10 +6,10 @@ from types import ModuleType
 from typing import Any
 
 from contracts.errors import InputError, did_you_mean
-from contracts.secret_values import remember_in
+from contracts.processes.working_folder import hidden, search_last
+from contracts.secrets.secret_values import remember_in
 from contracts.settings import Settings, build
 from contracts.signatures import check_methods
-from contracts.working_folder import hidden, search_last
 
 
 def find(kind: str, name: str, built_in: Mapping[str, str]) -> type:

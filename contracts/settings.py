@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from contracts.errors import InputError, did_you_mean
-from contracts.secret_values import is_secret, remember_in
+from contracts.secrets.secret_values import is_secret, remember_in
 
 
 class Settings(BaseModel):

@@ -21,13 +21,13 @@ from torch.distributed.tensor import DTensor
 
 from contracts.errors import LearnerError
 from contracts.rollout import Rollout
-from learner.actor_critic import ActorCritic
-from learner.merged_weights import save_merged
-from learner.policy import Policy
-from learner.ranks import ALONE, Ranks
+from learner.distributed.ranks import ALONE, Ranks
+from learner.distributed.sharding import whole
+from learner.models.actor_critic import ActorCritic
+from learner.models.merged_weights import save_merged
+from learner.models.policy import Policy
+from learner.models.shared_trunk import fingerprint
 from learner.settings import ModelSettings
-from learner.sharding import whole
-from learner.shared_trunk import fingerprint
 from learner.tensor_files import TensorFiles, write
 
 # JSON has no infinite or NaN reward part and no type for the error of a failed rollout, which is never kept.

@@ -4,8 +4,8 @@
                                                                                           │
                 publish ◀── version + 1, mask synced ◀── epochs of minibatches, or a trust region's step
 
-A plain class: `learner/process.py` is the process around it, `learner/group.py` runs one or several of them
-as Ray actors. The ranks of one learner all get the same calls with the same arguments.
+A plain class: `learner/actors/process.py` is the process around it, and `learner/actors/group.py` runs one or
+several of them as Ray actors. The ranks of one learner all get the same calls with the same arguments.
 """
 
 import time
@@ -17,13 +17,23 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from contracts import timeline
-from contracts.disk import room_for
 from contracts.errors import LearnerError
+from contracts.processes import timeline
+from contracts.processes.disk import room_for
 from contracts.rollout import Rollout, Sampling
 from contracts.weights import WeightManifest
-from learner import checkpoint, dropout, off_policy, ranks
-from learner.actor_critic import (
+from learner import checkpoint, off_policy
+from learner.algorithms.base import Algorithm, CreditInputs
+from learner.batching import Batch, collate
+from learner.distributed import ranks
+from learner.distributed.device import enter, pick_device
+from learner.distributed.rendezvous import Rendezvous
+from learner.functional.advantages import require_finite
+from learner.functional.ratios import explained_variance
+from learner.kl_control import next_coefficient
+from learner.mismatched import mismatched_kl
+from learner.models import dropout
+from learner.models.actor_critic import (
     ActorCritic,
     copy_trained,
     frozen_copy,
@@ -32,29 +42,21 @@ from learner.actor_critic import (
     read_stored,
     reference_of,
 )
-from learner.algorithms.base import Algorithm, CreditInputs
-from learner.batch_metrics import measured_kl, num_trained, sampler_metrics
-from learner.batching import Batch, collate
-from learner.bootstrap import bootstrap_values
-from learner.changed_elements import Array, Sent
-from learner.device import enter, pick_device
-from learner.functional.advantages import require_finite
-from learner.functional.ratios import explained_variance
-from learner.kl_control import next_coefficient
-from learner.known_passes import loads_reference
-from learner.last_published import LastPublished
-from learner.mismatched import mismatched_kl
+from learner.models.policy import Policy, check_head
 from learner.off_policy import Correction, correction_of, rounds
 from learner.optimizer import build_optimizer, schedule_factor, set_learning_rate
-from learner.policy import Policy, check_head
-from learner.rendezvous import Rendezvous
-from learner.sampling_distribution import sampling_distribution
-from learner.scorer import Scorer
-from learner.scoring import Models, ScoredBatch
+from learner.passes.batch_metrics import measured_kl, num_trained, sampler_metrics
+from learner.passes.bootstrap import bootstrap_values
+from learner.passes.known_passes import loads_reference
+from learner.passes.sampling_distribution import sampling_distribution
+from learner.passes.scorer import Scorer
+from learner.passes.scoring import Models, ScoredBatch
+from learner.publishing.changed_elements import Array, Sent
+from learner.publishing.last_published import LastPublished
+from learner.publishing.weight_publisher import arrays_of, publish
 from learner.settings import LearnerSettings, ModelSettings
 from learner.updates import Update, check_model, takes_sharded, update_for
 from learner.updates.context import UpdateContext
-from learner.weight_publisher import arrays_of, publish
 
 ANY_LENGTH = Sampling(max_tokens=2**31)
 Module = TypeVar("Module", ActorCritic, Policy)
@@ -311,7 +313,7 @@ class Learner:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self._computes_in_bfloat16)
 
     def publish(self, engine_dtype: str) -> tuple[WeightManifest, dict[str, Sent]]:
-        """Publish the current weights; see `learner.weight_publisher`. Only the first rank gets the arrays.
+        """Publish the weights (`publishing/weight_publisher.py`). Only the first rank gets the arrays.
 
         With `learner.push=changed`, publish the changes since the last publication, if there was one.
         """

@@ -10,9 +10,9 @@ import torch
 
 from contracts.rollout import Rollout
 from learner.batching import collate
-from learner.policy import Policy
-from learner.ranks import ALONE, Ranks
-from learner.scoring import score_by
+from learner.distributed.ranks import ALONE, Ranks
+from learner.models.policy import Policy
+from learner.passes.scoring import score_by
 
 
 def mismatched_kl(

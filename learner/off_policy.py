@@ -23,7 +23,7 @@ from learner.functional.aggregation import sum_by_response
 from learner.functional.kl import k3
 from learner.functional.support import SamplingDistribution
 from learner.mismatch_settings import MismatchSettings
-from learner.scoring import ScoredBatch
+from learner.passes.scoring import ScoredBatch
 from learner.settings import LearnerSettings
 
 ImportanceLevel = Literal[

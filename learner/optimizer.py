@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from contracts.errors import LearnerError
-from learner.actor_critic import ActorCritic
 from learner.algorithms.base import Algorithm, Decays
-from learner.sharding import computes_on, whole
+from learner.distributed.sharding import computes_on, whole
+from learner.models.actor_critic import ActorCritic
 
 Schedule = Literal["constant", "linear", "cosine"]
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from torch import Tensor
 
 from learner.batching import Batch, MicroBatch, units_of
-from learner.ranks import Ranks
-from learner.shared_prompts import partition
+from learner.distributed.ranks import Ranks
+from learner.models.shared_prompts import partition
 
 
 def rank_micro_batches(

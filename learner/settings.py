@@ -4,12 +4,12 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from contracts.chat_settings import ChatSettings
+from contracts.conversations.chat_settings import ChatSettings
 from contracts.errors import InputError
 from contracts.settings import Settings
-from learner.adapter_settings import AdapterSettings
 from learner.algorithms.base import Algorithm
 from learner.mismatch_settings import MismatchSettings
+from learner.models.adapter_settings import AdapterSettings
 
 
 class ReferenceSettings(Settings):
@@ -34,8 +34,8 @@ class ModelSettings(Settings):
     revision: str | None = None  # branch, tag or commit on the hub; None: the main one
     tokenizer: str | None = None  # None: the one in `path`
     chat: ChatSettings = ChatSettings()  # how conversations are read
-    policy: str = "auto"  # auto: by the model's family; or package.module:Class, a learner.policy.Policy
-    critic: str = "linear"  # linear, mlp, or package.module:Class, a learner.critic.Critic
+    policy: str = "auto"  # auto: by the model's family; or package.module:Class, a models.policy.Policy
+    critic: str = "linear"  # linear, mlp, or package.module:Class, a models.critic.Critic
     value_trunk: Literal["shared", "separate"] = "shared"  # the critic's trunk: the policy's, or a copy
     # In updates, at the rates of the model's configuration. None: as published, which is on where the
     # algorithm learns from references or data, and off where it learns from the policy's own rollouts

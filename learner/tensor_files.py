@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from contracts.errors import LearnerError
-from learner.ranks import Ranks
-from learner.sharding import own_rows, spread_like
+from learner.distributed.ranks import Ranks
+from learner.distributed.sharding import own_rows, spread_like
 
 ROWS = "rows"  # the entry in a file's header
 

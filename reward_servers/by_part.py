@@ -7,7 +7,7 @@ from contracts.rollout import PART, Prompt
 from contracts.scores import Sample
 from reward_servers.server import Answer
 from reward_servers.settings import Part
-from reward_servers.trial import MADE_UP, Trial, trial_of
+from reward_servers.user_rewards.trial import MADE_UP, Trial, trial_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from contracts.components import make
 from contracts.errors import InputError
-from reward_servers.limits import limits_of
-from reward_servers.own import find_grader, settled
+from reward_servers.isolation.limits import limits_of
 from reward_servers.settings import Part, RewardServersSettings
+from reward_servers.user_rewards.own import find_grader, settled
 
 
 def check_deadlines(rewards: Sequence[Part], settings: RewardServersSettings) -> None:

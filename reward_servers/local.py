@@ -9,11 +9,11 @@ from reward_servers.by_part import ONE_TASK, ByPart, laid_out, places_for
 from reward_servers.combine import weighted_sum
 from reward_servers.server import Answer, RewardServer
 from reward_servers.settings import Part, RewardServersSettings
-from reward_servers.trial import Trial, is_tried
+from reward_servers.user_rewards.trial import Trial, is_tried
 
 
 class LocalRewardClient:
-    """A client like `reward_servers.client.RewardClient`, except that `submit` scores before it returns."""
+    """A client like `serving.client.RewardClient`, except that `submit` scores before it returns."""
 
     def __init__(
         self,

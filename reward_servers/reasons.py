@@ -1,8 +1,8 @@
 """Reasons why a sample has no score, and the sample beside them, as messages show them."""
 
 from contracts.errors import WhetstoneError
-from contracts.redaction import redact
 from contracts.scores import Sample
+from contracts.secrets.redaction import redact
 
 RAISED = (Exception, SystemExit)  # what a grader may raise without ending the process that serves it
 

@@ -15,23 +15,23 @@ from contracts.scores import FindsAnswers, MetricValue, Sample
 from contracts.settings import Settings
 from contracts.signatures import check_methods
 from reward_servers.answers import answers_of
-from reward_servers.coroutines import Coroutines
 from reward_servers.groups import by_group
-from reward_servers.limits import limits_of
+from reward_servers.isolation.limits import limits_of
 from reward_servers.needs import lacking, meta_keys
-from reward_servers.own import (
+from reward_servers.reasons import RAISED, excerpt_of, reason_of
+from reward_servers.requirements import check_requirements, missing, requires
+from reward_servers.settings import Part, ServerSettings
+from reward_servers.user_rewards.coroutines import Coroutines
+from reward_servers.user_rewards.own import (
     check_grader,
     find_grader,
     scores_groups,
     scoring_of,
     settled,
 )
-from reward_servers.reasons import RAISED, excerpt_of, reason_of
-from reward_servers.requirements import check_requirements, missing, requires
-from reward_servers.returned import scores_of, values_of
-from reward_servers.settings import Part, ServerSettings
-from reward_servers.trial import Trial, Verdict, as_group, is_own, try_metric, try_reward
-from reward_servers.watched import Watch
+from reward_servers.user_rewards.returned import scores_of, values_of
+from reward_servers.user_rewards.trial import Trial, Verdict, as_group, is_own, try_metric, try_reward
+from reward_servers.user_rewards.watched import Watch
 
 logger = logging.getLogger(__name__)
 

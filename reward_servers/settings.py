@@ -16,7 +16,7 @@ from pydantic import (
 
 from contracts.errors import InputError, did_you_mean
 from contracts.settings import Settings, build
-from reward_servers.backoff import LONGEST_WAIT_S
+from reward_servers.chat_models.backoff import LONGEST_WAIT_S
 
 
 def _list_to_tuple(value: Any) -> Any:

@@ -9,9 +9,9 @@ A growing sequence that would exceed the window begins afresh, with as many rece
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from contracts.conversations.messages import Message
 from contracts.environments import Observation
 from contracts.errors import InputError
-from contracts.messages import Message
 from rollout_workers.turn_texts import ChatTexts, TurnTexts
 
 Tokens = tuple[int, ...]

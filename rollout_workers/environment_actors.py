@@ -11,7 +11,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from contracts.errors import EpisodeError
-from contracts.gpus import hidden_unless
+from contracts.processes.gpus import hidden_unless
 from contracts.rollout import Prompt
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.pool import Environments, Failure, LocalEnvironments, Reply, episode_error

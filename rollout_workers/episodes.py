@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from contracts.chat_settings import ChatForm
+from contracts.conversations.chat_settings import ChatForm
 from contracts.rollout import Lease, Rollout
 from rollout_workers.engines.base import Engine, Generation, Request
 from rollout_workers.environments.base import EnvironmentSettings

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from contracts.clients import PublishedWeights
+from contracts.processes.waiting import STARTS_S, Waiting
 from contracts.rollout import Lease, Rollout
-from contracts.waiting import STARTS_S, Waiting
 from rollout_workers.broadcasts import Broadcasts
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.worker import RolloutWorker

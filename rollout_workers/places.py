@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from contracts.errors import WorkerError
-from contracts.restart_budget import RestartBudget
+from contracts.processes.restart_budget import RestartBudget
 from rollout_workers.backoff import Backoff
 from rollout_workers.settings import RolloutSettings
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from contracts import timeline
-from contracts.output import guard_process
+from contracts.processes import timeline
+from contracts.secrets.output import guard_process
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.host import EnvironmentHost
 from rollout_workers.worker import RolloutWorker

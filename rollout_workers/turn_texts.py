@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
-from contracts.chat import ASKED, Chat
-from contracts.chat_settings import ChatForm
+from contracts.conversations.chat import ASKED, Chat
+from contracts.conversations.chat_settings import ChatForm
+from contracts.conversations.messages import Message
 from contracts.errors import InputError
-from contracts.messages import Message
 
 
 class TurnTexts(Protocol):

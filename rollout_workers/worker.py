@@ -24,16 +24,16 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from contracts import timeline
-from contracts.chat_settings import ChatForm
 from contracts.components import find
+from contracts.conversations.chat_settings import ChatForm
 from contracts.errors import InputError, WeightsError, WorkerError
-from contracts.garbage import uncollected
-from contracts.output import redacted_errors
+from contracts.processes import timeline
+from contracts.processes.garbage import uncollected
+from contracts.processes.timeline import Span
 from contracts.records import by_position
-from contracts.redaction import redact
 from contracts.rollout import Lease, MaskRule, Rollout
-from contracts.timeline import Span
+from contracts.secrets.output import redacted_errors
+from contracts.secrets.redaction import redact
 from contracts.weights import WeightGroup, WeightManifest
 from rollout_workers.engines import ENGINES
 from rollout_workers.engines.base import Arrays, Engine, ReceivingEngine

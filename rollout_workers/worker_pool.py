@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 import ray
 
-from contracts import timeline
 from contracts.clients import PublishedWeights
 from contracts.errors import DeadlineExceeded
+from contracts.processes import timeline
 from contracts.rollout import Lease, Rollout
 from rollout_workers.live_worker import LiveWorker
 from rollout_workers.places import Place, Places

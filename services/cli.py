@@ -16,10 +16,10 @@ from importlib.metadata import version
 from pathlib import Path
 from textwrap import shorten
 
-from contracts.disk import is_full
 from contracts.errors import InputError, WhetstoneError
-from contracts.output import guarded_output
-from contracts.redaction import redact, remember_typed
+from contracts.processes.disk import is_full
+from contracts.secrets.output import guarded_output
+from contracts.secrets.redaction import redact, remember_typed
 from services.cluster.ray_variables import prepare_ray
 from services.terminal.doing import doing
 from services.terminal.interrupts import EXIT_INTERRUPTED, interruptible, leave_at_once, said_at_interruption

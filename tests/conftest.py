@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from contracts import secret_values
-from contracts.loading import ONE_MODEL_AT_A_TIME
+from contracts.processes.loading import ONE_MODEL_AT_A_TIME
+from contracts.secrets import secret_values
 
 collect_ignore = ["raising"]  # its sitecustomize.py is for other processes
 

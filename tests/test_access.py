@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from contracts.access import check_exposure, digest, is_loopback, knows, token_of
 from contracts.errors import InputError
+from contracts.network.access import check_exposure, digest, is_loopback, knows, token_of
 
 TOKEN = "0123456789abcdef"
 

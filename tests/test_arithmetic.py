@@ -8,8 +8,8 @@ import pytest
 from benchmarks import arithmetic as bench
 from benchmarks.arithmetic_files import END, make_model, write_questions
 from benchmarks.arithmetic_report import before_and_after, check, gain
-from contracts.chat import Chat
-from contracts.chat_settings import ChatForm
+from contracts.conversations.chat import Chat
+from contracts.conversations.chat_settings import ChatForm
 from contracts.rollout import Prompt
 from services.runs.folder import RunFolder
 from services.tasks.gsm8k import Gsm8k

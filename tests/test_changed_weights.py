@@ -17,8 +17,8 @@ from rollout_workers.fleet import Fleet
 from services.cluster.ray_cluster import cluster
 from services.config.compose import run_settings
 from services.config.settings import RunSettings
+from services.preflight.capacity.memory_model import MemoryNeeds
 from services.preflight.deployment import Deployment
-from services.preflight.memory_model import MemoryNeeds
 from services.train import launch
 from tests.learner.tiny import random_rollouts
 from tests.local_run import train_here

@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,6 +92,26 @@ def test_a_tree_is_read_by_its_indents() -> None:
 
 def test_what_the_readmes_tree_names_is_there() -> None:
     assert [str(path) for path in the_tree() if not (ROOT / path).exists()] == []
+
+
+# Folders of equals: one file for each algorithm, reward, metric, task and command.
+EQUALS = {
+    "learner/algorithms",
+    "reward_servers/metrics",
+    "reward_servers/rewards",
+    "services/commands",
+    "services/tasks",
+}
+MOST_MODULES = 20
+
+
+def test_no_folder_holds_more_modules_than_a_reader_can_overlook() -> None:
+    held = Counter(
+        str(path.parent.relative_to(ROOT))
+        for path in files()
+        if path.suffix == ".py" and path.name != "__init__.py" and path.relative_to(ROOT).parts[0] in PACKAGES
+    )
+    assert {folder: n for folder, n in held.items() if n > MOST_MODULES and folder not in EQUALS} == {}
 
 
 def test_the_readmes_tree_names_every_package() -> None:

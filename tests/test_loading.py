@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from learner.language_models import load_language_model
+from learner.models.language_models import load_language_model
 from learner.settings import ModelSettings
 from rollout_workers.engines.transformers_engine import _load
 from tests.models import make_tiny_model

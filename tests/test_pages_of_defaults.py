@@ -129,5 +129,5 @@ def test_variables_and_answers_are_listed_once_and_whole() -> None:
     statuses = re.findall(r"^(?:\| )?(\d{3}) \|", (docs / "rewards.md").read_text(), re.MULTILINE)
     assert len(set(variables)) == len(variables) > 10
     assert len(set(statuses)) == len(statuses)
-    of_guard = set(re.findall(r"\b4\d\d\b", (docs.parent / "contracts/http_guard.py").read_text()))
+    of_guard = set(re.findall(r"\b4\d\d\b", (docs.parent / "contracts/network/http_guard.py").read_text()))
     assert of_guard | {"400"} <= set(statuses)  # 400 is Starlette's, for a foreign Host

@@ -13,9 +13,9 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from contracts.errors import InputError, RunError
-from contracts.output import GuardedStream, guard_logging, guarded_output, redacted_errors
-from contracts.redaction import redact, without_secrets
-from contracts.secret_values import hide, hide_pieces, is_secret, remember, remember_in
+from contracts.secrets.output import GuardedStream, guard_logging, guarded_output, redacted_errors
+from contracts.secrets.redaction import redact, without_secrets
+from contracts.secrets.secret_values import hide, hide_pieces, is_secret, remember, remember_in
 from contracts.settings import Settings, build
 
 SECRET = "q7-Zebra.crossing+11"

@@ -17,10 +17,10 @@ from contracts.rollout import Prompt
 from contracts.scores import Metric, Reward
 from contracts.settings import Settings, build
 from contracts.signatures import check_function, check_methods, methods_of
-from learner import actor_critic
 from learner.algorithms.base import Algorithm
 from learner.algorithms.ppo import PPO
-from learner.policy import CausalPolicy
+from learner.models import actor_critic
+from learner.models.policy import CausalPolicy
 from learner.settings import ModelSettings
 from reward_servers.server import check_parts
 from reward_servers.settings import parts
@@ -381,7 +381,7 @@ class NoHidden(nn.Module):
     ],
 )
 def test_policies_and_critics(model: Mapping[str, str], told: str, tmp_path: Path) -> None:
-    from services.preflight.model_checks import check_model_classes
+    from services.preflight.checks.model_checks import check_model_classes
 
     with pytest.raises(InputError) as caught:
         check_model_classes(settings(model={"path": "some/model", **model}).model)

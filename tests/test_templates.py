@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from contracts.chat import CHANNEL
+from contracts.conversations.chat import CHANNEL
 from contracts.rollout import Rollout
 from learner.learner import Learner
 from rollout_workers.engines.base import Generation, Request

@@ -93,6 +93,6 @@ def assert_nested(lane: list[dict[str, Any]]) -> None:
 
 
 def test_a_sweep_has_no_timeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("contracts.timeline._kept", None)
+    monkeypatch.setattr("contracts.processes.timeline._kept", None)
     with pytest.raises(InputError, match=r"a sweep takes no --timeline"):
         train.run(["-m", "seed=0,1", f"output_dir={tmp_path}", "--timeline"])

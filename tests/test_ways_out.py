@@ -16,11 +16,11 @@ from rich.table import Table
 
 from contracts.errors import RunError
 from contracts.scores import Sample
-from contracts.secret_values import remember, remember_in
-from reward_servers.http import http_app
-from reward_servers.sandbox import SandboxedServer
+from contracts.secrets.secret_values import remember, remember_in
 from reward_servers.server import Answer, MetricServer, RewardServer
+from reward_servers.serving.http import http_app
 from reward_servers.settings import Part, Sandbox
+from reward_servers.user_rewards.sandbox import SandboxedServer
 from services import cli
 from services.report.report import write_report
 from services.runs.folder import RunFolder

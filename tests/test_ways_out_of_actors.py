@@ -16,7 +16,7 @@ from contracts.rollout import Prompt
 from contracts.scores import MetricValue, Sample
 from contracts.settings import build
 from reward_servers.settings import Part, RewardServersSettings
-from reward_servers.trial import TEXTS
+from reward_servers.user_rewards.trial import TEXTS
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.settings import RolloutSettings
 
@@ -110,7 +110,7 @@ def session() -> Iterator[Path]:
     """The folder where Ray's processes write what they say."""
     import ray
 
-    from reward_servers.app import shutdown
+    from reward_servers.serving.app import shutdown
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_TOKEN", VARIABLE)
@@ -142,7 +142,7 @@ def test_no_actor_lets_a_secret_out(session: Path) -> None:
 def _learners() -> None:
     import ray
 
-    from learner.process import LearnerProcess
+    from learner.actors.process import LearnerProcess
 
     for make, kind in ((learner, LearnerError), (lost_learner, RunError)):
         actor = ray.remote(LearnerProcess).remote(make)
@@ -187,8 +187,8 @@ def _answer(environments: Any) -> Any:
 
 
 def _rewards() -> None:
-    from reward_servers.app import deploy
-    from reward_servers.client import RewardClient, compute_metrics
+    from reward_servers.serving.app import deploy
+    from reward_servers.serving.client import RewardClient, compute_metrics
 
     settings = build(RewardServersSettings, {"start_timeout_s": PATIENCE_S}, "reward_servers")
     leaky = Part(name=f"{HERE}:Leaky", label="leaky", options={"api_key": OPTION})

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from contracts import working_folder
 from contracts.components import find
 from contracts.errors import InputError
+from contracts.processes import working_folder
+from contracts.processes.working_folder import SearchedLast, clashes
 from contracts.scores import Sample
-from contracts.working_folder import SearchedLast, clashes
-from reward_servers.sandbox import SandboxedServer
 from reward_servers.settings import Part, Sandbox
+from reward_servers.user_rewards.sandbox import SandboxedServer
 from services.cluster.job_actions import entrypoint
 from tests.hostile import NAMES, make_hostile
 from tests.models import make_tiny_model
@@ -109,8 +109,8 @@ def test_commands_that_start_nothing_are_at_home_there(hostile: Path, tmp_path: 
 SERVED = """
 import sys, ray
 from contracts.scores import Sample
-from reward_servers.client import RewardClient
-from reward_servers.app import deploy
+from reward_servers.serving.client import RewardClient
+from reward_servers.serving.app import deploy
 from reward_servers.settings import Part, RewardServersSettings
 from services.cluster.ray_cluster import cluster
 
@@ -133,7 +133,7 @@ print([path, name, score.total])
 
 @pytest.mark.ray
 def test_actors_and_replicas_are_at_home_there(hostile: Path) -> None:
-    script = "from contracts.working_folder import search_last; search_last()\n" + SERVED
+    script = "from contracts.processes.working_folder import search_last; search_last()\n" + SERVED
     done = subprocess.run(
         [sys.executable, "-P", "-c", script], cwd=hostile, capture_output=True, text=True, timeout=250
     )

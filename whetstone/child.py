@@ -18,8 +18,8 @@ EXIT_INPUT = 2
 def main(argv: list[str]) -> int:
     leave_users_folders_to_the_end()
     from contracts.errors import InputError
-    from contracts.output import guarded_output
-    from contracts.redaction import remember_typed
+    from contracts.secrets.output import guarded_output
+    from contracts.secrets.redaction import remember_typed
 
     question, *rest = argv
     remember_typed(rest)

@@ -11,7 +11,7 @@ from pathlib import Path
 OURS = Path(__file__).absolute().parents[1]
 NAMES = ("conf", "contracts", "learner", "reward_servers", "rollout_workers", "services")
 PYTHONPATH = "PYTHONPATH"
-MORE_FOLDERS = "WHETSTONE_PATH"  # as in contracts.working_folder, which can't be imported yet
+MORE_FOLDERS = "WHETSTONE_PATH"  # as in contracts.processes.working_folder, which can't be imported yet
 
 
 def leave_users_folders_to_the_end() -> None:

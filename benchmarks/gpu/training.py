@@ -17,8 +17,8 @@ from learner.learner import Learner
 from services.config.settings import RunSettings
 from services.models.files import read_model
 from services.models.shape import ModelShape, shape_of
-from services.preflight.gpu_memory import Texts, learner_load
-from services.preflight.memory_model import MemoryNeeds, share_and_base
+from services.preflight.capacity.gpu_memory import Texts, learner_load
+from services.preflight.capacity.memory_model import MemoryNeeds, share_and_base
 
 ROUNDS = 3
 GB = 1e9

@@ -5,7 +5,7 @@ from typing import Protocol
 import torch
 
 from learner.algorithms.base import Algorithm, Credit
-from learner.policy import Policy
+from learner.models.policy import Policy
 from learner.updates.context import UpdateContext
 from learner.updates.fisher import check_forward_mode
 from learner.updates.minibatches import MinibatchUpdate

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from learner.actor_critic import PolicyOutput
 from learner.algorithms.base import Algorithm, Credit, LossInputs
 from learner.batching import Batch, MicroBatch
+from learner.distributed.ranks import ALONE, Ranks
 from learner.functional.kl import exact_gradient_kl, forward_kl, k2, k3
 from learner.functional.logprobs import Restriction
+from learner.models.actor_critic import PolicyOutput
 from learner.off_policy import Correction, importance
+from learner.passes.scoring import Models, ScoredBatch
 from learner.rank_batches import rank_micro_batches
-from learner.ranks import ALONE, Ranks
-from learner.scoring import Models, ScoredBatch
 from learner.settings import LearnerSettings
 
 

@@ -25,7 +25,7 @@ from contracts.errors import InputError
 from learner.batching import MicroBatch
 from learner.functional.logprobs import Restriction, row_chunks
 from learner.functional.trust_region import softmax_fisher_product
-from learner.policy import Policy
+from learner.models.policy import Policy
 from learner.updates.context import UpdateContext
 from learner.updates.parameter_vector import ParameterVector
 

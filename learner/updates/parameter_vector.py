@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from learner.policy import Policy
+from learner.models.policy import Policy
 
 Result = TypeVar("Result")
 

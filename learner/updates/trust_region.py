@@ -23,12 +23,12 @@ import torch
 from torch import Tensor
 
 from contracts.errors import LearnerError
-from learner import dropout
 from learner.algorithms.base import Credit, LossInputs
 from learner.algorithms.trpo import TRPO
 from learner.batching import MicroBatch
 from learner.functional.distribution_kl import distribution_kl
 from learner.functional.trust_region import conjugate_gradients
+from learner.models import dropout
 from learner.updates.context import UpdateContext
 from learner.updates.critic_epochs import fit_critic
 from learner.updates.fisher import FisherProduct

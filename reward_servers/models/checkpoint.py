@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from contracts.errors import InputError
-from contracts.hub import is_reachable
+from contracts.network.hub import is_reachable
 
 HUB_NAME = re.compile(r"^[\w.-]+(/[\w.-]+)?$")
 TOKENIZER_FILES = (

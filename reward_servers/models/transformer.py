@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from contracts.errors import InputError
-from contracts.loading import ONE_MODEL_AT_A_TIME
+from contracts.processes.loading import ONE_MODEL_AT_A_TIME
 from contracts.windows import window_of
 from reward_servers.models.token_batches import batches_by_length
 

@@ -12,8 +12,8 @@ from pydantic import Field, PrivateAttr
 from contracts.errors import InputError
 from contracts.scores import Sample
 from contracts.settings import Settings
-from reward_servers.confined import Confined, Outcome
-from reward_servers.limits import Limits
+from reward_servers.isolation.confined import Confined, Outcome
+from reward_servers.isolation.limits import Limits
 
 FENCED = re.compile(r"```[ \t]*(?:python|py|python3)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 EXPECTED = (

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
+from contracts.processes.working_folder import working_folder
 from contracts.scores import Sample
 from contracts.settings import Settings, Strings
-from contracts.working_folder import working_folder
-from reward_servers.confined import Confined
-from reward_servers.limits import Limits
+from reward_servers.isolation.confined import Confined
+from reward_servers.isolation.limits import Limits
 
 
 class Format(Settings):

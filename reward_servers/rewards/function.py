@@ -11,8 +11,8 @@ from contracts.settings import Settings
 class Function(Settings):
     """`function` is `package.module:name`, or `FILE.py:name`, seen from the working folder.
 
-    Further options are the function's own. `reward_servers/own.py` takes the function's place for this
-    reward's name before it makes the reward.
+    Further options are the function's own. `user_rewards/own.py` takes the function's place for this reward's
+    name before it makes the reward.
 
     Example: `reward=function reward.function=my_rewards.py:brevity reward.limit=10`
     """
@@ -20,4 +20,4 @@ class Function(Settings):
     function: str = Field(pattern=r"^[^:]+:[^\W\d]\w*$")
 
     def score(self, samples: Sequence[Sample]) -> Sequence[float]:
-        raise NotImplementedError("the function itself is the reward: see reward_servers/own.py")
+        raise NotImplementedError("the function itself is the reward: see reward_servers/user_rewards/own.py")

@@ -7,7 +7,7 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from contracts.scores import Sample
-from reward_servers.asked_model import AskedModel, Malformed, Two
+from reward_servers.chat_models.asked_model import AskedModel, Malformed, Two
 from reward_servers.text.templates import filled
 
 QUESTION = """\

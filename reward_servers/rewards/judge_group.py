@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from contracts.scores import Sample
-from reward_servers.asked_model import AskedModel, Malformed
-from reward_servers.own import GROUPS
+from reward_servers.chat_models.asked_model import AskedModel, Malformed
 from reward_servers.text.templates import filled
+from reward_servers.user_rewards.own import GROUPS
 
 QUESTION = """\
 Rank {count} answers of assistants to one prompt by the rubric.

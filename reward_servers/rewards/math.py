@@ -7,8 +7,8 @@ from pydantic import Field, PrivateAttr
 
 from contracts.scores import Sample
 from contracts.settings import Settings, Strings
-from reward_servers.confined import Confined
-from reward_servers.limits import Limits
+from reward_servers.isolation.confined import Confined
+from reward_servers.isolation.limits import Limits
 from reward_servers.text.references import references_of
 
 TOGETHER = 16  # texts that share a process

@@ -7,8 +7,8 @@ from pydantic import Field, PrivateAttr
 
 from contracts.scores import Sample
 from contracts.settings import Settings
-from reward_servers.confined import Confined
-from reward_servers.limits import Limits
+from reward_servers.isolation.confined import Confined
+from reward_servers.isolation.limits import Limits
 
 
 class ReasoningGym(Settings):

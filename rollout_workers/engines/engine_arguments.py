@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from contracts.errors import InputError
-from contracts.loopback import GLOO, NCCL, joins_nodes, stay_on_loopback
+from contracts.network.loopback import GLOO, NCCL, joins_nodes, stay_on_loopback
 
 if TYPE_CHECKING:
     from vllm.engine.arg_utils import EngineArgs

@@ -18,7 +18,7 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateInfo,
 )
 
-from contracts import gloo_group
+from contracts.network import gloo_group
 from contracts.weights import WeightGroup
 
 Load = Callable[[Mapping[str, Tensor]], None]

@@ -12,7 +12,7 @@ import torch
 
 from contracts.activations import fuse_activations
 from contracts.errors import InputError
-from contracts.loading import ONE_MODEL_AT_A_TIME
+from contracts.processes.loading import ONE_MODEL_AT_A_TIME
 from contracts.rollout import MaskRule, Sampling
 from contracts.vocabulary import end_tokens
 from contracts.weights import WeightManifest

@@ -15,9 +15,9 @@ import torch
 
 from contracts.activations import fuse_activations
 from contracts.errors import InputError, RunError
+from contracts.processes.working_folder import off_the_path_of_children
 from contracts.rollout import FinishReason, MaskRule, Sampling
 from contracts.weights import WeightGroup, WeightManifest
-from contracts.working_folder import off_the_path_of_children
 from rollout_workers.engines.base import Arrays, Generation, Request
 from rollout_workers.engines.choice import choose_dtype
 from rollout_workers.engines.direct_loading import DirectLoader

@@ -4,7 +4,8 @@
     receive   start_weight_update ─▶ update_weights ─▶ finish_weight_update
 
 The engines `nccl` and `ipc` are vLLM's own, and have not run with this code yet; `gloo` is ours. The
-learner's side is `learner/weight_links.py`. A test holds the signatures of vLLM's functions that both call.
+learner's side is `learner/publishing/weight_links.py`. A test holds the signatures of vLLM's functions that
+both call.
 """
 
 from collections.abc import Mapping

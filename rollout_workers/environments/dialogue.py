@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from contracts.chat import SYSTEM_ROLES
+from contracts.conversations.chat import SYSTEM_ROLES
 from contracts.environments import Environment, Observation, Step
 from contracts.rollout import Prompt
 from contracts.settings import Strings

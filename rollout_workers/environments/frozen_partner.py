@@ -5,10 +5,10 @@ from contextlib import contextmanager
 
 from pydantic import Field
 
-from contracts.chat import Chat
-from contracts.chat_settings import AUTO, ChatForm, ChatSettings
+from contracts.conversations.chat import Chat
+from contracts.conversations.chat_settings import AUTO, ChatForm, ChatSettings
 from contracts.errors import InputError
-from contracts.hub import use_cache_if_unreachable
+from contracts.network.hub import use_cache_if_unreachable
 from contracts.rollout import Sampling
 from contracts.settings import Settings
 from contracts.windows import window_of

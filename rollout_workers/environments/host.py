@@ -5,8 +5,8 @@ import os
 
 from contracts.environments import Environment, Observation, Step
 from contracts.errors import InputError
-from contracts.output import redacted_errors
 from contracts.rollout import Prompt
+from contracts.secrets.output import redacted_errors
 from contracts.signatures import check_methods
 from rollout_workers.environments.base import EnvironmentSettings
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
-from contracts.chat import Chat
+from contracts.conversations.chat import Chat
+from contracts.conversations.messages import Message
 from contracts.errors import InputError
-from contracts.messages import Message
 from rollout_workers.engines.base import Generation
 
 THOUGHT_END = "</think>"

@@ -22,8 +22,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from contracts.disk import room_for
 from contracts.errors import InputError
+from contracts.processes.disk import room_for
 from services.runs import claim as run_claim
 from services.runs.json_lines import read_object, write_atomically
 from services.tasks.responses import ResponseRow

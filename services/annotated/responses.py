@@ -17,8 +17,8 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
+from contracts.conversations.messages import is_conversation
 from contracts.errors import InputError, there_are
-from contracts.messages import is_conversation
 from contracts.rollout import Prompt
 from contracts.settings import Settings, Strings
 from services.tasks.base import CountsLeftOut, Side, Split, Task

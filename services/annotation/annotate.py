@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console as Terminal
 
-from contracts.chat import Chat
-from contracts.chat_settings import ChatSettings
+from contracts.conversations.chat import Chat
+from contracts.conversations.chat_settings import ChatSettings
 from contracts.errors import InputError
-from reward_servers.own import wants_groups
 from reward_servers.server import check_at_hand
-from reward_servers.trial import Trial, trial_of
+from reward_servers.user_rewards.own import wants_groups
+from reward_servers.user_rewards.trial import Trial, trial_of
 from services.annotated.parts import (
     TOLD,
     Parts,

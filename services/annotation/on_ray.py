@@ -20,10 +20,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from contracts.errors import WhetstoneError
 from contracts.rollout import Lease, Rollout
-from reward_servers.app import deploy, remove
-from reward_servers.client import RewardClient
+from reward_servers.serving.app import deploy, remove
+from reward_servers.serving.client import RewardClient
 from reward_servers.settings import Part, RewardServersSettings
-from reward_servers.trial import Trial
+from reward_servers.user_rewards.trial import Trial
 from services.annotation.rewards import Execute, Job, Then, awaited, samples_of
 from services.config.cluster_settings import ClusterSettings
 from services.generation.run_model import RunModel

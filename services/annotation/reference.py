@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from contracts.rollout import FinishReason, Prompt, Rollout, Turn
-from learner.actor_critic import make_policy
 from learner.batching import collate, micro_batches
-from learner.device import pick_device
-from learner.language_models import load_language_model
-from learner.policy import check_head
+from learner.distributed.device import pick_device
+from learner.models.actor_critic import make_policy
+from learner.models.language_models import load_language_model
+from learner.models.policy import check_head
 from learner.settings import LearnerSettings, ModelSettings
 from services.annotated.parts import Parts
 from services.tasks.responses import ResponseRow

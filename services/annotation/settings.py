@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, PlainValidator, PrivateAttr, field_validator, model_validator
 
-from contracts.chat_settings import ChatSettings
+from contracts.conversations.chat_settings import ChatSettings
 from contracts.errors import InputError
 from contracts.settings import Settings, build
 from learner.settings import LearnerSettings

@@ -1,7 +1,7 @@
 """Stages `generations` and `value`: learn which reward the reference model's responses to a prompt earn.
 
     validation prompts ─▶ reference writes ─▶ rewards ─▶ value/generations.parquet
-           └─▶ hidden states ─▶ learner/value_estimator.py ─▶ value/head.safetensors, value/errors.json
+           └─▶ hidden states ─▶ learner/models/value_estimator.py ─▶ value/head.safetensors, value/errors.json
     all prompts of the data ─▶ hidden states ─▶ head ─▶ value/values.parquet
 
 The head never trains on a prompt of the data, so the advantage (reward - value) is not fitted to the data.
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from contracts.disk import room_for
 from contracts.errors import InputError, LearnerError
+from contracts.processes.disk import room_for
 from contracts.rollout import Lease, Prompt, Rollout, Sampling
 from contracts.scores import Score
-from reward_servers.own import wants_groups
 from reward_servers.settings import Part
+from reward_servers.user_rewards.own import wants_groups
 from rollout_workers.settings import RolloutSettings
 from services.annotated.parts import cuts_between, read_table, write_table
 from services.annotated.reward_columns import totals
@@ -34,7 +34,7 @@ from services.tasks.responses import ResponseRow
 from services.tokens.prompt_tokens import PromptTokens
 
 if TYPE_CHECKING:
-    from learner.value_estimator import TrainedValue
+    from learner.models.value_estimator import TrainedValue
     from services.annotation.reference import Reference
 
 Write = Callable[[Sequence[Lease]], Iterable[list[Rollout]]]
@@ -185,7 +185,7 @@ def train(
     from safetensors.torch import save_file
     from torch import tensor
 
-    from learner.value_estimator import train_value
+    from learner.models.value_estimator import train_value
 
     table = read_table(files.generations)
     targets = _mean_rewards(table, rewards, files.generations)
@@ -222,7 +222,7 @@ def value_all(
     advance: Callable[[int], None],
 ) -> None:
     """Compute and save the value of every prompt of the data; the saved file marks the stage as done."""
-    from learner.value_estimator import predict
+    from learner.models.value_estimator import predict
 
     by_text: dict[str, float] = {}
     prompts = distinct_prompts(rows)

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from contracts.chat import Chat
-from contracts.chat_settings import ChatForm
 from contracts.components import create
+from contracts.conversations.chat import Chat
+from contracts.conversations.chat_settings import ChatForm
 from contracts.errors import InputError
 from rollout_workers.environments.partner_texts import joined
 from services.tasks import TASKS

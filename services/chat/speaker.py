@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from contracts.loading import ONE_MODEL_AT_A_TIME
+from contracts.processes.loading import ONE_MODEL_AT_A_TIME
 from contracts.rollout import FinishReason, Sampling
 from contracts.vocabulary import end_tokens
 from services.generation.run_model import RunModel, quiet_transformers

@@ -20,9 +20,9 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from contracts.access import check_exposure, digest
 from contracts.errors import InputError
-from contracts.http_guard import guard
+from contracts.network.access import check_exposure, digest
+from contracts.network.http_guard import guard
 from contracts.rollout import Sampling
 from services.chat.prompts import Reader
 from services.chat.speaker import Speaker

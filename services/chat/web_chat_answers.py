@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from contracts.redaction import redact
+from contracts.secrets.redaction import redact
 from services.chat.speaker import Speaker
 
 MOST_WAITING = 16

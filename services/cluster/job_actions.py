@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contracts.errors import InputError
-from contracts.output import say
-from contracts.redaction import redact
+from contracts.secrets.output import say
+from contracts.secrets.redaction import redact
 from services.terminal.interrupts import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 from requests import RequestException
 
-from contracts.access import protect_rays_token
 from contracts.errors import DeadlineExceeded, InputError, RunError, did_you_mean
-from contracts.redaction import redact
+from contracts.network.access import protect_rays_token
+from contracts.secrets.redaction import redact
 from services.cluster.open_cluster import START_ONE, warning_if_open
 
 # A stopped job writes its checkpoint first; Ray by itself would wait 3 s.

@@ -2,7 +2,7 @@
 
 import httpx
 
-from contracts.access import is_loopback
+from contracts.network.access import is_loopback
 
 ASK_S = 5.0
 MAKE_A_TOKEN = "(umask 077; ray get-auth-token --generate >/dev/null)"

@@ -23,9 +23,9 @@ import ray
 from ray._common.utils import get_default_ray_temp_dir
 from ray._private import node, ray_constants, services, utils, worker
 
-from contracts.access import protect_rays_token
 from contracts.errors import InputError, RunError
-from reward_servers.ray_job import own_job
+from contracts.network.access import protect_rays_token
+from reward_servers.serving.ray_job import own_job
 from services.cluster.open_cluster import START_ONE, warning_if_open
 from services.cluster.ray_variables import PATIENCE_S, PATIENT, patient
 from services.terminal.interrupts import give_up, handlers_kept

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from contracts.access import checked, token_of
 from contracts.errors import InputError
+from contracts.network.access import checked, token_of
 from contracts.rollout import Sampling
 from contracts.whole_texts import lines_of
 from services.chat.conversation import converse

@@ -45,7 +45,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _examine_run(path: Path, *, as_json: bool) -> int:
-    from services.preflight.run_check import examine_run, verdict
+    from services.preflight.checks.run_check import examine_run, verdict
     from services.runs.folder import RunFolder, is_run
     from services.runs.nearby import no_run
 

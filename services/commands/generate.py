@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from contracts.chat import Chat
+from contracts.conversations.chat import Chat
+from contracts.conversations.messages import MESSAGES, conversation, is_conversation, text_of
 from contracts.errors import InputError
-from contracts.messages import MESSAGES, conversation, is_conversation, text_of
 from contracts.rollout import Lease, Prompt, Rollout, Sampling
 from contracts.whole_texts import expect_whole, lines_of
 from services.generation.chat_options import add_chat_options, with_chosen_chat

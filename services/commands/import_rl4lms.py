@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contracts.errors import InputError
-from contracts.redaction import redact
-from contracts.secret_values import HIDDEN, is_secret
+from contracts.secrets.redaction import redact
+from contracts.secrets.secret_values import HIDDEN, is_secret
 from services.rl4lms.experiment import read_configuration, to_yaml
 from services.rl4lms.findings import Findings
 

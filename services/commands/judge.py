@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from contracts.errors import InputError
-from contracts.secret_values import remember_in
-from reward_servers.chat_model import ChatModel, key_of
+from contracts.secrets.secret_values import remember_in
+from reward_servers.chat_models.chat_model import ChatModel, key_of
 from services.generation.run_model import at_least
 from services.pairwise.judging import judge
 from services.pairwise.question import question

@@ -41,7 +41,7 @@ def _scale_workers(folder: Path, num_workers: int, timeout_s: float) -> None:
 
 def _scale_replicas(kind: str, label: str, replicas: int, timeout_s: float) -> None:
     with doing("loading Ray"):
-        from reward_servers.app import scale_what_runs
+        from reward_servers.serving.app import scale_what_runs
         from services.cluster.ray_cluster import tamed
 
     with tamed(), doing(f"scaling {kind} {label}"):

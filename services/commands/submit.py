@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from contracts.errors import InputError
 from services.cluster.job_actions import print_logs, print_status, start, stop, stop_all
-from services.preflight.job_checks import check_job
+from services.preflight.checks.job_checks import check_job
 from services.terminal.doing import doing
 
 if TYPE_CHECKING:

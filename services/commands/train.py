@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from contracts import timeline
 from contracts.errors import InputError
+from contracts.processes import timeline
 from services.terminal.doing import doing
 
 TIMELINE = "--timeline"

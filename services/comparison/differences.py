@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 from typing import Any, Literal
 
 from services.comparison.groups import Group
-from services.loop.baselines import BASELINE
+from services.loop.evaluations.baselines import BASELINE
 from services.runs.changes import Observed, error_of, observed
 from services.runs.standard_errors import CLEAR, is_error, standard_error_of_change, unpaired
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from contracts.errors import InputError
-from contracts.redaction import without_secrets
+from contracts.secrets.redaction import without_secrets
 from contracts.settings import build
 from services.config.other_trainers import UNKNOWN
 from services.config.settings import RunSettings

@@ -7,19 +7,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, PrivateAttr
 
-from contracts.chat_settings import ChatForm
+from contracts.conversations.chat_settings import ChatForm
 from contracts.rollout import Sampling
 from contracts.settings import Settings
 from learner.algorithms.base import Algorithm
-from learner.known_passes import (
+from learner.passes.known_passes import (
     PassInputs,
     said_of_passes,
     scores_come_with_the_update,
     why_not_early,
 )
 from learner.settings import LearnerSettings, ModelSettings
-from reward_servers.own import wants_groups
 from reward_servers.settings import Part, RewardServersSettings
+from reward_servers.user_rewards.own import wants_groups
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.single_turn import SingleTurn
 from rollout_workers.settings import RolloutSettings
@@ -159,7 +159,7 @@ class RunParts(Settings):
     def sampling(self, evaluating: bool = False) -> Sampling:
         """Return how the model draws tokens: `rollout`'s settings, with `evaluation`'s over them.
 
-        Random example actions are for training alone. services/loop/baselines.py sets other players.
+        Random example actions are for training alone. `loop.evaluations.baselines` sets other players.
         """
         chosen: dict[str, Any] = {name: getattr(self.rollout, name) for name in DRAWN_AS}
         chosen["masked"] = self.algorithm.traits.masks

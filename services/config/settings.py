@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationInfo, field_validator, model_validator
 
-from contracts.chat_settings import NONE, ChatSettings
+from contracts.conversations.chat_settings import NONE, ChatSettings
 from contracts.errors import InputError, there_are
 from contracts.settings import Settings, build
 from reward_servers.by_part import ByPart

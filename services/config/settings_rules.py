@@ -6,10 +6,10 @@ that it reads, and `name` is the algorithm's or the environment's. All raise a V
 
 from collections.abc import Sequence
 
-from contracts.chat_settings import NONE, ChatSettings
+from contracts.conversations.chat_settings import NONE, ChatSettings
 from contracts.errors import did_you_mean
 from learner.algorithms.base import Algorithm
-from learner.known_passes import loads_reference
+from learner.passes.known_passes import loads_reference
 from reward_servers.settings import Part
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.settings import RolloutSettings

@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from learner.value_settings import ValueSettings
+from learner.models.value_settings import ValueSettings
 from services.config.post_processing import find_post_processor
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from contracts.chat_settings import AUTO, NONE, TOKENIZER
+from contracts.conversations.chat_settings import AUTO, NONE, TOKENIZER
 from contracts.errors import InputError
 from contracts.settings import build
 from services.config.other_versions import naming_unknown_options, with_former_meaning

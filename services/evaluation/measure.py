@@ -2,9 +2,9 @@
 
 import contextlib
 
-from reward_servers.trial import Trial
+from reward_servers.user_rewards.trial import Trial
 from services.config.settings import RunSettings
-from services.loop.evaluation import Evaluation
+from services.loop.evaluations.evaluation import Evaluation
 from services.tasks.base import Split
 from services.terminal.doing import doing
 from services.terminal.starting import Starting
@@ -23,9 +23,9 @@ def evaluate_model(
     """
     with doing("loading Ray and torch", console.note):
         from services.cluster.ray_cluster import cluster
-        from services.loop.baselines import baselines
         from services.loop.collecting import Collector, FailureBudget
-        from services.loop.held_out import evaluator_of
+        from services.loop.evaluations.baselines import baselines
+        from services.loop.evaluations.held_out import evaluator_of
         from services.train import launch
 
     with contextlib.ExitStack() as ends:

@@ -43,7 +43,7 @@ def print_table(
     """
     from rich.table import Table
 
-    from services.loop.baselines import BASELINE, PLAYERS, of_player
+    from services.loop.evaluations.baselines import BASELINE, PLAYERS, of_player
 
     played = {player: own for player in PLAYERS if (own := of_player(player, result["metrics"]))}
     metrics = {key: value for key, value in result["metrics"].items() if not key.startswith(f"{BASELINE}/")}

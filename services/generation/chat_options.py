@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from contracts.chat_settings import ChatSettings
+from contracts.conversations.chat_settings import ChatSettings
 from contracts.errors import InputError
 from contracts.settings import build
 from services.generation.run_model import RunModel

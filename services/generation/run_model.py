@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from contracts.chat_settings import TOKENIZER, ChatForm, ChatSettings
+from contracts.conversations.chat_settings import TOKENIZER, ChatForm, ChatSettings
 from contracts.errors import InputError
 from contracts.rollout import Sampling
 from contracts.settings import build

@@ -5,8 +5,8 @@ import os
 import socket
 from collections.abc import Sequence
 
-from contracts.access import TOKEN
 from contracts.errors import InputError
+from contracts.network.access import TOKEN
 from reward_servers.settings import Part, RewardServersSettings
 from services.terminal.doing import doing, to_stderr
 from services.terminal.interrupts import Interrupted, StopRequest
@@ -19,7 +19,7 @@ def serve(
     print(f"Starting {len(rewards)} rewards and {len(metrics)} metrics …", flush=True)
     welcome = _welcome(rewards, metrics, settings, token is not None)
     with doing("loading Ray"):
-        from reward_servers.app import deploy, shutdown
+        from reward_servers.serving.app import deploy, shutdown
         from services.cluster.ray_cluster import cluster
 
     stop = StopRequest()

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from contracts.conversations.messages import MESSAGES, conversation, is_conversation, text_of
 from contracts.errors import InputError, there_are
-from contracts.messages import MESSAGES, conversation, is_conversation, text_of
 from contracts.scores import Sample
 from contracts.whole_texts import json_of
 

@@ -9,7 +9,6 @@ from contracts.scores import MetricValue, Sample
 from reward_servers.local import LocalRewardClient
 from reward_servers.metrics import METRICS
 from reward_servers.needs import has_reference, shown_keys
-from reward_servers.own import find_grader as of_name
 from reward_servers.rewards import REWARDS
 from reward_servers.server import (
     MetricServer,
@@ -19,7 +18,8 @@ from reward_servers.server import (
     needs_references,
 )
 from reward_servers.settings import Part, parts
-from reward_servers.trial import Trial, is_own
+from reward_servers.user_rewards.own import find_grader as of_name
+from reward_servers.user_rewards.trial import Trial, is_own
 
 
 def find_grader(name: str, options: Mapping[str, Any], as_reward: bool) -> tuple[str, Part]:

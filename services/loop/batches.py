@@ -17,9 +17,9 @@ from typing import Any, Protocol
 from contracts.clients import FleetClient
 from contracts.rollout import Lease
 from reward_servers.settings import Part
-from services.loop.baselines import played_by
 from services.loop.collecting import Collected, Collector, FailureBudget, expect_some
-from services.loop.iteration_info import WorkerMeter
+from services.loop.evaluations.baselines import played_by
+from services.loop.statistics.iteration_info import WorkerMeter
 from services.sources.leasing import LeaseSource
 from services.sources.offline import OfflineSource
 

@@ -12,12 +12,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import islice
 
-from contracts import timeline
 from contracts.clients import LearnerClient, RewardClient, RolloutClient
 from contracts.errors import EpisodeError, InputError, RewardError, RunError, WhetstoneError
+from contracts.processes import timeline
+from contracts.processes.waiting import Waiting
 from contracts.rollout import FinishReason, Lease, Rollout
 from contracts.scores import Score
-from contracts.waiting import Waiting
 from services.config.reward_view import AT_THE_END, Judging
 from services.loop.early_scoring import EarlyScoring
 from services.loop.pending import Pending

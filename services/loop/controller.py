@@ -11,16 +11,16 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from contracts import timeline
 from contracts.clients import FleetClient, LearnerClient, RewardClient
 from contracts.errors import LearnerLost, RunError
+from contracts.processes import timeline
 from services.loop.batches import BatchSource
 from services.loop.collecting import FailureBudget
-from services.loop.evaluator import Evaluator
-from services.loop.iteration_info import Iteration, IterationInfo
+from services.loop.evaluations.evaluator import Evaluator
 from services.loop.journal import Journal
 from services.loop.learner_restarts import LearnerRestarts
 from services.loop.requests import RunRequests
+from services.loop.statistics.iteration_info import Iteration, IterationInfo
 from services.loop.update_bar import UpdateBar
 from services.loop.worker_weights import WorkerWeights
 from services.runs import checkpoints

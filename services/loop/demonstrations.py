@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from contracts.chat import Chat
+from contracts.conversations.chat import Chat
 from contracts.errors import InputError
 from contracts.rollout import FinishReason, Lease, Rollout, Turn
 from services.loop.collecting import Collected

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from services.diagnosis.watch import Watch
-from services.loop.evaluation import Evaluation
+from services.loop.evaluations.evaluation import Evaluation
 from services.runs.folder import SHORT_SPLITS, RunFolder
 from services.tracking.console import Console
 from services.tracking.tracker import Tracker

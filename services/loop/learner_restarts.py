@@ -1,7 +1,7 @@
 """Decide whether to replace a lost learner: within `learner.max_restarts`, unless it would fail again."""
 
 from contracts.errors import LearnerFailed, LearnerLost, RunError
-from contracts.restart_budget import RestartBudget
+from contracts.processes.restart_budget import RestartBudget
 
 
 class LearnerRestarts:

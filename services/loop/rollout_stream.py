@@ -17,13 +17,13 @@ from typing import Any
 
 from contracts.clients import FleetClient
 from contracts.errors import RunError
+from contracts.processes.waiting import Waiting
 from contracts.rollout import Rollout
-from contracts.waiting import Waiting
 from reward_servers.settings import Part
 from services.loop.batches import BatchSource
 from services.loop.collecting import Collected, Collector, expect_some
-from services.loop.iteration_info import WorkerMeter
 from services.loop.pending import PendingParts
+from services.loop.statistics.iteration_info import WorkerMeter
 from services.loop.whole_groups import WholeGroups
 from services.sources.leasing import LeaseSource
 

@@ -2,8 +2,8 @@
 
 import time
 
-from contracts import timeline
 from contracts.clients import FleetClient, LearnerClient
+from contracts.processes import timeline
 
 
 class WorkerWeights:

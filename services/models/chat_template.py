@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from contracts.chat_settings import AUTO, NONE, ChatForm, ChatSettings
+from contracts.conversations.chat_settings import AUTO, NONE, ChatForm, ChatSettings
 from contracts.errors import InputError
 
 

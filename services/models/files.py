@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.errors import InputError
-from contracts.hub import use_cache_if_unreachable
+from contracts.network.hub import use_cache_if_unreachable
 from learner.settings import ModelSettings
 from services.models.safetensors_files import count_numbers
 

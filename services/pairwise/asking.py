@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 
 from contracts.errors import InputError, RunError
-from reward_servers.chat_model import ChatModel, Refused, Unanswered
+from reward_servers.chat_models.chat_model import ChatModel, Refused, Unanswered
 from services.pairwise.question import ORDERS, Order, Question
 from services.pairwise.texts import Pair
 from services.runs.json_lines import append_row, read_rows

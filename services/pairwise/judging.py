@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console as Terminal
 
 from contracts.errors import InputError
-from reward_servers.chat_model import ChatModel
+from reward_servers.chat_models.chat_model import ChatModel
 from services.pairwise.asking import Asked, ask, kept_replies, questions
 from services.pairwise.outcome import Judged, judged
 from services.pairwise.question import Question

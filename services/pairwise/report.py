@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from reward_servers.chat_model import ChatModel
+from reward_servers.chat_models.chat_model import ChatModel
 from services.pairwise.outcome import Judged, as_row, first_shown, outcome
 from services.pairwise.question import Question
 from services.runs.json_lines import without_nan, write_atomically

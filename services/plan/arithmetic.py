@@ -7,7 +7,7 @@ from typing import Any
 
 from contracts.rollout import Sampling
 from learner.algorithms.base import Algorithm
-from learner.dropout import rates
+from learner.models.dropout import rates
 from learner.settings import ModelSettings
 from rollout_workers.settings import RolloutSettings
 from services.config.data_settings import DataSettings

@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from contracts.redaction import redact, without_secrets
+from contracts.secrets.redaction import redact, without_secrets
 from services.plan.plan import Plan
 from services.runs.claim import plain
 

@@ -3,12 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from learner.dropout import rates
+from learner.models.dropout import rates
 from learner.settings import LearnerSettings
 from services.models.files import ModelFiles
 from services.models.shape import ModelShape, num_heads, shape_of
-from services.preflight.deployment import Deployment
-from services.preflight.memory_model import (
+from services.preflight.capacity.memory_model import (
     FROZEN_BYTES,
     LEARNER_PROCESS,
     WORKER_PROCESS,
@@ -17,6 +16,7 @@ from services.preflight.memory_model import (
     most_tokens,
     pass_bytes,
 )
+from services.preflight.deployment import Deployment
 
 PROBABILITIES_HELD = 3  # attention's, the dropout mask and what is left: where none is recomputed
 BYTES = {"float32": 4, "bfloat16": 2}

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from contracts.redaction import without_secrets
-from reward_servers.apart import try_apart
+from contracts.secrets.redaction import without_secrets
+from reward_servers.user_rewards.apart import try_apart
 from services.config.compose import run_settings
 from services.config.other_versions import comparable
 from services.config.settings import RunSettings
@@ -16,14 +16,14 @@ from services.plan.memory import Amount, amounts, total_bytes
 from services.plan.mixture import curriculum_of, parts_of
 from services.plan.processes import Processes, environments, processes, servers
 from services.preflight import preflight
+from services.preflight.capacity.fitting import Fit
+from services.preflight.capacity.gpu_defaults import deployment_of, fitted, written
+from services.preflight.capacity.memory import available_bytes
+from services.preflight.capacity.memory_model import GIB, MemoryNeeds, num_parameters, share_and_base
+from services.preflight.checks.environment_checks import environment_warnings
+from services.preflight.checks.reference_checks import num_parameters_of_reference
 from services.preflight.deployment import Deployment, this_machine
-from services.preflight.environment_checks import environment_warnings
-from services.preflight.fitting import Fit
-from services.preflight.gpu_defaults import deployment_of, fitted, written
-from services.preflight.memory import available_bytes
-from services.preflight.memory_model import GIB, MemoryNeeds, num_parameters, share_and_base
 from services.preflight.picture import pictured
-from services.preflight.reference_checks import num_parameters_of_reference
 from services.preflight.transport import choose_transport
 from services.runs.claim import plain
 from services.runs.folder import RunFolder

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from learner.settings import LearnerSettings
-from reward_servers.own import unit_of
 from reward_servers.settings import Part, RewardServersSettings, ServerSettings
+from reward_servers.user_rewards.own import unit_of
 from rollout_workers.environments.base import EnvironmentSettings
 from services.preflight.deployment import Deployment
 from services.preflight.placement import Reservation

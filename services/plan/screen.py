@@ -7,13 +7,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from contracts.redaction import redact
+from contracts.secrets.redaction import redact
 from services.plan.first_prompt import PromptAsRead
 from services.plan.memory import Amount
 from services.plan.plan import Plan
 from services.plan.processes import Processes
-from services.preflight.memory import available_bytes
-from services.preflight.memory_model import GIB
+from services.preflight.capacity.memory import available_bytes
+from services.preflight.capacity.memory_model import GIB
 
 MIB = 2**20
 WIDTH = 120  # columns of a file or a pipe, which have none

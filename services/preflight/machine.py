@@ -9,8 +9,8 @@ from importlib import util
 from pathlib import Path
 from typing import Literal
 
-from services.preflight.memory import available_bytes
-from services.preflight.memory_model import GIB
+from services.preflight.capacity.memory import available_bytes
+from services.preflight.capacity.memory_model import GIB
 
 SETUP = {"cpu": "make setup", "cuda": "make setup EXTRA=cuda"}
 MIN_MEMORY_GIB, FAIR_MEMORY_GIB = 2.0, 4.0  # a learner and one worker with a tiny model take about 3

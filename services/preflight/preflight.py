@@ -9,7 +9,7 @@ from learner.algorithms.base import Algorithm
 from learner.settings import LearnerSettings, ModelSettings
 from reward_servers.by_part import trial_of_parts
 from reward_servers.server import check_at_hand
-from reward_servers.trial import Trial
+from reward_servers.user_rewards.trial import Trial
 from rollout_workers.settings import RolloutSettings
 from services.config.cluster_settings import ClusterSettings
 from services.config.evaluation_settings import EvaluationSettings
@@ -17,29 +17,29 @@ from services.config.settings import RunSettings
 from services.models.files import ModelFiles, read_model
 from services.models.token_counter import token_counter
 from services.models.tokenizer import load_tokenizer
-from services.preflight.adapter_checks import check_adapter
-from services.preflight.checked_prompts import CheckedPrompts, Reading, check_prompts
-from services.preflight.deployment import deployment, this_machine
-from services.preflight.environment_checks import check_environment
-from services.preflight.gpu_defaults import fitted
-from services.preflight.machine import find_gpus, num_cores
-from services.preflight.memory import check_memory
-from services.preflight.memory_model import MemoryNeeds, share_and_base
-from services.preflight.model_checks import (
+from services.preflight.capacity.gpu_defaults import fitted
+from services.preflight.capacity.memory import check_memory
+from services.preflight.capacity.memory_model import MemoryNeeds, share_and_base
+from services.preflight.checks.adapter_checks import check_adapter
+from services.preflight.checks.checked_prompts import CheckedPrompts, Reading, check_prompts
+from services.preflight.checks.environment_checks import check_environment
+from services.preflight.checks.model_checks import (
     check_decoding,
     check_encoder_decoder,
     check_model_classes,
     check_parallel,
     room_for_prompts,
 )
-from services.preflight.placement import Graders, check_room
-from services.preflight.process_checks import check_processes
-from services.preflight.reference_checks import (
+from services.preflight.checks.process_checks import check_processes
+from services.preflight.checks.reference_checks import (
     check_reference,
     least_room,
     num_parameters_of_reference,
 )
-from services.preflight.sampling_checks import check_behavior, check_staleness
+from services.preflight.checks.sampling_checks import check_behavior, check_staleness
+from services.preflight.deployment import deployment, this_machine
+from services.preflight.machine import find_gpus, num_cores
+from services.preflight.placement import Graders, check_room
 from services.preflight.transport import choose_transport
 from services.tasks.base import SPLITS, Split
 from services.tokens import cut_prompts

@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from contracts.disk import room_for
 from contracts.errors import InputError, RunError
+from contracts.processes.disk import room_for
 from services.publishing.card import write_card
 from services.runs.folder import RunFolder
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from services.loop.baselines import BASELINE, PLAYERS, of_player
+from services.loop.evaluations.baselines import BASELINE, PLAYERS, of_player
 from services.report.by_part import evaluated_panels
 from services.report.curves import BANDS, REWARD, Curve, Panel, curve_of, is_number
 from services.runs.changes import error_of

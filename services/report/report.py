@@ -6,7 +6,7 @@ run's folder ──▶ Page (numbers, charts, samples, timings, tables) ──�
 
 from pathlib import Path
 
-from contracts.disk import room_for
+from contracts.processes.disk import room_for
 from services.report.curves import draw_png
 from services.report.marked import breakable
 from services.report.run_page import gather

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from services.loop.baselines import PLAYERS, of_player
+from services.loop.evaluations.baselines import PLAYERS, of_player
 from services.report.by_part import part_panels
 from services.report.curves import REWARD, Chart, Panel, draw_svg, panels, reward_panel
 from services.report.evaluated import (

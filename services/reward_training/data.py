@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from contracts.conversations.messages import is_conversation
 from contracts.errors import InputError, there_are
-from contracts.messages import is_conversation
 from contracts.scores import Sample
 from contracts.settings import Settings, Strings
 from reward_servers.models.intent import Join, utterance_pair

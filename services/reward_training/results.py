@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console as Terminal
 
 from contracts.errors import InputError
-from learner.reward_settings import RewardTraining
+from learner.reward_models.settings import RewardTraining
 from services.runs.json_lines import without_nan, write_atomically
 from services.terminal.readable import duration, number
 from services.tracking.console import Console
 
 if TYPE_CHECKING:
-    from learner.reward_batches import Example
-    from learner.reward_model import RewardModel
+    from learner.reward_models.batches import Example
+    from learner.reward_models.model import RewardModel
 
 
 class RewardResults:
@@ -76,7 +76,7 @@ class RewardResults:
     ) -> dict[str, Any]:
         import torch
 
-        from learner.reward_measures import label_measures, pair_measures
+        from learner.reward_models.measures import label_measures, pair_measures
 
         console.phase(phase, len(examples))
         scores = model.scores(examples, lambda n: console.advance(phase, n))
@@ -109,7 +109,7 @@ class RewardResults:
         shutil.rmtree(old, ignore_errors=True)
 
     def load_kept(self, settings: RewardTraining) -> "RewardModel":
-        from learner.reward_model import RewardModel
+        from learner.reward_models.model import RewardModel
 
         return RewardModel(str(self.model), self.names, settings)
 

@@ -8,7 +8,7 @@ from pydantic import PlainValidator, model_validator
 
 from contracts.errors import InputError, did_you_mean
 from contracts.settings import Settings, build
-from learner.reward_settings import RewardTraining
+from learner.reward_models.settings import RewardTraining
 from services.reward_training.data import Objective, RewardData
 from services.tasks.base import Task, asked_for
 

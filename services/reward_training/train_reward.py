@@ -1,6 +1,6 @@
 """Train a classifier or a model of preferences, for use as a reward (`whetstone train-reward`).
 
-overrides ─▶ rows (data.py) ─▶ token ids ─▶ epochs (learner/reward_training.py), the best one
+overrides ─▶ rows (data.py) ─▶ token ids ─▶ epochs (learner/reward_models/training.py), the best one
 kept ─▶ OUTPUT/model, results.json, report.txt, and the command that uses it
 
 All of it runs in this process, without Ray, on a GPU if there is one.
@@ -26,8 +26,8 @@ from services.terminal.readable import duration
 from services.tracking.progress import Progress
 
 if TYPE_CHECKING:
-    from learner.reward_batches import Example
-    from learner.reward_model import RewardModel
+    from learner.reward_models.batches import Example
+    from learner.reward_models.model import RewardModel
 
 
 def train_reward(settings: TrainRewardSettings) -> int:
@@ -67,7 +67,7 @@ def train_reward(settings: TrainRewardSettings) -> int:
 
 def _check_model(model: str) -> None:
     """Refuse a model that is missing; loading shows whether it is a classifier."""
-    from contracts.hub import use_cache_if_unreachable
+    from contracts.network.hub import use_cache_if_unreachable
     from reward_servers.models.checkpoint import read_config
 
     use_cache_if_unreachable()
@@ -117,7 +117,7 @@ def _prepared(
     console: Progress,
 ) -> tuple["RewardModel", dict[Split, list["Example"]]]:
     """Load the model and encode every row; skip pairs that are equal as tokens."""
-    from learner.reward_model import RewardModel  # imports torch: seconds
+    from learner.reward_models.model import RewardModel  # imports torch: seconds
     from services.generation.run_model import quiet_transformers
 
     quiet_transformers()
@@ -140,7 +140,7 @@ def _encoded(
     model: "RewardModel", rows: Sequence[RewardRow], places: Mapping[int | str, int]
 ) -> tuple[list["Example"], int]:
     """Return the encoded examples, and the number of texts that were cut."""
-    from learner.reward_batches import Example
+    from learner.reward_models.batches import Example
 
     width = len(rows[0].texts)
     encoded, num_cut = model.encode([text for row in rows for text in row.texts])
@@ -162,7 +162,7 @@ def _train(
     stop: StopRequest,
 ) -> None:
     """Train all epochs and save each best one; then load the best model and measure it."""
-    from learner.reward_training import RewardTrainer
+    from learner.reward_models.training import RewardTrainer
 
     def advance(count: int) -> None:
         console.advance("train", count)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.errors import InputError, did_you_mean
-from contracts.secret_values import remember_in
+from contracts.secrets.secret_values import remember_in
 from contracts.whole_texts import expect_whole
 
 REQUIRED: Any = object()

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from contracts.disk import room_for
 from contracts.errors import InputError
+from contracts.processes.disk import room_for
 from services.runs.checksums import CHECKSUMS, Damage, damage_in, told, write_checksums
 from services.runs.folder import RunFolder
 from services.runs.json_lines import damaged_name, read_object

@@ -27,7 +27,7 @@ from typing import Any, Literal
 import yaml
 
 from contracts.errors import InputError
-from contracts.redaction import without_secrets
+from contracts.secrets.redaction import without_secrets
 from services.runs import claim as run_claim
 from services.runs.json_lines import (
     BadLine,

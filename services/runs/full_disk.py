@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from contracts.disk import full_places, is_full, ray_folder
 from contracts.errors import DiskFull, RunError
+from contracts.processes.disk import full_places, is_full, ray_folder
 from services.runs import checkpoints
 from services.runs.folder import RunFolder
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contracts.disk import room_for
 from contracts.errors import InputError
-from contracts.secret_values import hide
+from contracts.processes.disk import room_for
+from contracts.secrets.secret_values import hide
 
 log = logging.getLogger(__name__)
 _told: set[tuple[Path, "BadLine"]] = set()  # so that repeated reading warns only once

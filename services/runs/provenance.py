@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.errors import InputError
-from contracts.secret_values import hide
+from contracts.secrets.secret_values import hide
 from services.runs.folder import RunFolder
 from services.runs.json_lines import read_json, write_atomically
 

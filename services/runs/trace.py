@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from contracts import timeline
-from contracts.timeline import MAIN, Span
+from contracts.processes import timeline
+from contracts.processes.timeline import MAIN, Span
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from contracts.chat_settings import ChatForm
+from contracts.conversations.chat_settings import ChatForm
 from contracts.errors import InputError, LearnerError
 from learner.algorithms.base import Algorithm
 from learner.settings import ModelSettings

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from contracts.conversations.messages import MESSAGES, TOOLS, Message, conversation, is_conversation, text_of
 from contracts.errors import InputError, did_you_mean
-from contracts.messages import MESSAGES, TOOLS, Message, conversation, is_conversation, text_of
 from contracts.rollout import Prompt
 from services.tasks.rows import check_columns, text_at, texts_at
 

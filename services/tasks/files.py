@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.errors import InputError, did_you_mean, there_are
-from contracts.hub import use_cache_if_unreachable
+from contracts.network.hub import use_cache_if_unreachable
 from services.tasks.base import SPLITS, Split
 from services.tasks.rows import FORMATS, Check, check_columns, read_checked
 

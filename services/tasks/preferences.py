@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from contracts.conversations.messages import MESSAGES, TOOLS, Message, conversation, is_conversation, text_of
 from contracts.errors import InputError
-from contracts.messages import MESSAGES, TOOLS, Message, conversation, is_conversation, text_of
 from contracts.rollout import Prompt
 from services.tasks.columns import in_json, split_answer, tools_of
 from services.tasks.rows import check_columns, text_at

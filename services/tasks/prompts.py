@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
+from contracts.conversations.messages import MESSAGES, TOOLS
 from contracts.errors import InputError
-from contracts.messages import MESSAGES, TOOLS
 from contracts.rollout import Prompt
 from contracts.settings import Settings, Strings
 from services.tasks.base import Split

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from contracts import timeline
+from contracts.processes import timeline
 from services.terminal.readable import duration
 
 FIRST_S = 0.7

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Any
 
-from contracts.chat import SYSTEM_ROLES, Chat, messages_of
+from contracts.conversations.chat import SYSTEM_ROLES, Chat, messages_of
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 from services.tokens.prompt_limit import PromptLimit

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from contracts.chat import Chat
+from contracts.conversations.chat import Chat
 from contracts.rollout import Prompt
 from services.models.token_counter import CountsTokens
 from services.tasks.base import Split

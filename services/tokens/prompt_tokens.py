@@ -7,7 +7,7 @@ model.chat, environment.template, the tokenizer's template ─▶ Chat ───
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
-from contracts.chat import Chat
+from contracts.conversations.chat import Chat
 from contracts.errors import InputError, did_you_mean
 from contracts.rollout import Prompt
 from services.tasks.base import SIDE_KEY, SPLITS, Side, Split

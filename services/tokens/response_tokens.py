@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from contracts.chat import Chat
+from contracts.conversations.chat import Chat
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 from services.tasks.base import Split

@@ -5,7 +5,7 @@ from importlib.metadata import entry_points
 from urllib.parse import urlsplit
 
 from contracts.errors import InputError, did_you_mean
-from contracts.redaction import redact
+from contracts.secrets.redaction import redact
 from contracts.whole_texts import expect_whole
 from services.tracking.settings import TrackingSettings
 from services.tracking.sinks import missing_packages

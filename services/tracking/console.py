@@ -18,8 +18,8 @@ from rich.console import Console as Terminal
 from rich.console import RenderableType
 from rich.live import Live
 
-from contracts import timeline
-from contracts.redaction import redact
+from contracts.processes import timeline
+from contracts.secrets.redaction import redact
 from services.runs.changes import Observed, change, error_of, in_words, observed
 from services.runs.standard_errors import is_error
 from services.terminal.doing import doing

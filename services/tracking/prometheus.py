@@ -11,7 +11,7 @@ from typing import Any
 
 from ray.util.metrics import Gauge
 
-from contracts.redaction import redact
+from contracts.secrets.redaction import redact
 
 TELL_S = 4.0
 

@@ -4,14 +4,14 @@ console.note ──▶ "notes"    time, level, text
 logging      ──▶ root       warnings and worse, with tracebacks; our own also appear on the console
 warnings     ──▶ py.warnings
 
-`contracts.output` redacts every record before it comes here.
+`contracts.secrets.output` redacts every record before it comes here.
 """
 
 import logging
 import sys
 from pathlib import Path
 
-from contracts.output import guard_logging
+from contracts.secrets.output import guard_logging
 from services.tracking.console import Console
 from services.tracking.screen import Level
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, SupportsFloat
 
-from contracts.redaction import without_secrets
-from contracts.secret_values import hide, hide_in
+from contracts.secrets.redaction import without_secrets
+from contracts.secrets.secret_values import hide, hide_in
 from services.tracking.background import Background
 from services.tracking.mlflow_run import START_S, MlflowRun, Status, uri_of
 from services.tracking.settings import TrackingSettings

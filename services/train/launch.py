@@ -12,25 +12,25 @@ from functools import partial
 
 import ray
 
-from contracts import timeline
-from contracts.chat_settings import ChatForm
 from contracts.clients import Scoring
+from contracts.conversations.chat_settings import ChatForm
 from contracts.errors import LearnerFailed, LearnerLost, LearnerSilent
-from contracts.garbage import uncollected
-from contracts.gpus import hidden_unless
-from contracts.loopback import JOINS_NODES
+from contracts.network.loopback import JOINS_NODES
+from contracts.processes import timeline
+from contracts.processes.garbage import uncollected
+from contracts.processes.gpus import hidden_unless
 from contracts.rollout import MaskRule
 from contracts.scores import MetricValue, Sample, Score
+from learner.actors.group import LearnerGroup
+from learner.actors.process import CALLS_AT_ONCE, LearnerProcess, load_learner
 from learner.algorithms.base import Algorithm
-from learner.group import LearnerGroup
-from learner.process import CALLS_AT_ONCE, LearnerProcess, load_learner
-from learner.rendezvous import Rendezvous
+from learner.distributed.rendezvous import Rendezvous
 from learner.settings import ModelSettings
-from reward_servers.app import deploy, remove
 from reward_servers.by_part import ONE_TASK, ByPart
-from reward_servers.client import RewardClient, compute_metrics, find_answers
+from reward_servers.serving.app import deploy, remove
+from reward_servers.serving.client import RewardClient, compute_metrics, find_answers
 from reward_servers.settings import Part, RewardServersSettings
-from reward_servers.trial import MADE_UP, Trial
+from reward_servers.user_rewards.trial import MADE_UP, Trial
 from rollout_workers.environment_actors import start_environments
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.fleet import Fleet

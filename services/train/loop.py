@@ -15,14 +15,14 @@ from services.loop.batches import BatchSource, Demonstrated, Expert, FromData, M
 from services.loop.collecting import Collector, FailureBudget
 from services.loop.controller import Clients, Controller, LoopParts, LoopSettings
 from services.loop.demonstrations import Demonstrate, Demonstrations, each_by_part
-from services.loop.evaluator import Evaluator
-from services.loop.held_out import evaluator_of
-from services.loop.iteration_info import IterationInfo
+from services.loop.evaluations.evaluator import Evaluator
+from services.loop.evaluations.held_out import evaluator_of
 from services.loop.journal import Journal
 from services.loop.refilled import Refilled
 from services.loop.requests import RunRequests
 from services.loop.rollout_stream import RolloutStream
 from services.loop.scaling import Scaling
+from services.loop.statistics.iteration_info import IterationInfo
 from services.loop.worker_weights import WorkerWeights
 from services.models.files import read_model, shared_window
 from services.models.tokenizer import load_tokenizer

@@ -8,7 +8,7 @@ from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from contracts.errors import DeadlineExceeded
-from learner.rendezvous import Rendezvous
+from learner.distributed.rendezvous import Rendezvous
 from services.preflight.deployment import Deployment
 from services.preflight.placement import Placement
 

@@ -13,9 +13,9 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.errors import HydraException
 
 from contracts.errors import InputError
-from contracts.output import say
-from contracts.redaction import redact
-from contracts.secret_values import is_secret
+from contracts.secrets.output import say
+from contracts.secrets.redaction import redact
+from contracts.secrets.secret_values import is_secret
 from services.config.compose import parse, run_settings
 from services.preflight import preflight
 from services.runs.folder import RunFolder

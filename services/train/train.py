@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from contracts.disk import check_room
 from contracts.errors import RunError
-from contracts.garbage import lasting_objects_left_alone, uncollected
-from contracts.output import say
-from contracts.redaction import without_secrets
+from contracts.processes.disk import check_room
+from contracts.processes.garbage import lasting_objects_left_alone, uncollected
+from contracts.secrets.output import say
+from contracts.secrets.redaction import without_secrets
 from services.config.other_versions import comparable
 from services.config.settings import RunSettings
 from services.runs import checkpoints, provenance, trace
@@ -32,7 +32,7 @@ from services.tracking.settings import TrackingSettings
 from services.tracking.tracker import Tracker
 
 if TYPE_CHECKING:
-    from reward_servers.trial import Trial
+    from reward_servers.user_rewards.trial import Trial
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def train(settings: RunSettings) -> int:
     """Train one run from its checks to its report; return the exit code."""
     with doing("checking settings, model and data"):
         from services.preflight import preflight
-        from services.preflight.environment_checks import environment_warnings
+        from services.preflight.checks.environment_checks import environment_warnings
         from services.sources.annotated_data import with_iterations
 
         checked = preflight.check(settings)
@@ -140,7 +140,7 @@ def _run_on_cluster(
     with doing("loading Ray", console.note), uncollected():
         from services.cluster.ray_cluster import cluster
         from services.models.files import read_model
-        from services.preflight.gpu_defaults import fitted
+        from services.preflight.capacity.gpu_defaults import fitted
         from services.tracking.prometheus import RunMetrics
         from services.train import launch
         from services.train.loop import controller, prepare

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from contracts.chat import Chat
-from contracts.chat_settings import ChatForm, ChatSettings
+from contracts.conversations.chat import Chat
+from contracts.conversations.chat_settings import ChatForm, ChatSettings
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 from tests.chat_templates import (

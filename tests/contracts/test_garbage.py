@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from contracts.garbage import lasting_objects_left_alone, uncollected
+from contracts.processes.garbage import lasting_objects_left_alone, uncollected
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from contracts import timeline
-from contracts.timeline import Span
+from contracts.processes import timeline
+from contracts.processes.timeline import Span
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from learner.algorithms.base import Algorithm
 from learner.algorithms.ppo import PPO
 from learner.functional.linear_logprobs import LinearHead, linear_logprobs
 from learner.functional.logprobs import token_logprobs
-from learner.weight_publisher import as_array, wire_tensors
+from learner.publishing.weight_publisher import as_array, wire_tensors
 from tests.learner.test_every_algorithm import UNTAUGHT, in_groups, smooth, trained
 from tests.learner.tiny import make_learner, perturb, random_rollouts, snapshot
 

@@ -6,10 +6,10 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from learner.actor_critic import ActorCritic
-from learner.adapter_settings import AdapterSettings
 from learner.algorithms.base import Algorithm
 from learner.learner import ANY_LENGTH, Learner
+from learner.models.actor_critic import ActorCritic
+from learner.models.adapter_settings import AdapterSettings
 from learner.settings import LearnerSettings, ModelSettings
 from tests.learner.tiny import make_pair
 

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from learner.policy import CausalPolicy
+from learner.models.policy import CausalPolicy
 
 
 class OwnScale(CausalPolicy):

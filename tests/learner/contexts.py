@@ -6,13 +6,13 @@ from typing import Any
 import torch
 
 from contracts.rollout import Rollout, Sampling
-from learner.actor_critic import ActorCritic
 from learner.algorithms.base import Algorithm, Credit
 from learner.batching import collate
 from learner.functional.support import SamplingDistribution
+from learner.models.actor_critic import ActorCritic
+from learner.models.policy import Policy
 from learner.optimizer import build_optimizer
-from learner.policy import Policy
-from learner.scoring import Models, score
+from learner.passes.scoring import Models, score
 from learner.settings import LearnerSettings
 from learner.updates.context import UpdateContext
 

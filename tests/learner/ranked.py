@@ -17,11 +17,11 @@ from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
 from learner.algorithms.supervised import Supervised
 from learner.algorithms.trpo import TRPO
+from learner.distributed.rendezvous import Rendezvous
+from learner.distributed.sharding import whole
 from learner.kl_control import KLSettings
 from learner.learner import Learner
-from learner.rendezvous import Rendezvous
 from learner.settings import LearnerSettings, ModelSettings
-from learner.sharding import whole
 from rollout_workers.received_weights import ReceivedWeights
 from tests.learner.seq2seq import Name, single_turns
 from tests.learner.tiny import random_rollouts, without_times

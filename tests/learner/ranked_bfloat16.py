@@ -15,10 +15,10 @@ from contracts.rollout import Rollout, Sampling
 from learner.algorithms import ALGORITHMS
 from learner.algorithms.base import Algorithm, OptimizerSettings
 from learner.algorithms.classes import algorithm_class
+from learner.distributed.rendezvous import Rendezvous
+from learner.distributed.sharding import Root, whole
 from learner.learner import Learner
-from learner.rendezvous import Rendezvous
 from learner.settings import LearnerSettings, ModelSettings, ReferenceSettings
-from learner.sharding import Root, whole
 from tests.learner.tiny import random_rollouts, without_times
 
 ONLINE = [name for name in ALGORITHMS if algorithm_class(name).traits.online]

@@ -5,9 +5,9 @@ from typing import Any, get_args
 
 import numpy as np
 
-from learner.reward_batches import Example
-from learner.reward_model import RewardModel
-from learner.reward_settings import RewardTraining
+from learner.reward_models.batches import Example
+from learner.reward_models.model import RewardModel
+from learner.reward_models.settings import RewardTraining
 from tests.models import NUMBERS, SPECIAL, Architecture, _tokenizer, make_tiny_model
 
 CAUSAL_OR_SEQ2SEQ = get_args(Architecture)

@@ -13,8 +13,6 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 from contracts.components import find
 from contracts.errors import InputError, LearnerError
-from learner import merged_weights
-from learner.actor_critic import reference_of
 from learner.algorithms import ALGORITHMS
 from learner.algorithms.base import Algorithm, LossInputs
 from learner.algorithms.classes import algorithm_class
@@ -25,7 +23,9 @@ from learner.batching import collate
 from learner.functional.logprobs import Restriction
 from learner.kl_control import KLSettings
 from learner.learner import Learner
-from learner.quantization import base_sizes
+from learner.models import merged_weights
+from learner.models.actor_critic import reference_of
+from learner.models.quantization import base_sizes
 from learner.settings import ModelSettings
 from tests.learner.adapted import KINDS, Kind, adapted_learner, adapted_pair, adapter, frozen, move, trained
 from tests.learner.seq2seq import single_turns

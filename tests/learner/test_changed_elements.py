@@ -13,9 +13,9 @@ from contracts.errors import LearnerError, WeightsError
 from contracts.rollout import Rollout
 from contracts.weights import ChangedElements, Probe, WeightManifest
 from learner.algorithms.ppo import PPO
-from learner.changed_elements import Array, changes, num_bytes
-from learner.last_published import LastPublished
 from learner.learner import Learner
+from learner.publishing.changed_elements import Array, changes, num_bytes
+from learner.publishing.last_published import LastPublished
 from learner.settings import LearnerSettings, ModelSettings
 from rollout_workers.received_weights import ReceivedWeights
 from tests.learner.adapted import adapted_learner, move

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from learner.algorithms.ppo import PPO
 from learner.batching import collate
-from learner.critic import RunningNorm
-from learner.value_heads import VALUE_HEADS
+from learner.models.critic import RunningNorm
+from learner.models.value_heads import VALUE_HEADS
 from tests.learner.tiny import make_learner, make_pair, perturb, random_rollouts, rollout, snapshot, whole
 
 returns = st.lists(st.floats(-50, 50, width=32), min_size=1, max_size=20)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from learner.process import LearnerProcess
+from learner.actors.process import LearnerProcess
 
 SECOND = torch.device("cuda", 1)
 CALLS: dict[str, Callable[[LearnerProcess], Any]] = {
@@ -37,7 +37,7 @@ def test_whichever_thread_calls_the_learners_gpu_is_that_threads_own(
     def note(*_: Any) -> Any:
         found.append(current.get(threading.get_ident()))
 
-    monkeypatch.setattr("learner.process.guard_process", lambda: None)
+    monkeypatch.setattr("learner.actors.process.guard_process", lambda: None)
     told: Any = SimpleNamespace(device=SECOND, **dict.fromkeys(CALLS, note))
     process = LearnerProcess(lambda: told)
     for work in (process.start, lambda: CALLS[call](process)):
@@ -47,7 +47,7 @@ def test_whichever_thread_calls_the_learners_gpu_is_that_threads_own(
 
 
 def test_a_learner_on_a_cpu_needs_no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    from learner.device import enter
+    from learner.distributed.device import enter
 
     monkeypatch.setattr(torch.cuda, "set_device", lambda _: pytest.fail("there is no GPU"))
     enter(torch.device("cpu"))

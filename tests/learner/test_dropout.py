@@ -14,8 +14,6 @@ from torch import Tensor
 from contracts.components import find
 from contracts.errors import InputError
 from contracts.rollout import Rollout
-from learner import dropout
-from learner.actor_critic import ActorCritic, reference_of
 from learner.algorithms import ALGORITHMS
 from learner.algorithms.classes import algorithm_class
 from learner.algorithms.dpo import DPO
@@ -26,6 +24,8 @@ from learner.algorithms.supervised import Supervised
 from learner.batching import collate
 from learner.kl_control import KLSettings
 from learner.learner import Learner
+from learner.models import dropout
+from learner.models.actor_critic import ActorCritic, reference_of
 from learner.settings import LearnerSettings, ModelSettings
 from tests.learner.adapted import adapted_learner, adapted_pair, move
 from tests.learner.seq2seq import NAMES, Name, load, read, single_turns

@@ -11,14 +11,14 @@ import torch
 
 from contracts.components import create, find
 from contracts.errors import InputError
-from learner.actor_critic import ActorCritic
 from learner.algorithms import ALGORITHMS
 from learner.algorithms.base import Algorithm
 from learner.algorithms.classes import algorithm_class
 from learner.algorithms.ppo import PPO
 from learner.batching import collate
-from learner.critic import CRITICS
 from learner.learner import Learner
+from learner.models.actor_critic import ActorCritic
+from learner.models.critic import CRITICS
 from learner.settings import LearnerSettings, ModelSettings
 from tests.learner.inputs import credit_inputs, loss_inputs
 from tests.learner.test_every_algorithm import logprobs_of, play

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from contracts.rollout import Rollout, Sampling
-from learner.actor_critic import ActorCritic
 from learner.algorithms.trpo import TRPO
 from learner.batching import MicroBatch, micro_batches
+from learner.models.actor_critic import ActorCritic
 from learner.updates.context import UpdateContext
 from learner.updates.fisher import FisherProduct
 from learner.updates.parameter_vector import ParameterVector

@@ -16,10 +16,10 @@ import ray
 import torch
 
 from contracts.errors import DiskFull, InputError, LearnerError, LearnerFailed, LearnerLost
+from learner.actors.group import LearnerGroup
+from learner.actors.process import CALLS_AT_ONCE, LearnerProcess
 from learner.algorithms.ppo import PPO
-from learner.group import LearnerGroup
 from learner.learner import Learner
-from learner.process import CALLS_AT_ONCE, LearnerProcess
 from learner.settings import LearnerSettings, ModelSettings
 from tests.learner.tiny import (
     make_learner,
@@ -156,7 +156,7 @@ class Breaks(Learner):
 def test_one_that_answers_and_gets_nowhere_is_lost_and_its_being_slow_is_told(
     models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("contracts.waiting.NOTE_EVERY_S", 1.0)
+    monkeypatch.setattr("contracts.processes.waiting.NOTE_EVERY_S", 1.0)
     notes: list[str] = []
     group = start(models["gpt2"], Hangs, notes.append, progress_timeout_s=120.0)
     group.wait_until_ready()

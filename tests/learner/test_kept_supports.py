@@ -13,9 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from contracts.rollout import Sampling
 from learner.algorithms.ppo import PPO
 from learner.batching import collate
+from learner.distributed.ranks import ALONE
 from learner.functional.support import pack_bits, unpack_bits
-from learner.kept_supports import BITS, EXCLUDED, LISTED, keep, pack
-from learner.ranks import ALONE
+from learner.passes.kept_supports import BITS, EXCLUDED, LISTED, keep, pack
 from tests.learner.tiny import VOCAB, make_learner, parts, random_rollouts, whole
 
 

@@ -18,10 +18,10 @@ from learner.algorithms.gspo import GSPO
 from learner.algorithms.ppo import PPO
 from learner.algorithms.rloo import RLOO
 from learner.kl_control import KLSettings
-from learner.known_passes import compared_rollouts, loads_reference, said_of_passes
 from learner.learner import Learner
-from learner.policy import Policy
-from learner.scoring import ScoredBatch
+from learner.models.policy import Policy
+from learner.passes.known_passes import compared_rollouts, loads_reference, said_of_passes
+from learner.passes.scoring import ScoredBatch
 from tests.learner.tiny import make_learner, random_rollouts, snapshot, without_times
 
 SMOOTH = OptimizerSettings(eps=1e-4)
@@ -61,7 +61,7 @@ def test_weights_and_metrics_are_those_of_an_own_pass(
     for by_update in (True, False):
         learner = make_learner(models["llama"], ONE_STEP[name], token_budget=budget)
         if not by_update:
-            monkeypatch.setattr("learner.scorer.scores_come_with_the_update", lambda *_, **__: False)
+            monkeypatch.setattr("learner.passes.scorer.scores_come_with_the_update", lambda *_, **__: False)
         metrics = [without_times(learner.update(groups_of_four())) for _ in range(2)]
         found.append((snapshot(learner.pair), metrics))
     (weights, metrics), (expected_weights, expected) = found

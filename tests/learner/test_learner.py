@@ -16,7 +16,7 @@ from learner.algorithms.supervised import Supervised
 from learner.batching import Batch
 from learner.kl_control import KLSettings
 from learner.learner import Learner
-from learner.scoring import ScoredBatch
+from learner.passes.scoring import ScoredBatch
 from tests.learner.tiny import (
     make_learner,
     plain_logprobs,

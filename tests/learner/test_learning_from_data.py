@@ -18,7 +18,6 @@ from torch.nn.functional import logsigmoid
 from contracts.components import find
 from contracts.errors import LearnerError
 from contracts.rollout import FinishReason, Rollout
-from learner.actor_critic import ActorCritic
 from learner.algorithms import ALGORITHMS
 from learner.algorithms.a_lol import ALoL
 from learner.algorithms.a_lol_kl import ALoLKL
@@ -35,6 +34,7 @@ from learner.algorithms.r_lol import RLoL
 from learner.algorithms.wbc import WBC
 from learner.batching import collate
 from learner.learner import Learner
+from learner.models.actor_critic import ActorCritic
 from tests.learner.precision import in_float64
 from tests.learner.seq2seq import plain_logprobs as plain_seq2seq_logprobs
 from tests.learner.seq2seq import single_turns

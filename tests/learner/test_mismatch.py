@@ -139,7 +139,7 @@ def test_the_updates_own_pass_gives_the_weights(
     for by_update in (True, False):
         learner = learner_of(models["llama"], given, mismatch=MismatchSettings(mask_above=1.15))
         if not by_update:
-            monkeypatch.setattr("learner.scorer.scores_come_with_the_update", lambda *_, **__: False)
+            monkeypatch.setattr("learner.passes.scorer.scores_come_with_the_update", lambda *_, **__: False)
         metrics = without_times(learner.update(drawn(learner)))
         found.append((snapshot(learner.pair), metrics))
     torch.testing.assert_close(found[0][0], found[1][0], atol=1e-5, rtol=1e-5)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from contracts.rollout import Rollout
-from learner.actor_critic import frozen_copy
 from learner.mismatched import mismatched, mismatched_kl
+from learner.models.actor_critic import frozen_copy
 from tests.learner.tiny import make_pair, perturb, rollout
 
 CPU = torch.device("cpu")

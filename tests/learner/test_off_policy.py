@@ -23,7 +23,7 @@ from learner.batching import collate
 from learner.functional.advantages import generalized_advantages
 from learner.kl_control import KLSettings
 from learner.off_policy import Correction, ImportanceLevel, importance, metrics, traces
-from learner.scoring import ScoredBatch
+from learner.passes.scoring import ScoredBatch
 from tests.learner.tiny import make_learner, make_model, plain_logits, rollout, whole
 
 WORDS = 6

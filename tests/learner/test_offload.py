@@ -11,9 +11,9 @@ from torch.distributed.tensor import DTensor
 from learner.algorithms.base import OptimizerSettings
 from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
+from learner.distributed.sharding import whole
 from learner.learner import Learner
-from learner.sharding import whole
-from learner.weight_publisher import PROBE_TOLERANCE
+from learner.publishing.weight_publisher import PROBE_TOLERANCE
 from tests.learner.tiny import make_learner, random_rollouts, without_times
 
 CLOSE: dict[str, float] = {"atol": 1e-5, "rtol": 1e-5}

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from contracts.errors import LearnerError
-from learner.actor_critic import ActorCritic
 from learner.algorithms.base import OptimizerSettings
 from learner.algorithms.nll import NLL
 from learner.algorithms.ppo import PPO
+from learner.models.actor_critic import ActorCritic
 from learner.optimizer import (
     Schedule,
     build_optimizer,

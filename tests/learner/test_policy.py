@@ -12,9 +12,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from contracts.errors import InputError
-from learner.actor_critic import ActorCritic, frozen_copy, load_actor_critic
 from learner.batching import collate
-from learner.policy import check_head
+from learner.models.actor_critic import ActorCritic, frozen_copy, load_actor_critic
+from learner.models.policy import check_head
 from learner.settings import ModelSettings
 from tests.learner.tiny import (
     CONFIGS,

@@ -29,7 +29,7 @@ from learner.functional.preferences import (
     require_ranked,
     simpo,
 )
-from learner.scoring import score_by
+from learner.passes.scoring import score_by
 from tests.learner.tiny import make_learner, perturb, rollout
 
 LN2 = math.log(2)

@@ -14,10 +14,10 @@ from torch.multiprocessing import start_processes
 
 from contracts.errors import LearnerError
 from learner.batching import collate, micro_batches
+from learner.distributed.ranks import Ranks
+from learner.distributed.rendezvous import MeetingPoint
 from learner.learner import Learner
 from learner.rank_batches import rank_micro_batches
-from learner.ranks import Ranks
-from learner.rendezvous import MeetingPoint
 from learner.tensor_files import TensorFiles
 from tests.learner.ranked import (
     ALGORITHMS,

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch.multiprocessing import start_processes
 
-from learner.weight_publisher import PROBE_TOLERANCE
+from learner.publishing.weight_publisher import PROBE_TOLERANCE
 from tests.learner.ranked_bfloat16 import ONLINE, make, published, rollouts_for, work
 from tests.learner.tiny import make_model, snapshot, without_times
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import InputError, LearnerError
-from learner.reward_batches import Example, micro_batches
-from learner.reward_losses import balanced_weights, bradley_terry, cross_entropy
-from learner.reward_measures import calibration_error, label_measures, pair_measures
-from learner.reward_model import RewardModel
-from learner.reward_settings import RewardTraining
-from learner.reward_training import RewardTrainer
+from learner.reward_models.batches import Example, micro_batches
+from learner.reward_models.losses import balanced_weights, bradley_terry, cross_entropy
+from learner.reward_models.measures import calibration_error, label_measures, pair_measures
+from learner.reward_models.model import RewardModel
+from learner.reward_models.settings import RewardTraining
+from learner.reward_models.training import RewardTrainer
 from tests.learner.rewards import CAUSAL_OR_SEQ2SEQ, labelled, load, make_any, make_bert, pairs, toy_texts
 
 EVERY = ("bert", *CAUSAL_OR_SEQ2SEQ)

@@ -12,13 +12,13 @@ from torch import Tensor
 from contracts.activations import fuse_activations
 from contracts.errors import InputError, LearnerError
 from contracts.rollout import FinishReason, Rollout
-from learner.actor_critic import ActorCritic
 from learner.algorithms.base import Algorithm, OptimizerSettings
 from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
 from learner.algorithms.supervised import Supervised
 from learner.batching import collate
-from learner.policy import Seq2SeqPolicy, check_head, split_turns
+from learner.models.actor_critic import ActorCritic
+from learner.models.policy import Seq2SeqPolicy, check_head, split_turns
 from tests.learner.seq2seq import NAMES, Name, load, plain_logits, plain_logprobs, plain_states, single_turns
 from tests.learner.tiny import (
     VOCAB,

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from contracts.rollout import Rollout, Sampling
-from learner.actor_critic import ActorCritic
 from learner.algorithms.base import Algorithm, OptimizerSettings
 from learner.algorithms.grpo import GRPO
 from learner.algorithms.ppo import PPO
@@ -18,11 +17,12 @@ from learner.algorithms.return_conditioned import ReturnConditioned, whole_text
 from learner.algorithms.rloo import RLOO
 from learner.algorithms.supervised import Supervised
 from learner.algorithms.trpo import TRPO
-from learner.bootstrap import bootstrap_values
 from learner.functional.support import SamplingDistribution
 from learner.learner import Learner
+from learner.models.actor_critic import ActorCritic
 from learner.off_policy import Correction
-from learner.scoring import score
+from learner.passes.bootstrap import bootstrap_values
+from learner.passes.scoring import score
 from learner.settings import LearnerSettings, ModelSettings
 from learner.updates.context import UpdateContext
 from learner.updates.minibatches import MinibatchUpdate

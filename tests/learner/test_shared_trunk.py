@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 from contracts.errors import InputError, LearnerError
-from learner.actor_critic import ActorCritic, frozen_copy
 from learner.algorithms.base import Algorithm
 from learner.algorithms.grpo import GRPO
 from learner.algorithms.nlpo import NLPO
@@ -20,8 +19,9 @@ from learner.algorithms.supervised import Supervised
 from learner.algorithms.trpo import TRPO
 from learner.batching import collate
 from learner.learner import Learner
+from learner.models.actor_critic import ActorCritic, frozen_copy
+from learner.models.shared_trunk import decoder_layers
 from learner.settings import LearnerSettings, ModelSettings
-from learner.shared_trunk import decoder_layers
 from tests.learner.seq2seq import Name
 from tests.learner.tiny import (
     CONFIGS,
@@ -365,8 +365,8 @@ def test_an_encoder_decoder_is_refused(seq2seq: dict[Name, Path]) -> None:
 
 
 def test_a_model_whose_top_reads_more_than_the_trunks_output_is_refused(deep: dict[str, Path]) -> None:
-    from learner.policy import family
-    from learner.shared_trunk import SharedTrunk
+    from learner.models.policy import family
+    from learner.models.shared_trunk import SharedTrunk
 
     lm = AutoModelForCausalLM.from_pretrained(deep["llama"]).eval()
     layers = lm.model.layers

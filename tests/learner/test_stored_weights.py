@@ -12,11 +12,11 @@ from safetensors.torch import load_file, save_file
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from learner.actor_critic import ActorCritic, load_actor_critic, read_stored
-from learner.language_models import load_for_ranks, load_language_model
+from learner.distributed.sharding import own_rows, sharded
+from learner.distributed.stored_weights import empty_model
+from learner.models.actor_critic import ActorCritic, load_actor_critic, read_stored
+from learner.models.language_models import load_for_ranks, load_language_model
 from learner.settings import ModelSettings
-from learner.sharding import own_rows, sharded
-from learner.stored_weights import empty_model
 from learner.tensor_files import TensorFiles
 
 CPU = torch.device("cpu")

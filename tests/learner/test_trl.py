@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from contracts.rollout import Rollout, Sampling
-from learner.actor_critic import frozen_copy
 from learner.algorithms.base import CreditInputs
 from learner.algorithms.cispo import CISPO
 from learner.algorithms.critic_free import CriticFree
@@ -24,6 +23,7 @@ from learner.algorithms.gspo import GSPO
 from learner.algorithms.rloo import RLOO
 from learner.functional.kl import k1
 from learner.kl_control import KLSettings
+from learner.models.actor_critic import frozen_copy
 from tests.learner.contexts import make_context
 from tests.learner.tiny import make_pair, perturb, rollout, whole
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from contracts.errors import InputError, LearnerError
-from learner import value_estimator
-from learner.value_estimator import ValueSettings, make_head, pad, predict, train_value
-from learner.value_heads import VALUE_HEADS, AttentionValueHead, MeanValueHead, MLPValueHead
+from learner.models import value_estimator
+from learner.models.value_estimator import ValueSettings, make_head, pad, predict, train_value
+from learner.models.value_heads import VALUE_HEADS, AttentionValueHead, MeanValueHead, MLPValueHead
 
 WIDTH = 16
 HEADS: list[Literal["attention", "mean", "mlp"]] = ["attention", "mean", "mlp"]

@@ -12,7 +12,7 @@ from contracts.activations import fuse_activations
 from contracts.weights import Probe
 from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
-from learner.weight_publisher import PROBE_TOLERANCE, as_array, publish
+from learner.publishing.weight_publisher import PROBE_TOLERANCE, as_array, publish
 from tests.learner.tiny import VOCAB, make_learner, perturb, random_rollouts
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from contracts.errors import LearnerError
-from learner import weight_sender
 from learner.algorithms.ppo import PPO
-from learner.weight_sender import WeightSender
+from learner.publishing import weight_sender
+from learner.publishing.weight_sender import WeightSender
 from tests.learner.tiny import make_learner, perturb, random_rollouts
 
 

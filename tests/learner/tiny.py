@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from contracts.rollout import FinishReason, Prompt, Rollout, Sampling, Turn
-from learner.actor_critic import ActorCritic, load_actor_critic
 from learner.algorithms.base import Algorithm
 from learner.batching import Batch, MicroBatch, micro_batches
 from learner.learner import ANY_LENGTH, Learner
+from learner.models.actor_critic import ActorCritic, load_actor_critic
 from learner.settings import LearnerSettings, ModelSettings, ReferenceSettings
 
 VOCAB = 37

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.scores import Sample
-from reward_servers.cache import AnswerCache, key_of
-from reward_servers.replicas import RewardReplica
 from reward_servers.server import Answer
+from reward_servers.serving.cache import AnswerCache, key_of
+from reward_servers.serving.replicas import RewardReplica
 from reward_servers.settings import ServerSettings, parts
 
 GRADERS = "tests.reward_servers.graders"

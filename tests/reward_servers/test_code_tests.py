@@ -4,8 +4,8 @@ import pytest
 
 from contracts.errors import InputError
 from contracts.scores import Sample
-from reward_servers.confined import Limits
-from reward_servers.confinement import has_seccomp
+from reward_servers.isolation.confined import Limits
+from reward_servers.isolation.confinement import has_seccomp
 from reward_servers.rewards.code_tests import CodeTests, Pairs, cases_of, code_of
 from reward_servers.server import RewardServer
 from reward_servers.settings import Part

@@ -13,10 +13,10 @@ import pytest
 
 from contracts.errors import InputError, RewardError
 from contracts.settings import build
-from reward_servers.confined import Confined, Outcome
-from reward_servers.confinement import has_seccomp
 from reward_servers.deadlines import check_deadlines
-from reward_servers.limits import Limits
+from reward_servers.isolation.confined import Confined, Outcome
+from reward_servers.isolation.confinement import has_seccomp
+from reward_servers.isolation.limits import Limits
 from reward_servers.settings import Part, RewardServersSettings
 
 pytestmark = pytest.mark.skipif(not has_seccomp(), reason="this machine has no libseccomp")
@@ -208,7 +208,8 @@ def test_a_fork_server_that_dies_is_started_anew(work: Confined) -> None:
 
 def test_it_ends_with_the_process_that_started_it() -> None:
     code = (
-        "from reward_servers.confined import Confined\nfrom reward_servers.limits import Limits\n"
+        "from reward_servers.isolation.confined import Confined\n"
+        "from reward_servers.isolation.limits import Limits\n"
         f"work = Confined({CODE!r}, Limits())\n"
         "work.run([[{'code': 'print(3)', 'stdin': ''}]])\n"
         "print(work._server._process.pid, flush=True)\n"
@@ -225,7 +226,7 @@ def test_it_ends_with_the_process_that_started_it() -> None:
 def test_without_landlock_seccomp_forbids_every_write(tmp_path: Path) -> None:
     code = f"""
 import os, sys
-from reward_servers import confinement
+from reward_servers.isolation import confinement
 confinement.landlock_version.cache_clear()
 confinement.landlock_version = lambda: 0
 os.chdir({str(tmp_path)!r})

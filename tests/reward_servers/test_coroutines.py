@@ -11,11 +11,11 @@ import pytest
 from contracts.errors import RewardError
 from contracts.scores import Sample
 from contracts.settings import build
-from reward_servers import backoff
-from reward_servers.coroutines import Coroutines
+from reward_servers.chat_models import backoff
 from reward_servers.local import LocalRewardClient
 from reward_servers.server import RewardServer
 from reward_servers.settings import Part, RewardServersSettings, ServerSettings
+from reward_servers.user_rewards.coroutines import Coroutines
 
 
 class Desk:

@@ -13,7 +13,7 @@ from contracts.components import create
 from contracts.errors import InputError
 from contracts.rollout import FinishReason, Prompt, Rollout, Turn
 from contracts.scores import Reward, Sample
-from reward_servers.confined import Limits
+from reward_servers.isolation.confined import Limits
 from reward_servers.rewards import REWARDS
 from reward_servers.rewards.format import Format
 from reward_servers.rewards.overlong import Overlong, penalty

@@ -7,10 +7,10 @@ import pytest
 
 from contracts.errors import InputError
 from contracts.scores import Sample
-from reward_servers.own import find_grader
 from reward_servers.server import RewardServer, check_parts
 from reward_servers.settings import Part, parts
-from reward_servers.trial import MADE_UP
+from reward_servers.user_rewards.own import find_grader
+from reward_servers.user_rewards.trial import MADE_UP
 
 GRADERS = "tests.reward_servers.graders"
 SAMPLES = [Sample("a b"), Sample("a b c")]

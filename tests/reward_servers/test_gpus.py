@@ -2,7 +2,7 @@
 
 import pytest
 
-from reward_servers.applications import application_of
+from reward_servers.serving.applications import application_of
 from reward_servers.settings import ServerSettings, parts
 
 

@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, settings
 from schemathesis import checks
 from starlette.testclient import TestClient
 
-from contracts.access import digest
 from contracts.errors import RewardError
+from contracts.network.access import digest
 from contracts.scores import MetricValue, Sample
-from reward_servers import http
-from reward_servers.http import MOST_BYTES, NotMeasurable, http_app
 from reward_servers.server import Answer, MetricServer, RewardServer
+from reward_servers.serving import http
+from reward_servers.serving.http import MOST_BYTES, NotMeasurable, http_app
 from reward_servers.settings import parts
 
 TOKEN = "a-token-of-the-tests-own"

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from contracts.errors import InputError
 from contracts.scores import Sample
-from reward_servers import backoff
-from reward_servers.apart import try_apart
-from reward_servers.asked_model import Malformed, as_json
-from reward_servers.own import wants_groups
-from reward_servers.replicas import RewardReplica, Scored
+from reward_servers.chat_models import backoff
+from reward_servers.chat_models.asked_model import Malformed, as_json
 from reward_servers.rewards.judge_group import form, ranking_of, shuffled, spread
 from reward_servers.server import RewardServer, check_at_hand, check_parts
+from reward_servers.serving.replicas import RewardReplica, Scored
 from reward_servers.settings import Part, RewardServersSettings, ServerSettings, parts
-from reward_servers.trial import MADE_UP
+from reward_servers.user_rewards.apart import try_apart
+from reward_servers.user_rewards.own import wants_groups
+from reward_servers.user_rewards.trial import MADE_UP
 from tests.chat_server import reply, serving
 
 KEY = "sk-very-secret-0123456789"

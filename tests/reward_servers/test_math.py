@@ -9,7 +9,7 @@ from math_verify import parse, verify
 
 from contracts.scores import Sample
 from reward_servers.answers import answers_of
-from reward_servers.confined import Limits
+from reward_servers.isolation.confined import Limits
 from reward_servers.rewards.math import Math
 from reward_servers.server import RewardServer
 from reward_servers.settings import Part

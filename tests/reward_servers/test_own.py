@@ -10,10 +10,7 @@ import pytest
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 from contracts.scores import Sample
-from reward_servers.apart import try_apart
 from reward_servers.local import LocalRewardClient
-from reward_servers.own import settled, wants_groups
-from reward_servers.sandbox import SandboxedServer
 from reward_servers.server import (
     RewardServer,
     check_parts,
@@ -22,7 +19,10 @@ from reward_servers.server import (
     needs_references,
 )
 from reward_servers.settings import Part, RewardServersSettings, Sandbox, parts
-from reward_servers.trial import MADE_UP, trial_of
+from reward_servers.user_rewards.apart import try_apart
+from reward_servers.user_rewards.own import settled, wants_groups
+from reward_servers.user_rewards.sandbox import SandboxedServer
+from reward_servers.user_rewards.trial import MADE_UP, trial_of
 
 FILE = """
 import asyncio

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from contracts.errors import RewardError
 from contracts.scores import MetricValue
-from reward_servers.returned import Misshapen, scores_of, values_of
+from reward_servers.user_rewards.returned import Misshapen, scores_of, values_of
 
 
 def generated() -> Iterator[float]:

@@ -11,10 +11,10 @@ import pytest
 
 from contracts.errors import InputError
 from contracts.scores import Sample
-from reward_servers.replicas import RewardReplica
-from reward_servers.sandbox import SandboxedServer
 from reward_servers.server import RewardServer
+from reward_servers.serving.replicas import RewardReplica
 from reward_servers.settings import Part, Sandbox, ServerSettings
+from reward_servers.user_rewards.sandbox import SandboxedServer
 
 GREEDY = Part(name="tests.reward_servers.greedy_reward:Greedy")
 LIMITS = Sandbox(memory_gib=2.0, seconds=1.5, file_mib=1.0)

@@ -42,7 +42,7 @@ def settings(**options: Any) -> RewardServersSettings:
 def address() -> Iterator[str]:
     import ray
 
-    from reward_servers.app import deploy, shutdown
+    from reward_servers.serving.app import deploy, shutdown
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -58,7 +58,7 @@ def address() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def client(address: str) -> Iterator[Any]:
-    from reward_servers.client import RewardClient
+    from reward_servers.serving.client import RewardClient
 
     client = RewardClient(SLOW, settings())
     yield client
@@ -133,14 +133,14 @@ def test_four_replicas_score_faster_than_one_and_nothing_else_restarts(client: A
 
 
 def test_a_call_larger_than_any_batch_stays_whole_for_a_metric(address: str) -> None:
-    from reward_servers.client import compute_metrics
+    from reward_servers.serving.client import compute_metrics
 
     values = compute_metrics(METRICS, texts(300), timeout_s=30)
     assert values["mine/texts"].corpus == 300
 
 
 def test_what_was_scored_before_is_answered_from_the_cache(address: str) -> None:
-    from reward_servers.client import RewardClient
+    from reward_servers.serving.client import RewardClient
 
     client = RewardClient(REWARDS[2:], settings())
     first = client.submit(texts(10)).result(30)
@@ -155,7 +155,7 @@ def test_what_was_scored_before_is_answered_from_the_cache(address: str) -> None
 
 
 def test_scaling_refuses_what_is_not_there_or_scales_itself(address: str) -> None:
-    from reward_servers.app import scale
+    from reward_servers.serving.app import scale
 
     refused = whetstone_scale("slwo", "2")
     assert "refused: no reward 'slwo' is served here; did you mean 'slow'" in refused.stderr

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from contracts.errors import InputError, RewardError
 from contracts.scores import MetricValue, Sample, Score
-from reward_servers.batches import Batches
 from reward_servers.combine import weighted_sum
 from reward_servers.local import LocalRewardClient
-from reward_servers.own import scoring_of
 from reward_servers.server import Answer, MetricServer, RewardServer, check_parts, needs_references
+from reward_servers.serving.batches import Batches
 from reward_servers.settings import Part, parts
+from reward_servers.user_rewards.own import scoring_of
 
 GRADERS = "tests.reward_servers.graders"
 

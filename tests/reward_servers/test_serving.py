@@ -18,9 +18,9 @@ from contracts.errors import InputError, RewardError
 from contracts.rollout import Prompt
 from contracts.scores import MetricValue, Sample, Score
 from contracts.settings import build
-from reward_servers.http import MOST_BYTES
+from reward_servers.serving.http import MOST_BYTES
 from reward_servers.settings import RewardServersSettings, ServerSettings, parts
-from reward_servers.trial import trial_of
+from reward_servers.user_rewards.trial import trial_of
 
 pytestmark = pytest.mark.ray
 
@@ -47,7 +47,7 @@ def free_port() -> int:
 def address() -> Iterator[str]:
     import ray
 
-    from reward_servers.app import deploy, shutdown
+    from reward_servers.serving.app import deploy, shutdown
 
     port = free_port()
     ray.init(address="local", num_cpus=2, include_dashboard=False)
@@ -61,7 +61,7 @@ def address() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def client(address: str) -> Iterator[Any]:
-    from reward_servers.client import RewardClient
+    from reward_servers.serving.client import RewardClient
 
     client = RewardClient(REWARDS, settings())
     yield client
@@ -97,7 +97,7 @@ def test_answers_keep_their_order_over_chunks_and_concurrent_calls(client: Any) 
 
 
 def test_metrics_are_computed_by_their_deployment(address: str) -> None:
-    from reward_servers.client import compute_metrics
+    from reward_servers.serving.client import compute_metrics
 
     values = compute_metrics(METRICS, [Sample("aei"), Sample("xyz")], timeout_s=30)
     assert values == {"mine/vowels": MetricValue(corpus=3.0, rows=(3.0, 0.0))}
@@ -169,7 +169,7 @@ def test_http_refuses_what_exceeds_the_queue(address: str) -> None:
 
 
 def test_a_full_queue_makes_the_client_wait(client: Any) -> None:
-    from reward_servers.client import RewardClient
+    from reward_servers.serving.client import RewardClient
 
     other = RewardClient(MOODY_ALONE, settings())
     futures = [each.submit([Sample("nap")] * 16) for each in (client, other) for _ in range(2)]
@@ -178,7 +178,7 @@ def test_a_full_queue_makes_the_client_wait(client: Any) -> None:
 
 
 def test_an_answer_that_stays_away_is_an_error_that_says_so(address: str) -> None:
-    from reward_servers.client import RewardClient
+    from reward_servers.serving.client import RewardClient
 
     impatient = settings(retries=1, default={"timeout_s": 0.2})
     client = RewardClient(MOODY_ALONE, impatient)
@@ -188,7 +188,7 @@ def test_an_answer_that_stays_away_is_an_error_that_says_so(address: str) -> Non
 
 
 def test_closing_a_client_cancels_what_is_under_way(address: str) -> None:
-    from reward_servers.client import RewardClient
+    from reward_servers.serving.client import RewardClient
 
     client = RewardClient(MOODY_ALONE, settings())
     future = client.submit([Sample("sleep")])
@@ -198,7 +198,7 @@ def test_closing_a_client_cancels_what_is_under_way(address: str) -> None:
 
 
 def test_a_replica_whose_grader_hangs_calls_itself_ill() -> None:
-    from reward_servers.replicas import RewardReplica
+    from reward_servers.serving.replicas import RewardReplica
 
     async def scenario() -> None:
         replica = RewardReplica(MOODY_ALONE[0], ServerSettings(timeout_s=0.05))
@@ -214,14 +214,14 @@ def test_a_replica_whose_grader_hangs_calls_itself_ill() -> None:
 
 
 def test_who_is_not_deployed_can_not_be_called(address: str) -> None:
-    from reward_servers.client import RewardClient
+    from reward_servers.serving.client import RewardClient
 
     with pytest.raises(InputError, match="reward dates is not deployed"):
         RewardClient(parts("dates"), RewardServersSettings())
 
 
 def test_scaling_one_leaves_the_other_alone(client: Any) -> None:
-    from reward_servers.app import deploy
+    from reward_servers.serving.app import deploy
 
     assert (num_replicas("reward-length"), num_replicas("reward-moody")) == (1, 2)
     before = pids(client)
@@ -244,7 +244,7 @@ def test_a_killed_replica_costs_no_score(client: Any, caplog: pytest.LogCaptureF
 
 
 def test_a_server_that_can_not_start_says_why(address: str) -> None:
-    from reward_servers.app import deploy
+    from reward_servers.serving.app import deploy
 
     with pytest.raises(InputError, match=r"reward-Unmakeable did not start: .*my_reward_model\.bin$"):
         deploy(parts(f"{GRADERS}:Unmakeable"), (), RewardServersSettings(), http=False)
@@ -263,7 +263,7 @@ def test_what_does_not_answer_as_it_should_is_refused_and_not_served(
 ) -> None:
     from ray import serve
 
-    from reward_servers.app import deploy
+    from reward_servers.serving.app import deploy
 
     own = {"timeout_s": 2.0} if name == "Hanging" else {}
     started = build(RewardServersSettings, {name: own}, "")
@@ -276,7 +276,7 @@ def test_what_does_not_answer_as_it_should_is_refused_and_not_served(
 
 
 def test_what_should_be_known_of_a_reward_is_told(address: str) -> None:
-    from reward_servers.app import deploy, remove
+    from reward_servers.serving.app import deploy, remove
 
     own = parts(f"{GRADERS}:Misspelt")
     (told,) = deploy(own, (), RewardServersSettings(), http=False)  # the texts are made up

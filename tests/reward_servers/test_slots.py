@@ -2,7 +2,7 @@
 
 import asyncio
 
-from reward_servers.slots import Slots
+from reward_servers.serving.slots import Slots
 
 
 async def settle() -> None:

@@ -15,15 +15,15 @@ from contracts.errors import InputError, RewardError
 from contracts.rollout import Prompt
 from contracts.scores import Sample
 from contracts.settings import build
-from reward_servers import apart
-from reward_servers.apart import try_apart
 from reward_servers.local import LocalRewardClient
-from reward_servers.replicas import RewardReplica
-from reward_servers.sandbox import SandboxedServer
 from reward_servers.server import MetricServer, RewardServer
+from reward_servers.serving.replicas import RewardReplica
 from reward_servers.settings import Part, RewardServersSettings, Sandbox, ServerSettings, parts
-from reward_servers.trial import MADE_UP, TEXTS, Trial, Verdict, trial_of
-from reward_servers.watched import Watch
+from reward_servers.user_rewards import apart
+from reward_servers.user_rewards.apart import try_apart
+from reward_servers.user_rewards.sandbox import SandboxedServer
+from reward_servers.user_rewards.trial import MADE_UP, TEXTS, Trial, Verdict, trial_of
+from reward_servers.user_rewards.watched import Watch
 
 GRADERS = "tests.reward_servers.graders"
 PROMPTS = [Prompt("p/0", "What is 6 · 7?", ("42",)), Prompt("p/1", "Who?", ("", "she"))]

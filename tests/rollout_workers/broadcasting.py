@@ -6,8 +6,8 @@ from typing import Any
 
 from contracts.clients import PublishedWeights
 from contracts.weights import WeightGroup
-from learner.rendezvous import MeetingPoint
-from learner.weight_sender import WeightSender
+from learner.distributed.rendezvous import MeetingPoint
+from learner.publishing.weight_sender import WeightSender
 
 
 class InThread:

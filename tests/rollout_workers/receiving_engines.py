@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from contracts import gloo_group
+from contracts.network import gloo_group
 from contracts.weights import WeightGroup, WeightManifest
-from learner import weight_sender
 from learner.learner import Learner
+from learner.publishing import weight_sender
 from rollout_workers.engines.transformers_engine import TransformersEngine
 
 VICTIM = "VICTIM"  # environment variable: a file, which only the first to take it away finds

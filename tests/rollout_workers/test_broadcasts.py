@@ -13,10 +13,10 @@ import ray
 
 from contracts.errors import LearnerSilent
 from contracts.rollout import Lease, Prompt, Sampling
+from learner.actors.group import LearnerGroup
+from learner.actors.process import CALLS_AT_ONCE, LearnerProcess
 from learner.algorithms.ppo import PPO
-from learner.group import LearnerGroup
 from learner.learner import Learner
-from learner.process import CALLS_AT_ONCE, LearnerProcess
 from learner.settings import LearnerSettings, ModelSettings
 from rollout_workers.fleet import Fleet
 from rollout_workers.settings import RolloutSettings

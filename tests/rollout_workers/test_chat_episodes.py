@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from contracts.chat import Chat
-from contracts.chat_settings import ChatForm
+from contracts.conversations.chat import Chat
+from contracts.conversations.chat_settings import ChatForm
 from contracts.rollout import Lease, Rollout
 from rollout_workers.environments.pool import LocalEnvironments
 from rollout_workers.episodes import Episodes

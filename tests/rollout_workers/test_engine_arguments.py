@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from contracts.errors import InputError
-from contracts.loopback import JOINS_NODES
+from contracts.network.loopback import JOINS_NODES
 from contracts.rollout import Sampling
 from rollout_workers.engines.base import Request
 from rollout_workers.engines.engine_arguments import (

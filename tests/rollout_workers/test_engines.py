@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, MambaConfig, MistralConfig
 
 from contracts.errors import InputError
 from contracts.rollout import FinishReason, Sampling
-from learner.weight_publisher import publish
+from learner.publishing.weight_publisher import publish
 from rollout_workers.engines.base import Engine, Generation, Request
 from rollout_workers.engines.transformers_engine import TransformersEngine
 from tests.models import make_tiny_model

@@ -15,10 +15,10 @@ import ray
 
 from contracts.clients import PublishedWeights
 from contracts.errors import DeadlineExceeded, WorkerError
+from contracts.processes.waiting import Waiting
 from contracts.rollout import Lease, Prompt, Rollout, Sampling
-from contracts.waiting import Waiting
 from contracts.weights import Probe, WeightManifest
-from learner.weight_publisher import publish
+from learner.publishing.weight_publisher import publish
 from rollout_workers.engines import ENGINES
 from rollout_workers.engines.base import Generation, Request
 from rollout_workers.fleet import Fleet

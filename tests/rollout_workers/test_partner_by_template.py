@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from contracts.chat import Chat
-from contracts.chat_settings import ChatForm
+from contracts.conversations.chat import Chat
+from contracts.conversations.chat_settings import ChatForm
 from contracts.errors import InputError
 from contracts.rollout import FinishReason, Prompt
 from contracts.settings import build
@@ -173,7 +173,7 @@ def test_a_template_that_is_not_there_is_told_before_the_start(
     from learner.settings import ModelSettings
     from rollout_workers.settings import RolloutSettings
     from services.models.files import read_model
-    from services.preflight.environment_checks import check_environment
+    from services.preflight.checks.environment_checks import check_environment
 
     bare = make_chat_model(tmp_path / "bare", None)
     files = read_model(ModelSettings(path=str(model)))

@@ -10,8 +10,8 @@ import torch
 from contracts.errors import WeightsError
 from contracts.rollout import MaskRule
 from contracts.weights import ChangedElements
-from learner.last_published import LastPublished
-from learner.weight_publisher import arrays_of, publish
+from learner.publishing.last_published import LastPublished
+from learner.publishing.weight_publisher import arrays_of, publish
 from rollout_workers.engines.base import Engine
 from rollout_workers.received_weights import ReceivedWeights, block_of
 from tests.rollout_workers.conftest import versions

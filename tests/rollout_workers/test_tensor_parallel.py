@@ -13,8 +13,8 @@ import ray
 from contracts.clients import PublishedWeights
 from contracts.rollout import Lease, Prompt, Sampling
 from learner.algorithms.ppo import PPO
-from learner.weight_publisher import publish
-from learner.weight_sender import WeightSender
+from learner.publishing.weight_publisher import publish
+from learner.publishing.weight_sender import WeightSender
 from rollout_workers.engines.base import Request
 from rollout_workers.fleet import Fleet
 from rollout_workers.settings import RolloutSettings

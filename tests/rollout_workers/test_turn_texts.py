@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from contracts.chat import Chat
-from contracts.chat_settings import ChatForm
+from contracts.conversations.chat import Chat
+from contracts.conversations.chat_settings import ChatForm
 from contracts.errors import InputError
 from rollout_workers.turn_texts import ChatTexts, PlainTexts, special_tokens
 from tests.rollout_workers.test_episodes import KINDS, tokenizer

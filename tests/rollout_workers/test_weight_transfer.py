@@ -17,9 +17,9 @@ import pytest
 from contracts.rollout import MaskRule
 from contracts.weights import Probe, WeightGroup, WeightManifest
 from learner.algorithms.ppo import PPO
-from learner.rendezvous import MeetingPoint
-from learner.weight_publisher import as_array, wire_tensors
-from learner.weight_sender import WeightSender
+from learner.distributed.rendezvous import MeetingPoint
+from learner.publishing.weight_publisher import as_array, wire_tensors
+from learner.publishing.weight_sender import WeightSender
 from rollout_workers.engines.reloading import reload_model
 from rollout_workers.engines.weight_transfer import init_info, update_info
 from tests.learner.tiny import make_learner

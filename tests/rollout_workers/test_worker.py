@@ -9,7 +9,7 @@ import pytest
 from contracts.errors import WeightsError, WorkerError
 from contracts.rollout import Lease, Prompt, Rollout, Sampling
 from contracts.weights import Probe, WeightManifest
-from learner.weight_publisher import publish
+from learner.publishing.weight_publisher import publish
 from rollout_workers.engines.base import Arrays
 from rollout_workers.worker import RolloutWorker
 from tests.rollout_workers.generation import SETTINGS, load_lm, perturb

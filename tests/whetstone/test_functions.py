@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from contracts.scores import Sample
-from reward_servers.own import find_grader
 from reward_servers.server import RewardServer
+from reward_servers.user_rewards.own import find_grader
 from tests.reward_servers import graders
 from whetstone.errors import InputError
 from whetstone.functions import configured, source
@@ -149,8 +149,8 @@ def test_a_class_of_a_script_is_refused(place: Any) -> None:
 
 
 def test_attributes_of_a_function_go_with_its_source(place: Any) -> None:
-    from reward_servers.own import wants_groups
     from reward_servers.settings import parts
+    from reward_servers.user_rewards.own import wants_groups
 
     async def ranked(completions: Any, groups: Any) -> Any:
         return [float(sorted(completions).index(text)) for text in completions]

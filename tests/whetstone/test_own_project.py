@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import whetstone
-from contracts import working_folder
+from contracts.processes import working_folder
 from tests.models import make_tiny_model
 from tests.runs import QUICK
 from whetstone import own_place

@@ -19,7 +19,7 @@ from contracts.errors import InputError, RunError
 from contracts.rollout import Prompt, Sampling
 from contracts.scores import Sample, Score
 from reward_servers.settings import parts
-from reward_servers.trial import TEXTS
+from reward_servers.user_rewards.trial import TEXTS
 from rollout_workers.settings import RolloutSettings
 from services.annotated.parts import Parts, claimed, cuts_between, settle_manifest, write_table
 from services.annotated.responses import ResponseData, read_responses

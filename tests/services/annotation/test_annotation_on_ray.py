@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from reward_servers.trial import TEXTS
+from reward_servers.user_rewards.trial import TEXTS
 from services.commands.annotate import run
 from tests.runs import PATIENCE_S
 

@@ -12,8 +12,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.chat import Chat
-from contracts.chat_settings import ChatForm
+from contracts.conversations.chat import Chat
+from contracts.conversations.chat_settings import ChatForm
 from contracts.errors import InputError
 from contracts.rollout import FinishReason, Prompt, Sampling
 from rollout_workers.environments.dialogue import Dialogue

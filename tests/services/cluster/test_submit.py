@@ -19,8 +19,8 @@ import httpx
 import pytest
 import yaml
 
-from contracts.access import protect_rays_token
 from contracts.errors import InputError
+from contracts.network.access import protect_rays_token
 from services.cluster.job_actions import entrypoint
 from services.cluster.open_cluster import MAKE_A_TOKEN, warning_if_open
 from services.commands.submit import run

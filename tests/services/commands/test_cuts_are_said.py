@@ -8,7 +8,7 @@ import pytest
 
 from services import cli
 from services.commands import evaluate, train
-from services.loop.evaluation import Evaluation
+from services.loop.evaluations.evaluation import Evaluation
 from services.tasks.base import SPLITS
 from services.tracking.run_log import close_log
 from tests.models import make_tiny_model

@@ -26,7 +26,7 @@ def test_a_label_and_a_number_are_needed(argv: list[str], capsys: pytest.Capture
 @pytest.fixture
 def joined(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A cluster that is joined, with these applications and nothing behind them."""
-    from reward_servers import app
+    from reward_servers.serving import app
 
     applications: dict[str, Any] = {}
     context = SimpleNamespace(dashboard_url="127.0.0.1:8265")

@@ -23,7 +23,7 @@ from services.config.post_processing import (
     three_sentence_summary,
 )
 from services.loop.collecting import Collector, FailureBudget
-from services.loop.evaluation import evaluate
+from services.loop.evaluations.evaluation import evaluate
 from services.sources.leasing import EVALUATION, evaluation_leases
 from services.tokens.prompt_tokens import PromptTokens
 from services.tracking.console import Console

@@ -12,7 +12,7 @@ from contracts.rollout import FinishReason, Prompt, Rollout, Sampling, Turn
 from contracts.scores import MetricValue, Sample, Score
 from services.config.reward_view import Judging, talk_before, with_score
 from services.loop.collecting import Collector, FailureBudget
-from services.loop.evaluation import evaluate
+from services.loop.evaluations.evaluation import evaluate
 from services.sources.leasing import LeaseSource, evaluation_leases
 from services.tokens.prompt_tokens import PromptTokens
 from services.tracking.console import Console

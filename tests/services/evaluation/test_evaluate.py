@@ -20,7 +20,7 @@ from services.config.settings import RunSettings
 from services.evaluation.configuration import settings_for
 from services.evaluation.result import output_file, print_table
 from services.generation.run_model import find_model
-from services.loop.held_out import held_out_leases
+from services.loop.evaluations.held_out import held_out_leases
 from services.runs.folder import RunFolder
 from tests.models import make_tiny_model
 from tests.services.test_cli import PROMISED_S, whetstone

@@ -14,7 +14,7 @@ from contracts.errors import InputError
 from contracts.scores import Sample
 from reward_servers.rewards.math import Math
 from services.config.evaluation_settings import EvaluationSettings
-from services.loop.at_k import AtK, majority, pass_at_k, sizes
+from services.loop.statistics.at_k import AtK, majority, pass_at_k, sizes
 
 PASSED = st.lists(st.booleans(), min_size=1, max_size=9)
 

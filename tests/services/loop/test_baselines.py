@@ -9,9 +9,9 @@ from rich.console import Console as Terminal
 from contracts.errors import InputError
 from contracts.rollout import FinishReason, Lease, Rollout, Sampling, Turn
 from services.config.reward_view import Judging
-from services.loop.baselines import baselines, of_player, played_by, summary
 from services.loop.collecting import Collected, Collector, FailureBudget
-from services.loop.evaluation import evaluate, how_it_ended, play_statistics, transcript
+from services.loop.evaluations.baselines import baselines, of_player, played_by, summary
+from services.loop.evaluations.evaluation import evaluate, how_it_ended, play_statistics, transcript
 from services.tracking.console import Console
 from tests.fakes import FakeRewards, FakeWorkers, prompts
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.rollout import FinishReason, Prompt, Rollout, Turn
-from services.loop.batch_signs import batch_signs, repetition
+from services.loop.statistics.batch_signs import batch_signs, repetition
 
 
 def rollout(tokens: tuple[int, ...], reward: float | None, group: int = 0, prompt: int = 3) -> Rollout:

@@ -17,11 +17,11 @@ from services.config.reward_view import with_score
 from services.config.settings import RunSettings
 from services.loop.collecting import Collected, Collector, FailureBudget
 from services.loop.controller import Clients
-from services.loop.evaluator import Evaluator
-from services.loop.iteration_info import rollout_info, training_info
+from services.loop.evaluations.evaluator import Evaluator
 from services.loop.journal import Journal
 from services.loop.requests import RunRequests
 from services.loop.scaling import Scaling
+from services.loop.statistics.iteration_info import rollout_info, training_info
 from services.runs import checkpoints
 from services.runs.folder import RunFolder
 from services.sources.leasing import EVALUATION, LeaseSource, evaluation_leases

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from contracts.chat import Chat
-from contracts.chat_settings import ChatForm
+from contracts.conversations.chat import Chat
+from contracts.conversations.chat_settings import ChatForm
 from contracts.rollout import FinishReason, Lease, Prompt, Sampling
 from services.loop.demonstrations import Demonstrations
 from services.tokens.prompt_tokens import PromptTokens

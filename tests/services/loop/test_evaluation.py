@@ -11,10 +11,10 @@ from contracts.rollout import Prompt, Sampling
 from contracts.scores import Score
 from services.config.evaluation_settings import EvaluationSettings
 from services.config.reward_view import with_score
-from services.loop.at_k import AtK
 from services.loop.collecting import Collector, FailureBudget
-from services.loop.evaluation import Evaluation, evaluate, prediction_row
-from services.loop.rollout_statistics import reward_statistics
+from services.loop.evaluations.evaluation import Evaluation, evaluate, prediction_row
+from services.loop.statistics.at_k import AtK
+from services.loop.statistics.rollout_statistics import reward_statistics
 from services.sources.leasing import EVALUATION, evaluation_leases
 from services.tokens.prompt_tokens import PromptTokens
 from services.tracking.console import Console

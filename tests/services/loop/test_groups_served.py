@@ -36,7 +36,7 @@ NUM_GROUPS, SIZE, REPLICAS = 64, 8, 3
 def cluster() -> Iterator[None]:
     import ray
 
-    from reward_servers.app import shutdown
+    from reward_servers.serving.app import shutdown
 
     ray.init(address="local", num_cpus=2, include_dashboard=False)
     yield
@@ -69,7 +69,7 @@ class Client:
     """A `RewardClient` beside which no metric is served."""
 
     def __init__(self, parts: Sequence[Part], settings: RewardServersSettings) -> None:
-        from reward_servers.client import RewardClient
+        from reward_servers.serving.client import RewardClient
 
         self.own = RewardClient(parts, settings)
 
@@ -88,7 +88,7 @@ def collected(client: Any, leases: list[Lease], screen: io.StringIO) -> Collecte
 def test_a_killed_replica_splits_no_group_and_each_is_scored_once(
     name: str, cluster: None, tmp_path: Path
 ) -> None:
-    from reward_servers.app import deploy, remove
+    from reward_servers.serving.app import deploy, remove
 
     file = tmp_path / "calls.jsonl"
     part = Part(name=f"{GRADERS}:{name}", label=name.lower(), options={"file": str(file)})
@@ -136,7 +136,7 @@ def read(file: Path) -> list[dict[str, Any]]:
 
 def test_a_coroutine_may_take_longer_than_a_batch_may(cluster: None) -> None:
     """64 texts, four at a time, 0.2 s each: 3.2 s, where a batch of another reward has 1 s."""
-    from reward_servers.app import deploy, remove
+    from reward_servers.serving.app import deploy, remove
 
     part = Part(name=f"{GRADERS}:Sluggish", label="sluggish", options={"seconds": 0.2})
     settings = build(
@@ -160,7 +160,7 @@ def test_a_coroutine_may_take_longer_than_a_batch_may(cluster: None) -> None:
 
 
 def test_a_judge_is_served_as_any_reward(cluster: None) -> None:
-    from reward_servers.app import deploy, remove
+    from reward_servers.serving.app import deploy, remove
 
     model = Model()
     with serving(model.answer) as url:

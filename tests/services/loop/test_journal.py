@@ -7,7 +7,7 @@ from rich.console import Console as Terminal
 
 from services.diagnosis.reading import history_of
 from services.diagnosis.watch import Watch
-from services.loop.evaluation import Evaluation
+from services.loop.evaluations.evaluation import Evaluation
 from services.loop.journal import Journal
 from services.runs.folder import RunFolder
 from services.tracking.console import Console

@@ -3,7 +3,7 @@
 import pytest
 
 from contracts.errors import LearnerFailed, LearnerLost, RunError, WorkerError
-from contracts.restart_budget import LAPSE_S, RestartBudget
+from contracts.processes.restart_budget import LAPSE_S, RestartBudget
 from services.loop.learner_restarts import LearnerRestarts
 
 DIED = LearnerLost("it died")
@@ -12,7 +12,7 @@ DIED = LearnerLost("it died")
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]
-    monkeypatch.setattr("contracts.restart_budget.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("contracts.processes.restart_budget.time.monotonic", lambda: now[0])
     return now
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from contracts.errors import InputError
 from contracts.rollout import Prompt
-from services.loop.policy_perplexity import PolicyPerplexity, texts_of
+from services.loop.evaluations.policy_perplexity import PolicyPerplexity, texts_of
 from tests.fakes import FakeWorkers
 
 

@@ -10,8 +10,8 @@ from benchmarks.qwen_shapes import files_of
 from contracts.errors import InputError
 from services.config.compose import run_settings
 from services.config.settings import RunSettings
+from services.preflight.capacity.gpu_defaults import fitted
 from services.preflight.deployment import Machine
-from services.preflight.gpu_defaults import fitted
 from services.runs.folder import RunFolder
 from tests.local_run import LocalWorkers, train_here
 from tests.models import make_tiny_model

@@ -11,7 +11,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from contracts.errors import InputError, RunError
-from reward_servers.chat_model import ChatModel
+from reward_servers.chat_models.chat_model import ChatModel
 from services.commands.judge import run
 from services.pairwise.asking import GIVEN_UP_AFTER
 from services.pairwise.outcome import Judged, first_shown, outcome

@@ -26,8 +26,8 @@ from services.plan.arithmetic import (
 from services.plan.memory import Amount, amounts, total_bytes
 from services.plan.plan import make_plan
 from services.plan.processes import Processes, environments, processes, servers
+from services.preflight.capacity.memory_model import GIB, LEARNER_PROCESS, MemoryNeeds, share_and_base
 from services.preflight.deployment import Deployment, Machine, deployment
-from services.preflight.memory_model import GIB, LEARNER_PROCESS, MemoryNeeds, share_and_base
 from services.runs.folder import RunFolder
 from tests.learner.tiny import make_learner, make_model, random_rollouts
 from tests.models import make_tiny_model

@@ -11,7 +11,7 @@ from contracts.settings import build
 from learner.algorithms.ppo import PPO
 from rollout_workers.environments.base import EnvironmentSettings
 from services.config.settings import RunSettings
-from services.preflight.environment_checks import environment_warnings
+from services.preflight.checks.environment_checks import environment_warnings
 from services.preflight.preflight import check
 from tests.models import make_tiny_model
 from tests.rollout_workers import gymnasium_worlds

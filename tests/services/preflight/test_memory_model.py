@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from benchmarks.qwen_shapes import CONFIGS, files_of
 from contracts.activations import fuse_activations
 from services.models.shape import shape_of
-from services.preflight.memory_model import kept_a_layer
+from services.preflight.capacity.memory_model import kept_a_layer
 
 ATTENTION_ON_A_CPU = 1024  # bytes a token: of each layer's own causal mask of 256 × 256
 

@@ -24,10 +24,10 @@ from learner.algorithms.classes import algorithm_class
 from learner.settings import ModelSettings
 from services.config.settings import RunSettings
 from services.models.files import read_model
-from services.preflight import memory_model
-from services.preflight.adapter_checks import base_bytes, trained_share
-from services.preflight.memory import available_bytes
-from services.preflight.memory_model import GIB, MemoryNeeds
+from services.preflight.capacity import memory_model
+from services.preflight.capacity.memory import available_bytes
+from services.preflight.capacity.memory_model import GIB, MemoryNeeds
+from services.preflight.checks.adapter_checks import base_bytes, trained_share
 from services.preflight.preflight import check
 from services.tasks.base import Split
 from tests.services.countdown import COUNTDOWN, Countdown

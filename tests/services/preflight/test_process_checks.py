@@ -9,8 +9,8 @@ from contracts.errors import InputError
 from contracts.settings import build
 from services.config.settings import RunSettings
 from services.models.files import ModelFiles
+from services.preflight.checks.process_checks import check_processes
 from services.preflight.placement import fits
-from services.preflight.process_checks import check_processes
 from tests.services.preflight.test_placement import placed_on
 
 

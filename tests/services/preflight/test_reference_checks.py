@@ -10,8 +10,8 @@ from contracts.errors import InputError
 from contracts.settings import build
 from services.config.settings import RunSettings
 from services.preflight import preflight
-from services.preflight.memory_model import MemoryNeeds
-from services.preflight.reference_checks import num_parameters_of_reference
+from services.preflight.capacity.memory_model import MemoryNeeds
+from services.preflight.checks.reference_checks import num_parameters_of_reference
 from tests.models import make_tiny_model
 
 

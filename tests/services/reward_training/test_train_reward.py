@@ -233,7 +233,7 @@ def test_ctrl_c_keeps_the_best_epoch(
     capsys: pytest.CaptureFixture[str],
     after_epochs: int,
 ) -> None:
-    from learner.reward_training import RewardTrainer
+    from learner.reward_models.training import RewardTrainer
 
     accumulate, steps_an_epoch = RewardTrainer.accumulate, 2
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from contracts import disk
-from contracts.disk import check_room, full_places, is_full, room_for
 from contracts.errors import DiskFull, InputError, LearnerLost, RunError
+from contracts.processes import disk
+from contracts.processes.disk import check_room, full_places, is_full, room_for
 from services import cli
 from services.report.report import write_report
 from services.runs import checkpoints

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from contracts.redaction import redact, without_secrets
+from contracts.secrets.redaction import redact, without_secrets
 from services.runs.folder import RunFolder
 
 SECRET = "hunter2-hunter2"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from contracts import timeline
-from contracts.timeline import Span
+from contracts.processes import timeline
+from contracts.processes.timeline import Span
 from services.runs.trace import COMMAND, Trace, written
 
 UPDATE = Span("update", "calls", 1795459180.25, 0.8, "the learner")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from contracts.chat import Chat
+from contracts.conversations.chat import Chat
 from contracts.errors import InputError
 from contracts.rollout import Prompt, Sampling
 from learner.learner import Learner
@@ -23,7 +23,7 @@ from services.config.settings import RunSettings
 from services.evaluation.configuration import settings_for
 from services.generation.chat_options import with_chosen_chat
 from services.generation.run_model import find_model
-from services.loop.held_out import held_out_leases
+from services.loop.evaluations.held_out import held_out_leases
 from services.runs.folder import RunFolder
 from services.sources.prompts import prompts_of
 from services.sources.reading import reading_of

@@ -13,7 +13,7 @@ from reward_servers.local import LocalRewardClient
 from services.annotation.settings import AnnotateSettings
 from services.config.compose import run_settings
 from services.config.settings import RunSettings
-from services.loop.held_out import held_out_leases
+from services.loop.evaluations.held_out import held_out_leases
 from services.plan.as_json import as_json
 from services.plan.plan import make_plan
 from services.preflight import preflight

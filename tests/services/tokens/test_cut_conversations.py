@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.chat import Chat
-from contracts.chat_settings import ChatForm
+from contracts.conversations.chat import Chat
+from contracts.conversations.chat_settings import ChatForm
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 from services.tasks.base import Side

@@ -54,8 +54,8 @@ def learner(make: Any, num_processes: int = 1) -> Any:
     """Its processes, starting; the last of them is made so, the others as they should be."""
     import ray
 
-    from learner.group import LearnerGroup
-    from learner.process import CALLS_AT_ONCE, LearnerProcess
+    from learner.actors.group import LearnerGroup
+    from learner.actors.process import CALLS_AT_ONCE, LearnerProcess
 
     actor = ray.remote(LearnerProcess).options(max_concurrency=CALLS_AT_ONCE, num_cpus=0)
 
@@ -113,8 +113,8 @@ class Dying:
 
 def score_of_two_words(name: str, **options: Any) -> list[Score]:
     """By a reward that is deployed for it, and removed."""
-    from reward_servers.app import deploy, remove
-    from reward_servers.client import RewardClient
+    from reward_servers.serving.app import deploy, remove
+    from reward_servers.serving.client import RewardClient
 
     rewards = parts([{"name": f"{GRADERS}:{name}", "label": "words", **options}])
     settings = RewardServersSettings(start_timeout_s=PATIENCE_S)

@@ -1,0 +1,1 @@
+"""Conversations: messages, chat templates, and their settings."""

@@ -1,0 +1,1 @@
+"""Addresses, tokens and groups of processes: what every service of ours shares."""

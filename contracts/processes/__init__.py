@@ -1,0 +1,1 @@
+"""Conditions that every process of a run shares: folder, disk, memory, waits, restarts, timeline."""

@@ -1,0 +1,1 @@
+"""Secrets: the values that a process knows, and guards that hide them in texts and output."""

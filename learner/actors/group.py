@@ -1,0 +1,263 @@
+"""Run the learner as one Ray actor, or as several that are its ranks, and replace lost ones.
+
+A long call says nothing about a process's health. So the group watches whether each process answers, from a
+thread of its own, while it computes. Ranks wait for each other in every pass: a lost rank stops the others.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
+
+import ray
+
+from contracts.clients import PublishedWeights
+from contracts.errors import DiskFull, InputError, LearnerError, LearnerFailed, LearnerLost
+from contracts.processes import timeline
+from contracts.processes.waiting import STARTS_S, Waiting
+from contracts.rollout import Rollout
+from contracts.weights import WeightManifest
+from learner.actors.broadcast import LearnerBroadcast
+from learner.actors.handle import LearnerHandle
+from learner.actors.watch import Watched, watch
+from learner.distributed.place import Place, said_of
+from learner.distributed.rendezvous import MeetingPoint, Rendezvous
+from learner.settings import LearnerSettings
+
+LOOK_S = 0.1  # between two looks at the progress
+
+OnProgress = Callable[[str, int, int], None]
+Note = Callable[[str], None]
+
+
+def _nobody(*_: Any) -> None: ...
+
+
+class LearnerGroup:
+    """`contracts.clients.LearnerClient` over one Ray actor, or over `learner.num_processes` of them.
+
+    All processes get the same calls; the first process's result is returned.
+
+    Args:
+        make_actor: starts a `learner.actors.process.LearnerProcess`. It gets the place where ranks meet, or
+            None where there is one process. After a loss it is called again for each process.
+        note: called with a message when something takes long.
+        tell: called with messages about the start; by default `note`.
+    """
+
+    def __init__(
+        self,
+        make_actor: Callable[[Rendezvous | None], Any],
+        engine_dtype: str,
+        settings: LearnerSettings,
+        note: Note = _nobody,
+        tell: Note | None = None,
+    ) -> None:
+        self._make_actor, self._engine_dtype = make_actor, engine_dtype
+        self._settings, self._note, self._tell = settings, note, tell or note
+        self._start()
+
+    def _start(self) -> None:
+        count = self._settings.num_processes
+        self._meeting = MeetingPoint(ray.util.get_node_ip_address(), count) if count > 1 else None
+        self._processes = [
+            LearnerHandle(self._make_actor(self._meeting.for_rank(rank) if self._meeting else None))
+            for rank in range(count)
+        ]
+        self._starting = [process.start() for process in self._processes]
+        self._watched = watch(self._processes, self._settings)
+        self._early: list[Any] = []  # the call that scores a part of the next batch
+        self._may_score_early = True
+        transport = self._settings.transport
+        self._broadcast = (
+            None
+            if transport in ("auto", "objects")
+            else LearnerBroadcast(self._processes, transport, self._settings.stall_timeout_s, self._results)
+        )
+        # NLPO's mask model changes rarely: its arrays are kept until it does.
+        self._mask_version: int | None = None
+        self._mask_arrays: Any = None
+
+    def wait_until_ready(self, on_progress: OnProgress = _nobody) -> None:
+        """Wait until the models are loaded.
+
+        Raises:
+            InputError: the model can't be used.
+                LearnerLost: a process died or does not start.
+        """
+        self._await(self._starting, "the learner to load its models", on_progress, starts=True)
+        if len(self._processes) > 1:
+            self._tell(f"the learner's ranks: {said_of(self.places())}")
+
+    def restart(self, on_progress: OnProgress = _nobody) -> None:
+        """Replace all processes by new ones, with the models that the run began with."""
+        self.stop()
+        self._start()
+        self.wait_until_ready(on_progress)
+
+    def pids(self) -> list[int]:
+        """Return the ids of the learner's processes, once they answer."""
+        asked, what = [process.pid() for process in self._processes], "the learner's process id"
+        return [int(self._get(call, what, self._settings.start_timeout_s)) for call in asked]
+
+    def places(self) -> list[Place]:
+        """Return where each rank runs, once they answer."""
+        asked, what = [process.place() for process in self._processes], "the places of the learner's ranks"
+        return [self._get(call, what, self._settings.start_timeout_s) for call in asked]
+
+    def score_early(self, rollouts: Sequence[Rollout], num_rollouts: int) -> bool:
+        if self._early and not ray.wait(self._early, timeout=0)[0]:
+            return False
+        self._end_early()
+        if self._may_score_early:
+            self._early = [self._processes[0].score_early(ray.put(list(rollouts)), num_rollouts)]
+        return True
+
+    def _end_early(self, on_progress: OnProgress = _nobody) -> None:
+        """Wait for the call that scores early; where it fails, the update scores, as all that follow."""
+        calls, self._early = self._early, []
+        try:
+            self._await(calls, "the first scores of an update", on_progress)
+        except LearnerError as error:
+            if isinstance(error, LearnerLost) and not isinstance(error, LearnerFailed):
+                raise
+            self._may_score_early = False
+            self._note(f"rollouts are no longer scored while others are written: {error}")
+
+    def update(self, rollouts: Sequence[Rollout], on_progress: OnProgress) -> dict[str, float]:
+        self._end_early(on_progress)
+        shared, what = ray.put(list(rollouts)), f"an update on {len(rollouts)} rollouts"
+        calls = [process.update(shared) for process in self._processes]
+        self._await(calls, what, on_progress)
+        metrics: dict[str, float] = self._get(calls[0], what)
+        return metrics
+
+    def publish(self) -> PublishedWeights:
+        what = "weights to be published"
+        if self._broadcast is not None:
+            manifest = self._results([each.announce(self._engine_dtype) for each in self._processes], what)[0]
+            masks = self._masks(manifest)
+            whole = cache(partial(self._whole, self._processes[0].sent_whole, masks))
+            return PublishedWeights(manifest, None, masks, whole, self._broadcast)
+        both = [process.publish(self._engine_dtype) for process in self._processes]
+        self._await([call for call, _ in both], what)
+        manifest = self._get(both[0][0], what)
+        masks = self._masks(manifest)
+        whole = cache(partial(self._whole, self._processes[0].published_whole, masks))
+        return PublishedWeights(manifest, both[0][1], masks, whole if manifest.base else None)
+
+    def _masks(self, manifest: WeightManifest) -> Any:
+        """Return a reference to the mask model's arrays, published where they have changed; or None."""
+        if manifest.mask_version is not None and manifest.mask_version != self._mask_version:
+            # Wait here, so that a learner's death does not look like a worker's.
+            masks = [process.publish_mask(self._engine_dtype) for process in self._processes]
+            self._await([call for call, _ in masks], "the mask's weights to be published")
+            self._mask_version, self._mask_arrays = manifest.mask_version, masks[0][1]
+        return self._mask_arrays
+
+    def _whole(self, fetch: Callable[[], tuple[Any, Any]], mask_arrays: Any) -> PublishedWeights:
+        """Fetch all of the last published weights.
+
+        They are for workers that lack the weight version to which the published changes must be added, or
+        that took no part in a broadcast.
+        """
+        manifest, arrays = fetch()
+        what = "all of the published weights"
+        self._await([manifest], what)
+        return PublishedWeights(self._get(manifest, what), arrays, mask_arrays)
+
+    def save(self, folder: str) -> None:
+        self._await([process.save(folder) for process in self._processes], "the learner's checkpoint")
+
+    def load(self, folder: str) -> None:
+        calls = [process.load(folder) for process in self._processes]
+        self._await(calls, "the learner to load its checkpoint")
+
+    def export(self, folder: str) -> None:
+        self._await([process.export(folder) for process in self._processes], "the model to be exported")
+
+    def stop(self) -> None:
+        for process in self._processes:
+            process.kill()
+
+    def _results(self, calls: Sequence[Any], what: str) -> list[Any]:
+        """Wait for all calls; return their results."""
+        self._await(calls, what)
+        return [self._get(call, what) for call in calls]
+
+    def _await(
+        self,
+        calls: Sequence[Any],
+        what: str,
+        on_progress: OnProgress = _nobody,
+        starts: bool = False,
+    ) -> None:
+        """Wait until all calls have ended, and call `on_progress` with the latest progress meanwhile.
+
+        Raises:
+            LearnerLost: a process died, gave no answer for `learner.stall_timeout_s`, or made no progress for
+                `learner.progress_timeout_s`.
+            LearnerError, InputError, DiskFull: a call failed; other ranks may be waiting for it.
+        """
+        pending, watched = list(calls), self._watched
+        for each in watched:
+            each.begin()
+        waiting = Waiting(self._tell, STARTS_S) if starts else Waiting(self._note)
+        while pending:
+            ended, pending = ray.wait(pending, num_returns=len(pending), timeout=LOOK_S)
+            for call in ended:
+                self._get(call, what)
+            if not pending:
+                self._take_spans()
+                return
+            for each in watched:
+                self._look_at(each, what)
+            on_progress(*(watched[0].said or ("start", 0, 1)))
+            waiting.progress(max(each.changed_at for each in watched))
+            if waiting.is_due:
+                waiting.tell(what, [str(each) for each in watched])
+
+    def _take_spans(self) -> None:
+        """Take the timelines of all processes, if the run writes one."""
+        for each in self._watched if timeline.is_on() else ():
+            spans = self._get(each.process.take_spans(), "the timeline", self._settings.stall_timeout_s)
+            timeline.receive(each.name, spans)
+
+    def _look_at(self, each: Watched, what: str) -> None:
+        try:
+            each.look(what)
+        except ray.exceptions.RayError as error:
+            raise _lost(error, what) from None
+
+    def _get(self, call: Any, what: str, timeout_s: float | None = None) -> Any:
+        """Return the result of a call; in most cases the call has ended."""
+        try:
+            return ray.get(call, timeout=timeout_s or self._settings.stall_timeout_s)
+        except ray.exceptions.RayTaskError as error:
+            cause = error.cause
+            if isinstance(cause, InputError | DiskFull):
+                raise cause from None
+            if isinstance(cause, LearnerError):
+                raise LearnerError(f"{what}: {cause}") from error
+            self._require_all(what)
+            raise LearnerFailed(f"{what}: {type(cause).__name__}: {cause}") from error
+        except ray.exceptions.RayError as error:
+            raise _lost(error, what) from None
+
+    def _require_all(self, what: str) -> None:
+        """Check that every process answers, since a lost rank makes the calls of the others fail.
+
+        Raises:
+            LearnerLost: a process does not answer.
+        """
+        for each in self._watched if len(self._watched) > 1 else ():
+            each.begin()
+            try:
+                ray.get(each.asked, timeout=self._settings.stall_timeout_s)
+            except ray.exceptions.RayError as error:
+                raise LearnerLost(f"{each.name} was lost while it was waited for {what}: {error}") from None
+
+
+def _lost(error: Exception, what: str) -> LearnerLost:
+    """Return the error for a process that died by itself, with its node, or for lack of memory."""
+    verb = "died" if isinstance(error, ray.exceptions.RayActorError) else "was lost"
+    return LearnerLost(f"the learner {verb} while it was waited for {what}: {error}")

@@ -1,0 +1,90 @@
+"""Watch a learner's process from outside: whether it answers, and whether it makes progress."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import ray
+
+from contracts.errors import LearnerSilent
+from learner.actors.handle import LearnerHandle
+from learner.actors.process import SENDING, Progress
+from learner.settings import LearnerSettings
+
+IDLE: Progress = ("idle", 0, 1)
+SILENT_S = 5.0  # a process that computes may need so long to answer
+
+
+@dataclass(slots=True)
+class Watched:
+    """Last known progress of one process."""
+
+    name: str
+    process: LearnerHandle
+    settings: LearnerSettings
+    said: Progress | None = None  # None: it starts and has said nothing
+    asked: "ray.ObjectRef[Progress] | None" = None
+    heard_at: float = field(default_factory=time.monotonic)
+    changed_at: float = field(default_factory=time.monotonic)
+
+    def begin(self) -> None:
+        """Start to wait for a new call: forget the progress of the one before."""
+        self.said = self.said and IDLE
+        self.heard_at = self.changed_at = time.monotonic()
+        self.asked = self.process.progress()
+
+    def look(self, what: str) -> None:
+        """Take the process's answer, if there is one, and ask again.
+
+        Args:
+            what: the call that is waited for, for messages.
+
+        Raises:
+            LearnerSilent: the process has not answered, or made no progress, for too long.
+            ray.exceptions.RayError: the process died.
+        """
+        now = time.monotonic()
+        if ray.wait([self.asked], timeout=0)[0]:
+            said = ray.get(self.asked)
+            if said != self.said:
+                self.said, self.changed_at = said, now
+            self.heard_at = now
+            self.asked = self.process.progress()
+        elif self.said is None and now - self.heard_at > self.settings.start_timeout_s:
+            raise LearnerSilent(
+                f"waited {self.settings.start_timeout_s:.0f} s for {self.name} to start; "
+                "learner.start_timeout_s= allows for more"
+            )
+        elif self.said is not None and now - self.heard_at > self.settings.stall_timeout_s:
+            raise LearnerSilent(f"{self.name} gave no sign of life for {now - self.heard_at:.0f} s: {what}")
+        if self.said is None:
+            return
+        # A tensor takes seconds to send, and workers write nothing meanwhile.
+        limit = "stall_timeout_s" if self.said[0] == SENDING else "progress_timeout_s"
+        if now - self.changed_at > getattr(self.settings, limit):
+            raise LearnerSilent(
+                f"{self.name} answers, and got nowhere for {now - self.changed_at:.0f} s: {what}; "
+                f"learner.{limit}= allows for more"
+            )
+
+    def __str__(self) -> str:
+        """Return in words what the process is doing."""
+        now = time.monotonic()
+        if self.said is None:
+            return f"{self.name} has not answered yet"
+        if now - self.heard_at > SILENT_S:
+            return f"{self.name} has not answered for {now - self.heard_at:.0f} s"
+        phase, done, total = self.said
+        count = f" {done:,} of {total:,}" if total > 1 else ""
+        return f"{self.name} has been at {phase}{count} for {now - self.changed_at:.0f} s"
+
+
+def watch(processes: Sequence[LearnerHandle], settings: LearnerSettings) -> list[Watched]:
+    """Watch all processes of a learner."""
+    count = len(processes)
+    if count == 1:
+        return [Watched("the learner", processes[0], settings)]
+    return [
+        Watched(f"process {i} of {count} of the learner", process, settings)
+        for i, process in enumerate(processes, start=1)
+    ]

@@ -1,0 +1,1 @@
+"""Models that the learner trains or asks: policy, critic, adapters, and how they load."""

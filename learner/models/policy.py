@@ -1,0 +1,277 @@
+"""Use a language model of transformers as a policy over its next token: causal or encoder-decoder.
+
+Logits are computed for the tokens that the model itself chose, never for the prompt or padding, and in chunks
+where the vocabulary is large.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from contracts.errors import InputError, LearnerError
+from contracts.vocabulary import decoder_start
+from learner.batching import MicroBatch
+from learner.functional.distribution_kl import distribution_kl
+from learner.functional.linear_logprobs import LinearHead, linear_logprobs
+from learner.functional.logprobs import WHOLE, Head, Restriction, token_logprobs
+from learner.models.shared_prompts import shared_prompts, shared_states
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from learner.distributed.stored_weights import StoredWeights
+
+
+class Policy(nn.Module):
+    """Base of policies: a language model, its hidden states before each of its tokens, and its head."""
+
+    lm: "PreTrainedModel"
+    stored: "StoredWeights | None" = None  # where the weights are to be read from; None: they have been
+    shares_prompts = False  # whether `states` may read a prompt once for all its responses
+
+    def __init__(self, lm: "PreTrainedModel", logits_budget: int) -> None:
+        super().__init__()
+        self.lm = lm
+        self.logits_budget = logits_budget
+        self.vocab_size: int = lm.get_output_embeddings().weight.shape[0]
+
+    def states(self, micro: MicroBatch, trunk: nn.Module | None = None) -> Tensor:
+        """Return the hidden state (N, H) before each model token, computed by `trunk` or the policy's own."""
+        raise NotImplementedError
+
+    def probe_inputs(self, tokens_L: Tensor) -> dict[str, Any]:
+        """Return the model's inputs for predicting tokens 1 … of a probe text."""
+        raise NotImplementedError
+
+    def probe_states(self, tokens_L: Tensor) -> Tensor:
+        """Return the hidden states (L - 1, H) before tokens 1 … of a probe text."""
+        states: Tensor = self.trunk(**self.probe_inputs(tokens_L)).last_hidden_state[0]
+        return states
+
+    @property
+    def trunk(self) -> nn.Module:
+        """Return the model without its head."""
+        trunk: nn.Module = self.lm.base_model
+        return trunk
+
+    def logits(self, hidden_NH: Tensor) -> Tensor:
+        """Return logits (N, V) of the model's own head, with the scalings that some architectures add."""
+        config = self.lm.config
+        logits_NV = self.lm.get_output_embeddings()(hidden_NH * self.head_scale)
+        if (bias := getattr(self.lm, "final_logits_bias", None)) is not None:  # BART's
+            logits_NV = logits_NV + bias
+        if factor := getattr(config, "logit_scale", None):  # a product with 1 would copy all logits
+            logits_NV = logits_NV * factor
+        if divisor := getattr(config, "logits_scaling", None):
+            logits_NV = logits_NV / divisor
+        softcap = getattr(config, "final_logit_softcapping", None)
+        return softcap * torch.tanh(logits_NV / softcap) if softcap else logits_NV
+
+    @property
+    def head_scale(self) -> float:
+        return 1.0
+
+    def linear_head(self) -> LinearHead | None:
+        """Return the head as weight, bias and scale; None if `logits` is more than a linear map.
+
+        So are capped logits, adapted or quantised heads, and a subclass that overrides `logits`.
+        """
+        config, head = self.lm.config, self.lm.get_output_embeddings()
+        capped = getattr(config, "final_logit_softcapping", None)
+        if type(self).logits is not Policy.logits or type(head) is not nn.Linear or capped:
+            return None
+        factor = getattr(config, "logit_scale", None) or 1.0
+        factor /= getattr(config, "logits_scaling", None) or 1.0
+        biases = (head.bias, getattr(self.lm, "final_logits_bias", None))
+        flat = [bias.flatten() for bias in biases if bias is not None]
+        bias_V = torch.stack(flat).sum(0) * factor if flat else None
+        return LinearHead(head.weight, bias_V, self.head_scale * factor)
+
+    def evaluate(
+        self, hidden_NH: Tensor, micro: MicroBatch, with_entropy: bool, restriction: Restriction = WHOLE
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the log-probabilities (N,) of the model's tokens and their entropies (N,) or None."""
+        if (head := self.linear_head()) is not None:
+            return linear_logprobs(
+                hidden_NH,
+                micro.targets_N,
+                head,
+                logits_budget=self.logits_budget,
+                with_entropy=with_entropy,
+                restriction=restriction,
+            )
+        return token_logprobs(
+            hidden_NH,
+            micro.targets_N,
+            self.logits,
+            vocab_size=self.vocab_size,
+            logits_budget=self.logits_budget,
+            with_entropy=with_entropy,
+            restriction=restriction,
+        )
+
+    def kl_to(
+        self,
+        other: "Policy",
+        hidden_NH: Tensor,
+        other_hidden_NH: Tensor,
+        restriction: Restriction = WHOLE,
+        forward: bool = False,
+    ) -> Tensor:
+        """Return KL(self‖other) of each token, (N,), over the vocabulary; `forward`: KL(other‖self).
+
+        Heads of one vocabulary may be padded to different sizes; then only the rows that both have count.
+        """
+        shared = min(self.vocab_size, other.vocab_size)
+        return distribution_kl(
+            hidden_NH,
+            self._first_logits(shared),
+            other_hidden_NH,
+            other._first_logits(shared),
+            vocab_size=self.vocab_size,
+            logits_budget=self.logits_budget,
+            forward=forward,
+            restriction=restriction,
+        )
+
+    def _first_logits(self, count: int) -> Head:
+        """Return the head, or its first `count` logits where it has more."""
+        if count == self.vocab_size:
+            return self.logits
+        return lambda hidden_NH: self.logits(hidden_NH)[:, :count]
+
+    def forward(self, micro: MicroBatch, restriction: Restriction = WHOLE) -> Tensor:
+        """Return log-probabilities (N,) of the model's tokens."""
+        return self.evaluate(self.states(micro), micro, with_entropy=False, restriction=restriction)[0]
+
+
+class CausalPolicy(Policy):
+    """Policy of GPT, Llama and their kind: prompt and response are one sequence."""
+
+    def states(self, micro: MicroBatch, trunk: nn.Module | None = None) -> Tensor:
+        trunk = trunk or self.trunk
+        if self.shares_prompts and (shared := shared_prompts(micro)) is not None:
+            return shared_states(trunk, shared)
+        hidden_BLH = trunk(input_ids=micro.tokens_SL, use_cache=False).last_hidden_state
+        return hidden_BLH[:, :-1][micro.loss_mask_SL[:, 1:]]
+
+    def probe_inputs(self, tokens_L: Tensor) -> dict[str, Any]:
+        return {"input_ids": tokens_L[None, :-1], "use_cache": False}
+
+
+class Seq2SeqPolicy(Policy):
+    """Policy of T5, BART and their kind: the encoder reads the prompt, the decoder generates the response.
+
+    Prompts and responses are padded on the right; only prompts need an attention mask. Positions count from 0
+    on both sides, as in generation.
+    """
+
+    def states(self, micro: MicroBatch, trunk: nn.Module | None = None) -> Tensor:
+        source_BS, seen_BS, response_BT, written_BT = split_turns(micro)
+        start_B1 = response_BT.new_full((len(response_BT), 1), self._start_token)
+        hidden_BTH = (trunk or self.trunk)(
+            input_ids=source_BS,
+            attention_mask=seen_BS.long(),
+            decoder_input_ids=torch.cat([start_B1, response_BT[:, :-1]], dim=-1),
+            use_cache=False,
+        ).last_hidden_state
+        return hidden_BTH[written_BT]
+
+    def probe_inputs(self, tokens_L: Tensor) -> dict[str, Any]:
+        """Use the probe as the source, and its tokens after the first as the response."""
+        start = tokens_L.new_tensor([self._start_token])
+        return {
+            "input_ids": tokens_L[None],
+            "decoder_input_ids": torch.cat([start, tokens_L[1:-1]])[None],
+            "use_cache": False,
+        }
+
+    @property
+    def trunk(self) -> nn.Module:
+        base: nn.Module = self.lm.base_model
+        return Stacks(self.lm) if base is self.lm else base
+
+    @property
+    def head_scale(self) -> float:
+        """Return T5's factor on its last states, which it applies if its head is tied to the embedding."""
+        config = self.lm.config
+        tied = config.model_type in ("umt5", "longt5", "switch_transformers") and config.tie_word_embeddings
+        return float(config.d_model**-0.5) if getattr(config, "scale_decoder_outputs", tied) else 1.0
+
+    @property
+    def _start_token(self) -> int:
+        """Return the token that the decoder reads before it writes its first token."""
+        return decoder_start(
+            getattr(self.lm.config, "decoder_start_token_id", None),
+            self.lm.generation_config.decoder_start_token_id,
+        )
+
+
+class Stacks(nn.Module):
+    """Trunk of T5 and its kin, whose classes hold encoder, decoder and head side by side."""
+
+    def __init__(self, lm: Any) -> None:
+        super().__init__()
+        self.encoder, self.decoder = lm.get_encoder(), lm.get_decoder()
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        decoder_input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        **options: Any,
+    ) -> Any:
+        source_BSH = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        return self.decoder(
+            input_ids=decoder_input_ids,
+            encoder_hidden_states=source_BSH,
+            encoder_attention_mask=attention_mask,
+            **options,
+        )
+
+
+def split_turns(micro: MicroBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Cut each turn where its response begins; return four tensors: source, its mask, response, its mask.
+
+    Raises:
+        LearnerError: a sequence has several turns, which an encoder-decoder can't read.
+    """
+    mask_BL = micro.loss_mask_SL
+    if (mask_BL[:, 1:].int() - mask_BL[:, :-1].int() == 1).sum(-1).max() > 1:
+        raise LearnerError(
+            "a sequence has several turns; an encoder-decoder reads one prompt and writes one response: "
+            "turns that begin afresh are expected, as with environment.memory=0"
+        )
+    num_source_B, num_response_B = mask_BL.int().argmax(-1), mask_BL.sum(-1)
+    seen_BS = _first(num_source_B)
+    written_BT = _first(num_response_B)
+    response_BT = torch.zeros_like(written_BT, dtype=torch.long)
+    response_BT = response_BT.masked_scatter(written_BT, micro.tokens_SL[mask_BL])
+    source_BS = micro.tokens_SL[:, : seen_BS.shape[1]] * seen_BS
+    return source_BS, seen_BS, response_BT, written_BT
+
+
+def _first(lengths_B: Tensor) -> Tensor:
+    """Return a boolean (B, longest) that is true for the first `lengths_B` entries of each row."""
+    return torch.arange(int(lengths_B.max()), device=lengths_B.device) < lengths_B[:, None]
+
+
+def family(lm: Any) -> type[Policy]:
+    """Return the policy class that fits a model of transformers."""
+    return Seq2SeqPolicy if lm.config.is_encoder_decoder else CausalPolicy
+
+
+@torch.no_grad()
+def check_head(policy: Policy) -> None:
+    """Refuse an architecture whose logits are not its head applied to its last hidden state."""
+    device = next(policy.parameters()).device
+    tokens = torch.arange(4, device=device) % policy.vocab_size
+    got = policy.logits(policy.probe_states(tokens))
+    expected = policy.lm(**policy.probe_inputs(tokens)).logits[0]
+    if not torch.allclose(got, expected, atol=1e-3, rtol=1e-3):
+        raise InputError(
+            f"model type {policy.lm.config.model_type}: its logits differ by "
+            f"{float((got - expected).abs().max()):.3g} from its output embedding on its last hidden state; "
+            "such a head is not supported"
+        )

@@ -1,0 +1,46 @@
+"""Estimate what a truncated rollout would still have earned: the critic's value of its next context."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from contracts.rollout import FinishReason, Rollout, Turn
+from learner.batching import collate
+from learner.distributed.ranks import ALONE, Ranks
+from learner.models.actor_critic import ActorCritic
+from learner.rank_batches import rank_micro_batches
+
+ANY_TOKEN = 0  # the value is that of the state before the token, so any token serves
+
+
+@torch.no_grad()
+def bootstrap_values(
+    rollouts: Sequence[Rollout],
+    pair: ActorCritic,
+    token_budget: int,
+    device: torch.device | str,
+    ranks: Ranks = ALONE,
+) -> Tensor:
+    """Return the critic's value of each rollout's `truncated_context`, (B,), in units of the rewards.
+
+    The value is 0 for an episode that was not cut off.
+    """
+    values_B = torch.zeros(len(rollouts), device=device)
+    cut = [row for row, rollout in enumerate(rollouts) if rollout.truncated_context]
+    if not cut:
+        return values_B
+    batch, rows_B = collate([_next_turn(rollouts[row]) for row in cut], device), torch.tensor(cut)
+    for micro in rank_micro_batches(batch, torch.arange(len(cut)), token_budget, ranks):
+        next_values_N = pair.critic(pair.policy, micro, pair.policy.states(micro)).float()
+        if pair.value_norm is not None:
+            next_values_N = pair.value_norm.denormalize(next_values_N)
+        if micro.weight:
+            values_B[rows_B.to(values_B.device)[micro.rows_N]] = next_values_N
+    ranks.sum(values_B)
+    return values_B
+
+
+def _next_turn(rollout: Rollout) -> Rollout:
+    turn = Turn(rollout.truncated_context, (ANY_TOKEN,), "", (0.0,), (0,))
+    return Rollout(rollout.lease_id, rollout.group, rollout.prompt, (turn,), FinishReason.LENGTH)

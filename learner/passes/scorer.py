@@ -1,0 +1,123 @@
+"""Score a batch before its update: which passes to run, and which are known or come with the update."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from learner.algorithms.base import Algorithm
+from learner.batching import Batch
+from learner.distributed.ranks import Ranks
+from learner.functional.support import SamplingDistribution
+from learner.models.actor_critic import reference_of
+from learner.passes.early_scores import EarlyScores
+from learner.passes.known_passes import compared_rollouts, scores_come_with_the_update
+from learner.passes.scoring import Models, ScoredBatch, score, score_by
+from learner.settings import LearnerSettings, ModelSettings
+
+
+class Scorer:
+    """Scores of batches by one learner's models, with its settings."""
+
+    def __init__(
+        self,
+        models: Models,
+        algorithm: Algorithm,
+        settings: LearnerSettings,
+        distribution: SamplingDistribution,
+        model_settings: ModelSettings,
+        *,
+        autocast: Callable[[], torch.autocast],
+        ranks: Ranks,
+    ) -> None:
+        self._models, self._algorithm, self._settings = models, algorithm, settings
+        self._distribution, self._model_settings = distribution, model_settings
+        self._autocast, self._ranks = autocast, ranks
+        self._early = EarlyScores()
+
+    def __call__(self, batch: Batch, version: int, advance: Callable[[int], None]) -> ScoredBatch:
+        """Return a batch's scores; `advance(sequences done)` is called after each micro-batch.
+
+        Args:
+            version: of the weights, which the update will change.
+        """
+        if self._algorithm.traits.learns_from == "data":
+            return self._of_data(batch)
+        if not self._algorithm.traits.online:
+            return ScoredBatch.unscored(batch)
+        self._models.pair.eval()
+        compared = compared_rollouts(self._algorithm, batch.num_rollouts)
+        with_reference = len(compared) == batch.num_rollouts
+        with self._autocast(), self._ranks.at_hand():
+            if self._come_with_the_update(batch.num_rollouts, has_data=batch.from_data_B is not None):
+                scored = ScoredBatch.by_the_update(batch, self._distribution.sampling.temperature)
+                with_reference = False
+            else:
+                scored = self._early.complete(
+                    version, batch, lambda rows_R: self._passes(batch, rows_R, with_reference, advance)
+                )
+            if with_reference or not compared or self._models.reference is None:
+                return scored
+            return scored.compared(
+                self._models.reference, batch, compared, self._settings.token_budget, self._ranks, advance
+            )
+
+    def scores_early(self, num_rollouts: int) -> bool:
+        """Return whether parts of a batch of `num_rollouts` can be scored before the others are there.
+
+        Ranks would have to agree on the parts, and a restriction of tokens belongs to a batch.
+        """
+        distribution = self._distribution
+        plain = not distribution.restricts and distribution.ignored_mask is None
+        return (
+            self._algorithm.traits.online
+            and self._ranks.size == 1
+            and plain
+            and not self._come_with_the_update(num_rollouts, has_data=False)
+        )
+
+    def early(self, batch: Batch, version: int) -> None:
+        """Score a part of the next batch, and keep the scores for it."""
+        self._models.pair.eval()
+        with_reference = len(compared_rollouts(self._algorithm, batch.num_rollouts)) == batch.num_rollouts
+        with self._autocast(), self._ranks.at_hand():
+            every_B = torch.arange(batch.num_rollouts)
+            self._early.keep(version, batch, self._passes(batch, every_B, with_reference, lambda _done: None))
+
+    def forget(self) -> None:
+        """Forget early scores: the weights are others now."""
+        self._early = EarlyScores()
+
+    def _passes(
+        self, batch: Batch, rows_R: Tensor, with_reference: bool, advance: Callable[[int], None]
+    ) -> ScoredBatch:
+        kl, models = self._algorithm.kl, self._models
+        return score(
+            batch,
+            Models(models.pair, models.reference if with_reference else None, models.mask),
+            self._distribution,
+            self._settings.token_budget,
+            advance,
+            with_values=self._algorithm.traits.critic,
+            with_full_kl=kl.placement == "reward" and kl.sums_vocabulary,
+            rows_R=rows_R,
+            ranks=self._ranks,
+        )
+
+    def _come_with_the_update(self, num_rollouts: int, *, has_data: bool) -> bool:
+        return scores_come_with_the_update(
+            self._algorithm,
+            num_rollouts,
+            restricts=self._distribution.restricts,
+            has_data=has_data,
+            drops_out=self._model_settings.any_dropout(self._algorithm),
+        )
+
+    def _of_data(self, batch: Batch) -> ScoredBatch:
+        """Score a data set by its own log-probabilities, or by the 4-bit base of a QLoRA adapter."""
+        if self._model_settings.adapter.kind != "qlora" or not self._algorithm.needs_reference:
+            return ScoredBatch.of_data(batch)
+        self._models.pair.eval()
+        with self._autocast():
+            ref_BT = score_by(reference_of(self._models.pair), batch, self._settings.token_budget)
+        return ScoredBatch.of_data(batch, ref_BT)

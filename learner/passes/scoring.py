@@ -1,0 +1,310 @@
+"""Score a batch by one teacher-forced pass of each model.
+
+The pass gives old and reference log-probabilities, values and entropies, and for a restricted policy (NLPO's
+mask, warped sampling) the tokens that could be drawn, as bits. One forward covers all tokens of a sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from contracts.processes import timeline
+from contracts.rollout import MaskRule
+from contracts.token_sets import mask_set
+from learner.batching import Batch, MicroBatch
+from learner.distributed.ranks import ALONE, Ranks
+from learner.functional.kl import k1, k2, k3
+from learner.functional.logprobs import WHOLE, Restriction, row_chunks
+from learner.functional.support import SamplingDistribution, allowed_tokens, pack_bits
+from learner.kl_control import KLSettings
+from learner.models.actor_critic import ActorCritic
+from learner.models.policy import Policy
+from learner.passes.kept_supports import KeptSupports, PackedSupports, keep, pack
+from learner.rank_batches import rank_micro_batches
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Models that score: the trained pair, the frozen reference, NLPO's mask model."""
+
+    pair: ActorCritic
+    reference: Policy | None
+    mask: Policy | None
+
+
+@dataclass(slots=True)
+class MaskStatistics:
+    """Statistics of what a support excludes, summed over tokens."""
+
+    num_tokens: int = 0
+    share_masked: float = 0.0  # of the vocabulary, by NLPO's mask alone
+    mass_masked: float = 0.0  # of the policy's probability, by NLPO's mask alone
+    num_forced: int = 0  # drawn tokens that rounding had excluded
+
+    def add_masked(self, logits_NV: Tensor, inside_NV: Tensor) -> None:
+        self.share_masked += float((~inside_NV).double().mean(-1).sum())
+        self.mass_masked += float((logits_NV.softmax(-1) * ~inside_NV).sum())
+
+    def add_others(self, ranks: Ranks) -> None:
+        """Add the other ranks' counts."""
+        total = ranks.total(asdict(self))
+        self.num_tokens, self.num_forced = int(total["num_tokens"]), int(total["num_forced"])
+        self.share_masked, self.mass_masked = total["share_masked"], total["mass_masked"]
+
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics by name; {} if no support was computed, since 0 would be wrong."""
+        if not self.num_tokens:
+            return {}
+        return {
+            "mask/share_of_tokens": self.share_masked / self.num_tokens,
+            "mask/share_of_probability": self.mass_masked / self.num_tokens,
+            "mask/forced_tokens": float(self.num_forced),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredBatch:
+    """Scores of a batch's tokens, aligned with `Batch.mask_BT` and zero outside of it."""
+
+    old_logprobs_BT: Tensor  # of the policy before the update
+    ref_logprobs_BT: Tensor
+    values_BT: Tensor
+    entropies_BT: Tensor | None
+    full_kl_BT: Tensor | None = None  # KL(π_old‖π_ref) over the vocabulary, if asked for
+    supports: KeptSupports | None = None  # which tokens could be drawn; None: all
+    temperature: float = 1.0
+    mask: MaskStatistics = field(default_factory=MaskStatistics)
+    has_reference: bool = True  # False: `ref_logprobs_BT` are not a reference's
+    rollouts: range | None = None  # that the reference has scored; None: all
+    by_update: bool = False  # True: the update's own forward pass gives the policy's scores to `record`
+
+    @classmethod
+    def unscored(cls, batch: Batch) -> ScoredBatch:
+        """Return zeros, for algorithms that imitate and need no scores."""
+        zeros_BT = torch.zeros_like(batch.rewards_BT)
+        return cls(zeros_BT, zeros_BT, zeros_BT, None, has_reference=False)
+
+    @classmethod
+    def of_data(cls, batch: Batch, ref_BT: Tensor | None = None) -> ScoredBatch:
+        """Take the scores of a data set from `ref_BT`, or from the data's own log-probabilities.
+
+        The data's responses count as drawn from the reference policy. So its own log-probabilities are the
+        reference policy's.
+        """
+        ref_BT = batch.behavior_logprobs_BT if ref_BT is None else ref_BT
+        return cls(ref_BT, ref_BT, torch.zeros_like(ref_BT), None)
+
+    @classmethod
+    def by_the_update(cls, batch: Batch, temperature: float) -> ScoredBatch:
+        """Leave room for the policy's scores, which the update records."""
+        old_BT, ref_BT, values_BT, entropies_BT = (torch.zeros_like(batch.rewards_BT) for _ in range(4))
+        scores = old_BT, ref_BT, values_BT, entropies_BT
+        return cls(*scores, temperature=temperature, has_reference=False, by_update=True)
+
+    def compared(
+        self,
+        reference: Policy,
+        batch: Batch,
+        rollouts: range,
+        token_budget: int,
+        ranks: Ranks,
+        advance: Callable[[int], None],
+    ) -> ScoredBatch:
+        """Return these scores with the reference's of some rollouts."""
+        ref_BT = score_by(
+            *(reference, batch, token_budget, ranks),
+            rows=rollouts,
+            restrict=self.restriction,
+            advance=advance,
+        )
+        everything = len(rollouts) == batch.num_rollouts
+        return replace(
+            self, ref_logprobs_BT=ref_BT, has_reference=True, rollouts=None if everything else rollouts
+        )
+
+    def record(self, micro: MicroBatch, logprobs_N: Tensor, entropies_N: Tensor | None) -> None:
+        """Keep the policy's scores of a micro-batch, computed with the weights before the update."""
+        assert self.entropies_BT is not None and entropies_N is not None, "an update that records has both"
+        if micro.weight:
+            micro.place(self.old_logprobs_BT, logprobs_N.detach().float())
+            micro.place(self.entropies_BT, entropies_N.detach().float())
+
+    def penalty(self, kl: KLSettings) -> Tensor:
+        """Return each token's KL penalty on the reward, (B, T); 0 if the KL acts elsewhere or nowhere."""
+        if kl.placement == "loss" or not self.has_reference or self.rollouts is not None:
+            return torch.zeros_like(self.old_logprobs_BT)
+        if self.full_kl_BT is not None:
+            return self.full_kl_BT
+        estimate = {"k1": k1, "k2": k2, "k3": k3}[kl.estimator]
+        return estimate(self.old_logprobs_BT, self.ref_logprobs_BT)
+
+    def restriction(self, micro: MicroBatch) -> Restriction:
+        """Return the restriction of a micro-batch's tokens, for policy, old policy and reference alike."""
+        return Restriction(self.temperature, None if self.supports is None else self.supports.bits(micro))
+
+
+def whole(_micro: MicroBatch) -> Restriction:
+    """Return no restriction, whatever the micro-batch."""
+    return WHOLE
+
+
+@torch.no_grad()
+def score_by(
+    policy: Policy,
+    batch: Batch,
+    token_budget: int,
+    ranks: Ranks = ALONE,
+    *,
+    rows: range | None = None,
+    restrict: Callable[[MicroBatch], Restriction] = whole,
+    advance: Callable[[int], None] = lambda _done: None,
+) -> Tensor:
+    """Return one model's log-probabilities, (B, T), zero outside of the rollouts `rows`; None: of all.
+
+    Args:
+        advance: as for `score`.
+    """
+    logprobs_BT = torch.zeros_like(batch.behavior_logprobs_BT)
+    rows_R, done = torch.arange(batch.num_rollouts), 0
+    if rows is not None:
+        rows_R = rows_R[rows.start : rows.stop : rows.step]
+    for micro in rank_micro_batches(batch, rows_R, token_budget, ranks):
+        found_N = policy(micro, restrict(micro)).float()
+        if micro.weight:
+            micro.place(logprobs_BT, found_N)
+        done += micro.num_sequences
+        advance(min(batch.num_sequences, done * ranks.size))
+    ranks.sum(logprobs_BT)
+    return logprobs_BT
+
+
+@torch.no_grad()
+def score(
+    batch: Batch,
+    models: Models,
+    distribution: SamplingDistribution,
+    token_budget: int,
+    advance: Callable[[int], None],
+    *,
+    with_values: bool = True,
+    with_full_kl: bool = False,
+    rows_R: Tensor | None = None,
+    ranks: Ranks = ALONE,
+) -> ScoredBatch:
+    """Score rollouts of the batch; `advance(sequences done)` is called after each micro-batch.
+
+    Each rank scores its share and gets the others' scores.
+
+    Args:
+        rows_R: the rollouts to score, the others have zeros; None: all.
+    """
+    policy, reference = models.pair.policy, models.reference
+    scores_BT = {
+        name: torch.zeros_like(batch.rewards_BT) for name in ("old", "entropy", "value", "ref", "kl")
+    }
+    supports: list[tuple[MicroBatch, PackedSupports]] = []
+    done, statistics, unused = 0, MaskStatistics(), MaskStatistics()
+    rows_R = torch.arange(batch.num_rollouts) if rows_R is None else rows_R
+    for micro in rank_micro_batches(batch, rows_R, token_budget, ranks):
+        counted = statistics if micro.weight else unused
+        hidden_NH = policy.states(micro)
+        bits_NW = None
+        if distribution.restricts:
+            positions_N = micro.pick(batch.positions_BT)
+            bits_NW = support_bits(models, micro, hidden_NH, positions_N, distribution, counted)
+        elif distribution.ignored_mask is not None:
+            count_masked(models, micro, hidden_NH, distribution.ignored_mask, counted)
+        restriction = Restriction(distribution.sampling.temperature, bits_NW)
+        old_N, entropy_N = policy.evaluate(hidden_NH, micro, True, restriction)
+        scores = {"old": old_N, "entropy": entropy_N}
+        if with_values:
+            with timeline.span("critic scores"):
+                scores["value"] = models.pair.critic(policy, micro, hidden_NH)
+        if reference is not None:
+            with timeline.span("reference scores"):
+                ref_hidden_NH = reference.states(micro)
+                scores["ref"] = reference.evaluate(ref_hidden_NH, micro, False, restriction)[0]
+                if with_full_kl:
+                    scores["kl"] = policy.kl_to(reference, hidden_NH, ref_hidden_NH, restriction)
+        if not micro.weight:
+            continue
+        for name, values_N in scores.items():
+            assert values_N is not None
+            micro.place(scores_BT[name], values_N.float())
+        if bits_NW is not None:
+            supports.append((micro, pack(bits_NW, policy.vocab_size, policy.logits_budget)))
+        done += micro.num_sequences
+        advance(min(batch.num_sequences, done * ranks.size))
+    # one rank has placed each token; the others have 0 there
+    ranks.sum(*scores_BT.values())
+    statistics.add_others(ranks)
+    return ScoredBatch(
+        scores_BT["old"],
+        scores_BT["ref"],
+        _in_reward_units(models.pair, scores_BT["value"], batch),
+        scores_BT["entropy"],
+        scores_BT["kl"] if with_full_kl else None,
+        keep(supports, batch, policy.vocab_size, ranks) if distribution.restricts else None,
+        distribution.sampling.temperature,
+        statistics,
+        has_reference=reference is not None,
+    )
+
+
+def support_bits(
+    models: Models,
+    micro: MicroBatch,
+    hidden_NH: Tensor,
+    positions_N: Tensor,
+    distribution: SamplingDistribution,
+    statistics: MaskStatistics,
+) -> Tensor:
+    """Return the tokens that could be drawn, (N, ⌈V/8⌉) bytes, by the weights that drew the tokens.
+
+    The drawn token is always one of them. Where the learner's rounding excludes it, on the edge of a top-p
+    set, it is included and counted in `num_forced`.
+    """
+    policy, mask = models.pair.policy, models.mask
+    mask_hidden_NH = mask.states(micro) if mask is not None and distribution.mask else None
+    targets_N = micro.targets_N
+    bits_NW = torch.empty(
+        len(targets_N), -(-policy.vocab_size // 8), dtype=torch.uint8, device=targets_N.device
+    )
+    # top-p's sorts hold a few more arrays of that size
+    for a, b in row_chunks(len(targets_N), policy.vocab_size, policy.logits_budget // 4):
+        logits_NV = policy.logits(hidden_NH[a:b]).float()
+        mask_logits_NV = None
+        if mask is not None and mask_hidden_NH is not None:
+            mask_logits_NV = mask.logits(mask_hidden_NH[a:b]).float()
+        allowed_NV, masked_NV = allowed_tokens(logits_NV, positions_N[a:b], distribution, mask_logits_NV)
+        drawn_N1 = targets_N[a:b, None]
+        statistics.num_tokens += b - a
+        statistics.num_forced += int((~allowed_NV.gather(-1, drawn_N1)).sum())
+        if masked_NV is not None:
+            statistics.add_masked(logits_NV, masked_NV)
+        bits_NW[a:b] = pack_bits(allowed_NV.scatter(-1, drawn_N1, True))
+    return bits_NW
+
+
+def count_masked(
+    models: Models, micro: MicroBatch, hidden_NH: Tensor, rule: MaskRule, statistics: MaskStatistics
+) -> None:
+    """Add to the statistics how many tokens the mask excludes, where probabilities ignore the mask."""
+    policy, mask = models.pair.policy, models.mask
+    assert mask is not None
+    mask_hidden_NH = mask.states(micro)
+    for a, b in row_chunks(len(hidden_NH), policy.vocab_size, policy.logits_budget // 4):
+        inside_NV = mask_set(mask.logits(mask_hidden_NH[a:b]).float(), rule)
+        statistics.num_tokens += b - a
+        drawn_N1 = micro.targets_N[a:b, None]
+        statistics.num_forced += int((~inside_NV.gather(-1, drawn_N1)).sum())
+        statistics.add_masked(policy.logits(hidden_NH[a:b]).float(), inside_NV)
+
+
+def _in_reward_units(pair: ActorCritic, values_BT: Tensor, batch: Batch) -> Tensor:
+    norm = pair.value_norm
+    return values_BT if norm is None else norm.denormalize(values_BT) * batch.mask_BT

@@ -1,0 +1,1 @@
+"""Publication of new weights to the rollout workers."""

@@ -1,0 +1,114 @@
+"""Send one learner process's weights to a group of workers, and keep a copy for those who can't take part."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from contracts.errors import LearnerError
+from contracts.weights import WeightGroup, WeightManifest
+from learner.publishing.changed_elements import Array
+from learner.publishing.last_published import LastPublished
+from learner.publishing.weight_links import LINKS, Handles, Link, NcclLink
+from learner.publishing.weight_publisher import announce, as_array, wire_tensors
+
+if TYPE_CHECKING:
+    from learner.learner import Learner
+
+BEFORE = 0, 1  # (done, total)
+
+
+class WeightSender:
+    """Sender of a learner's weights; every rank has one. The first rank's goes to all workers.
+
+    The copy lies in the host's memory, since an update changes the weights while workers may join.
+    """
+
+    def __init__(self, learner: "Learner") -> None:
+        self._learner, self._last = learner, LastPublished()
+        self._link: Link | None = None
+        self._manifest: WeightManifest | None = None
+        self._engine_dtype = ""
+        self.progress = BEFORE
+
+    def announce(self, engine_dtype: str) -> WeightManifest:
+        """Return the manifest of the weights that `send` sends next."""
+        learner, self._engine_dtype = self._learner, engine_dtype
+        mask_version = None if learner.mask is None else learner.mask_version
+        made = announce(
+            learner.pair.lm,
+            learner.version,
+            engine_dtype,
+            mask_version,
+            learner.ranks,
+            learner.probing(engine_dtype),
+        )
+        self._manifest = made
+        self._last.begin()  # what was sent before is not to be taken for this
+        return made
+
+    def new_address(self, transport: str) -> str:
+        """Return the address of a new group for which this process is the meeting point."""
+        return NcclLink.new_id() if transport == "nccl" else ""
+
+    def join(self, group: WeightGroup) -> str | None:
+        """Join a group, and leave the one before; return why that failed, or None."""
+        self._link = None
+        if not self._learner.ranks.is_first and group.transport != "ipc":
+            return None
+        try:
+            self._link = LINKS[group.transport](group)
+        except RuntimeError as error:
+            return str(error)
+        return None
+
+    def send(self) -> tuple[Handles, str | None]:
+        """Send what was announced; return the handles for workers, and why the broadcast broke off, or None.
+
+        Ranks of one learner gather each tensor together, so all of them go on to the end.
+
+        Raises:
+            LearnerError: not all tensors could be gathered.
+        """
+        tensors, handles, broken = self._gathered(), Handles(), None
+        try:
+            if self._link is not None:
+                handles = self._link.send(tensors)
+        except RuntimeError as error:
+            broken = str(error)
+            self.release()
+            self._link = None  # others that wait for this process see that it is gone
+        for _ in tensors:
+            pass
+        done, total = self.progress
+        self.progress = BEFORE
+        if done < total:
+            raise LearnerError(f"{done} of {total} tensors were gathered: {broken}")
+        return handles, broken
+
+    def keep(self) -> None:
+        """Keep what was announced without sending it: workers that could not join load it as arrays."""
+        self._link = None
+        self.send()
+
+    def release(self) -> None:
+        """Give back memory that nobody reads any more: a worker on the same GPU needs it."""
+        if self._link is not None:
+            self._link.release()
+
+    def whole(self) -> tuple[WeightManifest, dict[str, Array]]:
+        """Return all that was sent last, even while an update changes the weights."""
+        return self._last.whole()
+
+    def _gathered(self) -> Iterator[tuple[str, Tensor]]:
+        assert self._manifest is not None, "weights have to be announced first"
+        total, is_first = len(self._manifest.dtypes), self._learner.ranks.is_first
+        for index, (name, tensor) in enumerate(wire_tensors(self._learner.pair.lm, self._engine_dtype)):
+            self.progress = index, total
+            if is_first:
+                array = as_array(tensor)
+                self._last.keep(name, array.copy() if tensor.device.type == "cpu" else array)
+            yield name, tensor
+        self.progress = total, total
+        if is_first:
+            self._last.finish(self._manifest)

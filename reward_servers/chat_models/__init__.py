@@ -1,0 +1,1 @@
+"""Chat models that score texts, behind an OpenAI-style address."""

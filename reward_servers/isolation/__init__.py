@@ -1,0 +1,1 @@
+"""Processes of their own for single samples, with limits that the kernel keeps."""

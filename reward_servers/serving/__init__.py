@@ -1,0 +1,1 @@
+"""Ray Serve deployments of rewards and metrics, and the clients that call them."""

@@ -1,0 +1,122 @@
+"""The replicas: one reward behind a cache and a queue of batches, or one metric, loaded once."""
+
+import asyncio
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from contracts.errors import RewardError
+from contracts.processes import timeline
+from contracts.processes.timeline import Span
+from contracts.scores import MetricValue, Sample
+from contracts.secrets.output import guard_process, redacted_errors
+from reward_servers.server import Answer, MetricServer, RewardServer, is_deterministic
+from reward_servers.serving.batches import Batches
+from reward_servers.serving.cache import AnswerCache
+from reward_servers.settings import Part, ServerSettings
+from reward_servers.user_rewards.sandbox import SandboxedServer
+from reward_servers.user_rewards.trial import Trial, Verdict
+
+# The names and amounts that a reward has counted since the last call: {"tokens": 812.0}
+Counts = dict[str, float]
+# A metric's values, or the reason why there are none.
+Outcome = tuple[dict[str, MetricValue] | None, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """Way in which a reward wants to be called."""
+
+    scores_groups: bool  # with all samples of a prompt at once
+    is_coroutine: bool
+    ends_by_itself: (
+        bool  # its calls have deadlines of their own: a client waits as long as there is a replica
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Answers, the number of them that came from the cache, and what the reward counted meanwhile.
+
+    Example: `Scored([(0.5, None)], num_cached=0, counts={"tokens": 812.0})`
+    """
+
+    answers: list[Answer]
+    num_cached: int
+    counts: Counts = field(default_factory=dict)
+    spans: tuple[Span, ...] = ()  # of the replica's timeline
+    process: str = ""  # the replica's name
+
+
+class RewardReplica:
+    """A replica of a reward."""
+
+    def __init__(self, part: Part, settings: ServerSettings) -> None:
+        guard_process(part)
+        timeline.switch_on_where_asked()
+        self._name = f"reward {part.label} ({os.getpid()})"
+        self._server: RewardServer | SandboxedServer
+        with redacted_errors(), timeline.span("loads"):
+            if settings.sandbox is None:
+                self._server, can_remember = RewardServer(part, settings), is_deterministic(part)
+            else:  # a sandboxed reward's code is not even imported here
+                self._server = SandboxedServer(part, settings.sandbox, settings)
+                can_remember = self._server.is_deterministic
+        groups = self._server.scores_groups
+        self._traits = Traits(groups, self._server.is_coroutine, self._server.ends_by_itself)
+        self._batches = Batches(self._server.score, None if groups else settings.batch_size)
+        score = self._batches.score
+        if isinstance(self._server, RewardServer) and self._server.is_coroutine:
+            score = self._server.scored
+        size = settings.cache_size if can_remember else 0
+        self._cache = AnswerCache(score, size, lambda: self._server.reads_groups, whole_groups=groups)
+        # A coroutine can block its loop, and a confined reward ends by its own deadlines.
+        ends_surely = self._server.ends_by_itself and not self._server.is_coroutine
+        self._patience_s = math.inf if ends_surely else 2 * settings.timeout_s
+
+    async def traits(self) -> Traits:
+        return self._traits
+
+    async def try_out(self, trial: Trial) -> Verdict:
+        """Call the grader on a few texts before the first batch comes."""
+        return await asyncio.to_thread(self._server.try_out, trial)
+
+    async def score(self, samples: Sequence[Sample]) -> Scored:
+        with timeline.span_beside("scores", "calls"):
+            answers, num_cached = await self._cache.score(samples)
+        return Scored(answers, num_cached, self._server.take_counts(), timeline.drain(), self._name)
+
+    async def answers(self, texts: Sequence[str]) -> list[str | None] | None:
+        return await asyncio.to_thread(self._server.answers, texts)
+
+    def check_health(self) -> None:
+        """Raise if the grader hangs, so that Serve replaces this replica."""
+        busy_s = max(self._batches.busy_s, self._server.busy_s)
+        if busy_s > self._patience_s:
+            raise RewardError(f"the grader has been at one batch for {busy_s:.0f} s")
+
+
+class MetricReplica:
+    """A replica of a metric, which computes one corpus at a time."""
+
+    def __init__(self, part: Part) -> None:
+        guard_process(part)
+        with redacted_errors():
+            self._server = MetricServer(part)
+        self._turn = asyncio.Lock()
+
+    async def try_out(self, trial: Trial) -> Verdict:
+        """Call the metric on a few texts."""
+        return await asyncio.to_thread(self._server.try_out, trial)
+
+    async def compute(self, samples: Sequence[Sample]) -> Outcome:
+        async with self._turn:
+            try:
+                return await asyncio.to_thread(self._server.compute, samples), None
+            except RewardError as error:  # returned as data: Serve would print the traceback of an exception
+                return None, str(error)
+
+    async def answers(self, texts: Sequence[str]) -> list[str | None] | None:
+        async with self._turn:
+            return await asyncio.to_thread(self._server.answers, texts)

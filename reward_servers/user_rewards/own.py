@@ -1,0 +1,195 @@
+"""Rewards of a user's own, as people write them: a class, a function, or either as a coroutine.
+
+    package.module:name ─┬─▶ a class ─────▶ itself
+    FILE.py:name         └─▶ a function ──▶ a class of it, whose options are the arguments with a default
+
+Either may take the samples, or lists by name (`user_rewards/arguments.py`). What such names ask of
+the data becomes the class's `needs_references` and `needs_meta`.
+"""
+
+import functools
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+
+from contracts.components import check_component, find, import_module
+from contracts.errors import InputError, did_you_mean
+from contracts.processes.working_folder import working_folder
+from contracts.scores import Metric, Reward, Sample
+from contracts.signatures import check_function
+from reward_servers.metrics import METRICS
+from reward_servers.rewards import REWARDS
+from reward_servers.settings import Part
+from reward_servers.user_rewards.arguments import FIELDS, Arguments, named_arguments
+
+SUFFIX = ".py"
+ATTRIBUTES = ("scores", "deterministic", "needs_references", "needs_meta", "requires")
+GROUPS = "groups"  # value of `scores` with which a reward asks for whole groups
+BUILT_IN = {"reward": REWARDS, "metric": METRICS}
+PROTOCOLS: dict[str, type] = {"reward": Reward, "metric": Metric}
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreCall:
+    """A reward's `score` in one shape, however it was written.
+
+    Example: `ScoreCall(lambda samples: [1.0 for _ in samples], is_coroutine=False)`
+    """
+
+    call: Callable[[Sequence[Sample]], Any]  # returns what the reward does: scores, or what to await
+    is_coroutine: bool
+
+
+def scoring_of(grader: Any) -> ScoreCall:
+    """Return the `score` of a reward."""
+    score = grader.score
+    arguments = named_arguments(type(grader).__name__, score, getattr(score, "keywords", ()))
+    is_coroutine = _is_coroutine(score)
+    if arguments is None:
+        return ScoreCall(score, is_coroutine)
+    named = arguments
+    return ScoreCall(lambda samples: score(**named.lists(samples)), is_coroutine)
+
+
+def settled(part: Part) -> Part:
+    """Return the part with a function's address as its name: the reward `function` has it as an option.
+
+    >>> settled(Part(name="function", label="own", options={"function": "m.py:f", "k": 1})).name
+    'm.py:f'
+    """
+    address = part.options.get("function")
+    if part.name != "function" or not isinstance(address, str) or ":" not in address:
+        return part
+    options = {key: value for key, value in part.options.items() if key != "function"}
+    return part.model_copy(update={"name": address, "options": options})
+
+
+def find_grader(kind: str, name: str) -> type:
+    """Return the class of a reward or a metric; a function's is made for it.
+
+    Raises:
+        InputError: there is nothing of this name, its module does not import, or it takes other arguments.
+    """
+    if kind != "reward" or ":" not in name:
+        return find(kind, name, BUILT_IN[kind])
+    where, (place, _, attribute) = f"{kind}={name}", name.partition(":")
+    module = _of_file(place, where) if place.endswith(SUFFIX) else import_module(place, where)
+    found = getattr(module, attribute, None)
+    if found is None and place.endswith(SUFFIX):
+        there = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise InputError(f"{where}: {place} has no {attribute}{did_you_mean(attribute, there)}")
+    if isinstance(found, type):
+        return _with_needs(where, found)
+    if found is not None and not callable(found):
+        raise InputError(f"{where}: got an object ({type(found).__name__}); expected a class or a function")
+    return find(kind, name, {}) if found is None else _class_of(where, found)
+
+
+def check_grader(kind: str, name: str, found: type) -> None:
+    """Refuse a class whose method takes other arguments than it gets.
+
+    Raises:
+        InputError: the message says what was got, and what was expected.
+    """
+    if issubclass(found, OfFunction) or (kind == "reward" and _arguments_of(f"{kind}={name}", found)):
+        return  # checked when it was found
+    check_component(kind, name, found, PROTOCOLS[kind])
+
+
+def scores_groups(found: Any) -> bool:
+    """Return whether a reward wants all samples of a prompt in one call."""
+    return getattr(found, "scores", None) == GROUPS
+
+
+def wants_groups(parts: Iterable[Part]) -> bool:
+    """Return whether any of the rewards wants all samples of a prompt in one call."""
+    return any(unit_of(part) == GROUPS for part in parts)
+
+
+def unit_of(part: Part) -> str:
+    """Return what a call of a reward has: "groups"; "texts" for a coroutine, which gets one; or "batches"."""
+    found: Any = find_grader("reward", settled(part).name)
+    if scores_groups(found):
+        return GROUPS
+    score = found.function if issubclass(found, OfFunction) else found.score
+    return "texts" if _is_coroutine(score) else "batches"
+
+
+class OfFunction:
+    """A function as a reward; its class is made for it."""
+
+    function: ClassVar[Callable[..., Any]]
+
+    def __init__(self, **options: Any) -> None:
+        self.score = functools.partial(type(self).function, **options)
+
+
+def _class_of(where: str, function: Any) -> type:
+    arguments = named_arguments(where, function)
+    if arguments is None:
+        check_function(where, function, ["samples"], may_be_coroutine=True)
+    elif inspect.isasyncgenfunction(function):
+        raise InputError(f"{where}: got a function that yields (async def); expected one that returns a list")
+    name = getattr(function, "__name__", type(function).__name__)
+    own = {key: getattr(function, key) for key in ATTRIBUTES if hasattr(function, key)}
+    body = {"function": staticmethod(function), "__module__": getattr(function, "__module__", __name__)}
+    made = type(name, (OfFunction,), {**body, **own, "__signature__": _options_of(function)})
+    return made if arguments is None else _needing(made, arguments)
+
+
+def _options_of(function: Any) -> inspect.Signature:
+    """Return the options of a function: its arguments with a default, by name."""
+    given = inspect.signature(function).parameters.values()
+    options = [each for each in given if each.default is not each.empty and each.name not in FIELDS]
+    return inspect.Signature([each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in options])
+
+
+def _with_needs(where: str, found: type) -> type:
+    """Return the class; if its `score` takes lists by name, a class like it that says what it needs."""
+    arguments = _arguments_of(where, found)
+    return found if arguments is None else _needing(type(found.__name__, (found,), {}), arguments)
+
+
+def _arguments_of(where: str, found: type) -> Arguments | None:
+    score = getattr(found, "score", None)
+    return named_arguments(where, score, ("self",)) if callable(score) else None
+
+
+def _needing(found: Any, arguments: Arguments) -> type:
+    """Set what the names of the arguments ask of the data, besides what the class says."""
+    said = getattr(found, "needs_meta", ())
+    said = (said,) if isinstance(said, str) else tuple(said)
+    found.needs_meta = tuple(dict.fromkeys((*said, *arguments.columns)))
+    if "references" in arguments.needed:
+        found.needs_references = True
+    made: type = found
+    return made
+
+
+def _is_coroutine(score: Any) -> bool:
+    inner = score.func if isinstance(score, functools.partial) else score
+    return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(type(inner).__call__)
+
+
+def _of_file(place: str, where: str) -> ModuleType:
+    """Return the module of a file; a process imports a file once."""
+    path = Path(working_folder() or "", place).absolute()
+    if not path.is_file():
+        raise InputError(f"{where}: there is no file {path}; give its place: FILE.py:NAME")
+    name = f"_reward_function_of_{path}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None  # of a file that ends in .py there is always one
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
+        del sys.modules[name]
+        raise InputError(f"{where}: importing {path} failed: {type(error).__name__}: {error}") from error
+    return module

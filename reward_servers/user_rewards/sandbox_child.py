@@ -1,0 +1,101 @@
+"""The child process of `user_rewards.sandbox`: it sets limits, loads the grader and answers lines."""
+
+import json
+import math
+import os
+import resource
+import sys
+import threading
+import time
+from dataclasses import asdict
+from typing import IO, Any
+
+from contracts.errors import InputError
+from contracts.scores import Sample
+from reward_servers.settings import Part, Sandbox, ServerSettings
+from reward_servers.user_rewards.trial import Trial
+
+GIB, MIB = 2**30, 2**20
+FILES = 256  # open at a time
+
+
+def main() -> None:
+    # The reward's own output must not mix with the answers.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    asked = json.loads(sys.stdin.readline())
+    if asked["limits"] is not None:
+        limit(Sandbox(**asked["limits"]))
+    told = asked.get("server")
+    settings = None if told is None else ServerSettings(**told)
+    server = _load(asked["kind"], Part(**asked["part"]), settings, answers)
+    for line in sys.stdin:
+        said = json.loads(line)
+        if "trial" in said:
+            verdict = server.try_out(Trial(tuple(_samples(said["trial"])), said["are_real"]))
+            _say(asdict(verdict), answers)
+        elif "texts" in said:
+            _say({"found": server.answers(said["texts"])}, answers)
+        else:
+            scores = server.score(_samples(said["samples"]))
+            found = {"reads_groups": server.reads_groups, "counts": server.take_counts()}
+            _say({"answers": scores, **found}, answers)
+
+
+def _samples(rows: list[dict[str, Any]]) -> list[Sample]:
+    return [
+        Sample(
+            row["text"], row["prompt"], tuple(row["references"]), row["meta"], row["group"], row["num_tokens"]
+        )
+        for row in rows
+    ]
+
+
+def limit(limits: Sandbox) -> None:
+    """Limit this process and all that it starts, for good."""
+    if limits.memory_gib is not None:
+        _at_most(resource.RLIMIT_AS, math.ceil(limits.memory_gib * GIB))
+    _at_most(resource.RLIMIT_FSIZE, math.ceil(limits.file_mib * MIB))
+    _at_most(resource.RLIMIT_NOFILE, FILES)
+    _at_most(resource.RLIMIT_CORE, 0)
+
+
+def _at_most(kind: int, value: int) -> None:
+    _, highest = resource.getrlimit(kind)
+    value = value if highest == resource.RLIM_INFINITY else min(value, highest)
+    resource.setrlimit(kind, (value, value))
+
+
+def _load(kind: str, part: Part, settings: ServerSettings | None, answers: IO[str]) -> Any:
+    from reward_servers.server import MetricServer, RewardServer, is_deterministic
+
+    try:
+        server = MetricServer(part) if kind == "metric" else RewardServer(part, settings)
+    except InputError as error:
+        _say({"refused": str(error)}, answers)
+        sys.exit(0)
+    except Exception as error:  # a reward may raise anything
+        _say({"failed": f"{type(error).__name__}: {error}"}, answers)
+        sys.exit(0)
+    traits = {"is_deterministic": False, "scores_groups": False}
+    if isinstance(server, RewardServer):
+        traits = {"is_deterministic": is_deterministic(part), "scores_groups": server.scores_groups}
+    _say({"ready": True, **traits}, answers)
+    return server
+
+
+def _say(message: dict[str, Any], answers: IO[str]) -> None:
+    answers.write(json.dumps(message) + "\n")
+    answers.flush()
+
+
+def _end_with(parent: int) -> None:
+    """End this process with its parent, so that a hanging reward doesn't outlive its replica."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Evaluations on held-out prompts, and the baseline players beside them."""

@@ -1,0 +1,116 @@
+"""Evaluate held-out prompts: generations, their rewards, and metrics over all of them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from contracts.processes import timeline
+from contracts.rollout import FinishReason, Lease, Rollout
+from services.config.post_processing import PostProcess, PostProcessed
+from services.config.reward_view import as_sample
+from services.loop.collecting import Collector
+from services.loop.evaluations.policy_perplexity import PERPLEXITY, PolicyPerplexity
+from services.loop.statistics.at_k import AtK
+from services.loop.statistics.by_part import measure_parts
+from services.loop.statistics.rollout_statistics import numbers_at_k, play_statistics, reward_statistics
+from services.runs.folder import SHORT_SPLITS
+
+AsRead = Callable[[Sequence[int]], str]  # turns a prompt's tokens into text
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Result of an evaluation: `metrics` of the split, and `rows` of predictions, one for each text."""
+
+    metrics: dict[str, float]
+    rows: list[dict[str, Any]]
+
+
+def evaluate(
+    split: str,
+    leases: Sequence[Lease],
+    collect: Collector,
+    post_process: PostProcess | None = None,
+    perplexity: PolicyPerplexity | None = None,
+    as_read: AsRead | None = None,
+    at_k: AtK | None = None,
+    parts: Sequence[str] = (),
+) -> Evaluation:
+    """Generate for every lease, score, and compute every metric on the whole split.
+
+    Rewards, metrics and predictions are those of the texts after `post_process`. `perplexity` measures the
+    policy's perplexity on the prompts' reference texts. `as_read` adds to each row the prompt as the model
+    read it: cut if it was too long, with special tokens visible. `at_k` adds the numbers of several texts
+    per prompt, and comes first. Each of the `parts` of a mixture has numbers of its own, too.
+    """
+    workers, rewards = collect.workers, collect.rewards
+    collect = replace(collect, judging=replace(collect.judging, split=split))
+    if post_process is not None:
+        collect = replace(collect, workers=PostProcessed(workers, post_process))
+    found = collect(leases)
+    rollouts = sorted(found.rollouts, key=lambda rollout: rollout.lease_id)
+    with timeline.span("waits for metrics"):
+        samples = [as_sample(rollout, split) for rollout in rollouts]
+        values = rewards.compute_metrics(samples) if rollouts else {}
+    plays = collect.judging.environment is not None
+    metrics = reward_statistics(rollouts)
+    metrics |= play_statistics(found) if plays else {}
+    metrics |= {key: value.corpus for key, value in values.items()}
+    if perplexity is not None:
+        prompts = {lease.prompt.id: lease.prompt for lease in leases}
+        metrics[PERPLEXITY] = perplexity(list(prompts.values()), workers)
+    rows: list[dict[str, Any]] = []
+    answers: list[str | None] | None = None
+    for index, rollout in enumerate(rollouts):
+        row = prediction_row(split, rollout, as_read)
+        row |= transcript(rollout) if plays else {}
+        for key, value in values.items():
+            row[key] = "n/a" if value.rows is None else value.rows[index]
+        rows.append(row)
+    if parts:
+        found_of = measure_parts(parts, rollouts, rows, rewards, split, at_k)
+        metrics, answers = metrics | found_of.metrics, found_of.answers
+    elif at_k is not None and rollouts:
+        answers = rewards.answers([rollout.text for rollout in rollouts])
+    if at_k is not None:
+        metrics = numbers_at_k(at_k, rollouts, rows, answers) | metrics
+    return Evaluation(metrics, rows)
+
+
+def prediction_row(split: str, rollout: Rollout, as_read: AsRead | None = None) -> dict[str, Any]:
+    """Return a row with RL4LMs' keys, which existing scripts read, and the prompt as the model read it."""
+    references = "".join(f"<START-{i}>{text}<END-{i}>" for i, text in enumerate(rollout.prompt.references, 1))
+    return {
+        "split_name": SHORT_SPLITS.get(split, split),
+        "sample_id": rollout.prompt.id,
+        "prompt_text": rollout.prompt.text,
+        **({"prompt_as_read": as_read(rollout.turns[0].observation)} if as_read and rollout.turns else {}),
+        "generated_text": rollout.text,
+        "ref_text": references,
+        "reward": rollout.total_reward,
+        **{f"reward/{name}": value for name, value in rollout.reward_parts.items()},
+    }
+
+
+def transcript(rollout: Rollout) -> dict[str, Any]:
+    """Return what a played episode adds to its row: every turn, how it ended, and its measures.
+
+    Example: `{"turns": [{"observation": "You are in a kitchen.", "answer": "go east", "reward": 0.0}, …],
+    "end": "won", "environment/won": 1.0, "environment/steps": 5.0}`
+    """
+    turns = [
+        {"observation": turn.observation_text, "answer": turn.text, "reward": turn.reward}
+        for turn in rollout.turns
+    ]
+    if turns and not turns[0]["observation"]:
+        turns[0]["observation"] = rollout.prompt.text
+    measured = {f"environment/{name}": value for name, value in rollout.info.items()}
+    return {"turns": turns, "end": how_it_ended(rollout), **measured}
+
+
+def how_it_ended(rollout: Rollout) -> str:
+    """Return "won" or "lost" if the environment says so, "cut" for an unfinished episode, else "ended"."""
+    for end in ("won", "lost"):
+        if rollout.info.get(end):
+            return end
+    return "cut" if rollout.finish_reason is FinishReason.LENGTH else "ended"

@@ -1,0 +1,57 @@
+"""Prepare evaluations: leases of held-out prompts, the same ones every time, and the evaluator."""
+
+from collections.abc import Sequence
+
+from contracts.rollout import Lease
+from learner.settings import ModelSettings
+from services.config.evaluation_settings import EvaluationSettings
+from services.config.post_processing import find_post_processor
+from services.config.settings import RunSettings
+from services.loop.collecting import Collector
+from services.loop.evaluations.evaluator import Evaluator
+from services.loop.evaluations.policy_perplexity import PolicyPerplexity
+from services.loop.statistics.at_k import AtK
+from services.models.files import read_model
+from services.models.tokenizer import load_tokenizer
+from services.sources.leasing import evaluation_leases
+from services.sources.prompts import prompts_of
+from services.sources.reading import reading_of
+from services.tasks.base import Split
+
+LARGEST_WINDOW = 1024  # tokens; some models' windows are far larger than a worker's cache
+
+
+def held_out_leases(settings: RunSettings, split: Split) -> list[Lease]:
+    """Return the leases of a split's evaluation."""
+    return evaluation_leases(
+        prompts_of(settings.task, settings.task_name, split)[: settings.evaluation.num_prompts],
+        reading_of(settings, split),
+        settings.sampling(evaluating=True),
+        samples=settings.evaluation.samples_per_prompt,
+        seed=settings.seed,
+    )
+
+
+def evaluator_of(settings: RunSettings, collector: Collector, splits: Sequence[Split]) -> Evaluator:
+    """Return the evaluator of a model on these splits."""
+    return Evaluator(
+        {split: held_out_leases(settings, split) for split in splits},
+        collector,
+        find_post_processor(settings.evaluation.post_processor),
+        _policy_perplexity(settings.model, settings.evaluation),
+        reading_of(settings, "validation").text,
+        settings.environment.has_baselines,
+        AtK.of(settings.evaluation),
+        tuple(settings.parts),
+    )
+
+
+def _policy_perplexity(model: ModelSettings, evaluation: EvaluationSettings) -> PolicyPerplexity | None:
+    """Return the measure of the policy's perplexity on reference texts, or None if it is not asked for."""
+    if evaluation.perplexity_stride is None:
+        return None
+    window = min(read_model(model).window or LARGEST_WINDOW, LARGEST_WINDOW)
+    # vLLM generates one token after the text, so the window is one shorter
+    return PolicyPerplexity(
+        load_tokenizer(model), window - 1, evaluation.perplexity_stride, evaluation.perplexity_meta
+    )

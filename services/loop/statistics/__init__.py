@@ -1,0 +1,1 @@
+"""Numbers of an iteration: rollouts, parts of a mixture, several texts per prompt, signs of trouble."""

@@ -1,0 +1,81 @@
+"""Numbers of each part of a mixture, under names such as `parts/easy/reward/mean`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from contracts.clients import RewardClient
+from contracts.rollout import PART, Rollout
+from reward_servers.settings import Part
+from reward_servers.shaping import shares
+from services.config.reward_view import as_sample
+from services.loop.statistics.at_k import AtK
+from services.loop.statistics.rollout_statistics import numbers_at_k, reward_statistics
+from services.runs.part_names import named
+
+
+def training_by_part(
+    rollouts: Sequence[Rollout], rewards: Mapping[str, tuple[Part, ...]]
+) -> dict[str, float]:
+    """Return the reward statistics of an iteration's rollouts, and the number of prompts, for each part.
+
+    Args:
+        rewards: those of each part.
+    """
+    found: dict[str, float] = {}
+    for part, own_rewards in rewards.items():
+        own = [rollout for rollout in rollouts if rollout.prompt.part == part]
+        numbers = {"prompts": float(len({rollout.group for rollout in own})), **reward_statistics(own)}
+        numbers |= shares(own_rewards, [rollout.reward_parts for rollout in own])
+        found |= named(part, numbers)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class PartsMeasured:
+    """Results of an evaluation for the texts of each part.
+
+    Example: `PartsMeasured({"parts/easy/reward/mean": 0.5, "parts/hard/reward/mean": 0.1}, ["7", None, "8"])`
+    """
+
+    metrics: dict[str, float]
+    answers: list[str | None] | None  # of all rows, for a majority vote; None: no part's graders find answers
+
+
+def measure_parts(
+    parts: Sequence[str],
+    rollouts: Sequence[Rollout],
+    rows: Sequence[dict[str, Any]],
+    rewards: RewardClient,
+    split: str,
+    at_k: AtK | None,
+) -> PartsMeasured:
+    """Compute each part's statistics and metrics over its own texts, and write them into the rows.
+
+    Args:
+        rows: predictions, one for each rollout.
+        at_k: rule for the numbers of several texts per prompt, if there are several.
+    """
+    metrics: dict[str, float] = {}
+    answers: list[str | None] = [None] * len(rollouts)
+    finds_answers = False
+    for part in parts:
+        places = [place for place, rollout in enumerate(rollouts) if rollout.prompt.part == part]
+        if not places:
+            continue
+        own, own_rows = [rollouts[place] for place in places], [rows[place] for place in places]
+        values = rewards.compute_metrics([as_sample(rollout, split) for rollout in own], part)
+        for index, row in enumerate(own_rows):
+            row[PART] = part
+            row |= {key: "n/a" if value.rows is None else value.rows[index] for key, value in values.items()}
+        numbers = reward_statistics(own) | {key: value.corpus for key, value in values.items()}
+        if at_k is not None:
+            found = rewards.answers([rollout.text for rollout in own], part)
+            if found is not None:
+                finds_answers = True
+                for place, answer in zip(places, found, strict=True):
+                    answers[place] = answer
+            if any(at_k.by in row for row in own_rows):  # a metric of other parts alone
+                numbers |= numbers_at_k(at_k, own, own_rows, found)
+        metrics |= named(part, numbers)
+    return PartsMeasured(metrics, answers if finds_answers else None)

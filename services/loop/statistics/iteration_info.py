@@ -1,0 +1,126 @@
+"""Make an iteration's line in rollout_info.jsonl and its line in training_info.jsonl."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from contracts.clients import FleetClient, RewardClient
+from reward_servers.settings import Part
+from reward_servers.shaping import shares
+from services.config.measures import Measures
+from services.loop.collecting import Collected
+from services.loop.statistics.batch_signs import batch_signs
+from services.loop.statistics.by_part import training_by_part
+from services.loop.statistics.rollout_statistics import play_statistics, reward_statistics
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """Results of one finished iteration.
+
+    Example: `Iteration(batch, {"loss/policy": -0.2, …}, {"time/weights_s": 0.1}, {"workers/up": 2.0}, 4.0)`
+    """
+
+    batch: Collected
+    trained: Mapping[str, float]  # the learner's metrics of the update
+    pushed: Mapping[str, float]  # time and size of the push of weights
+    described: Mapping[str, float]  # metrics of how the batch was made
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class IterationInfo:
+    """Maker of an iteration's metrics, in the order in which its two lines have them."""
+
+    rewards: tuple[Part, ...]  # their weighted sum is a rollout's reward
+    plays: bool  # whether rollouts are episodes of an environment
+    client: RewardClient
+    measures: Measures
+    longest_prompt: int | None = None  # tokens to which longer prompts are cut
+    of_parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)  # rewards of a mixture's parts
+
+    def __call__(self, done: Iteration) -> tuple[dict[str, float], dict[str, float]]:
+        """Return two lines: that of rollout_info.jsonl, and that of training_info.jsonl.
+
+        Raises:
+            InputError: a measure of the user fails.
+        """
+        rollouts = done.batch.rollouts
+        info = rollout_info(done.batch, done.trained, done.pushed, done.seconds)
+        info |= {**done.described, **batch_signs(rollouts, self.longest_prompt)}
+        if self.plays:
+            info |= play_statistics(done.batch)
+        if self.of_parts:
+            info |= training_by_part(rollouts, self.of_parts)
+        else:
+            info |= shares(self.rewards, [rollout.reward_parts for rollout in rollouts])
+        info |= {f"throughput/cached/{label}": share for label, share in self.client.cached().items()}
+        info |= self.client.take_counts()
+        training = training_info(done.trained)
+        return info | self.measures(rollouts, taken={**info, **training}), training
+
+
+def rollout_info(
+    found: Collected, trained: Mapping[str, float], pushed: Mapping[str, float], iteration_s: float
+) -> dict[str, float]:
+    """Return a line of rollout_info.jsonl: rewards, KL, lengths, times and throughput."""
+    generated = sum(rollout.num_generated for rollout in found.rollouts)
+    stopped = sum(rollout.finish_reason == "stop" for rollout in found.rollouts)
+    scored = found.rollouts[0].turns[-1].reward is not None
+    info = reward_statistics(found.rollouts) if scored else {}
+    info |= {
+        key: value for key, value in trained.items() if key.startswith(("kl/", "staleness/", "mismatch"))
+    }
+    info |= {
+        "rollouts/scored": float(len(found.rollouts)),
+        "rollouts/trained": trained["rollouts/trained"],
+        "reward/failures": float(found.num_failed),
+        "finish/stop": stopped / len(found.rollouts),
+        "time/rollout_s": found.rollout_s,
+        "time/reward_s": found.reward_s,
+        "time/score_s": trained["time/score_s"],
+        "time/update_s": trained["time/update_s"],
+        **pushed,
+        "time/iteration_s": iteration_s,
+        "time/learner_idle_share": 1.0 - (trained["time/score_s"] + trained["time/update_s"]) / iteration_s,
+        "throughput/generated_tokens_per_s": generated / max(found.rollout_s, 1e-9) if scored else 0.0,
+        "throughput/trained_tokens_per_s": trained["tokens/trained"] / max(trained["time/update_s"], 1e-9),
+        "throughput/sequences_per_s": (len(found.rollouts) + len(found.from_data)) / iteration_s,
+    }
+    return info | data_info(found)
+
+
+class WorkerMeter:
+    """Meter of the workers' idle time and losses in an iteration."""
+
+    def __init__(self, workers: FleetClient) -> None:
+        self._workers = workers
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin an iteration."""
+        self._idle_s, self._num_quarantined = self._workers.idle_s, self._workers.num_quarantined
+
+    def info(self, iteration_s: float) -> dict[str, float]:
+        """Return the metrics since `begin`, for an iteration of `iteration_s` seconds."""
+        workers, idle_s = self._workers, self._workers.idle_s - self._idle_s  # sum over all workers
+        return {
+            "time/workers_idle_share": idle_s / iteration_s / workers.num_workers,
+            "workers/up": float(workers.num_up),
+            "workers/quarantined": float(workers.num_quarantined - self._num_quarantined),
+        }
+
+
+def data_info(found: Collected) -> dict[str, float]:
+    """Return the share of a data set's rollouts in the batch, and their reward statistics."""
+    if not found.from_data:
+        return {}
+    share = len(found.from_data) / (len(found.rollouts) + len(found.from_data))
+    return {"data/share": share} | {
+        f"data/{key}": value for key, value in reward_statistics(found.from_data).items()
+    }
+
+
+def training_info(trained: Mapping[str, float]) -> dict[str, float]:
+    """Return a line of training_info.jsonl: the update's metrics that are not in rollout_info.jsonl."""
+    elsewhere = ("kl/", "staleness/", "mismatch", "time/", "tokens/", "rollouts/")
+    return {key: value for key, value in trained.items() if not key.startswith(elsewhere)}

@@ -1,0 +1,1 @@
+"""Checks of one subject each: adapters, chat, environments, models, prompts, samplers."""
