@@ -112,10 +112,15 @@ class _Tiles:
             yield words, logits_RW, excluded_RW
 
     def drawn(self, rows: slice, words: slice) -> tuple[Tensor, Tensor]:
-        """Return the (rows, columns) of the tile's target tokens."""
+        """Return each row's column of its target token, (R, 1), and whether the tile has it, (R,).
+
+        A column of another tile is cut to this one's. Rows are not picked out: the processor would wait at
+        each tile until a GPU has counted them.
+        """
         columns_R = self.targets_N[rows] - words.start
-        inside_D = ((columns_R >= 0) & (columns_R < self.size[1])).nonzero()[:, 0]
-        return inside_D, columns_R[inside_D]
+        width = min(self.size[1], len(self.weight_VH) - words.start)
+        cut_R = columns_R.clamp(0, width - 1)
+        return cut_R[:, None], columns_R == cut_R
 
 
 class _LinearLogprobs(torch.autograd.Function):
@@ -186,8 +191,8 @@ def _chunk_sums(tiles: _Tiles, rows: slice, with_entropy: bool) -> tuple[Tensor,
     drawn_R = torch.zeros_like(like_R, dtype=tiles.exact)
     highest_R, total_R, weighted_R = torch.full_like(drawn_R, LOWEST), drawn_R.clone(), drawn_R.clone()
     for words, logits_RW, excluded_RW in tiles.tiles(rows):
-        row, column = tiles.drawn(rows, words)
-        drawn_R[row] = logits_RW[row, column]
+        columns_R1, inside_R = tiles.drawn(rows, words)
+        drawn_R = torch.where(inside_R, logits_RW.gather(1, columns_R1)[:, 0], drawn_R)
         higher_R = torch.maximum(highest_R, logits_RW.amax(-1))
         shrunk_R = (highest_R - higher_R).exp()
         if with_entropy:
@@ -223,9 +228,8 @@ def _slope(
         probabilities_RW = logprobs_RW.exp()
         slope_RW = logprobs_RW.mul_(-grad_R[:, None])
         slope_RW.sub_((grad_logprobs_R + grad_R * entropies_R)[:, None]).mul_(probabilities_RW)
-    row, column = drawn
-    slope_RW[row, column] += grad_logprobs_R[row]
-    return slope_RW
+    columns_R1, inside_R = drawn
+    return slope_RW.scatter_add_(1, columns_R1, torch.where(inside_R, grad_logprobs_R, 0.0)[:, None])
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from learner.functional.linear_logprobs import LinearHead, linear_logprobs
 from learner.functional.logprobs import WHOLE, Restriction, token_logprobs
@@ -167,3 +168,23 @@ def test_under_bfloat16_the_weights_gradient_is_summed_in_float32() -> None:
         gradients[in_bfloat16] = weight_VH.grad
     error = (gradients[True] - gradients[False]).norm() / gradients[False].norm()
     assert error < 0.004
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("with_entropy", [False, True])
+def test_no_tile_waits_for_a_gpu(cut: bool, with_entropy: bool) -> None:
+    """Fake tensors have shapes and no numbers: what is to be read back from a GPU raises an error."""
+    with FakeTensorMode():
+        hidden_NH, weight_VH, bias_V, targets_N = case(0)
+        restriction = Restriction(0.7, torch.zeros(N, -(-V // 8), dtype=torch.uint8)) if cut else WHOLE
+        logprobs_N, entropies_N = linear_logprobs(
+            hidden_NH,
+            targets_N,
+            LinearHead(weight_VH, bias_V),
+            logits_budget=SMALL,
+            with_entropy=with_entropy,
+            restriction=restriction,
+        )
+        loss = logprobs_N.sum() if entropies_N is None else logprobs_N.sum() + entropies_N.sum()
+        loss.backward()
+    assert weight_VH.grad is not None and weight_VH.grad.shape == (V, H)
