@@ -17,20 +17,22 @@ ROOT = Path(__file__).parents[1]
 PAGE, PLANS = ROOT / "docs" / "gpus.md", ROOT / "tests" / "services" / "preflight" / "gpu_plans.json"
 GB = 1e9  # real GPUs of this name have a little more
 MACHINES = {
-    "1×24 GB": Machine(16.0, 1, gpu_bytes=24 * GB, nodes=(1,)),
-    "1×80 GB": Machine(16.0, 1, gpu_bytes=80 * GB, nodes=(1,)),
-    "8×80 GB": Machine(128.0, 8, gpu_bytes=80 * GB, nodes=(8,)),
-    "2×8×80 GB": Machine(256.0, 16, gpu_bytes=80 * GB, nodes=(8, 8)),
+    "1×24 GB": Machine(16.0, 1, gpu_bytes=24 * GB, nodes=(1,), host_bytes=120 * GB),
+    "1×80 GB": Machine(16.0, 1, gpu_bytes=80 * GB, nodes=(1,), host_bytes=240 * GB),
+    "8×80 GB": Machine(128.0, 8, gpu_bytes=80 * GB, nodes=(8,), host_bytes=960 * GB),
+    "2×8×80 GB": Machine(256.0, 16, gpu_bytes=80 * GB, nodes=(8, 8), host_bytes=960 * GB),
 }
 HEAD = """# Which settings for which GPUs
 
 **Nothing of this page has run on a GPU.** `python -m benchmarks.gpu_plans` made it from the plan, for PPO
-with its defaults and Qwen2.5's shapes. 80 GB are 80·10⁹ bytes. `make gpu` measures on a GPU:
-[its page](results/gpu.md).
+with its defaults and Qwen2.5's shapes. 80 GB are 80·10⁹ bytes. A node has free memory of 120 GB beside a GPU
+of 24 GB, of 240 GB beside one of 80 GB, and of 960 GB beside eight. `make gpu` measures on a GPU: [its
+page](results/gpu.md).
 
 `whetstone train` chooses what you leave out of `learner.token_budget`, `model.gradient_checkpointing`,
 `rollout.gpu_memory_utilization` and `rollout.sleep`. `whetstone plan` shows the choice and the sums. If the
-defaults can't fit, the run is refused with options that do: the column *set*.
+defaults can't fit, the run is refused with options that do: the column *set*. More processes come first, then
+`learner.offload`, which trains the same model more slowly, then adapters.
 """
 
 

@@ -12,6 +12,7 @@ from rollout_workers.engines.choice import choose_dtype, choose_engine
 from rollout_workers.engines.engine_arguments import ROUND
 from rollout_workers.settings import RolloutSettings
 from services.config.cluster_settings import ClusterSettings
+from services.preflight.capacity.memory import available_bytes
 from services.preflight.machine import find_gpus, num_cores
 from services.preflight.placement import Graders, Placement, placement
 
@@ -21,7 +22,8 @@ class Machine:
     """Machine or cluster that a run starts on.
 
     Example: two cores and no GPU: `Machine(num_cores=2.0, num_gpus=0, cluster=None)`. Two nodes with eight
-    GPUs of 80 GB each: `Machine(256.0, 16, gpu_bytes=80e9, nodes=(8, 8))`.
+    GPUs of 80 GB each, and a terabyte beside them: `Machine(256.0, 16, gpu_bytes=80e9, nodes=(8, 8),
+    host_bytes=1e12)`.
     """
 
     num_cores: float
@@ -29,6 +31,7 @@ class Machine:
     cluster: str | None = None  # RAY_ADDRESS of a cluster that was not asked what it has
     gpu_bytes: float | None = None  # memory of the smallest GPU; None: not known
     nodes: tuple[int, ...] = ()  # GPUs of each node; (): all are on one
+    host_bytes: float | None = None  # free beside the GPUs, on the node with the least; None: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,8 @@ def this_machine() -> Machine:
     cluster = os.environ.get("RAY_ADDRESS") or None
     if not gpus.usable:
         return Machine(num_cores(), 0, cluster)
-    return Machine(num_cores(), len(gpus.names), cluster, min(gpus.num_bytes, default=None))
+    gpu_bytes = min(gpus.num_bytes, default=None)
+    return Machine(num_cores(), len(gpus.names), cluster, gpu_bytes, host_bytes=available_bytes())
 
 
 def deployment(

@@ -14,9 +14,13 @@ ANSWERS_WITHIN_S = 120.0  # a node starts a process that imports nothing of PyTo
 def ray_machine() -> Machine:
     """Return what the cluster, to which this process is connected, has."""
     resources = ray.cluster_resources()
-    nodes = tuple(int(node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"])
-    gpus = resources.get("GPU", 0.0)
-    return Machine(resources.get("CPU", 0.0), gpus, nodes=tuple(each for each in nodes if each))
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU")]
+    return Machine(
+        resources.get("CPU", 0.0),
+        resources.get("GPU", 0.0),
+        nodes=tuple(int(node["GPU"]) for node in nodes),
+        host_bytes=min((node.get("memory", 0.0) for node in nodes), default=None),
+    )
 
 
 def gpu_machine() -> Machine:

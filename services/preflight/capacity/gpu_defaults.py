@@ -23,6 +23,7 @@ from services.preflight.placement import fits
 
 RANKS = (1, 2, 4, 8, 12, 14)  # processes of a learner that are tried, fewest first
 PARTS = (1, 2, 4, 8)  # GPUs of a worker
+ON_THEIR_WAY, PUSHED_BYTES = 2, 2  # versions of the weights in Ray's object store; a parameter in bfloat16
 UNKNOWN_SHARE = 0.45  # where a GPU's memory is not known: of all workers beside the learner
 
 
@@ -53,15 +54,22 @@ def choice(settings: RunSettings, model: ModelFiles, machine: Machine) -> Fit | 
     """Return what fits, or that nothing does; None where nothing is to be chosen."""
     deployed = deployment_of(settings, model, machine)
     on_gpus = deployed.learner_on_gpu and deployed.workers_on_gpu and settings.learner.device != "cpu"
-    count, shape = num_parameters(model)[0], shape_of(model)
-    if not (on_gpus and machine.gpu_bytes and count and shape and deployed.engine == "vllm"):
+    needs, shape = _needs(settings, model), shape_of(model)
+    if not (on_gpus and machine.gpu_bytes and needs and shape and deployed.engine == "vllm"):
         return None
-    parts = settings.model, settings.algorithm, settings.learner, settings.rollout
-    share, base = share_and_base(settings.model, model, count)
-    needs = MemoryNeeds(*parts, count, share, base, num_parameters_of_reference(settings.model))
     is_open = settings.plays or settings.data is not None
     rollouts = None if is_open else settings.rollout.prompts_per_iteration * settings.group_size
     return fit(needs, shape, Texts(model.window, rollouts), deployed)
+
+
+def _needs(settings: RunSettings, model: ModelFiles) -> MemoryNeeds | None:
+    """Return what the run's memory depends on; None: the model's size is not known."""
+    count, _ = num_parameters(model)
+    if not count:
+        return None
+    parts = settings.model, settings.algorithm, settings.learner, settings.rollout
+    share, base = share_and_base(settings.model, model, count)
+    return MemoryNeeds(*parts, count, share, base, num_parameters_of_reference(settings.model))
 
 
 def deployment_of(settings: RunSettings, model: ModelFiles, machine: Machine) -> Deployment:
@@ -85,28 +93,47 @@ def _shared(rollout: RolloutSettings, learner: LearnerSettings, beside: int) -> 
 
 
 def alternative(settings: RunSettings, model: ModelFiles, machine: Machine) -> tuple[Options, Fit] | None:
-    """Return the first layout of processes, or adapter, with which the run fits; None: there is none."""
+    """Return the first layout, offload or adapter with which the run fits; None: there is none."""
     traits, num_gpus = settings.algorithm.traits, int(machine.num_gpus)
+    offloads = settings.learner.transport in ("auto", "objects")  # a broadcast needs weights on a GPU
     for options in _alternatives(settings.model, settings.cluster, traits, model, num_gpus):
         changed = with_options(settings, options)
         placed = deployment_of(changed, model, machine).placement
         if not fits(placed, num_gpus, machine.num_cores):
             continue
         found = choice(changed, model, machine)
-        if isinstance(found, Fit):
+        if not isinstance(found, Fit):
+            continue
+        has_room = offloads and _host_has_room(changed, model, machine, found.sleeps)
+        if has_room or not changed.learner.offload:
             return options, found
     return None
+
+
+def _host_has_room(settings: RunSettings, model: ModelFiles, machine: Machine, sleeps: bool) -> bool:
+    """Tell whether one node's memory is known to hold what is offloaded, pushed, and put to sleep."""
+    needs = _needs(settings, model)
+    if needs is None or machine.host_bytes is None:
+        return False
+    copies = ON_THEIR_WAY + (settings.rollout.num_workers if sleeps else 0)
+    copied = copies * PUSHED_BYTES * needs.num_parameters
+    return sum(needs.of_learner().values()) + copied <= machine.host_bytes
 
 
 def _alternatives(
     asked: ModelSettings, cluster: ClusterSettings, traits: Traits, model: ModelFiles, num_gpus: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield layouts of the run as it is, then those of LoRA and QLoRA, which need one process."""
+    """Yield layouts of the run as it is, then offloaded ones, then those of LoRA and QLoRA of one process.
+
+    Offloading trains the same model, more slowly; an adapter trains less of it.
+    """
     shares = ("cluster.learner_gpus", "cluster.worker_gpus")
     open_again = {} if cluster.learner_gpus is None else dict.fromkeys(shares)
     one = asked.adapter.trains or asked.trainable_layers is not None or model.is_encoder_decoder
-    for layout in _layouts(num_gpus, num_heads(model), most_ranks=1 if one else num_gpus):
-        yield layout | open_again
+    layouts = list(_layouts(num_gpus, num_heads(model), most_ranks=1 if one else num_gpus))
+    yield from (layout | open_again for layout in layouts)
+    if not one and traits.update != "trust_region":
+        yield from ({"learner.offload": True} | layout | open_again for layout in layouts)
     if one or traits.masks:
         return
     kinds = ("lora",) if traits.update == "trust_region" else ("lora", "qlora")

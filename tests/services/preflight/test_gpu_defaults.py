@@ -87,6 +87,31 @@ def test_offloaded_models_leave_a_gpu_to_activations_and_layers_at_hand() -> Non
     assert found.learner.update["weights at hand"] == pytest.approx(layer + tables, rel=0.01)
 
 
+def test_a_model_that_is_too_large_for_a_gpu_is_offloaded_where_the_host_has_room() -> None:
+    """1.5B take 25 GB with gradients and Adam, 6 for the reference, 9 as three copies in bfloat16."""
+    files, where = files_of("1.5B"), MACHINES["1×24 GB"]
+    with pytest.raises(InputError, match=r"expected learner\.offload=true, with which it fits$"):
+        fitted(run_of(), files, where)
+    settings, found = fitted(run_of(learner={"offload": True}), files, where)
+    assert found is not None and settings.learner.offload and settings.rollout.sleep
+    for host_bytes, offloads in ((45 * GB, True), (35 * GB, False), (None, False)):
+        instead = alternative(run_of(), files, replace(where, host_bytes=host_bytes))
+        assert instead is not None and ("learner.offload" in instead[0]) == offloads
+
+
+def test_offload_is_not_proposed_where_it_would_be_refused() -> None:
+    """A trust region's step and a broadcast need whole weights on a GPU; an adapter gains nothing."""
+    files, where = files_of("7B"), replace(MACHINES["1×24 GB"], host_bytes=960 * GB)
+    refused = (
+        run_of("trpo"),
+        run_of(learner={"transport": "ipc"}),
+        run_of(model={"path": "m", "adapter": {"kind": "lora"}}),
+    )
+    for run, expected in ((run_of(), True), *((each, False) for each in refused)):
+        instead = alternative(run, files, where)
+        assert ("learner.offload" in (instead[0] if instead else {})) == expected
+
+
 def test_what_is_given_stays_and_is_refused_with_what_fits() -> None:
     run = run_of(rollout={"engine": "vllm", "gpu_memory_utilization": 0.95, "sleep": False})
     with pytest.raises(InputError, match=r"^too little memory on the GPUs: a GPU has 80.0 GB; at the least"):
