@@ -169,9 +169,9 @@ class Learner:
         self.version += 1
         self.ranks.release()
         self._sync_mask()
-        if self._shares_gpu:  # a worker wakes on it when the new weights come
+        if self._shares_gpu:
             self.optimizer.zero_grad(set_to_none=True)
-            torch.cuda.empty_cache()
+        self.leave_room()
         self._progress = ("idle", 0, 1)
         return metrics | {
             "time/score_s": scored_at - started,
@@ -321,7 +321,14 @@ class Learner:
         served = self.pair.adapter if self.model_settings.adapter.serve == "adapter" else None
         last = None if served else self._last_published
         own = mask_version, served, self.ranks, last, self.probing(engine_dtype)
-        return publish(self.pair.lm, self.version, engine_dtype, *own)
+        published = publish(self.pair.lm, self.version, engine_dtype, *own)
+        self.leave_room()
+        return published
+
+    def leave_room(self) -> None:
+        """Give back the memory of a shared GPU that PyTorch keeps for later: a worker wakes there next."""
+        if self._shares_gpu:
+            torch.cuda.empty_cache()
 
     def probing(self, engine_dtype: str) -> torch.autocast | None:
         """Return the context of a probe's pass; None: the parameters' own precision."""
@@ -334,7 +341,9 @@ class Learner:
 
     def publish_mask(self, engine_dtype: str) -> dict[str, Array] | None:
         """Return all weights of NLPO's mask model, never only changes: it changes rarely, and then a lot."""
-        return None if self.mask is None else arrays_of(self.mask.lm, engine_dtype, self.ranks)
+        arrays = None if self.mask is None else arrays_of(self.mask.lm, engine_dtype, self.ranks)
+        self.leave_room()
+        return arrays
 
     def save(self, folder: str) -> None:
         """Save everything on which the next update depends.

@@ -7,12 +7,15 @@ from learner.settings import LearnerSettings
 
 
 def pick_device(settings: LearnerSettings, rendezvous: Rendezvous | None = None) -> torch.device:
-    """Choose the device; each of several ranks on a machine gets a GPU of its own."""
+    """Choose the device; each of several ranks on a machine gets a GPU of its own.
+
+    A GPU has its index: torch makes none without it the current one.
+    """
     name = settings.device
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and rendezvous is not None:
-        return torch.device(name, rendezvous.rank % torch.cuda.device_count())
+    if name == "cuda":
+        return torch.device(name, rendezvous.rank % torch.cuda.device_count() if rendezvous else 0)
     return torch.device(name)
 
 

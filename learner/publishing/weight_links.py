@@ -9,6 +9,7 @@
 """
 
 import base64
+import contextlib
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from contracts.network import gloo_group
+from contracts.network.loopback import NCCL, joins_nodes, stay_on_loopback
 from contracts.weights import WeightGroup
 
 Named = Iterator[tuple[str, Tensor]]
@@ -23,7 +25,7 @@ Handles = dict[str, Any]
 
 
 class Link(Protocol):
-    """Connection of one learner process to the workers; dropping it leaves the group."""
+    """Connection of one learner process to the workers."""
 
     def send(self, tensors: Named) -> Handles:
         """Send tensors; return what the workers must be told to receive them.
@@ -35,6 +37,10 @@ class Link(Protocol):
 
     def release(self) -> None:
         """Give up memory that workers no longer read."""
+        ...
+
+    def leave(self) -> None:
+        """Leave the group, so that members who wait for this process see it; no other call may follow."""
         ...
 
 
@@ -52,6 +58,9 @@ class GlooLink:
     def release(self) -> None:
         return None
 
+    def leave(self) -> None:
+        self._joined = None  # its connections close with it
+
 
 class NcclLink:
     """Connection over NCCL. Members meet by the id of `new_id`, so nothing pickled crosses the network."""
@@ -59,25 +68,33 @@ class NcclLink:
     def __init__(self, group: WeightGroup) -> None:
         from vllm.distributed.weight_transfer.nccl_common import uid_init_process_group
 
-        self._joined = uid_init_process_group(
-            base64.b64decode(group.address), 0, group.size, torch.accelerator.current_device_index()
-        )
+        with _on_own_stream():
+            self._joined = uid_init_process_group(
+                base64.b64decode(group.address), 0, group.size, torch.accelerator.current_device_index()
+            )
 
     @staticmethod
     def new_id() -> str:
+        """Return the id of a new group. NCCL listens for its members from now on: by default on loopback."""
         from vllm.distributed.device_communicators.pynccl_wrapper import NCCLLibrary
 
+        if not joins_nodes():
+            stay_on_loopback(NCCL)
         return base64.b64encode(bytes(NCCLLibrary().ncclGetUniqueId().internal)).decode()
 
     def send(self, tensors: Named) -> Handles:
         from vllm.distributed.weight_transfer.packed_tensor import packed_nccl_broadcast_producer
 
-        packed_nccl_broadcast_producer(tensors, self._joined, src=0, post_iter_func=_tensor_of)
-        torch.cuda.current_stream().synchronize()
+        with _on_own_stream():
+            packed_nccl_broadcast_producer(tensors, self._joined, src=0, post_iter_func=_tensor_of)
         return {}
 
     def release(self) -> None:
-        return None
+        torch.cuda.empty_cache()  # vLLM packs on streams of its own, whose blocks serve nobody else
+
+    def leave(self) -> None:
+        self._joined.destroy()  # vLLM's communicator has no end of its own
+        self.release()
 
 
 class IpcLink:
@@ -104,12 +121,29 @@ class IpcLink:
         torch.cuda.empty_cache()  # the workers on this GPU wake their caches next
         torch.cuda.ipc_collect()
 
+    def leave(self) -> None:
+        self.release()
+
 
 LINKS: dict[str, type[GlooLink] | type[NcclLink] | type[IpcLink]] = {
     "gloo": GlooLink,
     "nccl": NcclLink,
     "ipc": IpcLink,
 }
+
+
+@contextlib.contextmanager
+def _on_own_stream() -> Iterator[None]:
+    """Let vLLM's streams begin when this thread's has ended its work, and keep this thread on its stream.
+
+    vLLM packs on streams that wait for no other: they would read weights that are still being written. And
+    its `current_stream` moves a thread that it does not know to a new stream for good, where that thread's
+    later calls would wait for no other thread's.
+    """
+    stream = torch.cuda.current_stream()
+    stream.synchronize()
+    with torch.cuda.stream(stream):  # tells vLLM, and sets it again at the end
+        yield
 
 
 def _tensor_of(named: tuple[str, Tensor]) -> Tensor:

@@ -53,7 +53,7 @@ class WeightSender:
 
     def join(self, group: WeightGroup) -> str | None:
         """Join a group, and leave the one before; return why that failed, or None."""
-        self._link = None
+        self._leave()
         if not self._learner.ranks.is_first and group.transport != "ipc":
             return None
         try:
@@ -76,8 +76,7 @@ class WeightSender:
                 handles = self._link.send(tensors)
         except RuntimeError as error:
             broken = str(error)
-            self.release()
-            self._link = None  # others that wait for this process see that it is gone
+            self._leave()
         for _ in tensors:
             pass
         done, total = self.progress
@@ -88,13 +87,20 @@ class WeightSender:
 
     def keep(self) -> None:
         """Keep what was announced without sending it: workers that could not join load it as arrays."""
-        self._link = None
+        self._leave()
         self.send()
+        self.release()
 
     def release(self) -> None:
         """Give back memory that nobody reads any more: a worker on the same GPU needs it."""
         if self._link is not None:
             self._link.release()
+        self._learner.leave_room()
+
+    def _leave(self) -> None:
+        if self._link is not None:
+            link, self._link = self._link, None
+            link.leave()
 
     def whole(self) -> tuple[WeightManifest, dict[str, Array]]:
         """Return all that was sent last, even while an update changes the weights."""

@@ -56,7 +56,6 @@ class GlooWeightTransferEngine(WeightTransferEngine):  # type: ignore[type-arg, 
         self._received: dict[str, Tensor] = {}
 
     def init_transfer_engine(self, init_info: GlooInitInfo) -> None:
-        self.shutdown()
         group = WeightGroup("gloo", init_info.address, init_info.world_size, init_info.patience_s)
         self._joined = gloo_group.join(group, init_info.rank_offset + self.parallel_config.rank)
 
@@ -69,14 +68,10 @@ class GlooWeightTransferEngine(WeightTransferEngine):  # type: ignore[type-arg, 
 
     def receive_weights(self, update_info: GlooUpdateInfo) -> None:
         described = zip(update_info.names, update_info.dtype_names, update_info.shapes, strict=True)
-        try:
-            for name, dtype, shape in described:
-                tensor = torch.empty(shape, dtype=getattr(torch, dtype))
-                gloo_group.broadcast(self._joined, tensor)
-                self._received[name] = tensor
-        except RuntimeError:
-            self.shutdown()  # others that wait for this process see at once that it is gone
-            raise
+        for name, dtype, shape in described:
+            tensor = torch.empty(shape, dtype=getattr(torch, dtype))
+            gloo_group.broadcast(self._joined, tensor)
+            self._received[name] = tensor
 
     def finish_weight_update(self) -> None:
         received, self._received = self._received, {}
@@ -85,4 +80,5 @@ class GlooWeightTransferEngine(WeightTransferEngine):  # type: ignore[type-arg, 
             self.load(received)
 
     def shutdown(self) -> None:
+        """Leave the group, and drop what has come of a broadcast."""
         self._joined, self._received = None, {}

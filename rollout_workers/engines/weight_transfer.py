@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from contracts.weights import WeightGroup, WeightManifest
 from rollout_workers.engines.reloading import reload_model
 
@@ -86,6 +88,7 @@ def _join(worker: Any, transport: str, told: dict[str, Any], load: "Load | None"
     worker = getattr(worker, "worker", worker)  # an attribute set on vLLM's wrapper would stay there
     if worker.weight_transfer_engine is None:
         worker.weight_transfer_engine = _made_engine(worker, transport, load, half)
+    worker.weight_transfer_engine.shutdown()  # vLLM's NCCL engine would keep the group before open
     try:
         worker.init_weight_transfer_engine(told)
     except RuntimeError as error:
@@ -115,8 +118,11 @@ def _receive(worker: Any, told: dict[str, Any]) -> str | None:
     try:
         worker.update_weights(told)
     except (RuntimeError, ValueError) as error:  # ValueError: vLLM misses something in what was told
+        worker.weight_transfer_engine.shutdown()  # others that wait for this process see that it is gone
         with set_current_vllm_config(worker.vllm_config):  # put every layer back, with whatever has come
             worker.weight_transfer_engine.finish_weight_update()
         return str(error)
     worker.finish_weight_update()
+    if worker.device.type != "cpu":
+        torch.accelerator.empty_cache()  # buffers of what came; keys and values may wake next
     return None

@@ -10,6 +10,9 @@ import pytest
 import torch
 
 from learner.actors.process import LearnerProcess
+from learner.distributed.device import enter, pick_device
+from learner.distributed.rendezvous import Rendezvous
+from learner.settings import LearnerSettings
 
 SECOND = torch.device("cuda", 1)
 CALLS: dict[str, Callable[[LearnerProcess], Any]] = {
@@ -46,8 +49,22 @@ def test_whichever_thread_calls_the_learners_gpu_is_that_threads_own(
     assert found == [SECOND]
 
 
-def test_a_learner_on_a_cpu_needs_no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    from learner.distributed.device import enter
+@pytest.mark.parametrize(
+    ("rendezvous", "index"),
+    [(None, 0), (Rendezvous(0, 4, ""), 0), (Rendezvous(1, 4, ""), 1), (Rendezvous(3, 4, ""), 1)],
+)
+def test_torch_makes_the_learners_gpu_the_current_one(
+    monkeypatch: pytest.MonkeyPatch, rendezvous: Rendezvous | None, index: int
+) -> None:
+    """Torch refuses a GPU without an index, and a lone learner ended at its start; here two are visible."""
+    made_current: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch._C, "_cuda_setDevice", made_current.append, raising=False)
+    enter(pick_device(LearnerSettings(), rendezvous))
+    assert made_current == [index]
 
+
+def test_a_learner_on_a_cpu_needs_no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "set_device", lambda _: pytest.fail("there is no GPU"))
     enter(torch.device("cpu"))

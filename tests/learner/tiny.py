@@ -172,6 +172,7 @@ def make_learner(
     dropout: bool | None = False,
     sampling: Sampling = ANY_LENGTH,
     reference: Path | None = None,
+    shares_gpu: bool = False,
     **settings: Any,
 ) -> Learner:
     return Learner(
@@ -187,6 +188,7 @@ def make_learner(
         seed=seed,
         iterations=iterations,
         sampling=sampling,
+        shares_gpu=shares_gpu,
     )
 
 
