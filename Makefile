@@ -8,6 +8,7 @@ PYTHON ?= python3.11
 EXTRA ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 BIN := .venv/bin
 READY := .venv/.ready-$(EXTRA)
+UV := $(BIN)/uv
 # uv does not read pip's setting for the places of local builds.
 FIND_LINKS := $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS))
 RESOLVE := $(if $(filter cpu,$(EXTRA)),$(FIND_LINKS) --override requirements/overrides.txt)
@@ -65,30 +66,33 @@ bench: $(READY)
 
 setup: $(READY)
 
-$(READY): requirements/$(EXTRA).txt requirements/overrides.txt
+$(UV):
 	@command -v $(PYTHON) >/dev/null || { echo "Whetstone needs Python 3.11: $(PYTHON) was not found; make PYTHON=… names another"; exit 2; }
-	@echo "setting up .venv ($(EXTRA)): a minute or two, once"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
-	@$(BIN)/uv pip install --quiet -r requirements/$(EXTRA).txt $(RESOLVE)
-	@$(BIN)/uv pip install --quiet --no-deps --editable .
+
+$(READY): requirements/$(EXTRA).txt requirements/overrides.txt | $(UV)
+	@echo "setting up .venv ($(EXTRA)): a minute or two, once"
+	@$(UV) pip install --quiet -r requirements/$(EXTRA).txt $(RESOLVE)
+	@$(UV) pip install --quiet --no-deps --editable .
 	@touch $@
 
-# Resolve the dependencies of pyproject.toml into a list of name==version.
-pins: $(READY)
-	$(BIN)/uv pip compile pyproject.toml --extra $(EXTRA) --extra games --extra adapters --extra verifiable --extra dev $(RESOLVE) --python-version 3.11 \
+# Resolve the dependencies of pyproject.toml into a list of name==version. Lists of other machines are made here,
+# too: these targets install nothing, or the CUDA build would replace that of a CPU.
+pins: | $(UV)
+	$(UV) pip compile pyproject.toml --extra $(EXTRA) --extra games --extra adapters --extra verifiable --extra dev $(RESOLVE) --python-version 3.11 \
 	  --no-annotate --no-header --no-emit-find-links --quiet --upgrade --output-file requirements/$(EXTRA).txt
 	sed -i 's/+cpu$$//' requirements/$(EXTRA).txt
 
 # Check that the pins still resolve together, for Linux on x86-64, on any machine; needs the network.
-check-pins: $(READY)
+check-pins: | $(UV)
 	@mkdir -p build
-	$(BIN)/uv pip compile pyproject.toml --extra $(EXTRA) --extra games --extra adapters --extra verifiable --extra dev $(RESOLVE) --python-version 3.11 \
+	$(UV) pip compile pyproject.toml --extra $(EXTRA) --extra games --extra adapters --extra verifiable --extra dev $(RESOLVE) --python-version 3.11 \
 	  --python-platform x86_64-unknown-linux-gnu --constraint requirements/$(EXTRA).txt --quiet --output-file build/pins-$(EXTRA).txt
 
 # Look up known vulnerabilities of each pinned package, which needs the network.
-audit: $(READY)
-	$(BIN)/uv tool run pip-audit==2.10.1 --strict --disable-pip --no-deps --progress-spinner off --requirement requirements/$(EXTRA).txt
+audit: | $(UV)
+	$(UV) tool run pip-audit==2.10.1 --strict --disable-pip --no-deps --progress-spinner off --requirement requirements/$(EXTRA).txt
 
 clean:
 	rm -rf build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

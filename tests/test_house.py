@@ -276,6 +276,19 @@ def test_pins_are_names_and_versions_alone(name: str) -> None:
     assert [pin for pin in pins if not re.fullmatch(r"[A-Za-z0-9._-]+==[\w.!]+", pin)] == []
 
 
+@pytest.mark.parametrize("target", ["check-pins", "pins", "audit"])
+def test_pins_of_other_machines_are_looked_at_without_installing_them(target: str) -> None:
+    """Both builds of vLLM have the same folder: the one for GPUs would break a CPU's."""
+    planned = subprocess.run(
+        ["make", "--dry-run", "--always-make", target, "EXTRA=cuda", "UV=made", "--assume-old=made"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert planned.returncode == 0 and "requirements/cuda.txt" in planned.stdout
+    assert "pip install" not in planned.stdout
+
+
 def test_no_file_names_a_package_registry() -> None:
     found = {
         str(path.relative_to(ROOT)): found for path in files() if (found := ADDRESSES.findall(text_of(path)))

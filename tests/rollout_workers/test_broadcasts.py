@@ -1,10 +1,8 @@
 """Broadcasts from a learner's process to workers': nothing is lost, whoever dies, hangs or is late."""
 
-import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +11,13 @@ import ray
 
 from contracts.errors import LearnerSilent
 from contracts.rollout import Lease, Prompt, Sampling
-from learner.actors.group import LearnerGroup
-from learner.actors.process import CALLS_AT_ONCE, LearnerProcess
-from learner.algorithms.ppo import PPO
-from learner.learner import Learner
-from learner.settings import LearnerSettings, ModelSettings
 from rollout_workers.fleet import Fleet
-from rollout_workers.settings import RolloutSettings
-from rollout_workers.worker import RolloutWorker
-from tests.learner.tiny import random_rollouts
 from tests.models import make_tiny_model
+from tests.rollout_workers.broadcasting import ENGINES, parts, push, update
 from tests.rollout_workers.receiving_engines import VICTIM, learner_that_stops
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]  # starts take minutes on a busy machine
-ENGINES = "tests.rollout_workers.receiving_engines"
 TEXTS = [tuple(4 + (3 * i + k) % 9 for k in range(7)) for i in range(8)]
-Push = Callable[[], Any]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,70 +30,6 @@ def _ray() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_model(tmp_path_factory.mktemp("model"), sharpness=3.0)
-
-
-@contextlib.contextmanager
-def parts(
-    model: Path,
-    notes: list[str],
-    engine: str = "ReceivingEngine",
-    *,
-    env: dict[str, str] | None = None,
-    stall_timeout_s: float = 60.0,
-    num_processes: int = 1,
-    make: Callable[..., Learner] = Learner,
-    **rollout: Any,
-) -> Iterator[tuple[LearnerGroup, Fleet]]:
-    """A learner that sends over gloo, and two workers."""
-    settings = LearnerSettings(
-        device="cpu",
-        num_threads=1,
-        transport="gloo",
-        stall_timeout_s=stall_timeout_s,
-        num_processes=num_processes,
-    )
-    rollout_settings = RolloutSettings.model_validate({"num_workers": 2, "dtype": "float32", **rollout})
-    options = {"num_cpus": 0, "runtime_env": {"env_vars": {"OMP_NUM_THREADS": "1", **(env or {})}}}
-    worker = ray.remote(RolloutWorker).options(max_concurrency=6, **options)
-    process = ray.remote(LearnerProcess).options(max_concurrency=CALLS_AT_ONCE, **options)
-    path = str(model)
-
-    def make_learner(rendezvous: Any) -> Any:
-        load = partial(
-            make,
-            ModelSettings(path=path),
-            PPO(num_epochs=1, learning_rate=1e-2),
-            settings,
-            seed=0,
-            iterations=9,
-            rendezvous=rendezvous,
-        )
-        return process.remote(load)
-
-    fleet = Fleet(
-        lambda is_extra: worker.remote(path, path, None, f"{ENGINES}:{engine}", rollout_settings),
-        rollout_settings,
-        notes.append,
-        tell=print,
-    )
-    learner = LearnerGroup(make_learner, "float32", settings, notes.append, tell=print)
-    try:
-        learner.wait_until_ready()
-        fleet.wait_until_ready()
-        yield learner, fleet
-    finally:
-        learner.stop()
-        fleet.stop()
-
-
-def push(learner: LearnerGroup, fleet: Fleet) -> Any:
-    published = learner.publish()
-    fleet.load_weights(published)
-    return published
-
-
-def update(learner: LearnerGroup, seed: int = 0) -> None:
-    learner.update(random_rollouts(4, seed=seed), lambda *_: None)
 
 
 def group_of(fleet: Fleet) -> Any:
@@ -148,7 +73,7 @@ def test_who_is_lost_in_mid_broadcast_takes_nobody_along(model: Path, tmp_path: 
     notes: list[str] = []
     victim = tmp_path / "victim"
     limits = {"stall_timeout_s": 20.0} if engine == "OneStops" else {}
-    chosen = parts(model, notes, engine, env={VICTIM: str(victim)}, **limits)
+    chosen = parts(model, notes, f"{ENGINES}:{engine}", env={VICTIM: str(victim)}, **limits)
     with chosen as (learner, fleet):
         push(learner, fleet)
         old = group_of(fleet)
@@ -171,7 +96,7 @@ def test_who_is_lost_in_mid_broadcast_takes_nobody_along(model: Path, tmp_path: 
 @pytest.mark.long
 def test_where_no_group_comes_about_all_load_arrays_of_the_new_version(model: Path) -> None:
     notes: list[str] = []
-    with parts(model, notes, "CannotJoin", stall_timeout_s=6.0) as (learner, fleet):
+    with parts(model, notes, f"{ENGINES}:CannotJoin", stall_timeout_s=6.0) as (learner, fleet):
         push(learner, fleet)
         before = fleet.logprobs(TEXTS)
         update(learner)
