@@ -24,7 +24,8 @@ class Observation:
     now, and dropped later where the model remembers only some turns. `actions` are the answers known to be
     valid; () allows any answer. `expert` is an expert's answer. With `by_model` a copy of the model itself
     plays the partner and writes the text. `messages` are what a chat template lays out in place of the text,
-    such as a whole conversation at a reset; () means a message of the user.
+    such as a whole conversation at a reset; () means a message of the user. `tools` are JSON schemas of
+    functions that the model may call; only a reset gives them.
     """
 
     text: str
@@ -34,6 +35,7 @@ class Observation:
     expert: str | None = None
     by_model: bool = False
     messages: tuple[Mapping[str, Any], ...] = ()
+    tools: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,12 @@ A growing sequence that would exceed the window begins afresh, with as many rece
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from contracts.conversations.messages import Message
 from contracts.environments import Observation
 from contracts.errors import InputError
+from rollout_workers.tool_calls import Schemas
 from rollout_workers.turn_texts import ChatTexts, TurnTexts
 
 Tokens = tuple[int, ...]
@@ -19,11 +20,15 @@ Tokens = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A turn's observation in tokens: the whole context if `fresh`, otherwise the new part."""
+    """A turn's observation in tokens: the whole context if `fresh`, otherwise the new part.
+
+    `forgot`: turns that the model should remember did not fit any more.
+    """
 
     tokens: Tokens
     fresh: bool
     cut: bool = False  # the observation exceeded the window and lost its beginning
+    forgot: bool = False
 
 
 class Contexts:
@@ -51,7 +56,10 @@ class Contexts:
         """Add an observation; return what the turn sees of it."""
         said, messages = observation.text, observation.messages
         is_first = not (self._now or self._past) and (said or messages)
-        if is_first and (whole := self._texts.start(self._header, said, messages)) is not None:
+        if (
+            is_first
+            and (whole := self._texts.start(self._header, said, messages, observation.tools)) is not None
+        ):
             return self._start(whole, observation)
         text = self._texts.observation(said, messages) if said or messages else ()
         hinted = (
@@ -62,7 +70,8 @@ class Contexts:
             self._now += grown
             seen = Seen(grown, fresh=False)
         else:
-            seen = self._afresh(self._world + hinted)
+            has_grown = bool(self._now) and self._memory is None
+            seen = replace(self._afresh(self._world + hinted), forgot=has_grown)
         self._closing = ()
         self._world += text
         return seen
@@ -137,6 +146,7 @@ class RenderedContexts:
         self._texts, self._room, self._memory, self._header = texts, room, memory, header
         self._past: list[list[Message]] = []  # whole turns: the user's messages without hints, the answer
         self._asked: list[Message] = []  # since the last answer, without hints
+        self._tools: Schemas = ()
         self._now: Tokens = ()
 
     @property
@@ -146,14 +156,17 @@ class RenderedContexts:
 
     def observe(self, observation: Observation) -> Seen:
         """Add an observation; return what the turn sees of it."""
+        self._tools = observation.tools or self._tools
         text, hint = observation.text, observation.hint
         asked = list(observation.messages) or [{"role": "user", "content": text + hint}]
-        whole, cut = self._whole([*self._asked, *asked])
+        whole, num_forgotten, cut = self._whole([*self._asked, *asked])
         self._asked += asked if observation.messages or not hint else [{"role": "user", "content": text}]
         before = len(self._now)
         grows = self._memory is None and before and whole[:before] == self._now
         self._now = whole
-        return Seen(whole[before:], fresh=False) if grows else Seen(whole, fresh=True, cut=cut)
+        if grows:
+            return Seen(whole[before:], fresh=False)
+        return Seen(whole, fresh=True, cut=cut, forgot=num_forgotten > 0)
 
     def answered(self, tokens: Sequence[int]) -> None:
         """Add the model's own tokens, as it drew them."""
@@ -166,15 +179,15 @@ class RenderedContexts:
             "a chat template has one assistant, and two speak; expected environment.template=plain"
         )
 
-    def _whole(self, asked: Sequence[Message]) -> tuple[Tokens, bool]:
-        """Return the tokens with as many remembered turns as fit; and whether even none was too many."""
+    def _whole(self, asked: Sequence[Message]) -> tuple[Tokens, int, bool]:
+        """Return the tokens with as many turns as fit, how many do not, and whether no question does."""
         first = 0 if self._memory is None else max(0, len(self._past) - self._memory)
         for start in range(first, len(self._past) + 1):
             turns = [message for turn in self._past[start:] for message in turn]
-            whole = self._texts.start(self._header, "", [*turns, *asked])
+            whole = self._texts.start(self._header, "", [*turns, *asked], self._tools)
             if len(whole) <= self._room:
-                return whole, False
-        return whole[-self._room :], True
+                return whole, start - first, False
+        return whole[-self._room :], len(self._past) - first, True
 
     @property
     def begin_limit(self) -> int:

@@ -17,7 +17,7 @@ from contracts.errors import InputError, WhetstoneError
 from contracts.rollout import FinishReason, Lease, Rollout, Turn
 from rollout_workers.contexts import Seen, contexts_of
 from rollout_workers.engines.base import Generation, Request
-from rollout_workers.environments.base import EnvironmentSettings
+from rollout_workers.environments.base import EnvironmentSettings, Interpreter
 from rollout_workers.turn_texts import TurnTexts
 
 Tokens = tuple[int, ...]
@@ -34,8 +34,16 @@ class Action:
 class Episode:
     """Episode of one lease, from its first observation to its rollout; a first observation starts it over."""
 
-    def __init__(self, lease: Lease, settings: EnvironmentSettings, texts: TurnTexts, room: int) -> None:
+    def __init__(
+        self,
+        lease: Lease,
+        settings: EnvironmentSettings,
+        texts: TurnTexts,
+        room: int,
+        interpreter: Interpreter | None = None,
+    ) -> None:
         self.lease, self._settings, self._texts, self._room = lease, settings, texts, room
+        self._interpreter = interpreter
         self.num_attempts = 0  # failed ones
 
     def on_observation(self, said: Observation | Step | bool) -> Request | Action | None:
@@ -49,7 +57,7 @@ class Episode:
             return self._begin(said)
         return self._on_step(said) if isinstance(said, Step) else self._on_overheard(said)
 
-    def _begin(self, observation: Observation) -> Request | Action:
+    def _begin(self, observation: Observation) -> Request | Action | None:
         """Start the episode, or start it over."""
         self._turns: list[Turn] = []
         self._begins: list[int] = []  # of each turn: header tokens in its context, with the return to come
@@ -72,7 +80,7 @@ class Episode:
             self._heard += generation.text
             return Action(generation.text, overheard=True)
         self._add_turn(generation.tokens, generation.text, generation.behavior_logprobs, generation.versions)
-        return Action(generation.text)
+        return self._act(generation.text, generation.tokens)
 
     def _on_overheard(self, ends: bool) -> Request | Action | None:
         """Go on after the environment has heard the model's copy; None: the episode is over."""
@@ -89,7 +97,7 @@ class Episode:
         if step.terminated:
             return None
         if step.truncated or len(self._turns) >= self._settings.max_turns:
-            self._contexts.observe(step.observation)
+            self._contexts.observe(self._read(step.observation))
             self._truncated_context = self._contexts.tokens
             self._finish_reason = FinishReason.LENGTH
             return None
@@ -115,10 +123,14 @@ class Episode:
 
     # ---- whose turn it is ----
 
-    def _ask(self, observation: Observation) -> Request | Action:
-        self._observation = observation
+    def _ask(self, observation: Observation) -> Request | Action | None:
+        self._observation = observation = self._read(observation)
         self._heard += f"{observation.text}{observation.hint}"
-        self._note(self._contexts.observe(observation))
+        seen = self._contexts.observe(observation)
+        if not self._settings.may_forget and (seen.forgot or seen.cut):
+            self._end_at_the_window()
+            return None
+        self._note(seen)
         if observation.by_model:
             return self._request()
         if (text := self._scripted(observation)) is not None:
@@ -130,15 +142,32 @@ class Episode:
                     f"with its end, and rollout.max_tokens={longest}; expected at least as many"
                 )
             self._add_turn(tokens, text, (0.0,) * len(tokens), (0,) * len(tokens))
-            return Action(text)
+            return self._act(text, tokens)
         if self._is_example(observation):
             text = self._random.choice(observation.actions)
             tokens = self._texts.answer(text)
             self._contexts.answered(tokens)
             self._note(Seen(tokens, fresh=False))
             self._heard += f" [{text}] "
-            return Action(text)
+            return self._act(text, tokens)
         return self._request()
+
+    def _read(self, observation: Observation) -> Observation:
+        return observation if self._interpreter is None else self._interpreter.read(observation)
+
+    def _act(self, text: str, tokens: Tokens) -> Action:
+        return Action(text if self._interpreter is None else self._interpreter.heard(text, tokens))
+
+    def _end_at_the_window(self) -> None:
+        """End an episode whose next observation exceeds the window."""
+        if not self._turns:
+            raise InputError(
+                f"prompt {self.lease.prompt.id}: what the model should read first exceeds the {self._room} "
+                f"tokens that rollout.max_prompt_tokens and the window leave; expected a shorter prompt, or "
+                f"fewer tools"
+            )
+        self._truncated_context = self._contexts.tokens
+        self._finish_reason = FinishReason.LENGTH
 
     def _scripted(self, observation: Observation) -> str | None:
         player = self.lease.sampling.player

@@ -33,6 +33,7 @@ class Episodes:
     ) -> None:
         self._settings, self._environments = settings, environments
         self._texts: TurnTexts = turn_texts(engine.tokenizer, settings.template, settings.reply_end, chat)
+        self._interpreter = settings.interpreter(engine.tokenizer)
         self._window, self._longest = engine.window, rollout.max_prompt_tokens
         self._deterministic = rollout.deterministic
         self._waiting: deque[Lease] = deque()
@@ -100,7 +101,8 @@ class Episodes:
             if seat is None:
                 return
             lease = self._waiting.popleft()
-            self._playing[seat] = Episode(lease, self._settings, self._texts, self._room(lease))
+            room = self._room(lease)
+            self._playing[seat] = Episode(lease, self._settings, self._texts, room, self._interpreter)
             self._environments.reset(seat, lease.prompt, lease.seed)
 
     def _received(self, wait_s: float) -> list[tuple[int, Reply]]:

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
-from contracts.conversations.chat import ASKED, Chat
+from contracts.conversations.chat import ASKED, SYSTEM_ROLES, Chat
 from contracts.conversations.chat_settings import ChatForm
 from contracts.conversations.messages import Message
 from contracts.errors import InputError
+from rollout_workers.tool_calls import Schemas
+from rollout_workers.tool_texts import PROBE, TOOL, as_users, described, results
 
 
 class TurnTexts(Protocol):
@@ -25,7 +27,9 @@ class TurnTexts(Protocol):
         """Return the first tokens of observations that the start of a context has already."""
         ...
 
-    def start(self, header: str, text: str, messages: Sequence[Message] = ()) -> tuple[int, ...] | None:
+    def start(
+        self, header: str, text: str, messages: Sequence[Message] = (), tools: Schemas = ()
+    ) -> tuple[int, ...] | None:
         """Return an episode's first context as a whole; None: it is the beginning and an observation."""
         ...
 
@@ -64,7 +68,9 @@ class PlainTexts:
     def overlap(self, header: str) -> tuple[int, ...]:
         return ()
 
-    def start(self, header: str, text: str, messages: Sequence[Message] = ()) -> tuple[int, ...] | None:
+    def start(
+        self, header: str, text: str, messages: Sequence[Message] = (), tools: Schemas = ()
+    ) -> tuple[int, ...] | None:
         return None
 
     def observation(self, text: str, messages: Sequence[Message] = ()) -> tuple[int, ...]:
@@ -86,7 +92,8 @@ class ChatTexts:
     """Layout by a chat template: observations are the user's messages, the header the system's.
 
     Where a template takes no system message, or puts it into the user's first message, the header stands in
-    front of the first observation.
+    front of the first observation. Where it has no place for tools, the header describes them, and the user
+    tells their results.
 
     Raises:
         InputError: the template can't be continued turn by turn.
@@ -107,11 +114,16 @@ class ChatTexts:
         before, head = self._edges(header)
         return () if before.endswith(head) else self.chat.encode(head)
 
-    def start(self, header: str, text: str, messages: Sequence[Message] = ()) -> tuple[int, ...]:
-        return self.chat.tokens(self.opened(header, list(messages) or [{"role": "user", "content": text}]))
+    def start(
+        self, header: str, text: str, messages: Sequence[Message] = (), tools: Schemas = ()
+    ) -> tuple[int, ...]:
+        said = self._as_taken(messages) or [{"role": "user", "content": text}]
+        if tools and not self._shows_tools:
+            header, tools = "\n\n".join(filter(None, (header, described(tools)))), ()
+        return self.chat.tokens(self.opened(header, said), tools)
 
     def observation(self, text: str, messages: Sequence[Message] = ()) -> tuple[int, ...]:
-        return self.chat.turn(list(messages) or [{"role": "user", "content": text}])
+        return self.chat.turn(self._as_taken(messages) or [{"role": "user", "content": text}])
 
     def closing(self, answer: Sequence[int]) -> tuple[int, ...]:
         return self.chat.closing(answer)
@@ -124,7 +136,7 @@ class ChatTexts:
         if not header:
             return list(messages)
         told, first = f"{self.chat.system}\n\n{header}" if self.chat.system else header, messages[0]
-        if self._takes_system:
+        if self._takes_system and first["role"] not in SYSTEM_ROLES:
             return [{"role": "system", "content": told}, *messages]
         return [{**first, "content": f"{told}\n\n{first['content']}"}, *messages[1:]]
 
@@ -135,6 +147,27 @@ class ChatTexts:
         except InputError:
             return False
         return True
+
+    def _as_taken(self, messages: Sequence[Message]) -> list[Message]:
+        """Return messages as the template takes them; [] for none."""
+        has_results = any(message["role"] == TOOL for message in messages)
+        return as_users(messages) if has_results and not self._takes_results else list(messages)
+
+    @cached_property
+    def _shows_tools(self) -> bool:
+        try:
+            return str(PROBE["function"]["name"]) in self.chat.text([ASKED], [PROBE])
+        except InputError:
+            return False
+
+    @cached_property
+    def _takes_results(self) -> bool:
+        """Return whether a result may follow an answer, as a message of its own kind."""
+        mark = str(ASKED["content"])
+        try:
+            return mark in self.chat.turn_text(results(["placeholder"], [mark]))
+        except InputError:
+            return False
 
     def _edges(self, header: str) -> tuple[str, str]:
         """Return what stands before the first observation, and what stands before each later one."""

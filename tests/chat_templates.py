@@ -95,6 +95,13 @@ THINKS_BY_OPTION = (
     "{{ thought if m.role == 'assistant' else '' }}{{ m.content }}<|stop|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|start|>assistant\n{{ thought }}{% endif %}"
 )
+# Tools are listed in a system message, and results have a role of their own.
+CALLS_TOOLS = (
+    "{% if tools %}<|start|>system\n<tools>{% for tool in tools %}\n{{ tool | tojson }}{% endfor %}\n</tools>"
+    "<|stop|>\n{% endif %}"
+    "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|stop|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+)
 TEMPLATES = {
     "default_system": DEFAULT_SYSTEM,
     "strips_reasoning": STRIPS_REASONING,
@@ -105,6 +112,7 @@ TEMPLATES = {
     "dated": DATED,
     "asks_at_once": ASKS_AT_ONCE,
     "thinks_by_option": THINKS_BY_OPTION,
+    "calls_tools": CALLS_TOOLS,
 }
 
 

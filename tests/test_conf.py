@@ -24,6 +24,7 @@ NEEDED = {
     "textworld": ["environment=textworld"],
     "gymnasium_text": ["environment.id=FrozenLake-v1"],
     "textarena": ["environment.id=GuessTheNumber-v0"],
+    "tools": ["environment.tools=[calculator]"],
     "distillation": ["model.reference.path=another/model"],
     "return_conditioned": ["environment=textworld", "environment.target_return=1.0", "reward=[]"],
 }
@@ -55,8 +56,9 @@ def test_each_environment_is_a_choice_and_its_options_are_set_beside_it(name: st
     if name == "single_turn":
         assert run_settings([MODEL, *asked]).environment_name == name
         return
-    run = run_settings([MODEL, *asked, "environment.max_turns=30", "environment.memory=2"])
-    assert (run.environment_name, run.environment.max_turns, run.environment.memory) == (name, 30, 2)
+    run = run_settings([MODEL, *asked, "environment.max_turns=30", "environment.num_parallel=2"])
+    found = run.environment_name, run.environment.max_turns, run.environment.num_parallel
+    assert found == (name, 30, 2)
 
 
 @pytest.mark.parametrize("name", choices_of("cluster"))

@@ -3,6 +3,7 @@
 ENVIRONMENTS = {
     "single_turn": "rollout_workers.environments.single_turn:SingleTurn",
     "dialogue": "rollout_workers.environments.dialogue:Dialogue",
+    "tools": "rollout_workers.environments.tools:Tools",
     "textworld": "rollout_workers.environments.textworld:TextWorld",
     "textarena": "rollout_workers.environments.textarena:TextArena",
     "gymnasium_text": "rollout_workers.environments.gymnasium_text:GymnasiumText",

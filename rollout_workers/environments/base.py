@@ -1,10 +1,11 @@
 """Settings of every environment: how many at once, how long, what the model remembers."""
 
-from typing import ClassVar, Literal, Protocol, Self
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 from pydantic import Field
 
-from contracts.environments import Environment
+from contracts.environments import Environment, Observation
 from contracts.rollout import Prompt
 from contracts.settings import Settings
 
@@ -13,6 +14,18 @@ class MakesEnvironments(Protocol):
     """Interface of an environment's settings class."""
 
     def make(self) -> Environment: ...
+
+
+class Interpreter(Protocol):
+    """Interpreter between model and environment, in the worker, which alone knows the model's tokens."""
+
+    def heard(self, text: str, tokens: Sequence[int]) -> str:
+        """Return what the environment hears of an answer."""
+        ...
+
+    def read(self, observation: Observation) -> Observation:
+        """Return what the model reads of an observation."""
+        ...
 
 
 class EnvironmentSettings(Settings):
@@ -30,6 +43,8 @@ class EnvironmentSettings(Settings):
     rewards_itself: ClassVar[bool] = False  # its steps have rewards: the run needs no other
     has_baselines: ClassVar[bool] = False  # it names the valid actions and the expert's
     needs_meta: ClassVar[tuple[str, ...]] = ()  # keys that it reads in a prompt's meta data
+    # False: an episode that exceeds the window ends there; True: it goes on, and the model forgets old turns
+    may_forget: ClassVar[bool] = True
 
     num_parallel: int = Field(default=16, ge=1)  # episodes at once in a worker, each in its own process
     max_turns: int = Field(default=20, ge=1)  # of the model; then the episode is truncated
@@ -42,7 +57,8 @@ class EnvironmentSettings(Settings):
     example_rate: float = Field(default=0.0, ge=0, lt=1)  # share of training turns with a random valid action
     # Return-conditioned: contexts begin with the return to come, this one in play, the true one in training
     target_return: float | None = None
-    reward_at: Literal["end", "turn"] = "end"  # whether reward servers judge the whole episode or each answer
+    # What reward servers judge: all answers together, the last one alone, or each
+    reward_at: Literal["end", "answer", "turn"] = "end"
     isolated: bool = True  # False: in the worker's own process, for debugging
     start_timeout_s: float = Field(default=60.0, gt=0)  # until an episode has begun
     step_timeout_s: float = Field(default=30.0, gt=0)  # until a step has its answer
@@ -68,6 +84,10 @@ class EnvironmentSettings(Settings):
         Raises:
             InputError: the prompt can't be played.
         """
+
+    def interpreter(self, tokenizer: Any) -> Interpreter | None:
+        """Make an interpreter for a worker; None: model and environment read texts as they are."""
+        return None
 
     def make(self) -> Environment:
         """Make an environment, in the process in which it will live."""

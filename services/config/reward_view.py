@@ -1,8 +1,9 @@
 """Turn rollouts into samples for reward servers, and put the scores back.
 
-reward_at=end    one sample a rollout: the prompt, and all that the model wrote
-reward_at=turn   one sample a turn: the talk so far, and this answer
-no rewards       no samples: the environment's own rewards are all there are
+reward_at=end     one sample a rollout: the prompt, and all that the model wrote
+reward_at=answer  one sample a rollout: the prompt, and the model's last answer
+reward_at=turn    one sample a turn: the talk so far, and this answer
+no rewards        no samples: the environment's own rewards are all there are
 """
 
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from typing import Literal
 from contracts.rollout import Rollout, Turn
 from contracts.scores import Sample, Score
 
+WHOLE = ("end", "answer")  # a rollout has one sample
 ENVIRONMENT = "environment"  # label of the environment's own part of the reward
 
 
@@ -24,7 +26,7 @@ class Judging:
     `Judging(at="never", environment="textworld", rewards_itself=True)`
     """
 
-    at: Literal["end", "turn", "never"] = "end"
+    at: Literal["end", "answer", "turn", "never"] = "end"
     environment: str | None = None  # its name; None: one prompt, one answer
     rewards_itself: bool = False
     split: str = "train"  # whose prompts these are
@@ -34,15 +36,22 @@ class Judging:
         """Return the samples to score, in the order in which `scored` takes the scores."""
         if self.at == "never":
             return []
-        if self.at == "end":
-            return [as_sample(rollout, self.split)]
+        if self.at in WHOLE:
+            return [self.whole(rollout)]
         return [_turn_sample(rollout, index, self.split) for index in _answered(rollout)]
 
     def num_samples(self, rollout: Rollout) -> int:
         """Return how many samples `samples` returns."""
         if self.at == "turn":
             return len(_answered(rollout))
-        return 1 if self.at == "end" else 0
+        return 1 if self.at in WHOLE else 0
+
+    def whole(self, rollout: Rollout) -> Sample:
+        """Return the rollout as one sample, as metrics read it: with all answers, or the last one alone."""
+        sample, last = as_sample(rollout, self.split), rollout.turns[-1:]
+        if self.at != "answer" or not last:
+            return sample
+        return replace(sample, text=last[0].text, num_tokens=last[0].num_tokens)
 
     def scored(self, rollout: Rollout, scores: Sequence[Score]) -> Rollout:
         """Return the rollout with each total added to its turn's reward, and each part summed over turns.
@@ -50,14 +59,14 @@ class Judging:
         Every score must have a total. The environment's own reward is kept, as a part of its own.
         """
         last = _answered(rollout)[-1:] or [len(rollout.turns) - 1]
-        places = {"never": [], "end": last, "turn": _answered(rollout)}[self.at]
+        places = {"never": [], "end": last, "answer": last, "turn": _answered(rollout)}[self.at]
         turns = list(rollout.turns)
         parts = {ENVIRONMENT: rollout.total_reward} if self.rewards_itself else {}
         for index, score in zip(places, scores, strict=True):
             turns[index] = _with_more(turns[index], score.total or 0.0)
         for name in dict.fromkeys(name for score in scores for name in score.parts):
             parts[name] = fsum(score.parts.get(name, 0.0) for score in scores)  # none: it says nothing
-        judged_whole = self.at == "end" and not self.rewards_itself
+        judged_whole = self.at in WHOLE and not self.rewards_itself
         # A score for the whole rollout is final: no value of a cut-off rest is added to it.
         context = () if judged_whole else rollout.truncated_context
         return replace(rollout, turns=tuple(turns), reward_parts=parts, truncated_context=context)

@@ -7,7 +7,6 @@ from typing import Any
 from contracts.processes import timeline
 from contracts.rollout import FinishReason, Lease, Rollout
 from services.config.post_processing import PostProcess, PostProcessed
-from services.config.reward_view import as_sample
 from services.loop.collecting import Collector
 from services.loop.evaluations.policy_perplexity import PERPLEXITY, PolicyPerplexity
 from services.loop.statistics.at_k import AtK
@@ -50,7 +49,7 @@ def evaluate(
     found = collect(leases)
     rollouts = sorted(found.rollouts, key=lambda rollout: rollout.lease_id)
     with timeline.span("waits for metrics"):
-        samples = [as_sample(rollout, split) for rollout in rollouts]
+        samples = [collect.judging.whole(rollout) for rollout in rollouts]
         values = rewards.compute_metrics(samples) if rollouts else {}
     plays = collect.judging.environment is not None
     metrics = reward_statistics(rollouts)
@@ -71,7 +70,7 @@ def evaluate(
         found_of = measure_parts(parts, rollouts, rows, rewards, split, at_k)
         metrics, answers = metrics | found_of.metrics, found_of.answers
     elif at_k is not None and rollouts:
-        answers = rewards.answers([rollout.text for rollout in rollouts])
+        answers = rewards.answers([sample.text for sample in samples])
     if at_k is not None:
         metrics = numbers_at_k(at_k, rollouts, rows, answers) | metrics
     return Evaluation(metrics, rows)

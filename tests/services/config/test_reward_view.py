@@ -37,6 +37,18 @@ def test_at_the_end_all_answers_are_judged_as_one_text() -> None:
     assert Judging().samples(TALK) == [expected]
 
 
+def test_the_last_answer_can_be_judged_alone() -> None:
+    judging = Judging(at="answer")
+    (sample,) = judging.samples(TALK)
+    assert (sample.text, sample.num_tokens) == (TALK.turns[-1].text, TALK.turns[-1].num_tokens)
+    assert sample == judging.whole(TALK) and judging.num_samples(TALK) == 1
+    assert (sample.prompt, sample.group) == (Judging().whole(TALK).prompt, Judging().whole(TALK).group)
+    scored = judging.scored(TALK, [Score(2.0)])
+    assert [turn.reward for turn in scored.turns[:-1]] == [turn.reward for turn in TALK.turns[:-1]]
+    assert scored.turns[-1].reward == 2.0 + (TALK.turns[-1].reward or 0.0)
+    assert scored.truncated_context == ()
+
+
 def test_at_each_turn_an_answer_is_judged_after_what_was_said_before_it() -> None:
     samples = Judging(at="turn").samples(TALK)
 

@@ -1,0 +1,80 @@
+"""Texts about tools, in Hermes's form, for models whose chat template has no place for them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from contracts.conversations.messages import Message
+from rollout_workers.tool_calls import EXPECTED, Call, Schemas, written
+
+TOOL = "tool"  # the role of a result's message
+PROBE: Mapping[str, Any] = {  # a tool that is looked for in a rendered text
+    "type": "function",
+    "function": {
+        "name": "placeholder_of_a_tool",
+        "description": "Nothing.",
+        "parameters": {"type": "object", "properties": {}},
+    },
+}
+
+
+def described(tools: Schemas) -> str:
+    """Return an instruction that names the tools and the form of a call.
+
+    >>> print(described([{"function": {"name": "now"}}]))
+    You may call these tools, one JSON schema a line:
+    {"name": "now"}
+    A call is written so, and several may follow each other:
+    <tool_call>
+    {"name": "a tool", "arguments": {"an argument": "a value"}}
+    </tool_call>
+    """
+    lines = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
+    example = written([Call(**json.loads(EXPECTED))])
+    return (
+        f"You may call these tools, one JSON schema a line:\n{lines}\n"
+        f"A call is written so, and several may follow each other:\n{example}"
+    )
+
+
+def responded(contents: Sequence[str]) -> str:
+    """Return results as one text.
+
+    >>> responded(["42"])
+    '<tool_response>\\n42\\n</tool_response>'
+    """
+    return "\n".join(f"<tool_response>\n{content}\n</tool_response>" for content in contents)
+
+
+def results(names: Sequence[str], contents: Sequence[str], first: int = 1) -> tuple[Message, ...]:
+    """Return the messages of results, numbered from `first` on. Mistral's template wants ids of nine letters.
+
+    >>> results(["now"], ["noon"])
+    ({'role': 'tool', 'name': 'now', 'tool_call_id': 'call00001', 'content': 'noon'},)
+    """
+    told = enumerate(zip(names, contents, strict=True), first)
+    return tuple(
+        {"role": TOOL, "name": name, "tool_call_id": f"call{number:05}", "content": content}
+        for number, (name, content) in told
+    )
+
+
+def as_users(messages: Sequence[Message]) -> list[Message]:
+    """Return messages in which the user tells the results, those in a row together.
+
+    >>> as_users(results(["now", "here"], ["noon", "Rome"]))[0]["content"].count("<tool_response>")
+    2
+    """
+    found: list[Message] = []
+    told: list[str] = []
+    for message in messages:
+        if message["role"] != TOOL:
+            found += [*_by_the_user(told), message]
+            told = []
+        else:
+            told.append(str(message["content"]))
+    return found + _by_the_user(told)
+
+
+def _by_the_user(contents: Sequence[str]) -> list[Message]:
+    return [{"role": "user", "content": responded(contents)}] if contents else []

@@ -1,0 +1,1 @@
+"""Tools for `environment=tools`, one file each."""

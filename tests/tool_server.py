@@ -1,0 +1,43 @@
+"""A server of the protocol's own library over standard input and output, as its documentation shows one."""
+
+import os
+import time
+
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("sums")
+
+
+@server.tool()
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@server.tool()
+def fail(text: str) -> str:
+    """Fail."""
+    raise ValueError(text)
+
+
+@server.tool()
+def wait(seconds: float) -> str:
+    """Wait."""
+    time.sleep(seconds)
+    return "late"
+
+
+@server.tool()
+def leave() -> str:
+    """End the server."""
+    os._exit(3)
+
+
+@server.tool()
+def about(name: str) -> str:
+    """Tell the process, or a variable of its environment."""
+    return str(os.getpid()) if name == "process" else str(os.environ.get(name))
+
+
+if __name__ == "__main__":
+    server.run()
