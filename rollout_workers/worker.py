@@ -22,7 +22,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from contracts.components import find
 from contracts.conversations.chat_settings import ChatForm
@@ -39,11 +39,15 @@ from rollout_workers.engines import ENGINES
 from rollout_workers.engines.base import Arrays, Engine, ReceivingEngine
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.pool import LocalEnvironments, MakeEnvironments
+from rollout_workers.environments.program import Program
 from rollout_workers.environments.single_turn import SingleTurn
 from rollout_workers.episodes import Episodes
 from rollout_workers.received_weights import Pushed, ReceivedWeights
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.single_turns import SingleTurns
+
+if TYPE_CHECKING:
+    from rollout_workers.programs.player import Programs
 
 Result = TypeVar("Result")
 
@@ -249,10 +253,14 @@ class RolloutWorker:
                 self._take_mail()
                 self._advance()
 
-    def _player(self) -> Episodes | SingleTurns:
+    def _player(self) -> "Episodes | SingleTurns | Programs":
         environment = self._environment
         if environment is None or isinstance(environment, SingleTurn):
             return SingleTurns()
+        if isinstance(environment, Program):
+            from rollout_workers.programs.player import Programs  # and a web server
+
+            return Programs(environment, self._engine, self._settings, self._chat)
         environments = self._start_environments(environment)
         return Episodes(environment, environments, self._engine, self._settings, self._chat)
 

@@ -7,4 +7,5 @@ ENVIRONMENTS = {
     "textworld": "rollout_workers.environments.textworld:TextWorld",
     "textarena": "rollout_workers.environments.textarena:TextArena",
     "gymnasium_text": "rollout_workers.environments.gymnasium_text:GymnasiumText",
+    "program": "rollout_workers.environments.program:Program",
 }

@@ -12,6 +12,7 @@ from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.dialogue import Dialogue
 from rollout_workers.environments.frozen_partner import MODEL, FrozenPartner
 from rollout_workers.environments.partners import FROZEN, OPTIONS
+from rollout_workers.environments.program import Program
 from rollout_workers.environments.textworld import TextWorld
 from rollout_workers.settings import RolloutSettings
 from services.models.chat_template import has_template, json_of
@@ -36,6 +37,9 @@ def check_environment(
     environment.check()
     if isinstance(environment, Dialogue):
         _check_partner(environment)
+    if isinstance(environment, Program):
+        _check_program(rollout, path, model)
+        return
     _check_end(environment, name, rollout, model)
     if model.is_encoder_decoder and environment.memory is None:
         raise InputError(
@@ -89,6 +93,20 @@ def _check_partner(dialogue: Dialogue) -> None:
     partner.check_model(str(model.config.get("model_type")), model.is_encoder_decoder, model.window)
     partner.chat_form(dialogue.template == "chat", has_template(model.tokenizer_folder))
     token_counter(model)
+
+
+def _check_program(rollout: RolloutSettings, path: str, model: ModelFiles) -> None:
+    """Refuse what programs can't have: they call in the order of their own speed, and in turns."""
+    if model.is_encoder_decoder:
+        raise InputError(
+            f"model.path={path} is an encoder-decoder, whose answers stand in no context: expected a causal "
+            "model with environment=program"
+        )
+    if rollout.deterministic:
+        raise InputError(
+            "rollout.deterministic=true with environment=program: the programs' speed decides which calls "
+            "the engine computes together; expected rollout.deterministic=false"
+        )
 
 
 def _check_end(

@@ -1,0 +1,153 @@
+"""Read the bodies of OpenAI's two calls: what is asked, and what this gateway can't do.
+
+An option that would change the answer and is not supported is refused. A program never gets an answer that
+ignores what it asked for, except for the sampling, which is the run's own while it trains.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from contracts.conversations.messages import Message, conversation
+from contracts.errors import InputError
+
+MOST_CHOICES = 64
+# Options that are read below, or say nothing about the text.
+IGNORED = frozenset(
+    (
+        *("model", "messages", "prompt", "tools", "stream", "stream_options", "max_tokens"),
+        *("max_completion_tokens", "stop", "n", "temperature", "top_p", "top_k", "seed", "user", "metadata"),
+        *("store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
+        *("parallel_tool_calls", "best_of"),
+    )
+)
+# Options with the values that change nothing; other values are refused.
+NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "tool_choice": ("auto", "none"),
+    "response_format": ({"type": "text"},),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "logit_bias": ({},),
+    "logprobs": (False, 0),
+    "top_logprobs": (0,),
+    "echo": (False,),
+    "suffix": ("",),
+}
+
+
+class Refused(Exception):
+    """A call that is answered with an error of OpenAI's form."""
+
+    def __init__(self, status: int, message: str, code: str = "invalid_request") -> None:
+        super().__init__(message)
+        self.status, self.message, self.code = status, message, code
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One call's wishes.
+
+    Example: `Asked(model="any", messages=({"role": "user", "content": "3 + 4?"},), max_tokens=16)`
+    """
+
+    model: str
+    messages: tuple[Message, ...] = ()  # of a chat; () for a completion
+    tools: tuple[Any, ...] = ()  # schemas of functions that the model may call
+    prompt: str | tuple[int, ...] = ""  # of a completion: a text, or tokens
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    num_choices: int = 1
+    streams: bool = False
+    streams_usage: bool = False
+    temperature: float | None = None  # None: not given; the run's sampling decides while it trains
+    top_p: float | None = None
+    top_k: int | None = None
+    seed: int | None = None
+
+    @property
+    def is_chat(self) -> bool:
+        return bool(self.messages)
+
+
+def read_chat(body: bytes) -> Asked:
+    """Return the wishes of a call of /v1/chat/completions.
+
+    Raises:
+        Refused: the body is no such call, or asks for what is not supported.
+    """
+    given = _object(body)
+    try:
+        messages = conversation(given.get("messages"), "messages")
+    except InputError as error:
+        raise Refused(400, str(error)) from None
+    tools = given.get("tools", []) if given.get("tool_choice") != "none" else []
+    if not isinstance(tools, list):
+        raise Refused(400, f"tools: expected a list, got {tools!r:.80}")
+    return Asked(messages=tuple(messages), tools=tuple(tools), **_shared(given))
+
+
+def read_completion(body: bytes) -> Asked:
+    """Return the wishes of a call of /v1/completions, which has one prompt.
+
+    Raises:
+        Refused: the body is no such call, or asks for what is not supported.
+    """
+    given = _object(body)
+    prompt = given.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
+        prompt = prompt[0]
+    if isinstance(prompt, list) and prompt and all(type(token) is int and token >= 0 for token in prompt):
+        prompt = tuple(prompt)
+    if not prompt or not isinstance(prompt, str | tuple):
+        raise Refused(400, f"prompt: expected one text or one list of tokens, got {prompt!r:.80}")
+    return Asked(prompt=prompt, **_shared(given))
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict):
+        raise Refused(400, "the body is no JSON object")
+    given = {name: value for name, value in given.items() if value is not None}
+    for name, value in given.items():
+        if name not in IGNORED and value not in NEUTRAL.get(name, ()):
+            expected = f"; expected {NEUTRAL[name][0]!r}, or leave it out" if name in NEUTRAL else ""
+            raise Refused(400, f"{name}={value!r:.80} is not supported here{expected}", "unsupported_option")
+    return given
+
+
+def _shared(given: Mapping[str, Any]) -> dict[str, Any]:
+    stop = given.get("stop", ())
+    stop = (stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, list) else stop
+    if not isinstance(stop, tuple) or not all(isinstance(text, str) and text for text in stop):
+        raise Refused(400, f"stop: expected texts, got {stop!r:.80}")
+    longest = "max_completion_tokens" if "max_completion_tokens" in given else "max_tokens"
+    options = given.get("stream_options", {})
+    return {
+        "model": str(given.get("model", "")),
+        "max_tokens": _number(given, longest, int, lambda value: value >= 1, "1 or more"),
+        "stop": stop,
+        "num_choices": _number(given, "n", int, lambda n: 1 <= n <= MOST_CHOICES, f"1 to {MOST_CHOICES}")
+        or 1,
+        "streams": given.get("stream") is True,
+        "streams_usage": isinstance(options, dict) and options.get("include_usage") is True,
+        "temperature": _number(given, "temperature", float, lambda value: 0 <= value <= 100, "0 or more"),
+        "top_p": _number(given, "top_p", float, lambda value: 0 < value <= 1, "above 0, at most 1"),
+        "top_k": _number(given, "top_k", int, lambda value: value >= 0, "0 or more"),
+        "seed": _number(given, "seed", int, lambda value: True, "an integer"),
+    }
+
+
+def _number(
+    given: Mapping[str, Any], name: str, kind: type, fits: Callable[[Any], bool], expected: str
+) -> Any:
+    value = given.get(name)
+    if value is None:
+        return None
+    is_number = isinstance(value, int) or (kind is float and isinstance(value, float))
+    if isinstance(value, bool) or not is_number or not fits(value):
+        raise Refused(400, f"{name}: expected {expected}, got {value!r:.80}")
+    return kind(value)

@@ -1,0 +1,76 @@
+"""Bridge between the gateway's event loop and the thread that steps the engine.
+
+    event loop:  await generate(…) ─▶ asked ─┐                       ┌─▶ every awaited answer
+    engine's thread:                         └▶ take ─▶ step ─▶ answer
+
+A step's answers cross to the loop together, and requests join the engine's running batch at its next step.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from contracts.rollout import Sampling
+from rollout_workers.engines.base import Generation, Request
+
+GATHER_S = 0.002  # an idle engine waits so long for requests that come together
+
+
+class EngineCalls:
+    """Requests of an event loop to an engine in another thread."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+        self._asked: deque[Request] = deque()
+        self._has_come = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._awaited: dict[int, asyncio.Future[Generation]] = {}
+
+    # ---- in the event loop ----
+
+    async def generate(self, tokens: tuple[int, ...], sampling: Sampling, seed: int) -> Generation:
+        """Return the model's answer. A cancelled call's answer is drawn and dropped."""
+        self._loop = asyncio.get_running_loop()
+        request = Request(next(self._numbers), tokens, sampling, seed)
+        future = self._awaited[request.id] = self._loop.create_future()
+        self._asked.append(request)
+        self._has_come.set()
+        try:
+            return await future
+        finally:
+            self._awaited.pop(request.id, None)
+
+    def _settle(self, generations: Sequence[Generation]) -> None:
+        for generation in generations:
+            future = self._awaited.get(generation.request_id)
+            if future is not None and not future.done():
+                future.set_result(generation)
+
+    # ---- in the engine's thread ----
+
+    def wake(self) -> None:
+        """End the wait of `take`, for other news than a request."""
+        self._has_come.set()
+
+    def take(self, wait_s: float) -> list[Request]:
+        """Return the new requests; without any, wait for news for at most `wait_s`."""
+        if wait_s and not self._asked:
+            self._has_come.wait(wait_s)
+        self._has_come.clear()
+        while wait_s and self._asked:  # those that come together shall be one batch
+            count = len(self._asked)
+            time.sleep(GATHER_S)
+            if len(self._asked) == count:
+                break
+        taken = [self._asked.popleft() for _ in range(len(self._asked))]
+        return [request for request in taken if request.id in self._awaited]
+
+    def answer(self, generations: Sequence[Generation]) -> None:
+        """Pass on what the engine has finished."""
+        if generations and self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._settle, generations)

@@ -1,0 +1,149 @@
+"""The calls of one episode as a tree, and the token sequences in it.
+
+    call 1 ── call 2 ── call 4         two calls go on after call 2: the first continues its sequence,
+                  └──── call 3         the other one begins a sequence that reads what came before
+
+Each answer stands in one sequence as the model's own, so it is trained on once. In a sequence that a fork
+began, earlier answers are read only. Known answers keep the tokens that were drawn; a text that the program
+wrote itself, or changed, is laid out anew.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from contracts.conversations.messages import Message
+from contracts.rollout import Turn
+from rollout_workers.engines.base import Generation
+
+Tokens = tuple[int, ...]
+OWN_TO_A_CLIENT = ("id", "index", "refusal", "annotations", "audio", "function_call")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """One answer of the model, and what it read before.
+
+    Example: the second call of a talk read three more tokens: `Call(parent=first, observed=(9, 4, 7),
+    heard="And then?", generation=Generation(…))`
+    """
+
+    parent: "Call | None"  # the call whose answer is the last known one; None: all is new
+    observed: Tokens  # behind the parent's answer; without a parent, the whole context
+    heard: str  # `observed` for people to read
+    generation: Generation
+
+    @property
+    def context(self) -> Tokens:
+        """Return everything that the model read."""
+        return continued(self.parent) + self.observed
+
+
+def continued(call: Call | None) -> Tokens:
+    """Return a call's context and its answer, which later calls go on from; () for None."""
+    pieces: list[Tokens] = []
+    while call is not None:
+        pieces += call.generation.tokens, call.observed
+        call = call.parent
+    return tuple(token for piece in reversed(pieces) for token in piece)
+
+
+@dataclass(slots=True)
+class History:
+    """The finished calls of an episode, in the order of their ends."""
+
+    calls: list[Call] = field(default_factory=list)
+    _by_talk: dict[bytes, Call] = field(default_factory=dict)  # by the digest of the talk with its answer
+    _by_text: list[tuple[str, Call]] = field(default_factory=list)  # the prompt with its answer
+
+    def add(self, call: Call) -> None:
+        self.calls.append(call)
+
+    def know_talk(self, digest: bytes, call: Call) -> None:
+        """Find this call where a later one's messages begin with the talk of this digest."""
+        self._by_talk[digest] = call
+
+    def know_text(self, text: str, call: Call) -> None:
+        """Find this call where a later one's prompt begins with this text."""
+        self._by_text.append((text, call))
+
+    def find_talk(self, digests: Sequence[bytes], messages: Sequence[Message]) -> tuple[Call | None, int]:
+        """Return the latest known call that these messages go on from, and how many messages it covers.
+
+        Args:
+            digests: of the messages up to each one, as `talk_digests` returns them.
+        """
+        for count in range(len(messages) - 1, 0, -1):
+            if messages[count]["role"] == "assistant":  # an answer that nobody drew: lay out everything
+                return None, 0
+            if (call := self._by_talk.get(digests[count - 1])) is not None:
+                return call, count
+        return None, 0
+
+    def find_text(self, prompt: str) -> tuple[Call | None, str]:
+        """Return the known call whose text begins the prompt and is the longest, and the rest behind it."""
+        known = [(text, call) for text, call in self._by_text if prompt.startswith(text)]
+        text, call = max(known, key=lambda each: len(each[0]), default=("", None))
+        return call, prompt[len(text) :]
+
+    def sequences(self) -> list[list[Call]]:
+        """Return the calls by token sequence; the sequence whose last answer came last is the last one."""
+        open_at: dict[int, list[Call]] = {}  # by the last call of each sequence
+        for call in self.calls:
+            sequence = open_at.pop(id(call.parent), [])
+            sequence.append(call)
+            open_at[id(call)] = sequence
+        return list(open_at.values())
+
+    def turns(self) -> tuple[Turn, ...]:
+        """Return the calls as turns, sequence after sequence, without rewards."""
+        return tuple(
+            _turn(call, is_first=not place) for each in self.sequences() for place, call in enumerate(each)
+        )
+
+
+def _turn(call: Call, *, is_first: bool) -> Turn:
+    drawn = call.generation
+    observed = call.context if is_first else call.observed
+    return Turn(
+        observed,
+        drawn.tokens,
+        drawn.text,
+        drawn.behavior_logprobs,
+        drawn.versions,
+        fresh=is_first,
+        observation_text=call.heard,
+    )
+
+
+def talk_digests(messages: Sequence[Message], tools: Sequence[Any] = ()) -> list[bytes]:
+    """Return a digest of the talk up to each message; with other tools, the same messages are another talk.
+
+    >>> first, second = talk_digests([{"role": "user", "content": "Hi"}, {"role": "user", "content": "Ho"}])
+    >>> talk_digests([{"role": "user", "content": " Hi "}]) == [first], first == second
+    (True, False)
+    """
+    digests, last = [], hashlib.blake2b(_canonical(list(tools)), digest_size=16).digest()
+    for message in messages:
+        last = extended(last, message)
+        digests.append(last)
+    return digests
+
+
+def extended(digest: bytes, message: Message) -> bytes:
+    """Return the digest of a talk with one more message.
+
+    Blanks around a text do not count, nor does what a client adds to an answer: ids and empty fields.
+    """
+    content = message.get("content") or ""
+    said = {key: value for key, value in message.items() if value and key not in OWN_TO_A_CLIENT}
+    said["content"] = content.strip() if isinstance(content, str) else content
+    if "tool_calls" in said:
+        said["tool_calls"] = [call.get("function", call) for call in said["tool_calls"]]
+    return hashlib.blake2b(digest + _canonical(said), digest_size=16).digest()
+
+
+def _canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,200 @@
+"""The gateway's HTTP server: one thread with an event loop, and a door behind each key.
+
+    program ─▶ key ─▶ size of the body ─▶ door ─▶ engine ─▶ answer, whole or as events
+
+Without a key that is in use nobody gets past the first step. So a page in a browser, which knows no key, can
+do nothing here, and the checks of Host and Origin are not needed.
+"""
+
+import asyncio
+import hashlib
+import itertools
+import logging
+import secrets
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from concurrent.futures import Future
+from typing import Any, Protocol, TypeVar
+
+from contracts.secrets.redaction import redact
+from rollout_workers.gateway.answers import error_body, events, models_body, whole_answer
+from rollout_workers.gateway.bodies import Asked, Refused, read_chat, read_completion
+from rollout_workers.gateway.reading import Reply
+
+MOST_BYTES = 8 * 2**20  # of a call's body
+READERS = {"/v1/chat/completions": read_chat, "/v1/completions": read_completion}
+MODELS = "/v1/models"
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Result = TypeVar("Result")
+
+
+class Door(Protocol):
+    """What stands behind a key."""
+
+    async def answer(self, asked: Asked) -> tuple[int, list[Reply]]:
+        """Return the number of tokens that the model read, and its answers."""
+        ...
+
+    def refused(self) -> None:
+        """Hear of a call that was refused."""
+        ...
+
+
+class Gateway:
+    """HTTP server in a thread of its own. `open` and `shut` are for the thread of its event loop.
+
+    Args:
+        most_bytes: the largest body of a call.
+        name: of the model, for the list of models.
+    """
+
+    def __init__(self, most_bytes: int = MOST_BYTES, name: str = "whetstone") -> None:
+        self._most_bytes, self._name = most_bytes, name
+        self._doors: dict[bytes, Door] = {}  # by the digest of the key
+        self._numbers = itertools.count(1)
+        self._loop = asyncio.new_event_loop()
+        self._server: Any = None
+
+    def start(self, listener: socket.socket | None = None) -> str:
+        """Serve on the socket, by default on a free port of this machine's loopback; return the address."""
+        import uvicorn
+
+        listener = listener or socket.create_server(("127.0.0.1", 0))
+        config = uvicorn.Config(
+            self,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._run, args=(listener,), name="gateway", daemon=True)
+        self._thread.start()
+        host, port = listener.getsockname()[:2]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
+
+    def submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Run a coroutine in the server's thread."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call_soon(self, act: Callable[[], object]) -> None:
+        """Call a function in the server's thread."""
+        self._loop.call_soon_threadsafe(act)
+
+    def stop(self) -> None:
+        """End the server and its thread."""
+        self._server.should_exit = True
+        self._thread.join(timeout=5)
+
+    def open(self, door: Door) -> str:
+        """Return a new key for the door."""
+        key = secrets.token_urlsafe(32)
+        self.open_by(key, door)
+        return key
+
+    def open_by(self, key: str, door: Door) -> None:
+        """Open the door to this key."""
+        self._doors[_digest(key)] = door
+
+    def shut(self, key: str) -> None:
+        """End a key: nobody gets in by it any more."""
+        self._doors.pop(_digest(key), None)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, as ASGI has it."""
+        door: Door | None = None
+        try:
+            door = self._door_of(scope)
+            path, method = scope["path"], scope["method"]
+            if path == MODELS and method == "GET":
+                await _send(send, 200, models_body(self._name))
+                return
+            if path not in READERS or method != "POST":
+                raise Refused(404, f"{method} {path}: expected POST {' or '.join(READERS)}", "not_found")
+            asked = READERS[path](await self._body(scope, receive))
+            await self._answer(asked, door, receive, send)
+        except Refused as refused:
+            if door is not None:
+                door.refused()
+            await _send(send, refused.status, error_body(refused), closes=refused.status == 413)
+        except Exception as error:  # the next caller is to be answered, whatever this one has done
+            logging.getLogger(__name__).exception("a call failed")
+            failed = Refused(500, redact(f"{type(error).__name__}: {error}")[:500], "server_error")
+            await _send(send, 500, error_body(failed))
+
+    def _run(self, listener: socket.socket) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._server.serve(sockets=[listener]))
+        finally:
+            self._loop.close()
+
+    def _door_of(self, scope: Scope) -> Door:
+        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        scheme, _, key = given.decode("latin-1").partition(" ")
+        door = self._doors.get(_digest(key.strip()))
+        if door is None or scheme.lower() != "bearer":
+            raise Refused(401, "expected the key of an episode that goes on", "invalid_api_key")
+        return door
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        """Return the body; refuse one that is too large before it is read."""
+        told = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        length = int(told) if told.isdigit() else 0
+        body, more = bytearray(), True
+        while more and max(length, len(body)) <= self._most_bytes:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        if max(length, len(body)) > self._most_bytes:
+            raise Refused(413, f"expected a body of at most {self._most_bytes} bytes", "too_large")
+        return bytes(body)
+
+    async def _answer(self, asked: Asked, door: Door, receive: Receive, send: Send) -> None:
+        """Answer a call, unless its caller has gone before the answer is there."""
+        drawing = asyncio.ensure_future(door.answer(asked))
+        leaving = asyncio.ensure_future(receive())  # nothing but a disconnect comes behind the body
+        try:
+            await asyncio.wait((drawing, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not drawing.done():
+                return
+            num_read, replies = drawing.result()
+        finally:
+            for task in (drawing, leaving):
+                task.cancel()
+        number = next(self._numbers)
+        if not asked.streams:
+            await _send(send, 200, whole_answer(number, asked, num_read, replies))
+            return
+        await _begin(send, 200, b"text/event-stream")
+        for event in events(number, asked, num_read, replies):
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _send(send: Send, status: int, body: bytes, *, closes: bool = False) -> None:
+    await _begin(send, status, b"application/json", len(body), closes=closes)
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _begin(
+    send: Send, status: int, kind: bytes, length: int | None = None, *, closes: bool = False
+) -> None:
+    headers = [(b"content-type", kind), (b"cache-control", b"no-store")]
+    if length is not None:
+        headers.append((b"content-length", str(length).encode()))
+    if status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    if closes:
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()

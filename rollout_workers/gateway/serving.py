@@ -1,0 +1,107 @@
+"""Step an engine for a gateway's calls alone, without leases: a finished model behind the gateway."""
+
+import itertools
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from contracts.rollout import Sampling
+from rollout_workers.engines.base import Engine
+from rollout_workers.gateway.bodies import Asked
+from rollout_workers.gateway.engine_calls import EngineCalls
+from rollout_workers.gateway.history import History
+from rollout_workers.gateway.reading import Reader, Reply, beyond_window
+
+LOOK_S = 0.5  # an idle engine looks so often whether it shall stop
+
+
+class EngineThread:
+    """Thread that makes an engine and steps it until `stop`."""
+
+    def __init__(self, make_engine: Callable[[], Engine], calls: EngineCalls) -> None:
+        self._make_engine, self._calls = make_engine, calls
+        self._is_up, self._stops = threading.Event(), threading.Event()
+        self.failure: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    def engine(self) -> Engine:
+        """Wait until the engine is up; return it.
+
+        Raises:
+            Exception: the engine's own, why it did not start.
+        """
+        self._is_up.wait()
+        if self.failure is not None:
+            raise self.failure
+        return self._engine
+
+    def stop(self) -> None:
+        """End the thread after its current step."""
+        self._stops.set()
+        self._calls.wake()
+        self._thread.join(timeout=5)
+
+    def wait(self, for_s: float) -> bool:
+        """Wait for the thread's end; return whether it has ended."""
+        self._thread.join(for_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._engine = engine = self._make_engine()
+            self._is_up.set()
+            while not self._stops.is_set():
+                for request in self._calls.take(0.0 if engine.num_unfinished else LOOK_S):
+                    engine.add(request)
+                if engine.num_unfinished:
+                    self._calls.answer(engine.step())
+        except Exception as error:  # a thread's exception would vanish
+            self.failure = error
+            self._is_up.set()
+
+
+class ModelDoor:
+    """Door to a finished model: each call is read anew, and draws as it asks to.
+
+    Args:
+        sampling: what holds where a call says nothing; its `max_tokens` is the longest answer.
+    """
+
+    def __init__(self, engine: Engine, reader: Reader, calls: EngineCalls, sampling: Sampling) -> None:
+        self._reader, self._engine, self._sampling = reader, calls, sampling
+        self._window = engine.window or 2**31
+        self._numbers = itertools.count()
+
+    async def answer(self, asked: Asked) -> tuple[int, list[Reply]]:
+        """Return the number of tokens that the model read, and its answers.
+
+        Raises:
+            Refused: the call does not fit the model.
+        """
+        context = self._reader.read(asked, History()).observed
+        if not 0 < len(context) < self._window:
+            raise beyond_window(len(context), self._window - 1)
+        sampling = self._drawn(asked, self._window - len(context))
+        replies = []
+        for number in range(asked.num_choices):
+            seed = secrets.randbits(62) if asked.seed is None else (asked.seed + number) % 2**62
+            generation = await self._engine.generate(context, sampling, seed)
+            replies.append(self._reader.reply(asked, generation))
+        return len(context), replies
+
+    def refused(self) -> None:
+        """Do nothing: callers of a finished model may err as often as they like."""
+
+    def _drawn(self, asked: Asked, room: int) -> Sampling:
+        own = self._sampling
+        longest = min(own.max_tokens if asked.max_tokens is None else asked.max_tokens, room)
+        given = {name: getattr(asked, name) for name in ("temperature", "top_p", "top_k")}
+        return replace(
+            own,
+            max_tokens=longest,
+            min_tokens=min(own.min_tokens, longest),
+            stop=tuple(dict.fromkeys((*own.stop, *asked.stop))),
+            **{name: value for name, value in given.items() if value is not None},
+        )

@@ -1,0 +1,122 @@
+"""The parent of one program: it ends everything that the program started, whatever becomes of the worker.
+
+    worker ─ pipe ─▶ keeper ─▶ program ─▶ its children, and theirs
+
+Run as `python -I -S keeper.py FOLDER WORD…`, with the standard library alone, since it starts for each lease.
+When the pipe at its standard input ends, be it because the worker died, the keeper ends the program and
+removes FOLDER. When the program ends by itself, the keeper ends what the program left behind and writes one
+line to its standard output: the exit code and the last output, as JSON. Orphans become the keeper's children
+(PR_SET_CHILD_SUBREAPER), so that no process leaves by a session of its own.
+"""
+
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+import time
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+GRACE_S = 1.0  # between SIGTERM and SIGKILL
+LAST = 4000  # bytes of output
+NOT_FOUND = 127
+
+
+def main(folder: str, words: list[str]) -> None:
+    """Keep one program until the pipe at the standard input ends."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    output, inlet = os.pipe()
+    program = os.fork()
+    if program == 0:
+        _become(words, inlet, libc)
+    os.close(inlet)
+    last, is_asked = _wait(program, output)
+    if is_asked:
+        os.kill(program, signal.SIGTERM)
+        _until_gone(program, time.monotonic() + GRACE_S)
+    code = _sweep(program)
+    if not is_asked:
+        last = (last + _rest(output))[-LAST:]
+        told = json.dumps({"code": code, "output": last.decode(errors="replace")})
+        try:
+            os.write(1, told.encode() + b"\n")
+            os.read(0, 1)  # the worker reads what lies in the folder
+        except OSError:
+            pass
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _become(words: list[str], output: int, libc: ctypes.CDLL) -> None:
+    """Turn this new process into the program."""
+    os.setsid()
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (output, 1), (output, 2)):
+        os.dup2(source, target)
+    try:
+        os.execvp(words[0], words)
+    except OSError as error:
+        os.write(2, f"{words[0]}: {error.strerror}".encode())
+        os._exit(NOT_FOUND)
+
+
+def _wait(program: int, output: int) -> tuple[bytes, bool]:
+    """Wait for the end of the program or of the worker's pipe.
+
+    Returns: the last output, and whether it was the pipe that ended.
+    """
+    exit_of = os.pidfd_open(program)
+    last, sources = b"", [0, exit_of, output]
+    while True:
+        ready, _, _ = select.select(sources, [], [])
+        if output in ready:
+            piece = os.read(output, 2**16)
+            last = (last + piece)[-LAST:]
+            if not piece:
+                sources.remove(output)
+        if 0 in ready:
+            return last, True
+        if exit_of in ready:
+            return last, False
+
+
+def _rest(output: int) -> bytes:
+    os.set_blocking(output, False)
+    rest = b""
+    try:
+        while piece := os.read(output, 2**16):
+            rest = (rest + piece)[-LAST:]
+    except BlockingIOError:
+        pass
+    return rest
+
+
+def _until_gone(program: int, deadline: float) -> None:
+    exit_of = os.pidfd_open(program)
+    select.select([exit_of], [], [], max(0.0, deadline - time.monotonic()))
+
+
+def _sweep(program: int) -> int:
+    """Kill every descendant, the program too; return the program's exit code, negative for a signal's."""
+    code = 0
+    while True:
+        for child in _children():
+            os.kill(child, signal.SIGKILL)  # not reaped, so the number is still its own
+        try:
+            gone, status = os.waitpid(-1, 0)
+        except ChildProcessError:
+            return code
+        if gone == program:
+            code = os.waitstatus_to_exitcode(status)
+
+
+def _children() -> list[int]:
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:
+        return [int(word) for word in file.read().split()]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

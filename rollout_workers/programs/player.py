@@ -1,0 +1,238 @@
+"""Play a worker's leases by programs: each lease is a process, whose calls make the engine's requests.
+
+    lease ─▶ seat ─▶ program ◀─▶ door of the gateway ◀─▶ engine        all episodes side by side
+                        └─▶ ends ─▶ reward ─▶ rollout
+
+The gateway's event loop plays the episodes. The engine's thread only takes requests and gives generations.
+"""
+
+import asyncio
+import copy
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from contracts.conversations.chat_settings import ChatForm
+from contracts.errors import EpisodeError, InputError, WhetstoneError
+from contracts.rollout import FinishReason, Lease, Rollout, Turn
+from contracts.secrets.output import redacted_errors
+from rollout_workers.engines.base import Engine, Generation, Request
+from rollout_workers.environments.program import Program
+from rollout_workers.gateway.engine_calls import EngineCalls
+from rollout_workers.gateway.episode_door import EpisodeDoor
+from rollout_workers.gateway.reading import Reader
+from rollout_workers.gateway.server import Gateway
+from rollout_workers.programs.process import REWARD_FILE, ProgramProcess, Reward
+from rollout_workers.settings import RolloutSettings
+
+LOOK_S = 0.05  # an idle engine waits so long for calls before it looks at mail
+CLOSE_S = 4.0  # programs may take so long to end
+
+
+class Programs:
+    """Stand-in for `rollout_workers.episodes.Episodes`, for environments that are programs."""
+
+    def __init__(
+        self, settings: Program, engine: Engine, rollout: RolloutSettings, chat: ChatForm | None
+    ) -> None:
+        self._settings, self._rollout, self._window = settings, rollout, engine.window
+        # A copy, since no two threads may use one tokenizer.
+        form = None if settings.template == "plain" else chat or _own_template(engine)
+        self._reader = Reader(copy.deepcopy(engine.tokenizer), form)
+        self._calls = EngineCalls()
+        self._gateway = Gateway()
+        self.address = self._gateway.start()
+        self._seats = asyncio.Semaphore(settings.num_parallel)
+        # One thread waits for a program's end, another one may meanwhile see to the end of the last one.
+        self._threads = ThreadPoolExecutor(2 * settings.num_parallel, thread_name_prefix="program")
+        self._playing: set[asyncio.Task[None]] = set()
+        self._lock = threading.Lock()
+        self._finished: list[Rollout] = []
+        self._num_given_up = 0
+        self.num_steps = 0  # answers to programs, and ends of programs
+        self.num_restarts = 0
+
+    # ---- in the engine's thread ----
+
+    def admit(self, leases: Sequence[Lease]) -> None:
+        round_now = self._num_given_up
+        self._gateway.call_soon(lambda: self._seat(leases, round_now))
+
+    def advance(self, engine_is_idle: bool) -> tuple[list[Request], list[Rollout]]:
+        """Return the programs' new requests and the finished rollouts; an idle engine waits for news."""
+        requests = self._calls.take(LOOK_S if engine_is_idle and not self._finished else 0.0)
+        with self._lock:
+            finished, self._finished = self._finished, []
+        self.num_steps += len(finished)
+        return requests, finished
+
+    def on_generations(self, generations: Sequence[Generation]) -> None:
+        """Pass the engine's answers to the programs."""
+        self.num_steps += len(generations)
+        self._calls.answer(generations)
+
+    def give_up(self) -> None:
+        """Forget every lease, and end its program."""
+        with self._lock:
+            self._num_given_up += 1
+            self._finished.clear()
+        self._gateway.submit(self._end_all()).result(CLOSE_S)
+
+    def close(self) -> None:
+        """End every program and the gateway."""
+        self.give_up()
+        self._gateway.stop()
+        self._threads.shutdown(wait=False)
+
+    # ---- in the gateway's thread ----
+
+    def _seat(self, leases: Sequence[Lease], round_now: int) -> None:
+        for lease in leases:
+            task = asyncio.ensure_future(self._play(lease, round_now))
+            self._playing.add(task)
+            task.add_done_callback(self._playing.discard)
+
+    async def _end_all(self) -> None:
+        tasks = list(self._playing)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_S / 2)
+
+    async def _play(self, lease: Lease, round_now: int) -> None:
+        async with self._seats:
+            try:
+                with redacted_errors():
+                    rollout = await self._episode(lease)
+            except Exception as error:  # a program may do anything, and must not end the worker
+                told = InputError(str(error)) if isinstance(error, InputError) else _as_episode_error(error)
+                rollout = _failed(lease, told)
+        with self._lock:
+            if round_now == self._num_given_up:
+                self._finished.append(rollout)
+        self._calls.wake()
+
+    async def _episode(self, lease: Lease) -> Rollout:
+        """Play until a program ends well, at most `max_attempts` times.
+
+        Raises:
+            EpisodeError: the program failed or hung at every attempt.
+            InputError: the program did not do what it has to.
+        """
+        fault_reward, attempts = self._settings.fault_reward, self._settings.max_attempts
+        for attempt in range(1, attempts + 1):
+            door = EpisodeDoor(
+                lease,
+                self._settings,
+                self._reader,
+                self._calls,
+                self._rollout.max_prompt_tokens,
+                self._window,
+            )
+            try:
+                return _rollout(door, await self._run(lease, door), self._settings)
+            except EpisodeError as error:
+                self.num_restarts += 1
+                if fault_reward is not None and door.history.calls:
+                    return _rollout(door, Reward(fault_reward, {"fault": 1.0}), self._settings)
+                if attempt == attempts:
+                    raise error
+        raise AssertionError("there is at least one attempt")
+
+    async def _run(self, lease: Lease, door: EpisodeDoor) -> Reward:
+        """Run one program to its end; return its reward."""
+        key = self._gateway.open(door)
+        try:
+            reward = await self._run_with(key, lease, door)
+        finally:
+            door.is_shut = True
+            self._gateway.shut(key)
+        if not door.history.calls:
+            raise EpisodeError("the program ended without a call of the model")
+        if reward is None and self._settings.reward_file:
+            raise InputError(
+                f"the program wrote no reward: expected a number in the file that {REWARD_FILE} names, or "
+                "environment.reward_file=false with reward=NAME"
+            )
+        return reward or Reward()
+
+    async def _run_with(self, key: str, lease: Lease, door: EpisodeDoor) -> Reward | None:
+        loop, words = asyncio.get_running_loop(), self._settings.words(lease.prompt.text)
+        starting = loop.run_in_executor(self._threads, ProgramProcess, words, lease, self.address, key)
+        try:
+            program = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            starting.add_done_callback(_end_at_once)
+            raise
+        try:
+            await self._until_it_ends(program, door)
+            return await loop.run_in_executor(self._threads, program.reward)
+        finally:
+            program.end()
+            await asyncio.shield(loop.run_in_executor(self._threads, program.close))
+
+    async def _until_it_ends(self, program: ProgramProcess, door: EpisodeDoor) -> None:
+        """Wait for the program's end, as long as it goes on calling.
+
+        Raises:
+            EpisodeError: it failed, made no call for too long, or floods the gateway.
+        """
+        ending = asyncio.get_running_loop().run_in_executor(self._threads, program.wait)
+        flooding = asyncio.ensure_future(door.flooded.wait())
+        look_s = self._settings.step_timeout_s / 4
+        try:
+            while (patience_s := door.patience_s) > 0:
+                wait_s = min(patience_s, look_s)  # a call that has come meanwhile may leave less of it
+                await asyncio.wait((ending, flooding), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+                if ending.done():
+                    return ending.result()
+                if flooding.done():
+                    raise EpisodeError(f"the program went on after {door.num_refused} refused calls")
+        finally:
+            flooding.cancel()
+            if not ending.done():
+                program.end()
+                ending.add_done_callback(lambda done: done.cancelled() or done.exception())
+        limit_s = self._settings.step_timeout_s if door.num_answers else self._settings.start_timeout_s
+        raise EpisodeError(f"the program made no call for {limit_s:g} s")
+
+
+def _end_at_once(starting: "asyncio.Future[ProgramProcess]") -> None:
+    """End a program whose lease was given up while it started."""
+    if starting.exception() is None:
+        starting.result().end()
+
+
+def _rollout(door: EpisodeDoor, reward: Reward, settings: Program) -> Rollout:
+    lease, turns = door.lease, with_reward(door.history.turns(), reward.value, settings.credit == "split")
+    numbers = {"calls": float(len(turns)), "sequences": float(sum(turn.fresh for turn in turns))}
+    return Rollout(
+        lease.id,
+        lease.group,
+        lease.prompt,
+        turns,
+        FinishReason.LENGTH if door.is_cut else FinishReason.STOP,
+        info={**numbers, "refused": float(door.num_refused), **reward.info},
+    )
+
+
+def with_reward(turns: Sequence[Turn], reward: float, is_split: bool) -> tuple[Turn, ...]:
+    """Return the turns with the reward at the last one, or in equal parts at each sequence's last one."""
+    ends = {index - 1 for index, turn in enumerate(turns) if turn.fresh and index} | {len(turns) - 1}
+    paid = ends if is_split else {len(turns) - 1}
+    return tuple(
+        replace(turn, reward=reward / len(paid) if index in paid else 0.0) for index, turn in enumerate(turns)
+    )
+
+
+def _failed(lease: Lease, error: WhetstoneError) -> Rollout:
+    return Rollout(lease.id, lease.group, lease.prompt, (), FinishReason.FAILED, error=error)
+
+
+def _as_episode_error(error: Exception) -> EpisodeError:
+    return error if isinstance(error, EpisodeError) else EpisodeError(f"{type(error).__name__}: {error}")
+
+
+def _own_template(engine: Engine) -> ChatForm | None:
+    return ChatForm() if getattr(engine.tokenizer, "chat_template", None) else None

@@ -1,0 +1,150 @@
+"""Start one program for one lease, wait for its end, and read its reward."""
+
+import contextlib
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import EpisodeError, InputError
+from contracts.network.access import TOKEN, TOKEN_FILE
+from contracts.processes.gpus import hidden_unless
+from contracts.rollout import Lease
+
+KEEPER = Path(__file__).with_name("keeper.py")
+PROMPT_FILE, REWARD_FILE = "WHETSTONE_PROMPT_FILE", "WHETSTONE_REWARD_FILE"
+OURS = ("RAY_", "VLLM_")  # beginnings of variables that are no business of a program
+MOST_REWARD_BYTES = 2**16
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """A program's own reward. Example: `Reward(1.0, {"tools_used": 2.0})`"""
+
+    value: float = 0.0
+    info: Mapping[str, float] = field(default_factory=dict)  # further numbers, to log
+
+
+class ProgramProcess:
+    """Process of one program with a folder of its own, both gone after `close`.
+
+    Args:
+        address: the base URL of the gateway.
+        key: the lease's.
+    """
+
+    def __init__(self, words: Sequence[str], lease: Lease, address: str, key: str) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="whetstone-program-"))
+        self._reward_file = self._folder / "reward.json"
+        prompt_file = self._folder / "prompt.json"
+        prompt_file.write_text(json.dumps({**asdict(lease.prompt), "seed": lease.seed}, default=str))
+        places = {
+            "TMPDIR": str(self._folder),
+            PROMPT_FILE: str(prompt_file),
+            REWARD_FILE: str(self._reward_file),
+        }
+        self._keeper = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(KEEPER), str(self._folder), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=variables(os.environ, address, key) | places,
+            start_new_session=True,
+        )
+
+    def wait(self) -> None:
+        """Wait until the program has ended by itself, or was ended by `end`.
+
+        Raises:
+            EpisodeError: it failed; the message has its last output.
+        """
+        assert self._keeper.stdout is not None
+        line = self._keeper.stdout.readline()
+        ended = json.loads(line) if line else {"code": -9, "output": "it was ended"}
+        if ended["code"]:
+            said = str(ended["output"]).strip()[-500:]
+            raise EpisodeError(
+                f"the program ended with exit code {ended['code']}: {said or 'it said nothing'}"
+            )
+
+    def reward(self) -> Reward | None:
+        """Return the reward that the program has written; None without a file.
+
+        Raises:
+            InputError: the file holds something else.
+        """
+        try:
+            with self._reward_file.open("rb") as file:
+                given = file.read(MOST_REWARD_BYTES)
+        except FileNotFoundError:
+            return None
+        return read_reward(given)
+
+    def end(self) -> None:
+        """End the program and what it has started; `wait` returns then. Any thread may call this."""
+        assert self._keeper.stdin is not None
+        with contextlib.suppress(OSError):
+            self._keeper.stdin.close()
+
+    def close(self) -> None:
+        """Wait until nothing of the program is left."""
+        self.end()
+        self._keeper.wait()
+        assert self._keeper.stdout is not None
+        self._keeper.stdout.close()
+
+
+def variables(own: Mapping[str, str], address: str, key: str) -> dict[str, str]:
+    """Return a program's environment variables: the worker's, without Ray's and vLLM's, and the address.
+
+    >>> found = variables({"HOME": "/home/ada", "RAY_AUTH_TOKEN": "…"}, "http://127.0.0.1:4711/v1", "k")
+    >>> found["HOME"], found["OPENAI_BASE_URL"], "RAY_AUTH_TOKEN" in found
+    ('/home/ada', 'http://127.0.0.1:4711/v1', False)
+    """
+    kept = {
+        name: value
+        for name, value in own.items()
+        if not name.startswith(OURS) and name not in (TOKEN, TOKEN_FILE)
+    }
+    direct = ",".join(filter(None, (kept.get("no_proxy") or kept.get("NO_PROXY"), "127.0.0.1,localhost")))
+    return {
+        **kept,
+        **hidden_unless(0),
+        "OMP_NUM_THREADS": "1",
+        "no_proxy": direct,
+        "NO_PROXY": direct,
+        "OPENAI_BASE_URL": address,
+        "OPENAI_API_KEY": key,
+    }
+
+
+def read_reward(given: bytes) -> Reward:
+    """Return the reward in a file's content: a number, or an object with `reward` and numbers to log.
+
+    >>> read_reward(b"0.5"), read_reward(b'{"reward": 1, "steps": 3}').info
+    (Reward(value=0.5, info={}), {'steps': 3.0})
+
+    Raises:
+        InputError: it is something else.
+    """
+    try:
+        found: Any = json.loads(given)
+    except ValueError:
+        found = None
+    named = found if isinstance(found, dict) else {"reward": found}
+    are_numbers = all(
+        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        for value in named.values()
+    )
+    if "reward" not in named or not are_numbers:
+        raise InputError(
+            f"the program wrote {given[:80]!r} to the file of {REWARD_FILE}; expected a number such as "
+            '0.5, or {"reward": 0.5, "steps": 3} with numbers to log'
+        )
+    numbers = {str(name): float(value) for name, value in named.items()}
+    return Reward(numbers.pop("reward"), numbers)

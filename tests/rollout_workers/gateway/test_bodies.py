@@ -1,0 +1,78 @@
+"""What a call may ask for, and what is refused rather than left out in silence."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollout_workers.gateway.bodies import Refused, read_chat, read_completion
+
+TALK = [{"role": "user", "content": "Hi"}]
+
+
+def chat(**options: Any) -> Any:
+    return read_chat(json.dumps({"model": "any", "messages": TALK, **options}).encode())
+
+
+def test_a_call_of_the_stock_client_is_read() -> None:
+    asked = chat(max_completion_tokens=5, stop="\n", n=2, stream=True, stream_options={"include_usage": True})
+    assert (asked.max_tokens, asked.stop, asked.num_choices) == (5, ("\n",), 2)
+    assert asked.streams and asked.streams_usage and asked.is_chat
+    assert chat(temperature=1, seed=3).temperature == 1.0
+    parts = [{"role": "user", "content": [{"type": "text", "text": "Hi"}, {"type": "text", "text": "!"}]}]
+    assert chat(messages=parts).messages == ({"role": "user", "content": "Hi!"},)
+    completion = read_completion(json.dumps({"prompt": ["3 + 4"], "max_tokens": 1}).encode())
+    assert (completion.prompt, completion.is_chat) == ("3 + 4", False)
+    assert read_completion(b'{"prompt": [[1, 2]]}').prompt == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"presence_penalty": 0.5}, "presence_penalty"),
+        ({"logprobs": True}, "logprobs"),
+        ({"guided_regex": "a+"}, "guided_regex"),
+        ({"max_tokens": 0}, "max_tokens: expected 1 or more, got 0"),
+        ({"max_tokens": True}, "max_tokens"),
+        ({"n": 65}, "n: expected 1 to 64"),
+        ({"stop": [""]}, "stop"),
+        ({"temperature": "1"}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"messages": []}, "messages: expected a list"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "text alone"),
+        ({"messages": [{"role": "king", "content": "Hi"}]}, "role"),
+        ({"tools": {}}, "tools"),
+    ],
+)
+def test_what_can_not_be_done_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(Refused, match=said) as refused:
+        chat(**options)
+    assert refused.value.status == 400
+
+
+@pytest.mark.parametrize("prompt", [None, "", [], ["a", "b"], [[1], [2]], [1.5], [-1], [True], {"a": 1}, 3])
+def test_a_completion_has_one_prompt(prompt: Any) -> None:
+    with pytest.raises(Refused, match="expected one text or one list"):
+        read_completion(json.dumps({"prompt": prompt}).encode())
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = st.sampled_from(
+    ["messages", "prompt", "stop", "n", "max_tokens", "tools", "stream_options", "seed", "x"]
+)
+
+
+@given(st.binary(max_size=50) | st.dictionaries(NAMES, JSON).map(lambda body: json.dumps(body).encode()))
+def test_any_body_is_read_or_refused(body: bytes) -> None:
+    for read in (read_chat, read_completion):
+        try:
+            read(body)
+        except Refused as refused:
+            assert refused.status == 400

@@ -1,0 +1,62 @@
+"""A program that does what its prompt says, with the standard library alone, so that it starts at once.
+
+good      two calls, a reward of 0.5        dies     raises after a call
+hangs     sleeps after a call               floods   calls without end, whatever the answer
+silent    makes no call                     odd      writes no number as its reward
+leaves    a child in a session of its own, then as good
+once FILE MOOD: the mood while there is no FILE, then good
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+
+def call(talk: list[dict[str, str]]) -> dict[str, str]:
+    request = urllib.request.Request(
+        os.environ["OPENAI_BASE_URL"] + "/chat/completions",
+        json.dumps({"model": "any", "messages": talk}).encode(),
+        {"Authorization": f"Bearer {os.environ['OPENAI_API_KEY']}"},
+    )
+    with urllib.request.urlopen(request) as answer:
+        found: dict[str, str] = json.load(answer)["choices"][0]["message"]
+    return found
+
+
+def main(text: str) -> None:
+    mood, *rest = text.split()
+    if mood == "once":
+        file, mood = Path(rest[0]), rest[1]
+        if file.exists():
+            mood = "good"
+        file.touch()
+    assert json.loads(Path(os.environ["WHETSTONE_PROMPT_FILE"]).read_text())["text"] == text
+    asked = {"role": "user", "content": text}
+    if mood != "silent":
+        answer = call([asked])
+    if mood == "dies":
+        raise RuntimeError("the tool broke")
+    if mood == "hangs":
+        time.sleep(3600)
+    while mood == "floods":
+        try:
+            call([asked])
+        except urllib.error.HTTPError as error:
+            error.close()
+    if mood == "leaves":
+        child = subprocess.Popen(["sleep", "3600"], start_new_session=True)
+        Path(rest[0]).write_text(str(child.pid))
+    if mood != "silent":
+        call([asked, answer, {"role": "user", "content": "And then?"}])
+    reward = '"much"' if mood == "odd" else '{"reward": 0.5, "tools": 2}'
+    Path(os.environ["WHETSTONE_REWARD_FILE"]).write_text(reward)
+    print("done")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
