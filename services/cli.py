@@ -63,6 +63,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "say what this machine has and lacks, or what of a run is damaged",
     ),
     "serve": ("services.commands.serve:run", "serve rewards and metrics over HTTP"),
+    "serve-model": ("services.commands.serve_model:run", "serve a model as OpenAI's clients call it"),
     "scale": (
         "services.commands.scale:run",
         "give a running train more rollout workers, or a reward more replicas",

@@ -63,6 +63,14 @@ def guard(
     return app
 
 
+def guarded(app: Any, host: str, key: bytes | None, *, most_bytes: int, remedy: str) -> Any:
+    """Return a bare ASGI application behind the guard; it limits bodies without a declared size itself."""
+    too_large = f"expected at most {most_bytes} bytes: {remedy}"
+    names = ["*"] if key is not None else [*OWN_NAMES, host]
+    doorman = Doorman(app, key=key, below="/", most_bytes=most_bytes, too_large=too_large)
+    return WithHeaders(TrustedHostMiddleware(doorman, allowed_hosts=names, www_redirect=False))
+
+
 class Doorman:
     """A refusal of requests from foreign pages, without the token, or with too large a declared body."""
 

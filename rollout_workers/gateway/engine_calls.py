@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from contracts.rollout import Sampling
 from rollout_workers.engines.base import Generation, Request
+from rollout_workers.gateway.bodies import Refused
 
 GATHER_S = 0.002  # an idle engine waits so long for requests that come together
 
@@ -50,6 +51,11 @@ class EngineCalls:
             if future is not None and not future.done():
                 future.set_result(generation)
 
+    def _fail(self, number: int, reason: str) -> None:
+        future = self._awaited.get(number)
+        if future is not None and not future.done():
+            future.set_exception(Refused(400, reason))
+
     # ---- in the engine's thread ----
 
     def wake(self) -> None:
@@ -68,6 +74,11 @@ class EngineCalls:
                 break
         taken = [self._asked.popleft() for _ in range(len(self._asked))]
         return [request for request in taken if request.id in self._awaited]
+
+    def refuse(self, request: Request, reason: str) -> None:
+        """Answer a request that the engine does not take."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._fail, request.id, reason)
 
     def answer(self, generations: Sequence[Generation]) -> None:
         """Pass on what the engine has finished."""

@@ -50,22 +50,30 @@ class Gateway:
     Args:
         most_bytes: the largest body of a call.
         name: of the model, for the list of models.
+        public: the door of all callers, where what stands in front has checked them; None: keys decide.
     """
 
-    def __init__(self, most_bytes: int = MOST_BYTES, name: str = "whetstone") -> None:
-        self._most_bytes, self._name = most_bytes, name
+    def __init__(
+        self, most_bytes: int = MOST_BYTES, name: str = "whetstone", public: Door | None = None
+    ) -> None:
+        self._most_bytes, self._name, self._public = most_bytes, name, public
         self._doors: dict[bytes, Door] = {}  # by the digest of the key
         self._numbers = itertools.count(1)
         self._loop = asyncio.new_event_loop()
         self._server: Any = None
 
-    def start(self, listener: socket.socket | None = None) -> str:
-        """Serve on the socket, by default on a free port of this machine's loopback; return the address."""
+    def start(self, listener: socket.socket | None = None, app: Any = None) -> str:
+        """Serve in the thread; return the address.
+
+        Args:
+            listener: a socket; None: a free port of this machine's loopback.
+            app: what stands in front of this gateway, as ASGI has it; None: nothing.
+        """
         import uvicorn
 
         listener = listener or socket.create_server(("127.0.0.1", 0))
         config = uvicorn.Config(
-            self,
+            app or self,
             log_level="warning",
             access_log=False,
             server_header=False,
@@ -136,6 +144,8 @@ class Gateway:
             self._loop.close()
 
     def _door_of(self, scope: Scope) -> Door:
+        if self._public is not None:
+            return self._public
         given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         scheme, _, key = given.decode("latin-1").partition(" ")
         door = self._doors.get(_digest(key.strip()))

@@ -1,13 +1,14 @@
 """Step an engine for a gateway's calls alone, without leases: a finished model behind the gateway."""
 
-import itertools
+import asyncio
 import secrets
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 
+from contracts.errors import InputError
 from contracts.rollout import Sampling
-from rollout_workers.engines.base import Engine
+from rollout_workers.engines.base import Engine, Request
 from rollout_workers.gateway.bodies import Asked
 from rollout_workers.gateway.engine_calls import EngineCalls
 from rollout_workers.gateway.history import History
@@ -54,25 +55,33 @@ class EngineThread:
             self._is_up.set()
             while not self._stops.is_set():
                 for request in self._calls.take(0.0 if engine.num_unfinished else LOOK_S):
-                    engine.add(request)
+                    self._add(engine, request)
                 if engine.num_unfinished:
                     self._calls.answer(engine.step())
         except Exception as error:  # a thread's exception would vanish
             self.failure = error
             self._is_up.set()
 
+    def _add(self, engine: Engine, request: Request) -> None:
+        try:
+            engine.add(request)
+        except (InputError, ValueError) as error:  # vLLM has rules of its own for what is asked
+            self._calls.refuse(request, str(error))
+
 
 class ModelDoor:
     """Door to a finished model: each call is read anew, and draws as it asks to.
 
     Args:
-        sampling: what holds where a call says nothing; its `max_tokens` is the longest answer.
+        sampling: what holds where a call says nothing.
+        seed: of calls that name none; None: a new one each time.
     """
 
-    def __init__(self, engine: Engine, reader: Reader, calls: EngineCalls, sampling: Sampling) -> None:
-        self._reader, self._engine, self._sampling = reader, calls, sampling
+    def __init__(
+        self, engine: Engine, reader: Reader, calls: EngineCalls, sampling: Sampling, seed: int | None = None
+    ) -> None:
+        self._reader, self._engine, self._sampling, self._seed = reader, calls, sampling, seed
         self._window = engine.window or 2**31
-        self._numbers = itertools.count()
 
     async def answer(self, asked: Asked) -> tuple[int, list[Reply]]:
         """Return the number of tokens that the model read, and its answers.
@@ -84,12 +93,11 @@ class ModelDoor:
         if not 0 < len(context) < self._window:
             raise beyond_window(len(context), self._window - 1)
         sampling = self._drawn(asked, self._window - len(context))
-        replies = []
-        for number in range(asked.num_choices):
-            seed = secrets.randbits(62) if asked.seed is None else (asked.seed + number) % 2**62
-            generation = await self._engine.generate(context, sampling, seed)
-            replies.append(self._reader.reply(asked, generation))
-        return len(context), replies
+        seed = self._seed if asked.seed is None else asked.seed
+        first = secrets.randbits(62) if seed is None else seed
+        seeds = [(first + number) % 2**62 for number in range(asked.num_choices)]
+        drawn = await asyncio.gather(*(self._engine.generate(context, sampling, seed) for seed in seeds))
+        return len(context), [self._reader.reply(asked, generation) for generation in drawn]
 
     def refused(self) -> None:
         """Do nothing: callers of a finished model may err as often as they like."""

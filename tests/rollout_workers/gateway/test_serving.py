@@ -1,0 +1,95 @@
+"""A finished model's door, and the token in front of it."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from contracts.network.access import digest
+from contracts.network.http_guard import guarded
+from contracts.rollout import FinishReason, Sampling
+from rollout_workers.engines.base import Generation, Request
+from rollout_workers.gateway.bodies import Asked, Refused
+from rollout_workers.gateway.engine_calls import EngineCalls
+from rollout_workers.gateway.reading import Reader
+from rollout_workers.gateway.server import Gateway
+from rollout_workers.gateway.serving import EngineThread, ModelDoor
+from tests.chat_templates import TEMPLATES, chat_tokenizer
+
+
+class Fussy:
+    """Draws one token for each request, and refuses temperatures above 2."""
+
+    window, weight_version, mask_version, num_generated = 100, 0, None, 0
+
+    def __init__(self) -> None:
+        self.tokenizer = chat_tokenizer(TEMPLATES["default_system"])
+        self.requests: list[Request] = []
+
+    def add(self, request: Request) -> None:
+        if request.sampling.temperature > 2:
+            raise ValueError("too hot")
+        self.requests.append(request)
+
+    @property
+    def num_unfinished(self) -> int:
+        return len(self.requests)
+
+    def step(self) -> list[Generation]:
+        done, self.requests = self.requests, []
+        return [Generation(each.id, (5,), "a", (-1.0,), (0,), FinishReason.STOP) for each in done]
+
+
+def test_a_request_that_the_engine_refuses_is_refused_and_others_go_on() -> None:
+    calls = EngineCalls()
+    thread = EngineThread(Fussy, calls)  # type: ignore[arg-type]
+    engine = thread.engine()
+    door = ModelDoor(engine, Reader(engine.tokenizer, None), calls, Sampling(max_tokens=4))
+
+    async def ask() -> Any:
+        with pytest.raises(Refused, match="too hot"):
+            await door.answer(Asked("any", prompt="a", temperature=3.0))
+        return await door.answer(Asked("any", prompt="a", temperature=0.5, num_choices=2))
+
+    _, replies = asyncio.run(ask())
+    assert [reply.message["content"] for reply in replies] == ["a", "a"]
+    thread.stop()
+    assert thread.wait(1) and thread.failure is None
+
+
+def test_an_engine_that_does_not_start_says_why() -> None:
+    def broken() -> Any:
+        raise RuntimeError("no such kernel")
+
+    with pytest.raises(RuntimeError, match="no such kernel"):
+        EngineThread(broken, EngineCalls()).engine()
+
+
+def test_callers_need_the_token_where_there_is_one() -> None:
+    gateway = Gateway(public=object())  # type: ignore[arg-type]
+    front = guarded(gateway, "0.0.0.0", digest("a-long-enough-token"), most_bytes=100, remedy="say less")
+
+    def status(**headers: str) -> int:
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/v1/models",
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        }
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b""}
+
+        asyncio.run(front(scope, receive, send))
+        if sent[0]["status"] == 200:
+            assert json.loads(sent[1]["body"])["data"][0]["id"] == "whetstone"
+        return int(sent[0]["status"])
+
+    assert status(host="any.example", authorization="Bearer a-long-enough-token") == 200
+    assert status(host="any.example", authorization="Bearer another-token") == 401
+    assert status(host="any.example") == 401

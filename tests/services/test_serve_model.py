@@ -1,0 +1,97 @@
+"""`whetstone serve-model`: a finished model for the stock client, from start to Ctrl-C."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+from openai import OpenAI
+
+from contracts.errors import InputError
+from services.commands.serve_model import run
+from tests.chat_templates import TEMPLATES, make_chat_model
+
+TOKEN = "a-token-of-the-tests-own"
+ASK = [{"role": "user", "content": "What is three and four?"}]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_chat_model(tmp_path_factory.mktemp("models") / "tiny", TEMPLATES["default_system"])
+
+
+@pytest.fixture(scope="module")
+def address(model: Path) -> Iterator[str]:
+    """The address of a served model; at the end Ctrl-C ends the command with code 0."""
+    words = [str(model), "--engine", "transformers", "--port", "0", "--max-tokens", "6"]
+    command = [sys.executable, "-m", "services.cli", "serve-model", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield re.findall(r"http://[\d.:]+/v1", process.stdout.readline())[0]
+            process.send_signal(signal.SIGINT)
+            assert process.wait(90) == 0
+        finally:
+            process.kill()
+
+
+def test_the_stock_client_draws_as_it_asks_to(address: str) -> None:
+    client = OpenAI(base_url=address, api_key="any")
+    assert [each.id for each in client.models.list()] == ["tiny"]
+
+    def said(**options: object) -> str:
+        made = client.chat.completions.create(model="tiny", messages=ASK, **options)  # type: ignore[call-overload]
+        assert made.usage.completion_tokens <= 12
+        return str(made.choices[0].message.content)
+
+    assert said(seed=3) == said(seed=3) != said(seed=4)
+    assert said() != said()
+    assert said(temperature=0) == said(temperature=0, seed=9)
+    longer = client.chat.completions.create(model="tiny", messages=ASK, max_tokens=12, seed=3)  # type: ignore[arg-type]
+    assert longer.usage is not None and longer.usage.completion_tokens > 6
+    choices = client.completions.create(model="tiny", prompt="a", n=3, seed=1).choices
+    assert len({choice.text for choice in choices}) == 3
+
+
+def test_a_page_of_another_site_and_a_large_body_are_refused(address: str) -> None:
+    body = {"messages": ASK}
+    root = address.removesuffix("/v1")
+    refused = httpx.post(f"{address}/chat/completions", json=body, headers={"Origin": "http://evil.example"})
+    assert refused.status_code == 403
+    assert httpx.get(f"{address}/models", headers={"Host": "evil.example"}).status_code == 400
+    assert httpx.post(f"{root}/v1/completions", content=b"x" * (9 * 2**20)).status_code == 413
+    assert httpx.post(f"{root}/v1/completions", content=iter([b"x" * 2**20] * 9)).status_code == 413
+
+
+def test_what_the_engine_does_not_take_is_refused_and_the_next_call_is_answered(address: str) -> None:
+    client = OpenAI(base_url=address, api_key="any", max_retries=0)
+    with pytest.raises(openai.BadRequestError, match="context length"):
+        client.completions.create(model="tiny", prompt="x" * 3000)
+    with pytest.raises(openai.BadRequestError, match="response_format"):
+        client.chat.completions.create(
+            model="tiny",
+            messages=ASK,  # type: ignore[arg-type]
+            response_format={"type": "json_object"},
+        )
+    assert client.completions.create(model="tiny", prompt="x").choices[0].text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--host", "0.0.0.0"], "WHETSTONE_TOKEN"),
+        (["--token", "short"], "--token"),
+        (["--max-tokens", "4000"], "leaves no room"),
+        (["--port", "99999"], "--port 99999"),
+    ],
+)
+def test_what_must_not_be_served_is_refused_before_the_model_is_loaded(
+    model: Path, words: list[str], said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        run([str(model), "--engine", "transformers", *words])
