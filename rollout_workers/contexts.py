@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from contracts.conversations.messages import Message
 from contracts.environments import Observation
 from contracts.errors import InputError
-from rollout_workers.tool_calls import Schemas
+from rollout_workers.tools.tool_calls import Schemas
 from rollout_workers.turn_texts import ChatTexts, TurnTexts
 
 Tokens = tuple[int, ...]

@@ -12,8 +12,8 @@ from contracts.conversations.chat import ASKED, SYSTEM_ROLES, Chat
 from contracts.conversations.chat_settings import ChatForm
 from contracts.conversations.messages import Message
 from contracts.errors import InputError
-from rollout_workers.tool_calls import Schemas
-from rollout_workers.tool_texts import PROBE, TOOL, as_users, described, results
+from rollout_workers.tools.tool_calls import Schemas
+from rollout_workers.tools.tool_texts import PROBE, TOOL, as_users, described, results
 
 
 class TurnTexts(Protocol):

@@ -11,11 +11,11 @@ from contracts.errors import InputError, there_are
 from contracts.rollout import Prompt
 from contracts.settings import Strings
 from rollout_workers.environments.base import EnvironmentSettings
-from rollout_workers.environments.mcp_server import McpServer
-from rollout_workers.environments.tool_functions import FunctionTools, Toolbox, ToolError
-from rollout_workers.environments.tool_interpreter import ToolInterpreter
-from rollout_workers.tool_calls import HERMES, Call, Malformed, check_parser, of_text
-from rollout_workers.tool_texts import described, responded, results
+from rollout_workers.tools.mcp_server import McpServer
+from rollout_workers.tools.tool_calls import HERMES, Call, Malformed, check_parser, of_text
+from rollout_workers.tools.tool_functions import FunctionTools, Toolbox, ToolError
+from rollout_workers.tools.tool_interpreter import ToolInterpreter
+from rollout_workers.tools.tool_texts import described, responded, results
 
 CHARACTERS_OF_A_TOKEN = 32  # more of a result never travels to the worker, which counts tokens
 Entries = Annotated[

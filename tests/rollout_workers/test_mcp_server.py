@@ -12,8 +12,8 @@ import pytest
 
 from contracts.errors import InputError
 from contracts.rollout import Prompt
-from rollout_workers.environments.mcp_server import McpServer
-from rollout_workers.environments.tool_functions import ToolError
+from rollout_workers.tools.mcp_server import McpServer
+from rollout_workers.tools.tool_functions import ToolError
 
 COMMAND = f"python {shlex.quote(str(Path(__file__).parents[1] / 'tool_server.py'))}"
 PROMPT = Prompt("p", "")
@@ -81,7 +81,7 @@ def test_a_server_gets_the_named_variables_alone(monkeypatch: pytest.MonkeyPatch
 
 def test_a_server_ends_with_a_process_that_is_killed() -> None:
     program = (
-        "import os, sys; from rollout_workers.environments.mcp_server import McpServer; "
+        "import os, sys; from rollout_workers.tools.mcp_server import McpServer; "
         f"server = McpServer({COMMAND!r}, start_s=120); "
         "print(server.call('about', {'name': 'process'}, 60.0), flush=True); os.kill(os.getpid(), 9)"
     )

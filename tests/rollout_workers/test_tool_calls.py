@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.errors import InputError
-from rollout_workers.tool_calls import (
+from rollout_workers.tools.tool_calls import (
     CLOSES,
     OPENS,
     Call,
@@ -103,7 +103,7 @@ def tokenizer() -> Any:
 @pytest.mark.vllm
 def test_vllms_own_parser_finds_the_same(tokenizer: Any) -> None:
     pytest.importorskip("vllm.tool_parsers")
-    from rollout_workers.tool_calls import _OfVllm, _vllm_class
+    from rollout_workers.tools.tool_calls import _OfVllm, _vllm_class
 
     theirs = _OfVllm("hermes", _vllm_class("hermes"), tokenizer)
     wanted = [Call("add", {"a": 1, "text": "ä\n"}), Call("now", {})]

@@ -11,8 +11,8 @@ from transformers.utils import get_json_schema
 
 from contracts.errors import InputError
 from contracts.rollout import Prompt
-from rollout_workers.environments.timed_calls import TimedCalls
-from rollout_workers.environments.tool_functions import FunctionTools, ToolError, schema_of
+from rollout_workers.tools.timed_calls import TimedCalls
+from rollout_workers.tools.tool_functions import FunctionTools, ToolError, schema_of
 
 HERE = __name__
 

@@ -13,7 +13,7 @@ from rollout_workers.environments.pool import LocalEnvironments
 from rollout_workers.environments.tools import Tools
 from rollout_workers.episodes import Episodes
 from rollout_workers.settings import RolloutSettings
-from rollout_workers.tool_calls import Call, written
+from rollout_workers.tools.tool_calls import Call, written
 from tests.chat_templates import CALLS_TOOLS, TEMPLATES, TEXTS, chat_tokenizer
 from tests.rollout_workers.episodes import WritingEngine, lease
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rollout_workers.environments.base import EnvironmentSettings
-from rollout_workers.environments.mcp_server import McpServer
-from rollout_workers.environments.tool_functions import TOOLS, FunctionTools, ToolError
 from rollout_workers.environments.tools import Tools
+from rollout_workers.tools.mcp_server import McpServer
+from rollout_workers.tools.tool_functions import TOOLS, FunctionTools, ToolError
 from services.config.compose import run_settings
 
 PAGE = (Path(__file__).parents[2] / "docs/tools.md").read_text()

@@ -6,8 +6,8 @@ from typing import Any
 
 from contracts.conversations.messages import Message
 from contracts.environments import Observation
-from rollout_workers.tool_calls import Parser, Schemas, as_text, parser_of
-from rollout_workers.tool_texts import TOOL, responded
+from rollout_workers.tools.tool_calls import Parser, Schemas, as_text, parser_of
+from rollout_workers.tools.tool_texts import TOOL, responded
 
 
 class ToolInterpreter:

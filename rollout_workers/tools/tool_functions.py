@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from contracts.components import import_module
 from contracts.errors import InputError, did_you_mean
 from contracts.rollout import Prompt
-from rollout_workers.environments.timed_calls import TimedCalls
-from rollout_workers.tool_calls import Schemas
+from rollout_workers.tools.timed_calls import TimedCalls
+from rollout_workers.tools.tool_calls import Schemas
 
 # Found by name, as a user's own are: one file each.
 TOOLS = {

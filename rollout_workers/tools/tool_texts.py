@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from contracts.conversations.messages import Message
-from rollout_workers.tool_calls import EXPECTED, Call, Schemas, written
+from rollout_workers.tools.tool_calls import EXPECTED, Call, Schemas, written
 
 TOOL = "tool"  # the role of a result's message
 PROBE: Mapping[str, Any] = {  # a tool that is looked for in a rendered text

@@ -22,7 +22,7 @@ from contracts.errors import InputError
 from contracts.processes.working_folder import working_folder
 from contracts.rollout import Prompt
 from contracts.secrets.redaction import redact
-from rollout_workers.environments.tool_functions import ToolError
+from rollout_workers.tools.tool_functions import ToolError
 
 # The kernel ends the server when this process dies; its number and signal are PR_SET_PDEATHSIG, SIGKILL.
 ENDS_WITH_ITS_PARENT = (

@@ -1,0 +1,1 @@
+"""Tools that a model calls: their schemas, their calls in an answer, and an MCP server."""
