@@ -39,6 +39,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "services.commands.benchmark:run",
         "train on a benchmark's tasks with each algorithm, and tabulate",
     ),
+    "reproduce": (
+        "services.commands.reproduce:run",
+        "run a published table again from a recipe, and compare",
+    ),
     "judge": (
         "services.commands.judge:run",
         "let a chat model say which of two texts is better, and test it",

@@ -24,7 +24,7 @@ class Math(Settings):
     needs_references: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("math-verify",)
 
-    extract: Literal["any", "boxed", "last_number", "choice"] = "any"  # where the text's answer is
+    extract: Literal["any", "boxed", "last_number", "hashes", "choice"] = "any"  # where the text's answer is
     choices: Strings = ("A", "B", "C", "D")  # of extract=choice
     limits: Limits = Field(default=Limits())
     _confined: Confined = PrivateAttr()

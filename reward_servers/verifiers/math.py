@@ -10,8 +10,10 @@ from sympy import nsimplify, simplify
 
 BOXED = re.compile(r"\\f?boxed\s*\{")
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{1,3}\b|\s*/\s*\d+)?%?")
+HASHES = re.compile(r"####\s*\$?\s*([-+]?\d[\d,]*(?:\.\d+)?)")
 MINUS = "\N{MINUS SIGN}"  # as models write it outside of formulas
 GSM8K = "####"  # what comes before the answer in its solutions
+TAIL = 300  # characters in which verl looks for it
 # The limits of the process hold; math-verify's own are alarms, which can't interrupt a power of integers.
 UNLIMITED: dict[str, Any] = {"parsing_timeout": None}
 
@@ -35,6 +37,9 @@ def answer_of(text: str, where: str, choices: Sequence[str]) -> list[Any]:
         case "last_number":
             numbers = NUMBER.findall(text)
             return _expression(_digits(numbers[-1])) if numbers else []
+        case "hashes":
+            behind = behind_hashes(text)
+            return [] if behind is None else _expression(_digits(behind))
         case "choice":
             chosen = choice_of(text, choices)
             return [] if chosen is None else [chosen]
@@ -59,6 +64,16 @@ def choice_of(text: str, choices: Sequence[str]) -> str | None:
     after = re.split(r"(?i:answer)", text)
     found = (one.findall(after[-1]) if len(after) > 1 else []) or one.findall(text)
     return str(found[-1]) if found else None
+
+
+def behind_hashes(text: str) -> str | None:
+    """Return the last number behind `#### ` among the text's last characters, as verl's strict rule does.
+
+    >>> behind_hashes("3 + 4 = 7\\n#### 7"), behind_hashes("It is #### $1,250."), behind_hashes("It is 7")
+    ('7', '1,250', None)
+    """
+    found = HASHES.findall(text[-TAIL:])
+    return found[-1] if found else None
 
 
 def right_answer(reference: str) -> str:

@@ -165,7 +165,7 @@ def remaining(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
 
 def _begins_with_another(run: PlannedRun, runs: Iterable[PlannedRun]) -> bool:
     """Say whether the run begins with a model that another run of the benchmark still has to write."""
-    models = {f"model.path={_quoted(other.folder.model)}" for other in runs}
+    models = {f"model.path={quoted(other.folder.model)}" for other in runs}
     return any(override in models for override in run.job.overrides)
 
 
@@ -183,8 +183,8 @@ def _planned(
     if own_supervised and algorithm.endswith(ON_SUPERVISED):
         model = RunFolder(out / f"{task}-supervised-seed{seed}").model
         mine = [text for text in mine if parse(text).key_or_group != "model.path"]
-        overrides.append(f"model.path={_quoted(model)}")
-    overrides += [*mine, f"seed={seed}", f"output_dir={_quoted(out)}", f"run_name={_quoted(name)}"]
+        overrides.append(f"model.path={quoted(model)}")
+    overrides += [*mine, f"seed={seed}", f"output_dir={quoted(out)}", f"run_name={quoted(name)}"]
     return PlannedRun(task, algorithm, seed, Job(tuple(overrides), name, out / name))
 
 
@@ -219,7 +219,7 @@ def _check_names(kind: str, given: Sequence[str], known: Sequence[str] | None = 
         raise InputError(f"expected at least one {kind}")
 
 
-def _quoted(value: object) -> str:
+def quoted(value: object) -> str:
     """Quote a text as a value in Hydra's grammar."""
     escaped = re.sub(r'(\\+)(?="|$)', r"\1\1", str(value)).replace('"', '\\"')
     return f'"{escaped}"'

@@ -113,8 +113,11 @@ def _job(overrides: list[str], swept: list[str]) -> Job:
     return Job((*others, f'run_name="{run_name}"'), run_name, Path(settings.output_dir) / run_name)
 
 
-def start(job: Job, number: int, total: int) -> int:
+def start(job: Job, number: int, total: int, command: str = "train") -> int:
     """Run the job in its own process, wait for it, and return its exit code.
+
+    Args:
+        command: of `whetstone`, which takes the job's overrides.
 
     Raises:
         Interrupted: the sweep was asked to stop; the job was told, and has ended.
@@ -131,7 +134,7 @@ def start(job: Job, number: int, total: int) -> int:
     try:
         stop.check()
         started.append(
-            subprocess.Popen([sys.executable, "-P", "-m", "services.cli", "train", *job.overrides])
+            subprocess.Popen([sys.executable, "-P", "-m", "services.cli", command, *job.overrides])
         )
         code = started[0].wait()
     finally:

@@ -39,8 +39,13 @@ log = logging.getLogger(__name__)
 ASKED_TO_STOP = "asked to stop: it ends as soon as its state is whole and saved; asked again, at once"
 
 
-def train(settings: RunSettings) -> int:
-    """Train one run from its checks to its report; return the exit code."""
+def train(settings: RunSettings, *, here: bool = False) -> int:
+    """Train one run from its checks to its report; return the exit code.
+
+    Args:
+        here: keep engine, learner and rewards in this process, without Ray, and write no report: for models
+            that train in seconds.
+    """
     with doing("checking settings, model and data"):
         from services.preflight import preflight
         from services.preflight.checks.environment_checks import environment_warnings
@@ -69,7 +74,7 @@ def train(settings: RunSettings) -> int:
     uploads = Uploads(mirror, folder, console.warn) if mirror else None
     try:
         with trace.written(folder.timeline):
-            interrupted = _run_on_cluster(settings, checked.trial, folder, tracker, console, uploads)
+            interrupted = _run(settings, checked.trial, folder, tracker, console, uploads, here)
         status = "KILLED" if interrupted else "FINISHED"
     except KeyboardInterrupt:
         status = "KILLED"
@@ -81,7 +86,7 @@ def train(settings: RunSettings) -> int:
     finally:
         console.stop()
         with doing("writing the report"):
-            unreported = _try_to_report(folder, tracker)
+            unreported = None if here else _try_to_report(folder, tracker)
             _finish_tracking(tracker, folder, status)
         failure = uploads.finish() if uploads is not None else None
     if unreported is not None:
@@ -128,33 +133,42 @@ def _require_copied(failure: str | None, folder: RunFolder) -> None:
         raise RunError(f"{failure}. The run is whole in {folder.path}; the same command tries again")
 
 
-def _run_on_cluster(
+def _run(
     settings: RunSettings,
     trial: "Trial",
     folder: RunFolder,
     tracker: Tracker,
     console: Console,
     uploads: Uploads | None,
+    here: bool,
 ) -> bool:
     """Start the parts and run the loop; tell whether it was interrupted."""
-    with doing("loading Ray", console.note), uncollected():
-        from services.cluster.ray_cluster import cluster
-        from services.models.files import read_model
-        from services.preflight.capacity.gpu_defaults import fitted
-        from services.tracking.prometheus import RunMetrics
-        from services.train import launch
+    with doing("loading torch" if here else "loading Ray", console.note), uncollected():
         from services.train.loop import controller, prepare
-        from services.train.ray_machine import gpu_machine
+
+        if here:
+            from services.train.here import service_here
+        else:
+            from services.cluster.ray_cluster import cluster
+            from services.models.files import read_model
+            from services.preflight.capacity.gpu_defaults import fitted
+            from services.tracking.prometheus import RunMetrics
+            from services.train import launch
+            from services.train.ray_machine import gpu_machine
 
     stop = StopRequest(lambda: console.note(ASKED_TO_STOP))
     with contextlib.ExitStack() as ends:
-        with doing("starting Ray", console.note):
-            ends.enter_context(cluster(console.warn))
-            watch = ends.enter_context(RunMetrics(settings.run_name, settings.iterations))
-        console.on_progress, tracker.on_metrics = watch.progress, watch.log
-        if (machine := gpu_machine()).num_gpus:
-            settings, _ = fitted(settings, read_model(settings.model), machine)
-        service = launch.service(settings, console.warn, console.note, trial, lambda: prepare(settings.model))
+        if here:
+            service = service_here(settings)
+        else:
+            with doing("starting Ray", console.note):
+                ends.enter_context(cluster(console.warn))
+                watch = ends.enter_context(RunMetrics(settings.run_name, settings.iterations))
+            console.on_progress, tracker.on_metrics = watch.progress, watch.log
+            if (machine := gpu_machine()).num_gpus:
+                settings, _ = fitted(settings, read_model(settings.model), machine)
+            meanwhile = partial(prepare, settings.model)
+            service = launch.service(settings, console.warn, console.note, trial, meanwhile)
         clients = ends.enter_context(service)
         tracker.open()
         with doing("reading prompts", console.note):
@@ -239,7 +253,8 @@ def _say_how_to_go_on(folder: RunFolder) -> None:
 
 
 def _say_what_is_where(folder: RunFolder, keep_best: str | None, mirror: str | None) -> None:
-    say(f"\nreport    {_shown(folder.report)}")
+    if folder.report.exists():
+        say(f"\nreport    {_shown(folder.report)}")
     say(f"model     {_shown(folder.model)}   (try it: whetstone chat {_shown(folder.path)})")
     if folder.best_model.exists():
         say(f"best      {_shown(folder.best_model)}   (by {keep_best})")

@@ -65,6 +65,17 @@ def test_last_number_takes_the_last_number() -> None:
     assert scores(Math(extract="last_number"), *pairs) == [*[1.0] * 6, 0.0]
 
 
+def test_hashes_takes_the_number_behind_them_near_the_end() -> None:
+    pairs = [
+        ("5 + 2 = 7\n#### 7", "5 + 2 = 7\n#### 7"),
+        ("#### 6, no: #### $1,250", "1250"),
+        ("The answer is 7.", "7"),  # right, but not in the form
+        ("#### 8", "7"),
+        ("#### 7" + " and so on" * 30, "7"),  # farther than 300 characters from the end
+    ]
+    assert scores(Math(extract="hashes"), *pairs) == [1.0, 1.0, 0.0, 0.0, 0.0]
+
+
 def test_choice_takes_a_letter() -> None:
     pairs = [("The answer is (B).", "B"), ("A? No. Answer: C", "(C)"), (r"\boxed{\text{D}}", "D"), ("B", "A")]
     assert scores(Math(extract="choice"), *pairs) == [1.0, 1.0, 1.0, 0.0]

@@ -1,0 +1,5 @@
+"""Reproductions: pinned recipes, published numbers beside ours, and a page about both.
+
+conf/recipe/NAME.yaml ─▶ recipe.py ─▶ plan.py ─▶ running.py (one run a row and seed) ─▶ results.py ─▶ page.py
+conf/recipe/published.csv ─▶ published.py ─────────────────────────────────────────────────┘
+"""

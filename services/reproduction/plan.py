@@ -1,0 +1,191 @@
+"""Plan of a reproduction: the steps, one training run for each row and seed, and annotations between them."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from contracts.errors import InputError, did_you_mean
+from services.benchmarks.plan import is_finished, quoted
+from services.config.compose import compose, experiment, run_settings
+from services.reproduction.places import Places, overrides_for, replaced
+from services.reproduction.recipe import Recipe
+from services.runs.folder import RunFolder
+from services.train.sweep import Job
+
+# What makes a run small enough for minutes on a CPU; a recipe's own `small` comes after these.
+SMALL = (
+    "cluster=laptop",
+    "iterations=2",
+    "evaluate_every=0",
+    "save_every=0",
+    "tracking.enabled=false",
+    "rollout.engine=transformers",
+    "rollout.num_threads=1",
+    "rollout.prompts_per_iteration=8",
+    "rollout.min_tokens=0",
+    "rollout.max_tokens=16",
+    "evaluation.max_tokens=16",
+    "evaluation.min_tokens=0",
+    "evaluation.num_prompts=8",
+    "algorithm.minibatch_size=8",
+    "learner.num_threads=1",
+)
+SMALL_ANNOTATION = (
+    "rollout.engine=transformers",
+    "rollout.max_tokens=16",
+    "learner.num_threads=1",
+    "value.num_prompts=8",
+    "value.num_epochs=2",
+    "value.num_beams=1",
+)
+SMALL_SEEDS = (0,)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command of a reproduction: a row's training run, or an annotation.
+
+    Example: `Step("train", "ppo", 0, Job(("experiment=imdb_ppo", …), "ppo-seed0", Path("runs/…/ppo-seed0")))`
+    """
+
+    command: Literal["train", "annotate"]
+    row: str  # of an annotation: the row that needs it
+    seed: int
+    job: Job
+
+    @property
+    def folder(self) -> RunFolder:
+        return RunFolder(self.job.folder)
+
+    def is_done(self) -> bool:
+        """Say whether nothing is left to do; a run that is not done is resumed by the same command."""
+        if self.command == "annotate":
+            needed = "value/values.parquet" if "value=true" in self.job.overrides else "annotated.parquet"
+            return (self.job.folder / needed).is_file()
+        folder = self.folder
+        return folder.config_file.exists() and is_finished(folder, int(folder.config()["iterations"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line asks for. Example: `Asked(Path("runs/reproduce/imdb"), (0, 1))`"""
+
+    out: Path
+    seeds: Sequence[int]
+    rows: Sequence[str] = ()  # empty: all
+    overrides: Sequence[str] = ()
+    small: bool = False
+
+
+def plan(recipe: Recipe, asked: Asked, places: Places) -> list[Step]:
+    """Return all steps in the order in which they can run, seed by seed.
+
+    Raises:
+        InputError: there is no such row, or an override can't be read.
+    """
+    for name in asked.rows:
+        if name not in recipe.rows:
+            raise InputError(f"--rows: {name} is no row of {recipe.name}{did_you_mean(name, recipe.rows)}")
+    wanted = _with_needed(recipe, asked.rows or list(recipe.rows))
+    steps: list[Step] = []
+    for seed in asked.seeds:
+        annotated = recipe.annotation
+        if annotated:
+            steps.append(_annotation(recipe, asked, places, seed, reference=annotated.model))
+        for name in recipe.trained:
+            if name in wanted:
+                steps.append(_training(recipe, asked, places, name, seed))
+                if annotated and name == annotated.row:
+                    model = str(_model_of(recipe, asked.out, name, seed))
+                    steps.append(_annotation(recipe, asked, places, seed, reference=model))
+    return steps
+
+
+def folder_name(row: str, seed: int) -> str:
+    """Return the name of a row's run.
+
+    >>> folder_name("supervised+nlpo corrected", 3)
+    'supervised-nlpo-corrected-seed3'
+    """
+    return f"{re.sub(r'[^0-9A-Za-z_]+', '-', row)}-seed{seed}"
+
+
+def _with_needed(recipe: Recipe, rows: Sequence[str]) -> set[str]:
+    """Add the rows with which others begin, or whose first evaluation they are."""
+    wanted: set[str] = set(rows)
+    if recipe.annotation and recipe.annotation.row:
+        wanted.add(recipe.annotation.row)
+    for name in reversed(recipe.rows):
+        row = recipe.rows[name]
+        if name in wanted:
+            wanted |= {other for other in (row.start, row.before) if other}
+    return wanted
+
+
+def _training(recipe: Recipe, asked: Asked, places: Places, name: str, seed: int) -> Step:
+    row, run_name = recipe.rows[name], folder_name(name, seed)
+    chosen = [*_settings(recipe, name), *overrides_for(recipe, places)]
+    if row.start:
+        chosen.append(f"model.path={quoted(_model_of(recipe, asked.out, row.start, seed))}")
+    chosen += [*(SMALL if asked.small else ()), *(recipe.small if asked.small else ()), *asked.overrides]
+    if places.models:
+        chosen += replaced(compose(chosen), places.models)
+    if recipe.annotation:
+        chosen.append(f"data.folder={quoted(_annotated(asked.out, seed))}")
+    chosen += [f"seed={seed}", f"output_dir={quoted(asked.out)}", f"run_name={quoted(run_name)}"]
+    return Step("train", name, seed, Job(tuple(chosen), run_name, asked.out / run_name))
+
+
+def _annotation(recipe: Recipe, asked: Asked, places: Places, seed: int, reference: str | None) -> Step:
+    found = recipe.annotation
+    assert found is not None
+    folder = _annotated(asked.out, seed)
+    files = overrides_for(recipe, places)
+    chosen = [f"experiment={found.experiment}", *found.set, *files]
+    if asked.small:
+        chosen += [*SMALL_ANNOTATION, *found.small]
+    if places.models:
+        rewards = compose([*_settings(recipe, next(iter(recipe.trained))), *files])["reward"]
+        chosen += replaced({"reward": rewards}, places.models)
+    chosen.append(f"output={quoted(folder)}")
+    if reference:
+        chosen += [f"reference={quoted(places.models.get(reference, reference))}", "value=true"]
+    return Step("annotate", found.experiment, seed, Job(tuple(chosen), folder.name, folder))
+
+
+def _settings(recipe: Recipe, name: str) -> list[str]:
+    row = recipe.rows[name]
+    return [*([f"experiment={row.experiment}"] if row.experiment else []), *recipe.set, *row.set]
+
+
+def _model_of(recipe: Recipe, out: Path, name: str, seed: int) -> Path:
+    """Return where a row's run leaves its model: the best one, where its experiment keeps that."""
+    named = recipe.rows[name].experiment
+    keeps_best = named is not None and _keeps_best(named)
+    return out / folder_name(name, seed) / ("best_model" if keeps_best else "model")
+
+
+@cache
+def _keeps_best(name: str) -> bool:
+    return experiment(name).get("keep_best") is not None
+
+
+def _annotated(out: Path, seed: int) -> Path:
+    return out / f"annotated-seed{seed}"
+
+
+def check(steps: Sequence[Step]) -> None:
+    """Read the settings of every run; nothing is started.
+
+    Raises:
+        InputError: names the first row that is wrong, and why.
+    """
+    for step in steps:
+        if step.command == "train":
+            try:
+                run_settings(list(step.job.overrides))
+            except InputError as error:
+                raise InputError(f"{step.row}: {error}") from None

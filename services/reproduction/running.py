@@ -1,0 +1,61 @@
+"""Run a reproduction's steps one after another, and write its page after each.
+
+A step is a command in a process of its own, as `whetstone train -m` starts them; those of --small are run in
+this process, without Ray, since starting processes would take most of the time.
+"""
+
+from collections.abc import Callable, Sequence
+
+from contracts.errors import WhetstoneError
+from services.reproduction.plan import Step
+from services.terminal.interrupts import EXIT_INTERRUPTED, Interrupted
+from services.train.sweep import start
+
+
+def run_all(steps: Sequence[Step], after_each: Callable[[], object], *, here: bool) -> int:
+    """Run each step that is not done. A step that fails stops no other, but those that begin with its model.
+
+    Args:
+        after_each: writes the page; with `here` it would take longer than the runs.
+
+    Returns: 0 when all succeeded, else the first exit code that was not 0.
+    """
+    waiting = [step for step in steps if not step.is_done()]
+    codes: list[int] = []
+    for number, step in enumerate(waiting, start=1):
+        try:
+            if here:
+                print(f"run {number} of {len(waiting)}: {step.job.run_name}", flush=True)
+                codes.append(_run_here(step))
+            else:
+                codes.append(start(step.job, number, len(waiting), step.command))
+        except Interrupted:
+            print(f"\n{step.job.run_name} has stopped. The same command continues.", flush=True)
+            raise
+        finally:
+            if not here:
+                after_each()
+        if codes[-1]:
+            print(f"{step.job.run_name} ended with exit code {codes[-1]}; the others go on", flush=True)
+    return next((code for code in codes if code), 0)
+
+
+def _run_here(step: Step) -> int:
+    """Run one step in this process; tell of an error, and return the exit code."""
+    from services.annotation.annotate import annotate
+    from services.annotation.settings import settings_from
+    from services.config.compose import run_settings
+    from services.train.train import train
+
+    overrides = list(step.job.overrides)
+    try:
+        if step.command == "annotate":
+            annotate(settings_from([*overrides, "executor=here"]))
+            return 0
+        code = train(run_settings(overrides), here=True)
+    except WhetstoneError as error:
+        print(f"{step.job.run_name}: {error}", flush=True)
+        return 1
+    if code == EXIT_INTERRUPTED:
+        raise Interrupted
+    return code

@@ -1,0 +1,142 @@
+"""The recipes that ship: their settings, and their published values beside the collection they come from."""
+
+import csv
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from contracts.errors import InputError
+from contracts.settings import build
+from services.config.compose import choices_of, run_settings
+from services.config.settings import RunSettings
+from services.reproduction.places import Places, overrides_for
+from services.reproduction.published import published, values_of
+from services.reproduction.recipe import Recipe, read_recipe, recipe_names
+from services.reproduction.stand_in_rows import write_rows
+from services.tasks.base import SPLITS
+
+COLLECTION = Path(__file__).parents[4] / "shared/spec/published.md"
+NEEDS_COLLECTION = pytest.mark.skipif(not COLLECTION.is_file(), reason="the collection is not at hand")
+GRUE = ("imdb", "commongen", "cnn_daily_mail", "totto", "narrative_qa", "iwslt2017", "daily_dialog")
+A_LOL = ("helpful_harmless", "atomic", "reddit_upvoted", "reddit_downvoted", "faithdial")
+
+
+@cache
+def settings_of(recipe: str, row: str, folder: Path) -> RunSettings:
+    """A row's settings, on made rows."""
+    found = read_recipe(recipe)
+    data = {name: write_rows(folder / name, each.like or name) for name, each in found.data.items()}
+    asked = found.rows[row]
+    experiment = [f"experiment={asked.experiment}"] if asked.experiment else []
+    start = ["model.path=somewhere"] if asked.start else []
+    return run_settings(
+        [*experiment, *found.set, *asked.set, *start, *overrides_for(found, Places({}, data))]
+    )
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("rows")
+
+
+def told_rows(recipe: Recipe) -> list[str]:
+    """A row of each kind: those of learning from data differ by their algorithm alone."""
+    names = list(recipe.trained)
+    return names[:1] if recipe.name in A_LOL else [name for name in names if "supervised" not in name]
+
+
+def test_there_is_a_recipe_for_each_table() -> None:
+    others = ("openrl_daily_dialog", "textworld", "gsm8k", "tldr")
+    assert recipe_names() == sorted((*GRUE, *A_LOL, *others))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "row"), [(n, r) for n in recipe_names() for r in told_rows(read_recipe(n))]
+)
+def test_a_row_is_a_run(recipe: str, row: str, rows: Path) -> None:
+    run = settings_of(recipe, row, rows)
+    names = {run.model.path, run.model.tokenizer, *(part.options.get("model") for part in run.reward)}
+    assert names - {None} <= {*read_recipe(recipe).models}, "a model that the recipe does not name"
+
+
+def test_every_row_has_an_experiment_that_ships() -> None:
+    named = {row.experiment for name in recipe_names() for row in read_recipe(name).rows.values()}
+    assert named - {None} <= set(choices_of("experiment"))
+    assert len(named) > 60
+
+
+@pytest.mark.parametrize("recipe", GRUE)
+def test_grue_has_its_rows_and_nlpo_twice(recipe: str, rows: Path) -> None:
+    found = read_recipe(recipe).rows
+    assert list(found) == [
+        *("zero-shot", "supervised", "ppo", "nlpo", "nlpo corrected"),
+        *("supervised+ppo", "supervised+nlpo", "supervised+nlpo corrected"),
+    ]
+    shipped, corrected = (settings_of(recipe, row, rows).algorithm for row in ("nlpo", "nlpo corrected"))
+    assert (shipped.compatibility, shipped.min_tokens_to_keep) == ("rl4lms", 100)  # type: ignore[attr-defined]
+    assert (corrected.compatibility, corrected.min_tokens_to_keep) == ("none", 1)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("recipe", [name for name in recipe_names() if name != "textworld"])
+def test_made_rows_are_what_the_task_reads(recipe: str, rows: Path) -> None:
+    task = settings_of(recipe, told_rows(read_recipe(recipe))[0], rows).task
+    for split in SPLITS:
+        assert len(task.first_prompts(split)) >= 8  # type: ignore[attr-defined]
+
+
+def test_made_rows_are_the_same_each_time(tmp_path: Path) -> None:
+    first, second = write_rows(tmp_path / "a", "imdb"), write_rows(tmp_path / "b", "imdb")
+    assert (first / "train.jsonl").read_bytes() == (second / "train.jsonl").read_bytes()
+
+
+def test_a_recipe_of_a_wrong_form_is_refused() -> None:
+    whole = read_recipe("imdb").model_dump()
+    for change, said in (
+        ({"rows": {"a": {"before": "b"}}}, "before=b is no row"),
+        ({"rows": {"a": {"experiment": "imdb_ppo", "start": "b"}}}, "start=b is no row above it"),
+        ({"rows": {"a": {}}}, "expected settings, or before=ROW"),
+        ({"measures": {"m": {}}}, "neither a key nor a note"),
+    ):
+        with pytest.raises(InputError, match=re.escape(said)):
+            build(Recipe, {**whole, **change}, where="recipe")
+    with pytest.raises(InputError, match="did you mean 'imdb'"):
+        read_recipe("imbd")
+
+
+def test_each_published_value_belongs_to_a_cell_and_no_cell_has_two() -> None:
+    for value in published():
+        recipe = read_recipe(value.recipe)
+        assert value.row in recipe.rows and value.metric in recipe.measures, value
+        assert not recipe.rows[value.row].ours, value
+        own = [each for each in values_of(value.recipe, value.row, value.metric) if each.by == "paper"]
+        assert len(own) <= 1, value
+    assert len(published()) > 70
+
+
+@NEEDS_COLLECTION
+def test_each_published_value_is_that_of_the_collection() -> None:
+    text = COLLECTION.read_text(encoding="utf-8")
+    listed = {
+        row["id"]: row for row in csv.DictReader(text.split("```csv\n")[1].split("```")[0].splitlines())
+    }
+    for value in published():
+        if row := listed.get(value.place):
+            error = float(row["pm"]) if row["pm"] else None
+            assert (value.value, value.error, value.certainty) == (float(row["value"]), error, row["tag"]), (
+                value
+            )
+            continue
+        section, _, label = value.place.partition(":")
+        lines = [line for line in section_of(text, section).splitlines() if label in line]
+        digits = re.escape(value.text.removeprefix("0"))  # .489 there is 0.489 here
+        assert any(re.search(rf"(?<![\d.])0?{digits}(?!\.?\d)", line) for line in lines), value
+
+
+def section_of(text: str, number: str) -> str:
+    """The text below the heading of that number, up to the next heading of its level or above."""
+    level = "#" * (2 + number.count("."))
+    found = re.search(rf"^{level} {re.escape(number)}\.? .*?(?=^#{{2,{len(level)}}} |\Z)", text, re.M | re.S)
+    assert found, number
+    return found[0]

@@ -1,0 +1,242 @@
+"""`whetstone reproduce`: its plan, what it refuses, what it runs again, and its page, worked by hand."""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.errors import InputError
+from services.benchmarks.table import Estimate
+from services.commands.reproduce import run
+from services.reproduction import running
+from services.reproduction.page import IS_SMALL, gathered, to_html, to_markdown, write_page
+from services.reproduction.places import Places, find_places, replaced
+from services.reproduction.plan import Asked, Step, plan
+from services.reproduction.published import Published
+from services.reproduction.recipe import Data, Model, Recipe, read_recipe
+from services.reproduction.verdict import verdict
+from services.runs.folder import RunFolder
+from services.runs.provenance import sha256
+
+NOWHERE = Places({}, {})
+SENTIMENT, PERPLEXITY = "semantic/learned_automodel_metric", "fluency_metrics/perplexity"
+
+
+def finish(step: Step, before: Mapping[str, float], after: Mapping[str, float]) -> None:
+    """Leave what a finished run leaves."""
+    folder = RunFolder.open(
+        step.job.folder.parent, step.job.run_name, {"iterations": 2, "seed": step.seed}, "auto"
+    )
+    for split in ("validation", "test"):
+        folder.append_evaluation(0, split, before)
+        folder.append_evaluation(2, split, after)
+    folder.append_rollout_info(2, {"reward/mean": 0.5, "time/iteration_s": 1.5})
+    folder.checkpoint(2).mkdir(parents=True)
+    folder.model.mkdir()
+
+
+@pytest.fixture
+def imdb(tmp_path: Path) -> tuple[Recipe, Asked, list[Step]]:
+    recipe, asked = read_recipe("imdb"), Asked(tmp_path / "out", (0, 1))
+    return recipe, asked, plan(recipe, asked, NOWHERE)
+
+
+def cells(markdown: str, metric: str, row: str) -> list[str]:
+    section = markdown.split(f"## {metric}")[1].split("\n## ")[0]
+    (line,) = (each for each in section.splitlines() if each.startswith(f"| {row} |"))
+    return [each.strip() for each in line.strip("|").split("|")]
+
+
+def test_a_run_is_planned_for_each_row_and_seed_and_none_for_zero_shot(imdb: tuple) -> None:
+    _, asked, steps = imdb
+    assert len(steps) == 2 * 7
+    assert [step.row for step in steps[:7]] == [
+        *("supervised", "ppo", "nlpo", "nlpo corrected"),
+        *("supervised+ppo", "supervised+nlpo", "supervised+nlpo corrected"),
+    ]
+    on_supervised = f'model.path="{asked.out}/supervised-seed1/model"'
+    assert on_supervised in next(s for s in steps if (s.row, s.seed) == ("supervised+ppo", 1)).job.overrides
+
+
+def test_chosen_rows_bring_those_that_they_need(tmp_path: Path) -> None:
+    def rows(*chosen: str) -> list[str]:
+        return [step.row for step in plan(read_recipe("imdb"), Asked(tmp_path, (0,), chosen), NOWHERE)]
+
+    assert rows("supervised+ppo") == ["supervised", "supervised+ppo"]
+    assert rows("zero-shot") == ["ppo"]
+    with pytest.raises(InputError, match="--rows: popo is no row of imdb"):
+        rows("popo")
+
+
+def test_data_are_annotated_before_the_rows_and_again_with_the_first_ones_model(tmp_path: Path) -> None:
+    steps = plan(read_recipe("faithdial"), Asked(tmp_path, (901,), ("a_lol",)), NOWHERE)
+    assert [step.command for step in steps] == ["annotate", "train", "annotate", "train"]
+    best = f'reference="{tmp_path}/nll-seed901/best_model"'
+    assert best not in steps[0].job.overrides and best in steps[2].job.overrides
+    assert f'data.folder="{tmp_path}/annotated-seed901"' in steps[3].job.overrides
+
+
+def test_a_models_name_is_replaced_wherever_it_stands() -> None:
+    tree = {
+        "model": {"path": "gpt2", "tokenizer": "gpt2", "chat": {"template": "auto"}},
+        "reward": [{"name": "learned_reward", "model": "judge"}, "rouge"],
+        "iterations": 5,
+    }
+    assert replaced(tree, {"gpt2": Path("/m/gpt2"), "judge": Path("/m/judge")}) == [
+        'model.path="/m/gpt2"',
+        'model.tokenizer="/m/gpt2"',
+        'reward=[{name: "learned_reward", model: "/m/judge"}, "rouge"]',
+    ]
+
+
+def test_what_is_missing_is_said_with_where_to_fetch_it(tmp_path: Path) -> None:
+    recipe = read_recipe("imdb")
+    (tmp_path / "imdb").mkdir()
+    with pytest.raises(InputError) as told:
+        find_places(recipe, tmp_path, tmp_path)
+    assert f"hf download lvwerra/gpt2-imdb --local-dir {tmp_path}/lvwerra/gpt2-imdb" in str(told.value)
+    assert "stanfordnlp/imdb" not in str(told.value)  # that folder is there
+    with pytest.raises(InputError, match="comet-distill: not on the hub"):
+        find_places(read_recipe("atomic"), None, None)
+    assert find_places(recipe, None, None) == NOWHERE
+
+
+def test_a_file_with_another_digest_is_refused(tmp_path: Path) -> None:
+    for name in ("model", "rows"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    right = sha256(tmp_path / "model/config.json")
+
+    def recipe(digest: str) -> Recipe:
+        parts = {
+            "models": {"model": Model(where="x")},
+            "data": {"rows": Data(where="y", sha256={"config.json": digest})},
+        }
+        return read_recipe("imdb").model_copy(update=parts)
+
+    assert find_places(recipe(right), tmp_path, tmp_path).data == {"rows": tmp_path / "rows"}
+    with pytest.raises(InputError, match=f"expected the SHA-256 {'0' * 64}, got {right}: it is another file"):
+        find_places(recipe("0" * 64), tmp_path, tmp_path)
+
+
+def test_a_finished_row_is_not_run_again_and_a_failed_one_stops_no_other(
+    imdb: tuple, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, steps = imdb
+    finish(steps[0], {}, {"reward/mean": 0.1})
+    begun: list[str] = []
+    monkeypatch.setattr(running, "start", lambda job, *_: begun.append(job.run_name) or len(begun) % 2)
+    pages: list[int] = []
+    assert running.run_all(steps[:4], lambda: pages.append(1), here=False) == 1
+    assert begun == ["ppo-seed0", "nlpo-seed0", "nlpo-corrected-seed0"]
+    assert len(pages) == 3
+
+
+def test_the_page_has_published_ours_and_verdicts(imdb: tuple) -> None:
+    recipe, asked, steps = imdb
+    for step in steps:
+        if step.row == "ppo":  # 0.49 and 0.50 before; 0.60 and 0.61 after: 0.605 ± 0.005
+            shift = 0.01 * step.seed
+            finish(
+                step,
+                {SENTIMENT: 0.49 + shift, PERPLEXITY: 32.0},
+                {SENTIMENT: 0.60 + shift, PERPLEXITY: 40.0 + step.seed},
+            )
+        if step.row == "nlpo corrected":
+            finish(step, {SENTIMENT: 0.49}, {SENTIMENT: 0.7})
+    told = to_markdown(gathered(recipe, asked, steps))
+    assert cells(told, "sentiment", "ppo") == [
+        "ppo",
+        "0.602",
+        "0.605 (earlier), 0.604",
+        "0.6050 ± 0.0050",
+        "within",
+    ]
+    assert cells(told, "sentiment", "zero-shot")[3:] == ["0.4950 ± 0.0050", "within"]
+    assert cells(told, "perplexity", "ppo")[3:] == [
+        "40.50 ± 0.50",
+        "above",
+    ]  # 33.816: 6.7 away, 1.0005 allowed
+    assert cells(told, "perplexity", "nlpo") == ["nlpo", "33.832", "32.7 (earlier), 40.8", "–", "not run"]
+    assert cells(told, "sentiment", "nlpo corrected") == ["nlpo corrected", "–", "", "0.7 ± 0", "ours alone"]
+    html = to_html(gathered(recipe, asked, steps))
+    assert (
+        "0.6050 ± 0.0050" in html
+        and "<svg" in html
+        and "http://" not in html.replace("http://www.w3.org", "")
+    )
+    assert IS_SMALL not in html
+
+
+def test_a_cell_without_a_source_says_so_and_is_not_judged(tmp_path: Path) -> None:
+    recipe, asked = read_recipe("commongen"), Asked(tmp_path, (0,))
+    told = to_markdown(gathered(recipe, asked, plan(recipe, asked, NOWHERE)))
+    assert cells(told, "METEOR", "ppo") == ["ppo", "not found", "0.2056", "–", "not run"]
+    ours = Estimate(0.2, 0.01, 3)
+    assert verdict(ours, None) == "not found"
+
+
+def test_small_says_in_its_first_lines_that_it_is_no_reproduction(imdb: tuple, tmp_path: Path) -> None:
+    recipe = imdb[0]
+    asked = Asked(tmp_path, (0,), small=True, overrides=("learner.distributed.device=cpu",))
+    html, markdown = (path.read_text() for path in write_page(recipe, asked, plan(recipe, asked, NOWHERE)))
+    assert markdown.splitlines()[2] == f"**{IS_SMALL}**"
+    assert html.index(IS_SMALL) < html.index("<h2>")
+    assert "iterations=2" in markdown and "learner.distributed.device=cpu" in markdown  # what differs is said
+
+
+@given(st.floats(0.1, 0.9), st.floats(0.001, 0.1), st.floats(0.0, 0.1), st.integers(2, 4))
+def test_a_verdict_is_by_both_errors(ours: float, error: float, theirs_error: float, digits: int) -> None:
+    value = Published("r", "row", "m", "paper", f"{0.5:.{digits}f}", theirs_error, "V", "s", "p")
+    allowed = 2 * (error**2 + theirs_error**2) ** 0.5 + 0.5 * 10**-digits
+    told = verdict(Estimate(ours, error, 3), value)
+    if abs(ours - 0.5) < allowed - 1e-9:
+        assert told == "within"
+    elif abs(ours - 0.5) > allowed + 1e-9:
+        assert told == ("above" if ours > 0.5 else "below")
+
+
+def test_one_run_without_an_error_is_not_judged() -> None:
+    value = Published("r", "row", "m", "paper", "0.5", None, "V", "s", "p")
+    assert verdict(Estimate(0.9, None, 1), value) == "no error"
+
+
+def test_the_command_lists_and_refuses(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(["--list"]) == 0
+    assert "imdb" in capsys.readouterr().out
+    for words, said in (
+        ([], "expected a recipe's name"),
+        (["imbd"], "no such recipe"),
+        (["imdb", "--seeds", "a"], "--seeds a: expected whole numbers"),
+        (["imdb", "--models", str(tmp_path)], "lvwerra/gpt2-imdb: fetch it from the hub"),
+    ):
+        with pytest.raises(InputError, match=re.escape(said)):
+            run([*words, *(["--out", str(tmp_path / "out")] if words else [])])
+
+
+def test_page_alone_starts_nothing_and_needs_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never: Callable[..., int] = lambda *_: pytest.fail("a run was started")  # noqa: E731
+    monkeypatch.setattr(running, "start", never)
+    assert run(["atomic", "--page", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "reproduction.md").read_text().startswith("# Everyday knowledge")
+
+
+@pytest.mark.long
+@pytest.mark.ray
+def test_a_small_recipe_runs_from_start_to_page(tmp_path: Path) -> None:
+    assert run(["tldr", "--small", "--out", str(tmp_path)]) == 0
+    told = (tmp_path / "reproduction.md").read_text()
+    assert IS_SMALL in told
+    for row, verdicts in (("sft", {"below"}), ("ppo", {"not found"}), ("rloo", {"not found"})):
+        name, published, _, ours, verdict_ = cells(told, "ROUGE-L", row)
+        assert verdict_ in verdicts and ours != "–", (name, published, ours)
+    assert cells(told, "win rate", "ppo")[1:] == ["64.7 ± 1.5", "", "–", "not run"]
+    # The same command runs nothing again.
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*-seed0/log.txt")}
+    assert len(before) == 2 and run(["tldr", "--small", "--out", str(tmp_path)]) == 0
+    assert {path: path.stat().st_mtime_ns for path in before} == before
