@@ -90,7 +90,7 @@ def error(objective: Objective, num_chunks: int) -> float:
 
 @pytest.mark.parametrize("objective", [by_any_head, by_linear_head, by_kl])
 def test_many_chunks_err_no_more_than_one(objective: Objective) -> None:
-    assert error(objective, 256) < 1.5 * error(objective, 1)
+    assert error(objective, 256) < 1.1 * error(shared_cast, 1)
 
 
 def test_a_sum_in_bfloat16_would_err_much_more() -> None:

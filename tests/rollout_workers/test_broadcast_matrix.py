@@ -9,6 +9,7 @@ import ray
 
 from contracts.clients import PublishedWeights
 from learner.actors.group import LearnerGroup
+from tests.models import make_tiny_model
 from tests.rollout_workers.broadcasting import parts, push, update
 
 pytestmark = [pytest.mark.ray, pytest.mark.vllm, pytest.mark.long, pytest.mark.timeout(900)]
@@ -21,6 +22,11 @@ def _ray() -> Iterator[None]:
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("model"), sharpness=3.0)
 
 
 def by_objects(learner: LearnerGroup) -> PublishedWeights:
@@ -36,10 +42,10 @@ def bytes_of(weights: PublishedWeights) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("halves", [1, 2])
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_it_is_the_push_by_objects(models: dict[str, Path], ranks: int, halves: int) -> None:
+def test_it_is_the_push_by_objects(model: Path, ranks: int, halves: int) -> None:
     notes: list[str] = []
     split = {"num_workers": 1, "tensor_parallel_size": halves, "kv_cache_gib": 0.125, "num_threads": 1}
-    chosen = parts(models["llama-tied"], notes, "vllm", num_processes=ranks, **split)
+    chosen = parts(model, notes, "vllm", num_processes=ranks, **split)
     with chosen as (learner, fleet):
         first = by_objects(learner)
         for seed in range(PUSHES):
@@ -53,4 +59,4 @@ def test_it_is_the_push_by_objects(models: dict[str, Path], ranks: int, halves: 
         assert fleet.logprobs(TEXTS) != found
         fleet.load_weights(expected)
         assert fleet.logprobs(TEXTS) == found
-        assert not notes and fleet.num_quarantined == 0
+        assert not any("broke off" in note for note in notes) and fleet.num_quarantined == 0
