@@ -55,8 +55,15 @@ class Run:
         return self
 
     def finish(self) -> int:
-        """Wait for the end; returns the exit code."""
-        return self.process.wait(PATIENCE_S)
+        """Wait for the end, as long as the logs grow; returns the exit code."""
+        written, deadline = 0, time.monotonic() + PATIENCE_S
+        while self.process.poll() is None:
+            size = sum(path.stat().st_size for path in self.folder.jsonl_files() if path.exists())
+            if size != written:
+                written, deadline = size, time.monotonic() + PATIENCE_S
+            assert time.monotonic() < deadline, f"wrote no log for {PATIENCE_S:.0f} s:\n{self.output}"
+            time.sleep(0.1)
+        return self.process.returncode
 
     def signal(self, number: int, *, to_all: bool = False) -> None:
         """Signal the driver, or all of its process group as a terminal's Ctrl-C does."""
