@@ -144,7 +144,7 @@ def remaining(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
             settings = run.settings()
             if run.folder.config_file.exists():
                 asked = run_claim.plain(settings.resolved())
-                there = comparable(run.folder.config(), settings)
+                there = comparable(run.folder.config(), asked, settings.model, settings.environment)
                 run_claim.refuse_other_config(run.folder.path, there, asked)
                 if is_finished(run.folder, run.num_iterations()):
                     continue

@@ -10,8 +10,11 @@ from typing import Any
 from contracts.errors import InputError
 from contracts.secrets.redaction import without_secrets
 from contracts.settings import build
+from learner.settings import ModelSettings
+from rollout_workers.environments.base import EnvironmentSettings
 from services.config.other_trainers import UNKNOWN
 from services.config.settings import RunSettings
+from services.models.chat_template import form_of
 from services.models.files import read_model
 from services.runs.claim import config_differences, flatten, plain
 
@@ -44,20 +47,24 @@ def completed(config: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def comparable(there: Mapping[str, Any], settings: RunSettings) -> dict[str, Any]:
-    """Return the configuration in a run's folder as `settings` would have written it, had it been theirs.
+def comparable(
+    there: Mapping[str, Any], asked: Mapping[str, Any], model: ModelSettings, environment: EnvironmentSettings
+) -> dict[str, Any]:
+    """Return the configuration in a run's folder as the run that is asked for would have written it.
 
     It is completed where it lacks options. A template that is named there, and that `auto` stands for with
-    the model of `settings`, becomes `auto`.
+    the model that is asked for, becomes `auto`.
+
+    Args:
+        asked: the whole configuration that is asked for, without secrets. It holds `model` and `environment`.
     """
-    asked = without_secrets(plain(settings.resolved()))
     found = completed(there) if config_differences(there, asked) else dict(there)
-    environment = found.get("environment")
-    if not isinstance(environment, Mapping) or settings.environment.template != "auto":
+    played = found.get("environment")
+    if not isinstance(played, Mapping) or environment.template != "auto":
         return found
-    has_template = settings.chat_form(read_model(settings.model)) is not None
-    if environment.get("template") == ("chat" if has_template else "plain"):
-        found["environment"] = {**environment, "template": "auto"}
+    has_template = form_of(model.chat, "auto", read_model(model).tokenizer_folder) is not None
+    if played.get("template") == ("chat" if has_template else "plain"):
+        found["environment"] = {**played, "template": "auto"}
     return found
 
 

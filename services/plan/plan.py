@@ -71,11 +71,11 @@ def make_plan(overrides: list[str]) -> Plan:
     checked = preflight.check(settings)
     settings = with_iterations(settings)
     config = settings.resolved()
-    now = partial(comparable, settings=settings)
+    asked = without_secrets(plain(config))
+    now = partial(comparable, asked=asked, model=settings.model, environment=settings.environment)
     where = settings.output_dir, settings.run_name
     folder = RunFolder.open(*where, config, settings.resume, only_look=True, completed=now)
     done = list(folder.checkpoints())
-    asked = without_secrets(plain(config))
     mirror = open_mirror(settings.mirror, folder.path, asked, settings.resume, completed=now)
     if mirror is not None:
         done += mirror.complete()

@@ -110,7 +110,7 @@ def open_folder(settings: RunSettings, console: Console) -> tuple[RunFolder, Mir
     """
     asked = without_secrets(plain(settings.resolved()))
     path = Path(settings.output_dir).absolute() / settings.run_name
-    now = partial(comparable, settings=settings)
+    now = partial(comparable, asked=asked, model=settings.model, environment=settings.environment)
     mirror = open_mirror(settings.mirror, path, asked, settings.resume, completed=now)
     folder = RunFolder.open(
         *(settings.output_dir, settings.run_name, settings.resolved(), settings.resume), completed=now

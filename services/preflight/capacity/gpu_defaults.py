@@ -7,7 +7,7 @@ from typing import Any
 
 from contracts.errors import InputError
 from contracts.settings import with_options
-from learner.algorithms.base import Traits
+from learner.algorithms.base import Algorithm, Traits
 from learner.settings import LearnerSettings, ModelSettings
 from rollout_workers.settings import RolloutSettings
 from services.config.cluster_settings import ClusterSettings
@@ -54,7 +54,8 @@ def choice(settings: RunSettings, model: ModelFiles, machine: Machine) -> Fit | 
     """Return what fits, or that nothing does; None where nothing is to be chosen."""
     deployed = deployment_of(settings, model, machine)
     on_gpus = deployed.learner_on_gpu and deployed.workers_on_gpu and settings.learner.device != "cpu"
-    needs, shape = _needs(settings, model), shape_of(model)
+    asked = settings.model, settings.algorithm, settings.learner, settings.rollout
+    needs, shape = _needs(*asked, model), shape_of(model)
     if not (on_gpus and machine.gpu_bytes and needs and shape and deployed.engine == "vllm"):
         return None
     is_open = settings.plays or settings.data is not None
@@ -62,14 +63,20 @@ def choice(settings: RunSettings, model: ModelFiles, machine: Machine) -> Fit | 
     return fit(needs, shape, Texts(model.window, rollouts), deployed)
 
 
-def _needs(settings: RunSettings, model: ModelFiles) -> MemoryNeeds | None:
+def _needs(
+    asked: ModelSettings,
+    algorithm: Algorithm,
+    learner: LearnerSettings,
+    rollout: RolloutSettings,
+    model: ModelFiles,
+) -> MemoryNeeds | None:
     """Return what the run's memory depends on; None: the model's size is not known."""
     count, _ = num_parameters(model)
     if not count:
         return None
-    parts = settings.model, settings.algorithm, settings.learner, settings.rollout
-    share, base = share_and_base(settings.model, model, count)
-    return MemoryNeeds(*parts, count, share, base, num_parameters_of_reference(settings.model))
+    share, base = share_and_base(asked, model, count)
+    others = num_parameters_of_reference(asked)
+    return MemoryNeeds(asked, algorithm, learner, rollout, count, share, base, others)
 
 
 def deployment_of(settings: RunSettings, model: ModelFiles, machine: Machine) -> Deployment:
@@ -104,20 +111,24 @@ def alternative(settings: RunSettings, model: ModelFiles, machine: Machine) -> t
         found = choice(changed, model, machine)
         if not isinstance(found, Fit):
             continue
-        has_room = offloads and _host_has_room(changed, model, machine, found.sleeps)
+        parts = changed.model, changed.algorithm, changed.learner, changed.rollout
+        sleepers = changed.rollout.num_workers if found.sleeps else 0
+        has_room = offloads and _host_has_room(_needs(*parts, model), sleepers, machine.host_bytes)
         if has_room or not changed.learner.offload:
             return options, found
     return None
 
 
-def _host_has_room(settings: RunSettings, model: ModelFiles, machine: Machine, sleeps: bool) -> bool:
-    """Tell whether one node's memory is known to hold what is offloaded, pushed, and put to sleep."""
-    needs = _needs(settings, model)
-    if needs is None or machine.host_bytes is None:
+def _host_has_room(needs: MemoryNeeds | None, sleepers: int, host_bytes: float | None) -> bool:
+    """Tell whether one node's memory is known to hold what is offloaded, pushed, and put to sleep.
+
+    Args:
+        sleepers: workers that keep their weights there while they sleep.
+    """
+    if needs is None or host_bytes is None:
         return False
-    copies = ON_THEIR_WAY + (settings.rollout.num_workers if sleeps else 0)
-    copied = copies * PUSHED_BYTES * needs.num_parameters
-    return sum(needs.of_learner().values()) + copied <= machine.host_bytes
+    copied = (ON_THEIR_WAY + sleepers) * PUSHED_BYTES * needs.num_parameters
+    return sum(needs.of_learner().values()) + copied <= host_bytes
 
 
 def _alternatives(

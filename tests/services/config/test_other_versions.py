@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from contracts.errors import InputError
+from contracts.secrets.redaction import without_secrets
 from services.comparison.groups import read_groups
 from services.config.compose import run_settings
 from services.config.other_versions import comparable, completed
@@ -17,6 +18,7 @@ from services.config.settings import RunSettings
 from services.evaluation.configuration import settings_for
 from services.generation.run_model import find_model
 from services.plan.plan import make_plan
+from services.runs.claim import plain
 from services.runs.folder import RunFolder
 from tests.models import make_tiny_model
 
@@ -57,9 +59,10 @@ def opened(settings: RunSettings, there: dict[str, Any]) -> RunFolder:
     folder = RunFolder(Path(settings.output_dir) / settings.run_name)
     folder.path.mkdir(exist_ok=True)
     folder.config_file.write_text(yaml.safe_dump(there))
+    asked = without_secrets(plain(settings.resolved()))
     return RunFolder.open(
         *(settings.output_dir, settings.run_name, settings.resolved(), settings.resume),
-        completed=partial(comparable, settings=settings),
+        completed=partial(comparable, asked=asked, model=settings.model, environment=settings.environment),
     )
 
 
