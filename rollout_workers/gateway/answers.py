@@ -67,6 +67,8 @@ def _pieces(asked: Asked, reply: Reply) -> Iterator[dict[str, Any]]:
         yield from ({"text": piece} for piece in pieces)
         return
     others = {name: value for name, value in reply.message.items() if name != "content"}
+    if calls := others.get("tool_calls"):
+        others["tool_calls"] = [{"index": index, **call} for index, call in enumerate(calls)]
     yield {"delta": {**others, "content": pieces[0] if pieces else ""}}
     yield from ({"delta": {"content": piece}} for piece in pieces[1:])
 

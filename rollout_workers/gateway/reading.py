@@ -1,11 +1,12 @@
 """Turn a call into the tokens that the model reads, and the model's tokens into the program's reply."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from contracts.conversations.chat import ASKED, Chat
 from contracts.conversations.chat_settings import ChatForm
-from contracts.conversations.messages import Message, text_of
+from contracts.conversations.messages import Message, conversation, text_of
 from contracts.errors import InputError
 from contracts.rollout import FinishReason
 from rollout_workers.engines.base import Generation
@@ -40,15 +41,31 @@ class Reply:
     num_tokens: int
 
 
+class ToolReader(Protocol):
+    """Finder of calls of tools in an answer."""
+
+    def message(self, text: str, tools: Sequence[Any]) -> Message:
+        """Return an answer as OpenAI's message, with `tool_calls` where it has any.
+
+        Args:
+            text: the answer, special tokens visible, without its end.
+            tools: JSON schemas of functions.
+        """
+        ...
+
+
 class Reader:
     """Reader of calls for one model; it belongs to one thread, as its tokenizer does.
+
+    Args:
+        tools: finds calls of tools; None: programs that offer tools are refused.
 
     Raises:
         InputError: the chat template can't be continued turn by turn.
     """
 
-    def __init__(self, tokenizer: Any, form: ChatForm | None) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Any, form: ChatForm | None, tools: ToolReader | None = None) -> None:
+        self._tokenizer, self._tools = tokenizer, tools
         self._chat = None if form is None else Chat(tokenizer, form)
         if self._chat is not None and not self._chat.follows_template:
             self._chat.turn([ASKED])
@@ -64,10 +81,10 @@ class Reader:
         if self._chat is None:
             raise Refused(
                 400,
-                "this model has no chat template: call /v1/completions, or train with "
-                "model.chat.template=FILE.jinja",
+                "there is no chat template: call /v1/completions, or give model.chat.template=FILE.jinja; "
+                "with a task of raw texts, model.chat.template=tokenizer asks for the model's own",
             )
-        if asked.tools:
+        if asked.tools and self._tools is None:
             raise Refused(400, "tools are not supported here: say them in a message", "unsupported_option")
         try:
             return self._read_talk(self._chat, asked, history)
@@ -75,16 +92,21 @@ class Reader:
             raise Refused(400, str(error)) from None
 
     def reply(self, asked: Asked, generation: Generation) -> Reply:
-        """Return the model's answer as the program gets it. Calls of tools would be found here."""
-        ended = generation.finish_reason is FinishReason.STOP
-        message = {"role": "assistant", "content": generation.text}
-        return Reply(message, "stop" if ended else "length", len(generation.tokens))
+        """Return the model's answer as the program gets it."""
+        reason = "stop" if generation.finish_reason is FinishReason.STOP else "length"
+        message: Message = {"role": "assistant", "content": generation.text}
+        if asked.tools and self._tools is not None and self._chat is not None:
+            whole = str(self._chat.message(generation.tokens)["content"])
+            message = self._tools.message(whole, asked.tools)
+            reason = "tool_calls" if message.get("tool_calls") else reason
+        return Reply(message, reason, len(generation.tokens))
 
     def remember(self, history: History, asked: Asked, read: Read, call: Call, reply: Reply) -> None:
         """Add a finished call to the history, so that later calls go on from it."""
         history.add(call)
         if asked.is_chat:
-            history.know_talk(extended(read.digest, reply.message), call)
+            (said,) = conversation([reply.message], "the answer")  # as it will be read when it comes back
+            history.know_talk(extended(read.digest, said), call)
         elif isinstance(asked.prompt, str):
             # A text that goes on behind a stop string has this string; an end token has no text.
             whole = self._tokenizer.decode(list(call.generation.tokens), skip_special_tokens=False)

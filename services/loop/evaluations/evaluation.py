@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 from contracts.processes import timeline
@@ -94,15 +95,20 @@ def prediction_row(split: str, rollout: Rollout, as_read: AsRead | None = None) 
 def transcript(rollout: Rollout) -> dict[str, Any]:
     """Return what a played episode adds to its row: every turn, how it ended, and its measures.
 
+    Turns of an agent whose calls make several token sequences have the number of theirs, from 1 on.
+
     Example: `{"turns": [{"observation": "You are in a kitchen.", "answer": "go east", "reward": 0.0}, …],
     "end": "won", "environment/won": 1.0, "environment/steps": 5.0}`
     """
-    turns = [
+    turns: list[dict[str, Any]] = [
         {"observation": turn.observation_text, "answer": turn.text, "reward": turn.reward}
         for turn in rollout.turns
     ]
     if turns and not turns[0]["observation"]:
         turns[0]["observation"] = rollout.prompt.text
+    if rollout.info.get("sequences", 1) > 1:
+        numbers = accumulate(int(turn.fresh) for turn in rollout.turns)
+        turns = [{"sequence": number, **turn} for number, turn in zip(numbers, turns, strict=True)]
     measured = {f"environment/{name}": value for name, value in rollout.info.items()}
     return {"turns": turns, "end": how_it_ended(rollout), **measured}
 

@@ -330,6 +330,35 @@ def test_a_template_that_changes_history_makes_sequences_of_what_it_writes(tmp_p
         assert rollout_of(door).context(1) == tuple(written)
 
 
+class OneCall:
+    """Takes every answer for a call of the first tool."""
+
+    def message(self, text: str, tools: Any) -> dict[str, Any]:
+        name = tools[0]["function"]["name"]
+        call = {"id": "call-1", "type": "function", "function": {"name": name, "arguments": '{"a": 3}'}}
+        return {"role": "assistant", "content": "", "tool_calls": [call]}
+
+
+def test_a_call_of_a_tool_and_its_result_go_on_from_recorded_tokens(served: Served) -> None:
+    tools: Any = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
+    with pytest.raises(openai.BadRequestError, match="tools"):
+        say(served.client(served.door()), ASK, tools=tools)
+    served.tools = OneCall()
+    door = served.door()
+    served.tools = None
+    client = served.client(door)
+    answer = say(client, ASK, tools=tools).choices[0]
+    assert answer.finish_reason == "tool_calls" and answer.message.tool_calls[0].function.name == "add"
+    result = {"role": "tool", "tool_call_id": answer.message.tool_calls[0].id, "content": "7"}
+    talk = [*ASK, answer.message, result]
+    stream = list(say(client, talk, tools=tools, stream=True))
+    assert stream[0].choices[0].delta.tool_calls[0].function.arguments == '{"a": 3}'
+    made = rollout_of(door)
+    assert [turn.fresh for turn in made.turns] == [True, False]
+    assert made.turns[1].observation_text == "7"
+    assert_is_the_engines(made, served)
+
+
 def test_a_model_without_a_template_takes_completions_alone(tmp_path_factory: Any) -> None:
     folder = make_chat_model(tmp_path_factory.mktemp("model"), None)
     with serve(folder) as served:

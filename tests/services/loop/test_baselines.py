@@ -110,6 +110,13 @@ def test_a_transcript_begins_with_the_prompt_where_the_world_says_nothing_of_its
     ]
 
 
+def test_a_transcript_numbers_the_sequences_of_an_agents_calls() -> None:
+    said = Turn((5,), (7, 1), "go", (-0.5, -1.0), (0, 0), 1.0, fresh=True, observation_text="Where to?")
+    turns = (said, replace(said, fresh=False), said)
+    rollout = Rollout(0, 0, prompts(1)[0], turns, FinishReason.STOP, info={"sequences": 2.0})
+    assert [turn["sequence"] for turn in transcript(rollout)["turns"]] == [1, 1, 2]
+
+
 def test_only_episodes_have_transcripts() -> None:
     collect = collector(Players([]), FailureBudget(0, 0))
     played = evaluate("validation", leases(1), collect)
