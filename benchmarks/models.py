@@ -40,6 +40,13 @@ def gpt2_124m() -> Path:
     return made("gpt2-124m", GPT2Config())
 
 
+def gpt2_6_layers() -> Path:
+    """Make half of `gpt2_124m`: 6 layers, width 768, 50,257 tokens."""
+    from transformers import GPT2Config
+
+    return made("gpt2-6-layers", GPT2Config(n_layer=6))
+
+
 def gpt2_tiny() -> Path:
     """Make a GPT of 4 layers, width 128, heads of 32, whose short steps reveal overhead."""
     from transformers import GPT2Config
