@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from contracts.environments import Environment
 from contracts.errors import InputError
 from rollout_workers.environments.base import EnvironmentSettings
+from rollout_workers.tools.tool_calls import HERMES, check_parser
 
 WITHOUT_A_USE = ("memory", "reply_end", "example_rate", "target_return", "isolated")
 
@@ -26,6 +27,7 @@ class Program(EnvironmentSettings):
     reward_file: bool = True
     fault_reward: float | None = None  # of a program that hangs or fails; None: its episode is tried again
     credit: Literal["episode", "split"] = "episode"  # who earns it where the calls make several sequences
+    tool_parser: str = HERMES  # of programs that offer tools; or one of vLLM's, such as llama3_json
     token_budget: int | None = Field(default=None, ge=1)  # tokens that the model writes in an episode
     max_open_calls: int = Field(default=16, ge=1)  # of a program at once
     step_timeout_s: float = Field(default=60.0, gt=0)  # between two calls of a program
@@ -47,6 +49,7 @@ class Program(EnvironmentSettings):
         return self
 
     def check(self) -> None:
+        check_parser(self.tool_parser)
         if shutil.which(program := shlex.split(self.command)[0]) is None:
             raise InputError(
                 f"environment.command: there is no program {program!r} on this machine; expected one in the "

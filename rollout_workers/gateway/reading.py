@@ -1,10 +1,11 @@
 """Turn a call into the tokens that the model reads, and the model's tokens into the program's reply."""
 
-from collections.abc import Sequence
+import itertools
+import json
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from contracts.conversations.chat import ASKED, Chat
+from contracts.conversations.chat import Chat
 from contracts.conversations.chat_settings import ChatForm
 from contracts.conversations.messages import Message, conversation, text_of
 from contracts.errors import InputError
@@ -12,6 +13,9 @@ from contracts.rollout import FinishReason
 from rollout_workers.engines.base import Generation
 from rollout_workers.gateway.bodies import Asked, Refused
 from rollout_workers.gateway.history import Call, History, continued, extended, talk_digests
+from rollout_workers.tools.tool_calls import Call as ToolCall
+from rollout_workers.tools.tool_calls import Parsed, Parser
+from rollout_workers.turn_texts import ChatTexts
 
 Tokens = tuple[int, ...]
 
@@ -41,34 +45,20 @@ class Reply:
     num_tokens: int
 
 
-class ToolReader(Protocol):
-    """Finder of calls of tools in an answer."""
-
-    def message(self, text: str, tools: Sequence[Any]) -> Message:
-        """Return an answer as OpenAI's message, with `tool_calls` where it has any.
-
-        Args:
-            text: the answer, special tokens visible, without its end.
-            tools: JSON schemas of functions.
-        """
-        ...
-
-
 class Reader:
     """Reader of calls for one model; it belongs to one thread, as its tokenizer does.
 
     Args:
-        tools: finds calls of tools; None: programs that offer tools are refused.
+        parse: finds calls of tools in an answer; None: programs that offer tools are refused.
 
     Raises:
         InputError: the chat template can't be continued turn by turn.
     """
 
-    def __init__(self, tokenizer: Any, form: ChatForm | None, tools: ToolReader | None = None) -> None:
-        self._tokenizer, self._tools = tokenizer, tools
-        self._chat = None if form is None else Chat(tokenizer, form)
-        if self._chat is not None and not self._chat.follows_template:
-            self._chat.turn([ASKED])
+    def __init__(self, tokenizer: Any, form: ChatForm | None, parse: Parser | None = None) -> None:
+        self._tokenizer, self._parse = tokenizer, parse
+        self._calls_of_tools = itertools.count(1)
+        self._texts = None if form is None else ChatTexts(Chat(tokenizer, form))
 
     def read(self, asked: Asked, history: History) -> Read:
         """Return what the model reads; known answers keep the tokens that were drawn.
@@ -78,16 +68,16 @@ class Reader:
         """
         if not asked.is_chat:
             return self._read_prompt(asked.prompt, history)
-        if self._chat is None:
+        if self._texts is None:
             raise Refused(
                 400,
                 "there is no chat template: call /v1/completions, or give model.chat.template=FILE.jinja; "
                 "with a task of raw texts, model.chat.template=tokenizer asks for the model's own",
             )
-        if asked.tools and self._tools is None:
+        if asked.tools and self._parse is None:
             raise Refused(400, "tools are not supported here: say them in a message", "unsupported_option")
         try:
-            return self._read_talk(self._chat, asked, history)
+            return self._read_talk(self._texts, asked, history)
         except InputError as error:
             raise Refused(400, str(error)) from None
 
@@ -95,10 +85,11 @@ class Reader:
         """Return the model's answer as the program gets it."""
         reason = "stop" if generation.finish_reason is FinishReason.STOP else "length"
         message: Message = {"role": "assistant", "content": generation.text}
-        if asked.tools and self._tools is not None and self._chat is not None:
-            whole = str(self._chat.message(generation.tokens)["content"])
-            message = self._tools.message(whole, asked.tools)
-            reason = "tool_calls" if message.get("tool_calls") else reason
+        if asked.tools and self._parse is not None and self._texts is not None:
+            whole = str(self._texts.chat.message(generation.tokens)["content"])  # with the marks of calls
+            if calls := self._calls(parsed := self._parse(whole, asked.tools)):
+                message = {"role": "assistant", "content": parsed.content, "tool_calls": calls}
+                reason = "tool_calls"
         return Reply(message, reason, len(generation.tokens))
 
     def remember(self, history: History, asked: Asked, read: Read, call: Call, reply: Reply) -> None:
@@ -112,18 +103,32 @@ class Reader:
             whole = self._tokenizer.decode(list(call.generation.tokens), skip_special_tokens=False)
             history.know_text(asked.prompt + whole, call)
 
-    def _read_talk(self, chat: Chat, asked: Asked, history: History) -> Read:
+    def _calls(self, parsed: Parsed) -> list[dict[str, Any]]:
+        """Return an answer's calls in OpenAI's form; [] where one is malformed, so that its text is seen."""
+        if not all(isinstance(call, ToolCall) for call in parsed.calls):
+            return []
+        return [
+            {
+                "id": f"call{next(self._calls_of_tools) % 10**5:05}",
+                "type": "function",
+                "function": {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
+            }
+            for call in parsed.calls
+            if isinstance(call, ToolCall)
+        ]
+
+    def _read_talk(self, texts: ChatTexts, asked: Asked, history: History) -> Read:
         messages, digests = asked.messages, talk_digests(asked.messages, asked.tools)
         parent, count = history.find_talk(digests, messages)
         heard = text_of(messages[count:])
         if parent is None:
-            return Read(None, chat.tokens(messages, asked.tools), heard, digests[-1])
-        if chat.follows_template:
-            before, whole = continued(parent), chat.tokens(messages, asked.tools)
+            return Read(None, texts.start("", "", messages, asked.tools), heard, digests[-1])
+        if texts.chat.follows_template:
+            before, whole = continued(parent), texts.start("", "", messages, asked.tools)
             if whole[: len(before)] != before:
                 return Read(None, whole, heard, digests[-1])
             return Read(parent, whole[len(before) :], heard, digests[-1])
-        observed = chat.closing(parent.generation.tokens) + chat.turn(messages[count:])
+        observed = texts.closing(parent.generation.tokens) + texts.observation("", messages[count:])
         return Read(parent, observed, heard, digests[-1])
 
     def _read_prompt(self, prompt: str | Tokens, history: History) -> Read:

@@ -25,6 +25,7 @@ from rollout_workers.gateway.reading import Reader
 from rollout_workers.gateway.server import Gateway
 from rollout_workers.programs.process import REWARD_FILE, ProgramProcess, Reward
 from rollout_workers.settings import RolloutSettings
+from rollout_workers.tools.tool_calls import parser_of
 
 LOOK_S = 0.05  # an idle engine waits so long for calls before it looks at mail
 CLOSE_S = 4.0  # programs may take so long to end
@@ -39,7 +40,8 @@ class Programs:
         self._settings, self._rollout, self._window = settings, rollout, engine.window
         # A copy, since no two threads may use one tokenizer.
         form = None if settings.template == "plain" else chat or _own_template(engine)
-        self._reader = Reader(copy.deepcopy(engine.tokenizer), form)
+        tokenizer = copy.deepcopy(engine.tokenizer)
+        self._reader = Reader(tokenizer, form, parser_of(settings.tool_parser, tokenizer))
         self._calls = EngineCalls()
         self._gateway = Gateway()
         self.address = self._gateway.start()

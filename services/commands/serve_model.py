@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from contracts.errors import InputError
 from contracts.network.access import checked, token_of
+from rollout_workers.tools.tool_calls import HERMES, check_parser
 from services.generation.chat_options import add_chat_options, with_chosen_chat
 from services.generation.run_model import (
     ARGUMENT,
@@ -33,6 +34,7 @@ def run(argv: Sequence[str]) -> int:
     room_for_prompt(model, sampling.max_tokens)
     if arguments.engine == "vllm" and importlib.util.find_spec("vllm") is None:
         raise InputError("--engine vllm: vLLM is not installed; whetstone doctor says how to get it")
+    check_parser(arguments.tool_parser)
     token = checked(arguments.token, "--token") if arguments.token else token_of()
     with doing("loading the web server"):
         from services.chat.web_chat import listen
@@ -41,7 +43,7 @@ def run(argv: Sequence[str]) -> int:
     with listen(arguments.host, arguments.port, token) as door:
         engine = engine_for(arguments.engine, MANY, model)
         name = name_of(arguments.model)
-        serve_model(model, engine, sampling, name, door.socket, token, arguments.seed)
+        serve_model(model, engine, sampling, name, door.socket, token, arguments.seed, arguments.tool_parser)
     return 0
 
 
@@ -59,6 +61,9 @@ def _parser() -> argparse.ArgumentParser:
         "--port", type=at_least(0), default=PORT, metavar="N", help=f"(default: {PORT}; 0: any free one)"
     )
     parser.add_argument("--token", metavar="TEXT", help="callers need it; better set it in WHETSTONE_TOKEN")
+    parser.add_argument(
+        "--tool-parser", default=HERMES, metavar="NAME", help=f"(default: {HERMES}; or one of vLLM's)"
+    )
     add_chat_options(parser)
     add_sampling_options(parser, seed=None)
     return parser

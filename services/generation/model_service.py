@@ -15,6 +15,7 @@ from rollout_workers.gateway.engine_calls import EngineCalls
 from rollout_workers.gateway.reading import Reader
 from rollout_workers.gateway.server import MOST_BYTES, Gateway
 from rollout_workers.gateway.serving import EngineThread, ModelDoor
+from rollout_workers.tools.tool_calls import HERMES, parser_of
 from services.generation.run_model import RunModel
 from services.terminal.doing import doing
 from services.terminal.interrupts import Interrupted, StopRequest
@@ -30,12 +31,14 @@ def serve_model(
     listener: socket.socket,
     token: str | None,
     seed: int | None = None,
+    tool_parser: str = HERMES,
 ) -> None:
     """Start the engine and answer calls; return after Ctrl-C or SIGTERM.
 
     Args:
         sampling: what holds where a call says nothing.
         seed: of calls that name none; None: a new one each time.
+        tool_parser: of calls that offer tools.
 
     Raises:
         RunError: the engine failed.
@@ -44,7 +47,8 @@ def serve_model(
     with doing(f"starting {engine}"):
         thread = EngineThread(lambda: _engine(engine, model), calls)
         started = thread.engine()
-    reader = Reader(copy.deepcopy(started.tokenizer), model.chat)
+    tokenizer = copy.deepcopy(started.tokenizer)
+    reader = Reader(tokenizer, model.chat, parser_of(tool_parser, tokenizer))
     gateway = Gateway(name=name, public=ModelDoor(started, reader, calls, sampling, seed))
     host = listener.getsockname()[0]
     key = None if token is None else digest(token)

@@ -52,7 +52,7 @@ class Served:
     gateway: Gateway
     address: str
     form: ChatForm | None = field(default_factory=ChatForm)
-    tools: Any = None  # finds calls of tools
+    parse: Any = None  # finds calls of tools
 
     def door(
         self, lease_id: int = 1, max_tokens: int = 8, form: ChatForm | None = None, **settings: Any
@@ -60,7 +60,7 @@ class Served:
         from transformers import AutoTokenizer
 
         lease = Lease(lease_id, Prompt("p", ""), (1,), 1, 7, Sampling(max_tokens=max_tokens))
-        reader = Reader(AutoTokenizer.from_pretrained(self.folder), form or self.form, self.tools)
+        reader = Reader(AutoTokenizer.from_pretrained(self.folder), form or self.form, self.parse)
         program = Program(command="none", **settings)
         return EpisodeDoor(lease, program, reader, self.calls, None, self.engine.window)
 

@@ -16,6 +16,8 @@ from openai import OpenAI
 
 from contracts.conversations.chat_settings import ChatForm
 from contracts.rollout import Rollout
+from rollout_workers.tools.tool_calls import Call as ToolCall
+from rollout_workers.tools.tool_calls import Malformed, Parsed
 from tests.chat_templates import TEMPLATES, make_chat_model
 from tests.rollout_workers.gateway.served import Served, rollout_of, serve
 from tests.rollout_workers.generation import load, load_lm, logprobs_T
@@ -330,33 +332,37 @@ def test_a_template_that_changes_history_makes_sequences_of_what_it_writes(tmp_p
         assert rollout_of(door).context(1) == tuple(written)
 
 
-class OneCall:
-    """Takes every answer for a call of the first tool."""
-
-    def message(self, text: str, tools: Any) -> dict[str, Any]:
-        name = tools[0]["function"]["name"]
-        call = {"id": "call-1", "type": "function", "function": {"name": name, "arguments": '{"a": 3}'}}
-        return {"role": "assistant", "content": "", "tool_calls": [call]}
+TOOLS: Any = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
 
 
 def test_a_call_of_a_tool_and_its_result_go_on_from_recorded_tokens(served: Served) -> None:
-    tools: Any = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
+    """The parser takes each answer for a call; the template has no place for schemas: a text tells them."""
     with pytest.raises(openai.BadRequestError, match="tools"):
-        say(served.client(served.door()), ASK, tools=tools)
-    served.tools = OneCall()
+        say(served.client(served.door()), ASK, tools=TOOLS)
+    served.parse = lambda text, tools: Parsed("I add.", (ToolCall("add", {"a": 3}),))
     door = served.door()
-    served.tools = None
-    client = served.client(door)
-    answer = say(client, ASK, tools=tools).choices[0]
-    assert answer.finish_reason == "tool_calls" and answer.message.tool_calls[0].function.name == "add"
-    result = {"role": "tool", "tool_call_id": answer.message.tool_calls[0].id, "content": "7"}
-    talk = [*ASK, answer.message, result]
-    stream = list(say(client, talk, tools=tools, stream=True))
+    served.parse = None
+    client, its = served.client(door), served.engine.tokenizer
+    answer = say(client, ASK, tools=TOOLS).choices[0]
+    (call,) = answer.message.tool_calls
+    assert (answer.finish_reason, answer.message.content) == ("tool_calls", "I add.")
+    assert (call.function.name, call.function.arguments) == ("add", '{"a": 3}')
+    result = {"role": "tool", "tool_call_id": call.id, "content": "7"}
+    stream = list(say(client, [*ASK, answer.message, result], tools=TOOLS, stream=True))
     assert stream[0].choices[0].delta.tool_calls[0].function.arguments == '{"a": 3}'
     made = rollout_of(door)
     assert [turn.fresh for turn in made.turns] == [True, False]
-    assert made.turns[1].observation_text == "7"
+    assert '{"name": "add"' in its.decode(made.turns[0].observation)
+    assert "<|start|>tool\n7<|stop|>" in its.decode(made.turns[1].observation)
     assert_is_the_engines(made, served)
+
+
+def test_a_malformed_call_reaches_the_program_as_text(served: Served) -> None:
+    served.parse = lambda text, tools: Parsed("", (ToolCall("add", {}), Malformed("{", "it is no JSON")))
+    door = served.door()
+    served.parse = None
+    answer = say(served.client(door), ASK, tools=TOOLS).choices[0]
+    assert answer.message.tool_calls is None and answer.message.content == rollout_of(door).turns[0].text
 
 
 def test_a_model_without_a_template_takes_completions_alone(tmp_path_factory: Any) -> None:
