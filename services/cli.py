@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "pages for people's judgements of texts, and what the answers say",
     ),
     "report": ("services.commands.report:run", "write report.html of a run"),
+    "watch": ("services.commands.watch:run", "follow a run's episodes as they come"),
     "compare": ("services.commands.compare:run", "write a page about several runs, side by side"),
     "diagnose": (
         "services.commands.diagnose:run",

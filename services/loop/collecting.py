@@ -131,6 +131,9 @@ class Collector:
     reward_timeout_s: float
     judging: Judging = AT_THE_END
     early_scorer: LearnerClient | None = None  # scores finished rollouts while others are written
+    on_episodes: Callable[[Sequence[Rollout], str], None] | None = (
+        None  # gets scored episodes, and their split
+    )
 
     def __call__(self, leases: Sequence[Lease]) -> Collected:
         """Generate and score; leave out and count rollouts that failed or could not be scored.
@@ -210,7 +213,7 @@ class Collector:
 
     def take(self, part: Pending, result: Collected) -> None:
         """Give every rollout of a finished part its scores; count rollouts without one."""
-        scores = iter(part.scores.result())
+        scores, num_before = iter(part.scores.result()), len(result.rollouts)
         for rollout in part.rollouts:
             own = list(islice(scores, self.judging.num_samples(rollout)))
             unscored = next((score for score in own if score.total is None), None)
@@ -220,4 +223,6 @@ class Collector:
             result.num_failed += 1
             self.failures.spend_unscored(rollout, unscored.error)
             self.console.note(str(self.failures.last), "warning")
+        if self.on_episodes is not None:
+            self.on_episodes(result.rollouts[num_before:], self.judging.split)
         self.console.advance("reward", len(part.rollouts))

@@ -1,23 +1,69 @@
-"""Episodes in the report: the first prompt's before and after training, the best and the worst."""
+"""Episodes for people to read: each turn's observation, answer, tool calls with their results, and reward.
 
+The report shows the first prompt's episode before and after training, the best and the worst.
+"""
+
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rollout_workers.tools.tool_calls import OPENS, Call, hermes
+
 SHOWN_TURNS = 3  # at the beginning and at the end of a long episode; the others are folded
+FOLD = 50  # turns of a fold: a long middle has several
+DECIMALS = 6  # of a reward: a sum's rounding error is none
 NUM_MEASURED = 5  # numbers shown for an episode
 ENVIRONMENT = "environment/"
 ENDS = ("environment/won", "environment/lost")  # shown as the episode's end
+RESPONSE = re.compile(r"<tool_response>\n(.*?)\n</tool_response>\n?", re.DOTALL)
+ERROR = "Error: "  # how a failed call's result begins
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCall:
+    """Call of a tool. Example: `ShownCall('calculator(expression="6 * 7")', "42", failed=False)`"""
+
+    text: str
+    result: str | None  # None: the episode ended before
+    failed: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ShownTurn:
-    """One turn: observation, answer and reward."""
+    """One turn. `num_read` tokens are masked from the loss, `num_written` ones are the model's.
+
+    A `fresh` turn's context begins anew: earlier turns are not in it, or only in part.
+    """
 
     number: int
-    observation: str
+    observation: str  # without results, which stand at their calls
     answer: str
+    calls: tuple[ShownCall, ...]
     reward: float | None
+    num_read: int | None  # None: not recorded
+    num_written: int | None
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Turns in a row, folded, with their sums."""
+
+    turns: tuple[ShownTurn, ...]
+
+    @property
+    def reward(self) -> float:
+        return round(sum(turn.reward or 0.0 for turn in self.turns), DECIMALS)
+
+    @property
+    def num_calls(self) -> int:
+        return sum(len(turn.calls) for turn in self.turns)
+
+    @property
+    def num_failed(self) -> int:
+        return sum(call.failed for turn in self.turns for call in turn.calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +75,15 @@ class Transcript:
     end: str  # won, lost, cut or ended
     reward: float | None
     measured: tuple[tuple[str, float], ...]
+    num_read: int | None
+    num_written: int | None
     opening: tuple[ShownTurn, ...]
-    folded: tuple[ShownTurn, ...]
+    folded: tuple[Fold, ...]
     closing: tuple[ShownTurn, ...]
+
+    @property
+    def num_folded(self) -> int:
+        return sum(len(fold.turns) for fold in self.folded)
 
 
 def transcripts(
@@ -56,13 +108,14 @@ def transcripts(
     return tuple(transcript(title, row) for title, row in chosen)
 
 
-def transcript(title: str, row: Mapping[str, Any]) -> Transcript:
-    """Convert a row of predictions to a transcript."""
-    turns = tuple(
-        ShownTurn(number, str(turn["observation"]).strip(), str(turn["answer"]).strip(), turn.get("reward"))
-        for number, turn in enumerate(row["turns"], 1)
-    )
-    is_long = len(turns) > 2 * SHOWN_TURNS + 1  # folding a single turn would save nothing
+def transcript(title: str, row: Mapping[str, Any], *, whole: bool = False) -> Transcript:
+    """Convert a row of predictions, or of a run's live episodes, to a transcript.
+
+    Args:
+        whole: fold nothing.
+    """
+    turns = shown_turns(row["turns"])
+    is_long = len(turns) > 2 * SHOWN_TURNS + 1 and not whole  # folding a single turn would save nothing
     split, rest = (SHOWN_TURNS, len(turns) - SHOWN_TURNS) if is_long else (len(turns), len(turns))
     measured = [
         (key.removeprefix(ENVIRONMENT), value)
@@ -75,10 +128,67 @@ def transcript(title: str, row: Mapping[str, Any]) -> Transcript:
         end=str(row.get("end", "ended")),
         reward=row.get("reward"),
         measured=tuple(measured[:NUM_MEASURED]),
+        num_read=_sum(turn.num_read for turn in turns),
+        num_written=_sum(turn.num_written for turn in turns),
         opening=turns[:split],
-        folded=turns[split:rest],
+        folded=tuple(Fold(turns[start : min(start + FOLD, rest)]) for start in range(split, rest, FOLD)),
         closing=turns[rest:],
     )
+
+
+def shown_turns(turns: Sequence[Mapping[str, Any]]) -> tuple[ShownTurn, ...]:
+    """Return turns with the results of calls, which the next turn's observation holds, at their calls."""
+    said = [str(turn["observation"]) for turn in turns]
+    found = []
+    for index, turn in enumerate(turns):
+        answer, calls = _calls(str(turn["answer"]))
+        results = RESPONSE.findall(said[index + 1]) if index + 1 < len(turns) else []
+        if calls and len(results) == len(calls):
+            said[index + 1] = RESPONSE.sub("", said[index + 1])
+        paired = results if len(results) == len(calls) else [None] * len(calls)
+        found.append(
+            ShownTurn(
+                number=index + 1,
+                observation=said[index].strip(),
+                answer=answer.strip(),
+                calls=tuple(map(_shown_call, calls, paired)),
+                reward=_rounded(turn.get("reward")),
+                num_read=turn.get("read"),
+                num_written=turn.get("written"),
+                fresh=bool(turn.get("fresh")) and index > 0,
+            )
+        )
+    return tuple(found)
+
+
+def _calls(answer: str) -> tuple[str, list[str]]:
+    """Return an answer without calls, and the calls as one would write them in Python."""
+    if OPENS not in answer:
+        return answer, []
+    found = hermes(answer)
+    return found.content, [_written(each) if isinstance(each, Call) else each.text for each in found.calls]
+
+
+def _written(call: Call) -> str:
+    """
+    >>> _written(Call("add", {"a": 1, "text": "so"}))
+    'add(a=1, text="so")'
+    """
+    given = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call.arguments.items())
+    return f"{call.name}({', '.join(given)})"
+
+
+def _shown_call(text: str, result: str | None) -> ShownCall:
+    return ShownCall(text, result, failed=result is not None and result.startswith(ERROR))
+
+
+def _rounded(reward: float | None) -> float | None:
+    return None if reward is None else round(reward, DECIMALS)
+
+
+def _sum(counts: Any) -> int | None:
+    found = list(counts)
+    return None if not found or None in found else sum(found)
 
 
 def _reward(row: Mapping[str, Any]) -> float:

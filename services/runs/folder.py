@@ -8,6 +8,7 @@
         checkpoints/<iteration>/                    a bare number once complete, another name before
         checkpoints/best.json                       the best checkpoint, where keep_best is set
         model/  best_model/  report.html  diagnosis.html  learning_curves.png  log.txt  provenance.json
+        episodes.jsonl                              some episodes as they come, for `whetstone watch`
         timeline.json                               with --timeline
 
 Iterations count from 1; epoch n of an evaluation is the number of iterations before it, so 0 is the
@@ -129,6 +130,10 @@ class RunFolder:
     @property
     def curves(self) -> Path:
         return self.path / "learning_curves.png"
+
+    @property
+    def episodes(self) -> Path:
+        return self.path / "episodes.jsonl"
 
     @property
     def timeline(self) -> Path:

@@ -18,6 +18,7 @@ from services.loop.demonstrations import Demonstrate, Demonstrations, each_by_pa
 from services.loop.evaluations.evaluator import Evaluator
 from services.loop.evaluations.held_out import evaluator_of
 from services.loop.journal import Journal
+from services.loop.live_episodes import LiveEpisodes
 from services.loop.refilled import Refilled
 from services.loop.requests import RunRequests
 from services.loop.rollout_stream import RolloutStream
@@ -63,6 +64,7 @@ def controller(
         requests.look,
         settings.reward_patience_s,
         settings.judging,
+        on_episodes=LiveEpisodes(folder.episodes).add if settings.plays else None,
     )
     assembly = Assembly(settings, clients, collector)
     evaluator = evaluator_of(settings, collector, ("validation", "test"))

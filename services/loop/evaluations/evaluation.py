@@ -95,13 +95,20 @@ def prediction_row(split: str, rollout: Rollout, as_read: AsRead | None = None) 
 def transcript(rollout: Rollout) -> dict[str, Any]:
     """Return what a played episode adds to its row: every turn, how it ended, and its measures.
 
-    Turns of an agent whose calls make several token sequences have the number of theirs, from 1 on.
-
-    Example: `{"turns": [{"observation": "You are in a kitchen.", "answer": "go east", "reward": 0.0}, …],
-    "end": "won", "environment/won": 1.0, "environment/steps": 5.0}`
+    Example: `{"turns": [{"observation": "You are in a kitchen.", "answer": "go east", "reward": 0.0,
+    "read": 12, "written": 3, "fresh": true}, …], "end": "won", "environment/won": 1.0, …}`. `read` tokens are
+    masked from the loss, `written` ones are the model's; a fresh turn's context begins anew. Turns of an
+    agent whose calls make several token sequences have the number of theirs, from 1 on.
     """
     turns: list[dict[str, Any]] = [
-        {"observation": turn.observation_text, "answer": turn.text, "reward": turn.reward}
+        {
+            "observation": turn.observation_text,
+            "answer": turn.text,
+            "reward": turn.reward,
+            "read": turn.num_observed,
+            "written": turn.num_tokens,
+            "fresh": turn.fresh,
+        }
         for turn in rollout.turns
     ]
     if turns and not turns[0]["observation"]:

@@ -105,8 +105,8 @@ def test_a_transcript_begins_with_the_prompt_where_the_world_says_nothing_of_its
     rollout = Rollout(0, 0, prompts(1)[0], (replace(said, observation_text=""), said), FinishReason.STOP)
 
     assert transcript(rollout)["turns"] == [
-        {"observation": "a", "answer": "go", "reward": 1.0},
-        {"observation": "Where to?", "answer": "go", "reward": 1.0},
+        {"observation": "a", "answer": "go", "reward": 1.0, "read": 1, "written": 2, "fresh": False},
+        {"observation": "Where to?", "answer": "go", "reward": 1.0, "read": 1, "written": 2, "fresh": False},
     ]
 
 

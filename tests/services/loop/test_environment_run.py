@@ -63,9 +63,10 @@ def test_an_experts_play_is_learned(warm_start: RunFolder) -> None:
 
 def test_predictions_hold_every_turn(warm_start: RunFolder) -> None:
     row = warm_start.predictions(30, "val")[0]
-    assert row["turns"] == [
-        {"observation": f"{number} ?", "answer": str(number), "reward": 1.0} for number in (3, 2, 1)
+    assert [(turn["observation"], turn["answer"], turn["reward"]) for turn in row["turns"]] == [
+        (f"{number} ?", str(number), 1.0) for number in (3, 2, 1)
     ]
+    assert [turn["written"] for turn in row["turns"]] == [2, 2, 2]
     assert (row["end"], row["environment/won"], row["reward"]) == ("won", 1.0, 3.0)
     assert row["generated_text"] == "3\n2\n1"
 

@@ -1,12 +1,17 @@
 """Episodes in the report, of an invented run: which are shown, and that all they say is shown as said."""
 
+import io
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
+from rollout_workers.tools.tool_calls import Call, written
 from services.report.evaluated import Evaluated, evaluation_table
 from services.report.report import write_report
 from services.report.run_page import headline
-from services.report.transcripts import SHOWN_TURNS, transcript, transcripts
+from services.report.terminal import episode_view
+from services.report.transcripts import SHOWN_TURNS, ShownCall, transcript, transcripts
 from services.runs.folder import RunFolder
 from tests.services.report.test_report import CONFIG, Page
 
@@ -79,11 +84,62 @@ def test_the_first_prompt_before_and_after_then_the_best_and_the_worst() -> None
 
 def test_a_long_episode_is_folded_in_its_middle_and_a_short_one_is_whole() -> None:
     long = transcript("Long", CUT)
-    assert [len(part) for part in (long.opening, long.folded, long.closing)] == [3, 14, 3]
-    numbers = [turn.number for part in (long.opening, long.folded, long.closing) for turn in part]
+    (fold,) = long.folded
+    assert [len(part) for part in (long.opening, fold.turns, long.closing)] == [3, 14, 3]
+    numbers = [turn.number for part in (long.opening, fold.turns, long.closing) for turn in part]
     assert numbers == list(range(1, 21))
+    assert fold.reward == 7 * -0.5
     just = transcript("Just", row(0, "cut", *[OPEN] * (2 * SHOWN_TURNS + 1)))
     assert (len(just.opening), just.folded, just.closing) == (7, (), ())
+
+
+def with_tools(num_turns: int) -> dict[str, Any]:
+    """Each turn but the last calls twice; every second result is an error."""
+    calls = written([Call("add", {"a": 1, "text": "so"}), Call("now", {})])
+    results = "\n<tool_response>\n42\n</tool_response>\n<tool_response>\nError: no clock\n</tool_response>\n"
+    turns = [(results if turn else "What is it?", f"Hm. {calls}", 0.1) for turn in range(num_turns - 1)]
+    whole = row(0, "ended", *turns, (results, "It is 42.", 1.0))
+    for turn, each in enumerate(whole["turns"]):
+        each |= {"read": 10, "written": 5, "fresh": turn in (0, 2)}
+    return whole
+
+
+def test_calls_stand_with_their_results_and_tokens_are_summed() -> None:
+    found = transcript("Tools", with_tools(3))
+    first, second, last = found.opening
+    assert (first.observation, first.answer) == ("What is it?", "Hm.")
+    assert first.calls == (
+        ShownCall('add(a=1, text="so")', "42", failed=False),
+        ShownCall("now()", "Error: no clock", failed=True),
+    )
+    assert (second.observation, last.observation, last.answer) == ("", "", "It is 42.")
+    assert (found.num_read, found.num_written) == (30, 15)
+    assert [turn.fresh for turn in found.opening] == [False, False, True]  # the first always is
+    cut = row(0, "cut", ("What is it?", "<tool_call>{</tool_call>", 0.0))
+    assert transcript("Cut", cut).opening[0].calls == (ShownCall("{", None, failed=False),)
+    assert transcript("Old", cut).num_read is None
+
+
+def test_a_thousand_turns_are_folded_by_fifties_with_their_sums(tmp_path: Path) -> None:
+    found = transcript("Long", with_tools(1000))
+    assert found.num_folded == 994 and [len(fold.turns) for fold in found.folded] == [*[50] * 19, 44]
+    assert (found.folded[0].num_calls, found.folded[0].num_failed, found.folded[0].reward) == (100, 50, 5.0)
+    assert len(transcript("Whole", with_tools(1000), whole=True).opening) == 1000
+    folder = RunFolder.open(tmp_path, "long", CONFIG, resume="auto")
+    folder.write_predictions(0, "val", [with_tools(1000)])
+    page = Page(write_report(folder).read_text(encoding="utf-8"))
+    assert "994 more turns 4–53 · 100 calls, 50 failed · +5" in page.text
+    assert "tokens 10,000 read, 5,000 written" in page.text and "the context begins anew" in page.text
+
+
+def test_the_terminal_shows_the_same(tmp_path: Path) -> None:
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(episode_view({**with_tools(1000), "split": "train", "weights": 7}))
+    lines = [line.strip() for line in console.export_text().splitlines()]
+    assert lines[0].startswith("textworld/validation/0  train, weights 7  ended  reward 101")
+    assert "994 more turns, 1988 calls, 994 of them failed, reward 99.4" in " ".join(lines)
+    assert 'add(a=1, text="so")' in lines and "→ Error: no clock" in lines
+    assert [line.split() for line in lines if "42." in line] == [["1000", "›", "It", "is", "42.", "+1"]]
 
 
 def test_the_page_tells_episodes_in_place_of_samples(tmp_path: Path) -> None:

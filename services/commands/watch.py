@@ -1,0 +1,96 @@
+"""`whetstone watch RUN`: follow a run's episodes as they come."""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import InputError
+from services.runs.claim import is_held
+from services.runs.folder import RunFolder, is_run
+from services.runs.nearby import no_run
+
+LOOK_S = 0.5  # between two looks at the file
+ALL = 2**31
+
+
+def run(argv: Sequence[str]) -> int:
+    """Print the last episodes, and then each one that comes, until the run ends.
+
+    Raises:
+        InputError: RUN is no run's folder, or has no episodes.
+    """
+    parser = argparse.ArgumentParser(prog="whetstone watch", description=__doc__)
+    parser.add_argument("run", metavar="RUN", type=Path, help="the run's folder, such as runs/NAME")
+    parser.add_argument("--last", type=int, default=1, metavar="N", help="episodes to begin with (1)")
+    parser.add_argument("--split", choices=("train", "validation", "test"), help="only episodes of a split")
+    parser.add_argument("--whole", action="store_true", help="all turns of a long episode")
+    arguments = parser.parse_args(argv)
+    if arguments.last < 0:
+        raise InputError(f"--last={arguments.last}: expected a number of episodes, 0 or more")
+    if not is_run(arguments.run):
+        raise InputError(no_run(arguments.run))
+    folder = RunFolder(arguments.run)
+    if not folder.episodes.exists() and not is_held(folder.path):
+        raise InputError(
+            f"{arguments.run} has no episodes: it ran without an environment of several turns, or before its "
+            f"episodes were kept; `whetstone report {arguments.run}` shows its texts"
+        )
+    _print(folder, arguments)
+    return 0
+
+
+def _print(folder: RunFolder, arguments: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from services.report.terminal import episode_view
+
+    console = Console(highlight=False)
+    for row in episodes(folder, arguments.last, arguments.split):
+        console.print(episode_view(row, whole=arguments.whole))
+
+
+def episodes(folder: RunFolder, last: int, split: str | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the last episodes that are there, and then each that comes, until the run has ended."""
+    lines = Lines(folder.episodes)
+    while True:
+        is_over = not is_held(folder.path)  # asked first, so that nothing written before the end is missed
+        found = [row for row in lines.new() if split in (None, row.get("split"))]
+        yield from found[max(0, len(found) - last) :]
+        last = ALL
+        if is_over:
+            return
+        time.sleep(LOOK_S)
+
+
+class Lines:
+    """Reader of a JSON Lines file that grows, and that may be replaced by one with its newer half."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._place = file, 0
+        self._node: int | None = None
+
+    def new(self) -> list[dict[str, Any]]:
+        """Return the whole lines since the last call; a line that is no JSON object is left out."""
+        try:
+            with self._file.open("rb") as opened:
+                node = os.fstat(opened.fileno()).st_ino
+                if self._node not in (None, node):  # what the new file holds was read from the old one
+                    self._place = opened.seek(0, os.SEEK_END)
+                self._node = node
+                opened.seek(self._place)
+                whole, newline, _ = opened.read().rpartition(b"\n")
+        except FileNotFoundError:
+            return []
+        self._place += len(whole) + len(newline)
+        return [row for line in whole.split(b"\n") if isinstance(row := _read(line), dict)]
+
+
+def _read(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
