@@ -56,7 +56,7 @@ class ToolInterpreter:
         return {**message, "content": self._cut(content)}
 
     def _cut(self, text: str) -> str:
-        tokens = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        tokens = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         if len(tokens) <= self._most:
             return text
         kept = self._tokenizer.decode(tokens[: self._most], skip_special_tokens=False)
