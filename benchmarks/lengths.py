@@ -1,7 +1,7 @@
 """An update on responses of many lengths at GPT-2's width: this tree's, and another's beside it.
 
-`python -m benchmarks.lengths TREE [ALGORITHM …]`: TREE is a checkout of another commit, such as `git worktree add`
-makes. Each side is a process with one thread, which runs this file on its own tree's learner.
+`python -m benchmarks.lengths TREE [ALGORITHM …]`: TREE is a checkout of another commit, such as `git worktree
+add` makes. Each side is a process with one thread, which runs this file on its own tree's learner.
 """
 
 import json
