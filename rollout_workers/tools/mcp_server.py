@@ -58,8 +58,15 @@ class McpServer:
         self.schemas = self._connection.schemas
 
     def reset(self, prompt: Prompt) -> None:
-        """Begin an episode; the server keeps what it remembers."""
-        self._connection = self._connection or self._connected()
+        """Begin an episode; the server keeps what it remembers.
+
+        Raises:
+            RuntimeError: a server that ended does not start anew; a later attempt may succeed.
+        """
+        try:
+            self._connection = self._connection or self._connected()
+        except InputError as error:  # it started before, so that nothing is wrong with the command
+            raise RuntimeError(str(error)) from None
 
     def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> str:
         if self._connection is None:

@@ -69,6 +69,24 @@ def test_after_a_time_out_or_an_end_the_next_episode_has_a_new_server(server: Mc
     assert server.call("add", {"a": 1, "b": 2}, 60.0) == "3"
 
 
+def test_a_server_that_does_not_start_again_may_do_so_later(tmp_path: Path) -> None:
+    was_here, script = tmp_path / "was_here", tmp_path / "once.py"
+    script.write_text(
+        f"import pathlib, runpy\n"
+        f"pathlib.Path({str(was_here)!r}).touch(exist_ok=False)\n"
+        f"runpy.run_path({str(Path(__file__).parents[1] / 'tool_server.py')!r}, run_name='__main__')\n"
+    )
+    server = McpServer(f"python {script}", start_s=120)
+    with pytest.raises(ToolError, match="closed"):
+        server.call("leave", {}, 60.0)
+    with pytest.raises(RuntimeError, match=r"(?s)did not name its tools: .*FileExistsError"):
+        server.reset(PROMPT)
+    was_here.unlink()
+    server.reset(PROMPT)
+    assert server.call("add", {"a": 1, "b": 2}, 60.0) == "3"
+    server.close()
+
+
 def test_a_server_gets_the_named_variables_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY_OF_A_SERVICE", "abc")
     monkeypatch.setenv("ANOTHER_KEY", "def")
