@@ -1,5 +1,6 @@
 """Whole runs in an environment, in this very process: an expert's play is learned, baselines beside it."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,9 @@ import pytest
 
 from contracts.settings import build
 from services.config.settings import RunSettings
+from services.loop.live_episodes import EACH
 from services.runs.folder import RunFolder
+from services.runs.json_lines import read_rows
 from tests.local_run import train_here
 from tests.models import make_tiny_model
 from tests.services.countdown import COUNTDOWN
@@ -69,6 +72,16 @@ def test_predictions_hold_every_turn(warm_start: RunFolder) -> None:
     assert [turn["written"] for turn in row["turns"]] == [2, 2, 2]
     assert (row["end"], row["environment/won"], row["reward"]) == ("won", 1.0, 3.0)
     assert row["generated_text"] == "3\n2\n1"
+
+
+def test_some_episodes_are_kept_as_they_come_without_those_of_baselines(warm_start: RunFolder) -> None:
+    rows = read_rows(warm_start.episodes)
+    counts = Counter((row["split"], row["weights"]) for row in rows)
+    evaluated = warm_start.predictions(0, "val")
+    assert 0 < counts["validation", 0] == min(EACH, len(evaluated)) < 2 * len(evaluated)
+    assert counts["train", 0] == EACH and set(counts.values()) <= set(range(1, EACH + 1))
+    kept = [row["turns"] for row in rows if row["split"] == "validation" and row["weights"] == 0]
+    assert kept == [row["turns"] for row in evaluated][: len(kept)]
 
 
 def test_an_episode_that_is_cut_off_says_so(tmp_path: Path, model: Path) -> None:
