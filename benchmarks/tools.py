@@ -10,7 +10,6 @@ part; a run that is done is not repeated.
 import argparse
 import json
 import random
-import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -105,16 +104,14 @@ def _write(folder: str, split: str, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def run(name: str, folder: str, options: dict[str, Any]) -> None:
-    """Train in this process unless the run is done; note its seconds."""
+    """Train in this process unless the run is done."""
     from tests.local_run import train_here
 
     if (RUNS / name / "model" / "config.json").exists():
         return
     task = {"name": "prompts", "data_files": str(ROOT / folder)}
     print(name, flush=True)
-    started = time.perf_counter()
     train_here(build(RunSettings, {**SHARED, "run_name": name, "task": task, **options}, where=""))
-    (RUNS / name / "seconds.txt").write_text(f"{time.perf_counter() - started:.0f}")
 
 
 def rows_of(name: str, epoch: int) -> list[dict[str, Any]]:
@@ -137,10 +134,9 @@ def line(seed: int) -> str:
     error = standard_error_of_change(scores[0], prompts[0], scores[1], prompts[1]) or float("nan")
     calls, errors = (_mean([row[f"environment/{key}"] for row in after]) for key in ("calls", "call_errors"))
     alone = sum(row["reward"] > 0 and not row["environment/calls"] for row in (*before, *after))
-    seconds = (RUNS / name / "seconds.txt").read_text()
     return (
         f"| {seed} | {told[0]} | {told[1]} | +{gain:.3f} ± {error:.3f} | {gain / error:.1f} | "
-        f"{calls:.2f} | {errors:.2f} | {alone} | {seconds} |"
+        f"{calls:.2f} | {errors:.2f} | {alone} |"
     )
 
 
