@@ -113,7 +113,7 @@ class Chat:
 
     def closing(self, answer: Sequence[int]) -> Tokens:
         """Return the tokens between an answer and the next message, without those that the answer has."""
-        closing, last = self.encode(self._closing), self.encode(self._last)
+        closing, last = self._closing_tokens, self._last_tokens
         said = (count for count in range(len(closing), 0, -1) if tuple(answer[-count:]) == closing[:count])
         if count := next(said, 0):
             return closing[count:]
@@ -122,7 +122,7 @@ class Chat:
 
     def answer(self, text: str) -> Tokens:
         """Return an answer as the model would generate it, its end included."""
-        end = self.encode(self._last)[:1]
+        end = self._last_tokens[:1]
         if not end and self._tokenizer.eos_token_id is not None:
             end = (self._tokenizer.eos_token_id,)
         return self.encode(self._before_answers + text.strip()) + end
@@ -133,7 +133,7 @@ class Chat:
         An answer in gpt-oss's channels is divided into `thinking` and `content`; other templates find the
         thinking in the content themselves.
         """
-        ends = {self.encode(self._last)[:1], self.encode(self._closing)[:1], (self._tokenizer.eos_token_id,)}
+        ends = {self._last_tokens[:1], self._closing_tokens[:1], (self._tokenizer.eos_token_id,)}
         kept = list(answer[:-1] if tuple(answer[-1:]) in ends else answer)
         text = str(self._tokenizer.decode(kept, skip_special_tokens=False))
         parts = dict(CHANNEL.findall(text))
@@ -154,7 +154,7 @@ class Chat:
     @property
     def end_token(self) -> int | None:
         """Return the token with which the template ends an answer; None where it is no special token."""
-        tokens = self.encode(self._last)[:1]
+        tokens = self._last_tokens[:1]
         return tokens[0] if tokens and self._special(tokens[0]) else None
 
     @property
@@ -197,6 +197,14 @@ class Chat:
             raise _not_in_turns()
         behind = rest.removeprefix(mark)
         return mark + behind[: len(behind) - len(behind.lstrip())]
+
+    @cached_property
+    def _last_tokens(self) -> Tokens:
+        return self.encode(self._last)
+
+    @cached_property
+    def _closing_tokens(self) -> Tokens:
+        return self.encode(self._closing)
 
     @cached_property
     def _before_answers(self) -> str:

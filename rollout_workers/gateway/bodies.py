@@ -13,6 +13,7 @@ from contracts.conversations.messages import Message, conversation
 from contracts.errors import InputError
 
 MOST_CHOICES = 64
+HALF_A_PAIR = rb"\ud"
 # Options that are read below, or say nothing about the text.
 IGNORED = frozenset(
     (
@@ -111,6 +112,11 @@ def _object(body: bytes) -> dict[str, Any]:
         given = None
     if not isinstance(given, dict):
         raise Refused(400, "the body is no JSON object")
+    if HALF_A_PAIR in body.lower():  # no tokenizer takes such a character
+        try:
+            json.dumps(given, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise Refused(400, f"the body holds half a surrogate pair: {error}") from None
     given = {name: value for name, value in given.items() if value is not None}
     for name, value in given.items():
         if name not in IGNORED and value not in NEUTRAL.get(name, ()):

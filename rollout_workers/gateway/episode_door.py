@@ -11,8 +11,6 @@ from array import array
 from collections import Counter
 from dataclasses import replace
 
-import numpy as np
-
 from contracts.rollout import Lease, Sampling
 from rollout_workers.engines.base import Generation
 from rollout_workers.environments.program import Program
@@ -143,8 +141,8 @@ class EpisodeDoor:
         """Return a seed of the lease, the context and its repetitions: the order of calls does not matter."""
         digest = hashlib.blake2b(array("q", context).tobytes(), digest_size=16).digest()
         self._same[digest] += 1
-        entropy = (self.lease.seed, int.from_bytes(digest, "little"), self._same[digest])
-        return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> np.uint64(1))
+        source = f"{self.lease.seed} {digest.hex()} {self._same[digest]}".encode()
+        return int.from_bytes(hashlib.blake2b(source, digest_size=8).digest(), "little") >> 1
 
     def _record(self, asked: Asked, read: Read, generation: Generation) -> Reply:
         if self.is_shut:

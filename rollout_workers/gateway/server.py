@@ -59,7 +59,6 @@ class Gateway:
         self._most_bytes, self._name, self._public = most_bytes, name, public
         self._doors: dict[bytes, Door] = {}  # by the digest of the key
         self._numbers = itertools.count(1)
-        self._loop = asyncio.new_event_loop()
         self._server: Any = None
 
     def start(self, listener: socket.socket | None = None, app: Any = None) -> str:
@@ -77,11 +76,13 @@ class Gateway:
             log_level="warning",
             access_log=False,
             server_header=False,
+            date_header=False,
+            proxy_headers=False,
             lifespan="off",
             ws="none",
             timeout_graceful_shutdown=1,
         )
-        self._server = uvicorn.Server(config)
+        self._server, self._loop = uvicorn.Server(config), _loop_of(config)
         self._thread = threading.Thread(target=self._run, args=(listener,), name="gateway", daemon=True)
         self._thread.start()
         host, port = listener.getsockname()[:2]
@@ -186,6 +187,13 @@ class Gateway:
         for event in events(number, asked, num_read, replies):
             await send({"type": "http.response.body", "body": event, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
+
+
+def _loop_of(config: Any) -> asyncio.AbstractEventLoop:
+    """Return the fastest event loop that is installed."""
+    factory = config.get_loop_factory() or asyncio.new_event_loop
+    loop: asyncio.AbstractEventLoop = factory()
+    return loop
 
 
 async def _send(send: Send, status: int, body: bytes, *, closes: bool = False) -> None:

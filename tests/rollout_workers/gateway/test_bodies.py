@@ -53,6 +53,13 @@ def test_what_can_not_be_done_is_refused(options: dict[str, Any], said: str) -> 
     assert refused.value.status == 400
 
 
+def test_half_a_surrogate_pair_is_refused_and_a_whole_one_is_a_letter() -> None:
+    with pytest.raises(Refused, match="surrogate"):
+        read_chat(rb'{"messages": [{"role": "user", "content": "a \uD83D"}]}')
+    asked = read_chat(rb'{"messages": [{"role": "user", "content": "a \ud83d\ude00"}]}')
+    assert asked.messages[0]["content"] == "a \N{GRINNING FACE}"
+
+
 @pytest.mark.parametrize("prompt", [None, "", [], ["a", "b"], [[1], [2]], [1.5], [-1], [True], {"a": 1}, 3])
 def test_a_completion_has_one_prompt(prompt: Any) -> None:
     with pytest.raises(Refused, match="expected one text or one list"):
