@@ -15,6 +15,7 @@ from typing import Any
 from contracts.errors import EpisodeError, InputError
 from contracts.network.access import TOKEN, TOKEN_FILE
 from contracts.processes.gpus import hidden_unless
+from contracts.processes.working_folder import working_folder
 from contracts.rollout import Lease
 
 KEEPER = Path(__file__).with_name("keeper.py")
@@ -49,11 +50,13 @@ class ProgramProcess:
             PROMPT_FILE: str(prompt_file),
             REWARD_FILE: str(self._reward_file),
         }
+        started_in = working_folder()
         self._keeper = subprocess.Popen(
             [sys.executable, "-I", "-S", str(KEEPER), str(self._folder), *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=variables(os.environ, address, key) | places,
+            cwd=started_in if started_in and Path(started_in).is_dir() else None,
             start_new_session=True,
         )
 
