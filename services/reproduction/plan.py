@@ -37,10 +37,8 @@ SMALL_ANNOTATION = (
     "rollout.engine=transformers",
     "rollout.max_tokens=16",
     "learner.num_threads=1",
-    "value.num_prompts=8",
-    "value.num_epochs=2",
-    "value.num_beams=1",
 )
+SMALL_VALUES = ("value.num_prompts=8", "value.num_epochs=2", "value.num_beams=1")
 SMALL_SEEDS = (0,)
 
 
@@ -146,13 +144,14 @@ def _annotation(recipe: Recipe, asked: Asked, places: Places, seed: int, referen
     files = overrides_for(recipe, places)
     chosen = [f"experiment={found.experiment}", *found.set, *files]
     if asked.small:
-        chosen += [*SMALL_ANNOTATION, *found.small]
+        chosen += SMALL_ANNOTATION
     if places.models:
         rewards = compose([*_settings(recipe, next(iter(recipe.trained))), *files])["reward"]
         chosen += replaced({"reward": rewards}, places.models)
     chosen.append(f"output={quoted(folder)}")
     if reference:
         chosen += [f"reference={quoted(places.models.get(reference, reference))}", "value=true"]
+        chosen += [*SMALL_VALUES, *found.small] if asked.small else []
     return Step("annotate", found.experiment, seed, Job(tuple(chosen), folder.name, folder))
 
 

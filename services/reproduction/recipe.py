@@ -71,7 +71,7 @@ class Annotation(Settings):
     model: str | None = None
     row: str | None = None
     set: Strings = ()
-    small: Strings = ()
+    small: Strings = ()  # options of values, with --small
 
     @model_validator(mode="after")
     def _one_reference(self) -> Self:

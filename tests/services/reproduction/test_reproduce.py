@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import InputError
+from services.annotation.settings import settings_from
 from services.benchmarks.table import Estimate
 from services.commands.reproduce import run
 from services.reproduction import running
@@ -17,6 +18,7 @@ from services.reproduction.places import Places, find_places, replaced
 from services.reproduction.plan import Asked, Step, plan
 from services.reproduction.published import Published
 from services.reproduction.recipe import Data, Model, Recipe, read_recipe
+from services.reproduction.stand_in_rows import write_rows
 from services.reproduction.verdict import verdict
 from services.runs.folder import RunFolder
 from services.runs.provenance import sha256
@@ -77,6 +79,16 @@ def test_data_are_annotated_before_the_rows_and_again_with_the_first_ones_model(
     best = f'reference="{tmp_path}/nll-seed901/best_model"'
     assert best not in steps[0].job.overrides and best in steps[2].job.overrides
     assert f'data.folder="{tmp_path}/annotated-seed901"' in steps[3].job.overrides
+
+
+@pytest.mark.parametrize("name", ["faithdial", "atomic"])
+@pytest.mark.parametrize("small", [True, False])
+def test_annotate_takes_each_annotations_options(name: str, small: bool, tmp_path: Path) -> None:
+    recipe = read_recipe(name)
+    data = {each: write_rows(tmp_path / each, found.like or each) for each, found in recipe.data.items()}
+    steps = plan(recipe, Asked(tmp_path, (901,), small=small), Places({}, data))
+    found = [settings_from(list(step.job.overrides)) for step in steps if step.command == "annotate"]
+    assert [each.value is not None for each in found] == ([False, True] if name == "faithdial" else [True])
 
 
 def test_a_models_name_is_replaced_wherever_it_stands() -> None:
