@@ -63,7 +63,8 @@ def main(other: str, *algorithms: str) -> None:
         )
         rows[f"{algorithm}: peak, now / before"] = now.peak_mb / before.peak_mb
         rows[f"{algorithm}: MB before; now"] = f"{before.peak_mb:,.0f}; {now.peak_mb:,.0f}"
-        rows[f"{algorithm}: loss before; now"] = f"{before.last['loss']:.6f}; {now.last['loss']:.6f}"
+        norms = "; ".join(f"{side.last['norm']:.6f}" for side in (before, now))
+        rows[f"{algorithm}: the last gradient's norm before; now"] = norms
         for side in (before, now):
             side.end()
     shape = f"{GROUPS} × {GROUP_SIZE} responses of {LENGTHS[0]} to {LENGTHS[1]} tokens"
@@ -90,7 +91,7 @@ def serve(algorithm: str, model: str) -> None:
         started = time.process_time()
         metrics = learner.update(rollouts)
         seconds = time.process_time() - started
-        told = {"seconds": seconds, "peak_mb": _peak_mb(), "loss": metrics["loss/policy"]}
+        told = {"seconds": seconds, "peak_mb": _peak_mb(), "norm": metrics["gradient_norm/policy"]}
         print(json.dumps(told), flush=True)
 
 
