@@ -239,7 +239,6 @@ def test_page_alone_starts_nothing_and_needs_nothing(
 
 
 @pytest.mark.long
-@pytest.mark.ray
 def test_a_small_recipe_runs_from_start_to_page(tmp_path: Path) -> None:
     assert run(["tldr", "--small", "--out", str(tmp_path)]) == 0
     told = (tmp_path / "reproduction.md").read_text()
