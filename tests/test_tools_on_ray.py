@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from services.runs.json_lines import read_rows
 from tests.chat_templates import CALLS_TOOLS, make_chat_model
 from tests.kept_rollouts import kept_in, measure_into
 from tests.runs import Run
@@ -82,10 +83,13 @@ def test_calls_are_made_rewarded_and_learned_and_results_are_masked(tmp_path: Pa
     for row in rows:  # every call that was made earned 1
         assert row["environment/calls/mean"] == pytest.approx(row["reward/mean"])
         assert row["environment/call_errors/mean"] == row["environment/failed"] == 0
-    # At first an episode has 1/2 + 1/4 + 1/8 calls.
-    assert rows[0]["reward/mean"] == pytest.approx(0.875, abs=0.4)
-    assert rows[-1]["reward/mean"] > rows[0]["reward/mean"] + 0.5
-    shown = run.folder.predictions(ITERATIONS, "test")[0]["turns"]
-    assert (
-        shown[0]["answer"] == CALL and shown[1]["observation"] == "\n<tool_response>\n42\n</tool_response>\n"
-    )
+    # At first an answer of four tokens has 1/2 + 1/4 + 1/8 + 1/16 calls, an episode 1 + 1/2 + 1/4 answers,
+    # so 1.64 calls. The standard error over 64 episodes is about 0.25.
+    assert rows[0]["reward/mean"] == pytest.approx(1.64, abs=0.8)
+    before, after = (row["metrics"]["reward/mean"] for row in run.folder.evaluations("val"))
+    assert after > before + 2
+    played = [row["turns"] for row in run.folder.predictions(ITERATIONS, "test") if len(row["turns"]) > 1]
+    for first, second, *_ in played:
+        results = ["<tool_response>\n42\n</tool_response>"] * first["answer"].count(CALL)
+        assert second["observation"].strip() == "\n".join(results)
+    assert played and read_rows(run.folder.episodes)
