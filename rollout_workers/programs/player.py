@@ -7,6 +7,7 @@ The gateway's event loop plays the episodes. The engine's thread only takes requ
 """
 
 import asyncio
+import contextlib
 import copy
 import threading
 from collections.abc import Sequence
@@ -79,7 +80,8 @@ class Programs:
         with self._lock:
             self._num_given_up += 1
             self._finished.clear()
-        self._gateway.submit(self._end_all()).result(CLOSE_S)
+        with contextlib.suppress(TimeoutError):  # all are told to end, and their keepers see to it
+            self._gateway.submit(self._end_all()).result(CLOSE_S)
 
     def close(self) -> None:
         """End every program and the gateway."""
