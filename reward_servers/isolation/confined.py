@@ -109,7 +109,7 @@ class Confined:
         with self._turn:
             try:
                 return self._ask(jobs)
-            except RewardError:
+            except BaseException:  # also one from outside: an answer that comes late is no later job's
                 self._close()
                 raise
 

@@ -26,6 +26,8 @@ class Search:
     def __init__(
         self, folder: str, endings: list[str] | tuple[str, ...] = (".md", ".txt"), num_passages: int = 3
     ):
+        if isinstance(endings, str):
+            raise InputError(f"environment.tools: search: endings={endings}: expected a list, [{endings}]")
         root = Path(folder).expanduser()
         files = sorted(path for path in root.rglob("*") if path.suffix in endings and path.is_file())
         if not files:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from contracts.errors import InputError
 from reward_servers.isolation.confinement import has_seccomp
+from rollout_workers.tools.timed_calls import TimedCalls
 from services.tools.calculator import calculator
 from services.tools.python import Python
 from services.tools.search import Search
@@ -85,6 +86,14 @@ def test_a_program_that_goes_on_is_ended(python: Python) -> None:
     assert "The program was ended: time" in python.python("while True:\n    pass")
 
 
+def test_a_call_that_was_interrupted_leaves_its_answer_to_no_later_one(python: Python) -> None:
+    calls = TimedCalls()
+    with pytest.raises(TimeoutError):
+        calls.call(lambda: python.python("import time; time.sleep(1)\n'late'"), 0.2)
+    assert calls.num_left(60) == 0
+    assert python.python("'next'") == "'next'"
+
+
 # Passages
 
 
@@ -111,3 +120,9 @@ def test_the_passage_with_the_rarer_words_comes_first(folder: Path) -> None:
 def test_a_folder_without_texts_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no file that ends in \.md, \.txt"):
         Search(str(tmp_path))
+
+
+def test_endings_are_a_list(folder: Path) -> None:
+    """A text's letters would be found in it: files without an ending, too."""
+    with pytest.raises(InputError, match=r"expected a list, \[\.md\]"):
+        Search(str(folder), endings=".md")  # type: ignore[arg-type]
