@@ -4,6 +4,7 @@ import os
 import time
 
 from mcp.server.mcpserver import MCPServer
+from mcp.shared.exceptions import MCPError
 
 server = MCPServer("sums")
 
@@ -18,6 +19,18 @@ def add(a: int, b: int) -> int:
 def fail(text: str) -> str:
     """Fail."""
     raise ValueError(text)
+
+
+@server.tool()
+def refuse() -> str:
+    """Answer by the protocol's own error, as some libraries do for wrong arguments."""
+    raise MCPError(-32602, "Invalid params")
+
+
+@server.tool()
+def nothing() -> str:
+    """Return an empty text."""
+    return ""
 
 
 @server.tool()

@@ -171,7 +171,8 @@ class _Calling:
         first = self._num_calls + 1
         for number, call in enumerate(calls):
             self._num_calls += 1
-            names.append(call.name if isinstance(call, Call) else "")
+            name = call.name if isinstance(call, Call) else ""
+            names.append(name if name in self._toolbox.names else "")  # a template writes it into the context
             try:
                 contents.append(_cleaned(self._result(call, number), self._settings.max_result_tokens))
                 reward += self._settings.call_rewards.get(names[-1], 0.0)

@@ -77,7 +77,8 @@ class McpServer:
             self._give_up()
             raise ToolError(f"no result within {seconds:g} s") from None
         except Exception as error:  # the library, the server and the pipe between them
-            self._give_up()
+            if not _is_answer(error):
+                self._give_up()
             raise ToolError(_said(error)) from None
         if found.is_error:
             raise ToolError(_text_of(found))
@@ -213,6 +214,14 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
+def _is_answer(error: Exception) -> bool:
+    """Return whether the server itself refused the call, and so goes on."""
+    from mcp.shared.exceptions import MCPError
+    from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT
+
+    return isinstance(error, MCPError) and error.code not in (CONNECTION_CLOSED, REQUEST_TIMEOUT)
+
+
 def _text_of(result: Any) -> str:
     """Return a result's texts; other contents are named."""
-    return "\n".join(getattr(each, "text", None) or f"[{each.type}]" for each in result.content)
+    return "\n".join(each.text if each.type == "text" else f"[{each.type}]" for each in result.content)

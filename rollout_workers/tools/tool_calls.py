@@ -20,6 +20,8 @@ HERMES = "hermes"
 OPENS, CLOSES = "<tool_call>", "</tool_call>"
 ENDS_OF_A_BROKEN_CALL = re.compile(rf"{CLOSES}|(?={OPENS})|\Z")
 EXPECTED = '{"name": "a tool", "arguments": {"an argument": "a value"}}'
+TOO_DEEP = "it is nested too deeply"
+MOST_DEEP = 64  # levels of an argument: everything behind this parser recurses into it
 EXCERPT = 80  # characters of a model's text in a reason
 
 Schemas = tuple[Mapping[str, Any], ...]  # JSON schemas of functions, as chat templates take them
@@ -147,6 +149,8 @@ def call_of(found: Any) -> Call | Malformed:
     >>> call_of({"name": "add", "arguments": '{"a": 1}'})
     Call(name='add', arguments={'a': 1})
     """
+    if _is_too_deep(found):
+        return Malformed("", TOO_DEEP)
     text = json.dumps(found)[:EXCERPT]
     if not isinstance(found, dict) or not isinstance(found.get("name"), str) or not found["name"]:
         return Malformed(text, f"it names no tool; expected {EXPECTED}")
@@ -156,6 +160,8 @@ def call_of(found: Any) -> Call | Malformed:
             arguments = json.loads(arguments, strict=False, parse_constant=_no_number)
         except (ValueError, RecursionError) as error:
             return Malformed(text, f"its arguments are no JSON ({_reason(error)})")
+    if _is_too_deep(arguments):
+        return Malformed(text, TOO_DEEP)
     if not isinstance(arguments, dict):
         return Malformed(text, f"its arguments are no JSON object; expected {EXPECTED}")
     return Call(found["name"], arguments)
@@ -168,6 +174,20 @@ def _broken(text: str) -> tuple[str, str]:
     return text[: end.start()].strip()[:EXCERPT], text[end.end() :]
 
 
+def _is_too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MOST_DEEP):
+        inner = [each.values() if isinstance(each, dict) else each for each in level if _holds(each)]
+        level = [each for values in inner for each in values]
+        if not level:
+            return False
+    return True
+
+
+def _holds(value: Any) -> bool:
+    return isinstance(value, dict | list)
+
+
 def _no_number(name: str) -> float:
     raise ValueError(f"{name} is no number in JSON")
 
@@ -175,7 +195,7 @@ def _no_number(name: str) -> float:
 def _reason(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg} at character {error.pos}"
-    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+    return TOO_DEEP if isinstance(error, RecursionError) else str(error)
 
 
 class _OfVllm:

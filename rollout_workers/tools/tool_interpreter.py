@@ -7,7 +7,7 @@ from typing import Any
 from contracts.conversations.messages import Message
 from contracts.environments import Observation
 from rollout_workers.tools.tool_calls import Parser, Schemas, as_text, parser_of
-from rollout_workers.tools.tool_texts import TOOL, responded
+from rollout_workers.tools.tool_texts import RESPONSE_CLOSES, RESPONSE_OPENS, TOOL, responded
 
 
 class ToolInterpreter:
@@ -28,9 +28,8 @@ class ToolInterpreter:
         added = getattr(tokenizer, "added_tokens_decoder", {})
         self._ends = {*tokenizer.all_special_ids, *(number for number in added if added[number].special)}
         # A result that holds one could end its message and speak for somebody else.
-        self._marks = [
-            mark for mark in tokenizer.get_added_vocab() if len(mark) > 1 and not mark[0].isalnum()
-        ]
+        marks = (mark for mark in tokenizer.get_added_vocab() if len(mark) > 1 and not mark[0].isalnum())
+        self._marks = list(dict.fromkeys((*marks, RESPONSE_OPENS, RESPONSE_CLOSES)))
 
     def heard(self, text: str, tokens: Sequence[int]) -> str:
         """Return the parsed answer as JSON. Marks of calls may be special tokens, which `text` lacks."""

@@ -8,6 +8,7 @@ from contracts.conversations.messages import Message
 from rollout_workers.tools.tool_calls import EXPECTED, Call, Schemas, written
 
 TOOL = "tool"  # the role of a result's message
+RESPONSE_OPENS, RESPONSE_CLOSES = "<tool_response>", "</tool_response>"
 PROBE: Mapping[str, Any] = {  # a tool that is looked for in a rendered text
     "type": "function",
     "function": {
@@ -43,7 +44,7 @@ def responded(contents: Sequence[str]) -> str:
     >>> responded(["42"])
     '<tool_response>\\n42\\n</tool_response>'
     """
-    return "\n".join(f"<tool_response>\n{content}\n</tool_response>" for content in contents)
+    return "\n".join(f"{RESPONSE_OPENS}\n{content}\n{RESPONSE_CLOSES}" for content in contents)
 
 
 def results(names: Sequence[str], contents: Sequence[str], first: int = 1) -> tuple[Message, ...]:

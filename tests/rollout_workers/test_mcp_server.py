@@ -47,9 +47,14 @@ def test_schemas_and_results_are_the_servers(server: McpServer) -> None:
 def test_errors_are_told_and_the_server_lives_on(server: McpServer) -> None:
     server.reset(PROMPT)
     process = server.call("about", {"name": "process"}, 60.0)
-    for name, arguments, told in (("fail", {"text": "no"}, "fail"), ("add", {"a": "x"}, "valid integer")):
+    for name, arguments, told in (
+        ("fail", {"text": "no"}, "fail"),
+        ("add", {"a": "x"}, "valid integer"),
+        ("refuse", {}, "Invalid params"),
+    ):
         with pytest.raises(ToolError, match=told):
             server.call(name, arguments, 60.0)
+    assert server.call("nothing", {}, 60.0) == ""
     assert server.call("about", {"name": "process"}, 60.0) == process
 
 

@@ -23,6 +23,13 @@ from rollout_workers.tools.tool_calls import (
 from tests.chat_templates import chat_tokenizer
 
 CALL = '{"name": "add", "arguments": {"a": 1}}'
+
+
+def deep(count: int) -> str:
+    """Return a call whose argument is a list in a list, and so on."""
+    return f'{{"name": "add", "arguments": {{"a": {"[" * count}{"]" * count}}}}}'
+
+
 names = st.text(min_size=1, max_size=12)
 marks = st.sampled_from((OPENS, CLOSES, "<think>", "</think>", "\n", '"', "{", "}", CALL))
 texts = st.lists(marks | st.text(max_size=6), max_size=8).map("".join)
@@ -84,10 +91,14 @@ def test_calls_by_hand(text: str, wanted: tuple[Call, ...]) -> None:
         (f'{OPENS}{{"name": "add", "arguments": "x"}}{CLOSES}', "arguments are no JSON"),
         (f'{OPENS}{{"name": "add", "arguments": {{"a": NaN}}}}{CLOSES}', "NaN is no number"),
         (f"{OPENS}{'[' * 100_000}{CLOSES}", "nested too deeply"),
+        *((f"{OPENS}{deep(count)}{CLOSES}", "nested too deeply") for count in (64, 500, 900, 970, 980, 990)),
+        (f'{OPENS}{{"name": "add", "arguments": {json.dumps(deep(500))}}}{CLOSES}', "nested too deeply"),
     ],
 )
 def test_a_malformed_call_says_why_and_costs_no_other(text: str, why: str) -> None:
-    first, second = hermes(f"{text}{OPENS}{CALL}{CLOSES}").calls
+    found = hermes(f"{text}{OPENS}{CALL}{CLOSES}")
+    first, second = found.calls
+    assert of_text(as_text(found)) == found
     assert isinstance(first, Malformed) and why in first.why and len(first.text) <= 80
     assert second == Call("add", {"a": 1})
 

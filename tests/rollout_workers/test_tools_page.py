@@ -1,4 +1,4 @@
-"""What docs/tools.md shows, run as it stands there."""
+"""The code and the commands of docs/tools.md, run as they stand there."""
 
 import re
 import shlex
