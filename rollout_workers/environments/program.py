@@ -2,7 +2,7 @@
 
 import shlex
 import shutil
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -20,8 +20,6 @@ class Program(EnvironmentSettings):
     Example: `environment=program environment.command="python agent.py --question {prompt}"`
     """
 
-    rewards_itself: ClassVar[bool] = True
-
     command: str  # in words as a shell's; {prompt} is the prompt's text
     # true: a program writes its reward, a number, to the file that WHETSTONE_REWARD_FILE names
     reward_file: bool = True
@@ -31,6 +29,11 @@ class Program(EnvironmentSettings):
     token_budget: int | None = Field(default=None, ge=1)  # tokens that the model writes in an episode
     max_open_calls: int = Field(default=16, ge=1)  # of a program at once
     step_timeout_s: float = Field(default=60.0, gt=0)  # between two calls of a program
+
+    @property
+    def rewards_itself(self) -> bool:  # type: ignore[override]
+        """Return whether the programs write rewards; else the run needs reward=."""
+        return self.reward_file
 
     @field_validator("command")
     @classmethod

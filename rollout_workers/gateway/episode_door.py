@@ -46,6 +46,7 @@ class EpisodeDoor:
         self.history = History()
         self.is_shut = False
         self.is_cut = False  # the program asked for more than its budget
+        self.is_full = False  # a context left no room for an answer
         self.num_refused = 0
         self.flooded = asyncio.Event()
         self._num_answers = 0  # begun ones, too
@@ -64,6 +65,7 @@ class EpisodeDoor:
         read = self._reader.read(asked, self.history)
         context = continued(read.parent) + read.observed
         if not 0 < len(context) <= self._room:
+            self.is_full = bool(self.history.calls)
             raise beyond_window(len(context), int(self._room))
         self._num_answers += asked.num_choices
         self._num_open += 1

@@ -52,6 +52,8 @@ def main(folder: str, words: list[str]) -> None:
 def _become(words: list[str], output: int, libc: ctypes.CDLL) -> None:
     """Turn this new process into the program."""
     os.setsid()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and what it starts would, too
+        signal.signal(number, signal.SIG_DFL)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nothing, 0), (output, 1), (output, 2)):

@@ -118,7 +118,7 @@ class Programs:
         self._calls.wake()
 
     async def _episode(self, lease: Lease) -> Rollout:
-        """Play until a program ends well, at most `max_attempts` times.
+        """Play until a program ends well, or fails beyond its budget, at most `max_attempts` times.
 
         Raises:
             EpisodeError: the program failed or hung at every attempt.
@@ -138,8 +138,9 @@ class Programs:
                 return _rollout(door, await self._run(lease, door), self._settings)
             except EpisodeError as error:
                 self.num_restarts += 1
-                if fault_reward is not None and door.history.calls:
-                    return _rollout(door, Reward(fault_reward, {"fault": 1.0}), self._settings)
+                door.is_cut = door.is_cut or door.is_full  # other attempts would draw the same, up to there
+                if door.history.calls and (door.is_cut or fault_reward is not None):
+                    return _rollout(door, Reward(fault_reward or 0.0, {"fault": 1.0}), self._settings)
                 if attempt == attempts:
                     raise error
         raise AssertionError("there is at least one attempt")

@@ -1,4 +1,4 @@
-"""What docs/agents.md shows, run as it stands there."""
+"""The program and the commands of docs/agents.md, run as they stand there."""
 
 import re
 import shlex

@@ -1,5 +1,6 @@
 """Leases played by programs, in a worker with a real engine: misbehaviour costs one episode alone."""
 
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from contracts.errors import EpisodeError, InputError
 from contracts.rollout import FinishReason, Lease, Prompt, Rollout, Sampling
 from rollout_workers.environments.program import Program
+from rollout_workers.programs.process import KEEPER
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.worker import RolloutWorker
 from tests.chat_templates import TEMPLATES, make_chat_model
@@ -119,8 +121,12 @@ def test_a_fault_may_have_a_reward_of_its_own(make: Any) -> None:
 
 
 def test_an_episode_that_wants_more_than_its_budget_is_cut(make: Any) -> None:
-    (made,) = play(make(max_turns=1, fault_reward=0.0), leases("good"))
-    assert made.finish_reason is FinishReason.LENGTH and len(made.turns) == 1
+    """The program does not expect a refusal, and ends with exit code 1."""
+    worker = make(max_turns=1)
+    (made,) = play(worker, leases("good"))
+    assert made.error is None and made.finish_reason is FinishReason.LENGTH and len(made.turns) == 1
+    assert made.total_reward == 0.0 and made.info["fault"] == 1
+    assert worker.poll(0.0).num_restarts == 1  # another attempt would draw the same
 
 
 def test_a_reward_file_is_expected_unless_a_reward_judges(make: Any, tmp_path: Path) -> None:
@@ -128,8 +134,18 @@ def test_a_reward_file_is_expected_unless_a_reward_judges(make: Any, tmp_path: P
     script.write_text(STOCK_AGENT.replace('open(os.environ["WHETSTONE_REWARD_FILE"], "w").write("1")', ""))
     (made,) = play(make(command=f"{sys.executable} {script}"), leases("Hi"))
     assert isinstance(made.error, InputError) and "reward_file=false" in str(made.error)
+    assert Program(command="x").rewards_itself
+    assert not Program(command="x", reward_file=False).rewards_itself  # so that the run needs reward=
     (made,) = play(make(command=f"{sys.executable} {script}", reward_file=False), leases("Hi"))
     assert made.error is None and made.total_reward == 0
+
+
+def test_a_pipe_between_programs_ends_as_a_shells_does(tmp_path: Path) -> None:
+    words = [sys.executable, "-I", "-S", str(KEEPER), str(tmp_path / "gone"), "sh", "-c", "yes | head -1"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as keeper:
+        assert keeper.stdout is not None
+        assert json.loads(keeper.stdout.readline()) == {"code": 0, "output": "y\n"}
+        keeper.communicate()
 
 
 def test_what_a_program_leaves_behind_ends_with_it(make: Any, tmp_path: Path) -> None:
