@@ -20,7 +20,7 @@ IGNORED = frozenset(
         *("model", "messages", "prompt", "tools", "stream", "stream_options", "max_tokens"),
         *("max_completion_tokens", "stop", "n", "temperature", "top_p", "top_k", "seed", "user", "metadata"),
         *("store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
-        *("parallel_tool_calls", "best_of"),
+        "parallel_tool_calls",
     )
 )
 # Options with the values that change nothing; other values are refused.
@@ -33,6 +33,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "logprobs": (False, 0),
     "top_logprobs": (0,),
     "echo": (False,),
+    "best_of": (1,),
     "suffix": ("",),
 }
 
@@ -83,8 +84,8 @@ def read_chat(body: bytes) -> Asked:
     except InputError as error:
         raise Refused(400, str(error)) from None
     tools = given.get("tools", []) if given.get("tool_choice") != "none" else []
-    if not isinstance(tools, list):
-        raise Refused(400, f"tools: expected a list, got {tools!r:.80}")
+    if not isinstance(tools, list) or not all(map(_is_function, tools)):
+        raise Refused(400, f"tools: expected a list of functions with names, got {tools!r:.80}")
     return Asked(messages=tuple(messages), tools=tuple(tools), **_shared(given))
 
 
@@ -103,6 +104,11 @@ def read_completion(body: bytes) -> Asked:
     if not prompt or not isinstance(prompt, str | tuple):
         raise Refused(400, f"prompt: expected one text or one list of tokens, got {prompt!r:.80}")
     return Asked(prompt=prompt, **_shared(given))
+
+
+def _is_function(tool: Any) -> bool:
+    function = tool.get("function") if isinstance(tool, dict) else None
+    return isinstance(function, dict) and isinstance(function.get("name"), str)
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a call may ask for, and what is refused rather than left out in silence."""
+"""Options of a call: those that are read, and those that are refused rather than left out in silence."""
 
 import json
 from typing import Any
@@ -45,6 +45,9 @@ def test_a_call_of_the_stock_client_is_read() -> None:
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "text alone"),
         ({"messages": [{"role": "king", "content": "Hi"}]}, "role"),
         ({"tools": {}}, "tools"),
+        ({"tools": [{"type": "web_search"}]}, "expected a list of functions with names"),
+        ({"tools": [3]}, "expected a list of functions with names"),
+        ({"best_of": 5}, "best_of=5 is not supported here; expected 1"),
     ],
 )
 def test_what_can_not_be_done_is_refused(options: dict[str, Any], said: str) -> None:
