@@ -1,5 +1,6 @@
 """Episodes in the terminal: observations dim, answers bright, calls with their results."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from rich.text import Text
 from services.report.transcripts import Fold, ShownTurn, transcript
 from services.terminal.readable import number
 
+UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # some command the terminal, as ESC does
 LONGEST = 600  # characters of an observation, an answer or a result; the report shows all
 END_STYLES = {"won": "green", "lost": "red", "cut": "yellow"}
 
@@ -23,12 +25,12 @@ def episode_view(row: Mapping[str, Any], *, whole: bool = False) -> RenderableTy
     """
     shown = transcript(str(row.get("sample_id", "")), row, whole=whole)
     head = Text.assemble(
-        (shown.title, "bold"), f"  {row.get('split', '')}, weights {row.get('weights', '–')}  "
+        (_seen(shown.title), "bold"), f"  {row.get('split', '')}, weights {row.get('weights', '–')}  "
     )
     head.append(shown.end, END_STYLES.get(shown.end, "dim"))
     head.append(f"  reward {number(shown.reward)}", "bold")
     for name, value in shown.measured:
-        head.append(f"  {name} {number(value)}", "dim")
+        head.append(f"  {_seen(name)} {number(value)}", "dim")
     if shown.num_written is not None:
         head.append(f"  tokens {shown.num_read:,} read, {shown.num_written:,} written", "dim")
     turns = Table.grid(padding=(0, 1), expand=True)
@@ -71,4 +73,13 @@ def _folded(fold: Fold) -> Text:
 
 
 def _cut(text: str) -> str:
+    text = _seen(text)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} … ({len(text) - LONGEST:,} more characters)"
+
+
+def _seen(text: str) -> str:
+    """
+    >>> _seen("a\\x1b[2Jb")
+    'a�[2Jb'
+    """
+    return UNSEEN.sub("�", text)

@@ -142,6 +142,17 @@ def test_the_terminal_shows_the_same(tmp_path: Path) -> None:
     assert [line.split() for line in lines if "42." in line] == [["1000", "›", "It", "is", "42.", "+1"]]
 
 
+def test_a_text_can_not_command_the_terminal() -> None:
+    evil = "\x1b]52;c;ZXZpbA==\x07\x9b2J\rno"
+    console = Console(width=100, file=io.StringIO(), force_terminal=True)
+    said = written([Call("add", {"a": evil})])
+    shown = {"environment/a\x1b[2J": 1.0, "sample_id": evil, "reward": 0.0, "end": "ended", "prompt_text": ""}
+    console.print(episode_view({**shown, "turns": [{"observation": evil, "answer": evil + said}] * 2}))
+    out = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "�]52;c;ZXZpbA==��2J�no" in out
+    assert not any(mark in out for mark in ("\x1b]", "\x1b[2J", "\x07", "\x9b", "\r"))
+
+
 def test_the_page_tells_episodes_in_place_of_samples(tmp_path: Path) -> None:
     page = Page(write_report(invented_games(tmp_path)).read_text(encoding="utf-8"))
 
