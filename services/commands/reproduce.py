@@ -6,6 +6,7 @@ recipe ─▶ models and data found ─▶ plan ─▶ checks ─▶ `whetstone 
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from contracts.errors import InputError
@@ -58,10 +59,10 @@ def run(argv: Sequence[str]) -> int:
         else:
             places = find_places(recipe, models, data, only_look=arguments.page)
     with doing("checking the rows"):
-        steps = plan(recipe, asked, places)
-        check(steps)
-    code = 0 if arguments.page else run_all(steps, lambda: write_page(recipe, asked, steps), here=asked.small)
-    print("page     ", *write_page(recipe, asked, steps))
+        steps, shown = plan(recipe, asked, places), plan(recipe, replace(asked, rows=()), places)
+        check(shown)
+    code = 0 if arguments.page else run_all(steps, lambda: write_page(recipe, asked, shown), here=asked.small)
+    print("page     ", *write_page(recipe, asked, shown))
     return code
 
 

@@ -71,7 +71,7 @@ def gathered(recipe: Recipe, asked: Asked, steps: Sequence[Step]) -> Content:
     return Content(
         recipe,
         asked,
-        lines_of(recipe, asked.out, asked.seeds),
+        lines_of(recipe, steps),
         started(steps),
         gather(read_groups(folders)) if len(folders) >= FEWEST else None,
         [each for each in published() if each.recipe == recipe.name],

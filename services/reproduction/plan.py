@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Literal
 
 from contracts.errors import InputError, did_you_mean
-from services.benchmarks.plan import is_finished, quoted
+from contracts.secrets.redaction import without_secrets
+from services.benchmarks.plan import PlannedRun, is_finished, quoted
 from services.config.compose import compose, experiment, run_settings
+from services.config.other_versions import comparable
 from services.reproduction.places import Places, overrides_for, replaced
 from services.reproduction.recipe import Recipe
+from services.runs import claim
 from services.runs.folder import RunFolder
 from services.train.sweep import Job
 
@@ -68,13 +71,17 @@ class Step:
         if self.command == "annotate":
             needed = "value/values.parquet" if "value=true" in self.job.overrides else "annotated.parquet"
             return (self.job.folder / needed).is_file()
-        folder = self.folder
-        return folder.config_file.exists() and is_finished(folder, int(folder.config()["iterations"]))
+        return self.folder.config_file.exists() and is_finished(self.folder, _num_iterations(self.job))
+
+    def begins_with(self, other: "Step") -> bool:
+        """Say whether this step reads what the other one leaves: its model, or its annotated data."""
+        theirs = str(other.job.folder)
+        return any(f'="{theirs}/' in text or text.endswith(f'="{theirs}"') for text in self.job.overrides)
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the command line asks for. Example: `Asked(Path("runs/reproduce/imdb"), (0, 1))`"""
+    """Choice of the command line. Example: `Asked(Path("runs/reproduce/imdb"), (0, 1))`"""
 
     out: Path
     seeds: Sequence[int]
@@ -181,15 +188,35 @@ def _annotated(out: Path, seed: int) -> Path:
     return out / f"annotated-seed{seed}"
 
 
+@cache
+def _num_iterations(job: Job) -> int:
+    """Return how many iterations are asked for, of a run that has begun."""
+    return PlannedRun("", "", 0, job).num_iterations()
+
+
 def check(steps: Sequence[Step]) -> None:
     """Read the settings of every run; nothing is started.
 
     Raises:
-        InputError: names the first row that is wrong, and why.
+        InputError: names the first row that is wrong, and why; or whose folder holds a run with other
+            settings, which the table would show as these.
     """
     for step in steps:
         if step.command == "train":
             try:
-                run_settings(list(step.job.overrides))
+                _check_settings(step)
             except InputError as error:
                 raise InputError(f"{step.row}: {error}") from None
+
+
+def _check_settings(step: Step) -> None:
+    settings, folder = run_settings(list(step.job.overrides)), step.folder
+    if not folder.config_file.exists():
+        return
+    asked = without_secrets(claim.plain(settings.resolved()))
+    there = comparable(folder.config(), asked, settings.model, settings.environment)
+    for key, old, new in claim.config_differences(there, asked)[:1]:
+        raise InputError(
+            f"{folder.path} holds a run with other settings ({key}: there {old}, asked for {new}). "
+            "Type the same options as then, or choose another --out"
+        )

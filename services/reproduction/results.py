@@ -1,19 +1,16 @@
 """Results of a reproduction: each cell of the table, from the runs' folders and the published values."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
-from services.benchmarks.plan import is_finished
 from services.benchmarks.table import Estimate, estimate
 from services.report.evaluated import Evaluated, read_evaluations
-from services.reproduction.plan import Step, folder_name
+from services.reproduction.plan import Step
 from services.reproduction.published import Published, values_of
 from services.reproduction.recipe import Measure, Recipe
 from services.reproduction.verdict import Verdict, verdict
 from services.runs import provenance
-from services.runs.folder import RunFolder
 from services.terminal.readable import duration
 
 
@@ -49,9 +46,9 @@ class Started:
     report: str  # its address; empty: there is none
 
 
-def lines_of(recipe: Recipe, out: Path, seeds: Sequence[int]) -> list[Line]:
-    """Return the table; a run that is not finished gives no number."""
-    found = {name: _evaluations(recipe, out, name, seeds) for name in recipe.rows}
+def lines_of(recipe: Recipe, steps: Sequence[Step]) -> list[Line]:
+    """Return the table of these steps; a run that is not finished gives no number."""
+    found = {name: _evaluations(recipe, name, steps) for name in recipe.rows}
     return [
         Line(
             name,
@@ -107,29 +104,31 @@ def _cell(
 
 
 def _estimate(measure: Measure, found: Sequence[Evaluated]) -> Estimate | None:
-    """Return the mean over seeds; the error is that of seeds, or for one seed that of its prompts."""
+    """Return the mean over seeds, with their error; or with that over prompts, where all seeds are level.
+
+    That is so for one seed, and for greedy texts of an untrained model: its seeds repeat one measurement.
+    """
     known = [each for each in found if measure.key in each.metrics]
     mean = estimate([each.metrics[measure.key] * measure.factor for each in known if measure.key])
-    if mean is None or mean.num_runs > 1 or measure.key is None:
+    if mean is None or mean.standard_error or measure.key is None:
         return mean
     error = known[0].errors.get(measure.key)
-    return Estimate(mean.mean, None if error is None else error * abs(measure.factor), 1)
+    return replace(mean, standard_error=None if error is None else error * abs(measure.factor))
 
 
-def _evaluations(recipe: Recipe, out: Path, name: str, seeds: Sequence[int]) -> list[dict[str, Evaluated]]:
+def _evaluations(recipe: Recipe, name: str, steps: Sequence[Step]) -> list[dict[str, Evaluated]]:
     """Return each seed's evaluation by split: the first one of the other row for `before`, else the last."""
-    row, found = recipe.rows[name], []
-    for seed in seeds:
-        folder = RunFolder(out / folder_name(row.before or name, seed))
-        if not folder.config_file.exists():
+    before, found = recipe.rows[name].before, []
+    for step in steps:
+        if (step.command, step.row) != ("train", before or name):
             continue
-        if not (row.before or is_finished(folder, int(folder.config()["iterations"]))):
+        if not (step.folder.config_file.exists() if before else step.is_done()):
             continue
-        by_split = {split: read_evaluations(folder, split) for split in ("val", "test")}
+        by_split = {split: read_evaluations(step.folder, split) for split in ("val", "test")}
         wanted = {
-            split: own[0] if row.before else own[-1]
+            split: own[0] if before else own[-1]
             for split, own in by_split.items()
-            if own and (not row.before or own[0].epoch == 0)
+            if own and (not before or own[0].epoch == 0)
         }
         found.append(wanted)
     return found

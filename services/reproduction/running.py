@@ -13,7 +13,7 @@ from services.train.sweep import start
 
 
 def run_all(steps: Sequence[Step], after_each: Callable[[], object], *, here: bool) -> int:
-    """Run each step that is not done. A step that fails stops no other, but those that begin with its model.
+    """Run each step that is not done. A step that fails stops only those that begin with what it leaves.
 
     Args:
         after_each: writes the page; with `here` it would take longer than the runs.
@@ -22,7 +22,12 @@ def run_all(steps: Sequence[Step], after_each: Callable[[], object], *, here: bo
     """
     waiting = [step for step in steps if not step.is_done()]
     codes: list[int] = []
+    lost: list[Step] = []
     for number, step in enumerate(waiting, start=1):
+        if before := next((each for each in lost if step.begins_with(each)), None):
+            print(f"{step.job.run_name} is left out: it begins with {before.job.run_name}", flush=True)
+            lost.append(step)
+            continue
         try:
             if here:
                 print(f"run {number} of {len(waiting)}: {step.job.run_name}", flush=True)
@@ -36,6 +41,7 @@ def run_all(steps: Sequence[Step], after_each: Callable[[], object], *, here: bo
             if not here:
                 after_each()
         if codes[-1]:
+            lost.append(step)
             print(f"{step.job.run_name} ended with exit code {codes[-1]}; the others go on", flush=True)
     return next((code for code in codes if code), 0)
 

@@ -16,7 +16,7 @@ MEANINGS: dict[Verdict, str] = {
     "not run": "no run has measured it",
     "not found": "no published value was found",
     "ours alone": "nobody has published such a row",
-    "no error": "one run, and no error over its texts: nothing to judge by",
+    "no error": "no spread over seeds, and no error over texts: nothing to judge by",
 }
 
 

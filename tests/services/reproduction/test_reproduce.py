@@ -12,12 +12,15 @@ from contracts.errors import InputError
 from services.annotation.settings import settings_from
 from services.benchmarks.table import Estimate
 from services.commands.reproduce import run
+from services.config.compose import run_settings
+from services.report.evaluated import Evaluated
 from services.reproduction import running
 from services.reproduction.page import IS_SMALL, gathered, to_html, to_markdown, write_page
 from services.reproduction.places import Places, find_places, replaced
-from services.reproduction.plan import Asked, Step, plan
+from services.reproduction.plan import Asked, Step, check, plan
 from services.reproduction.published import Published
-from services.reproduction.recipe import Data, Model, Recipe, read_recipe
+from services.reproduction.recipe import Data, Measure, Model, Recipe, read_recipe
+from services.reproduction.results import _estimate
 from services.reproduction.stand_in_rows import write_rows
 from services.reproduction.verdict import verdict
 from services.runs.folder import RunFolder
@@ -42,7 +45,7 @@ def finish(step: Step, before: Mapping[str, float], after: Mapping[str, float]) 
 
 @pytest.fixture
 def imdb(tmp_path: Path) -> tuple[Recipe, Asked, list[Step]]:
-    recipe, asked = read_recipe("imdb"), Asked(tmp_path / "out", (0, 1))
+    recipe, asked = read_recipe("imdb"), Asked(tmp_path / "out", (0, 1), overrides=("iterations=2",))
     return recipe, asked, plan(recipe, asked, NOWHERE)
 
 
@@ -147,6 +150,53 @@ def test_a_finished_row_is_not_run_again_and_a_failed_one_stops_no_other(
     assert len(pages) == 3
 
 
+def test_a_row_that_was_made_shorter_is_neither_done_nor_shown(tmp_path: Path) -> None:
+    recipe = read_recipe("imdb")
+
+    def asked(iterations: int) -> Asked:
+        return Asked(tmp_path, (0,), ("ppo",), (f"iterations={iterations}",))
+
+    (shorter,), (longer,) = (plan(recipe, asked(count), NOWHERE) for count in (2, 3))
+    finish(shorter, {SENTIMENT: 0.4}, {SENTIMENT: 0.6})
+    assert shorter.is_done() and not longer.is_done()
+    told = to_markdown(gathered(recipe, asked(3), [longer]))
+    assert cells(told, "sentiment", "ppo")[3:] == ["–", "not run"]
+
+
+def test_a_folder_of_other_settings_is_refused_though_its_run_is_finished(tmp_path: Path) -> None:
+    def asked(*overrides: str, small: bool = True) -> list[Step]:
+        chosen = ("environment.template=plain", *overrides)  # auto would read the model
+        return plan(read_recipe("tldr"), Asked(tmp_path, (0,), ("ppo",), chosen, small), NOWHERE)
+
+    for step in asked():
+        RunFolder.open(tmp_path, step.job.run_name, run_settings(list(step.job.overrides)).resolved(), "auto")
+    check(asked())
+    check(asked("iterations=3"))  # allows for more
+    with pytest.raises(
+        InputError, match=r"ppo: .* holds a run with other settings \(rollout.temperature: there 0.7"
+    ):
+        check(asked("rollout.temperature=0.5"))
+    with pytest.raises(InputError, match="choose another --out"):  # stand-ins' runs are no reproduction
+        check(asked(small=False))
+
+
+def test_what_begins_with_a_failed_row_is_left_out(imdb: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(
+        running, "start", lambda job, *_: begun.append(job.run_name) or "supervised-" in job.run_name
+    )
+    assert running.run_all(imdb[2][:7], lambda: None, here=False) == 1
+    assert begun == ["supervised-seed0", "ppo-seed0", "nlpo-seed0", "nlpo-corrected-seed0"]
+
+
+def test_seeds_that_agree_to_the_last_digit_are_one_measurement() -> None:
+    greedy = [Evaluated(0, {"reward/mean": 0.5}, {"reward/mean": 0.01})] * 3
+    assert _estimate(Measure(key="reward/mean", factor=100), greedy) == Estimate(50.0, 1.0, 3)
+    others = [Evaluated(0, {"reward/mean": value}, {"reward/mean": 0.01}) for value in (0.4, 0.6)]
+    told = _estimate(Measure(key="reward/mean"), others)
+    assert told is not None and told.standard_error == pytest.approx(0.1)
+
+
 def test_the_page_has_published_ours_and_verdicts(imdb: tuple) -> None:
     recipe, asked, steps = imdb
     for step in steps:
@@ -173,7 +223,7 @@ def test_the_page_has_published_ours_and_verdicts(imdb: tuple) -> None:
         "above",
     ]  # 33.816: 6.7 away, 1.0005 allowed
     assert cells(told, "perplexity", "nlpo") == ["nlpo", "33.832", "32.7 (earlier), 40.8", "–", "not run"]
-    assert cells(told, "sentiment", "nlpo corrected") == ["nlpo corrected", "–", "", "0.7 ± 0", "ours alone"]
+    assert cells(told, "sentiment", "nlpo corrected") == ["nlpo corrected", "–", "", "0.7", "ours alone"]
     html = to_html(gathered(recipe, asked, steps))
     assert (
         "0.6050 ± 0.0050" in html
