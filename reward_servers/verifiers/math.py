@@ -67,7 +67,9 @@ def choice_of(text: str, choices: Sequence[str]) -> str | None:
 
 
 def behind_hashes(text: str) -> str | None:
-    """Return the last number behind `#### ` among the text's last characters, as verl's strict rule does.
+    """Return the last number behind `####` among the text's last characters, or None.
+
+    verl's strict rule takes no dollar sign, and wants a blank.
 
     >>> behind_hashes("3 + 4 = 7\\n#### 7"), behind_hashes("It is #### $1,250."), behind_hashes("It is 7")
     ('7', '1,250', None)
