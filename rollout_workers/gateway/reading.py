@@ -22,7 +22,7 @@ Tokens = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Context of one call: a known call that it goes on from, and the tokens behind it.
+    """Tokens that the model reads in one call: a known call that it goes on from, and the tokens behind it.
 
     Example: a first call: `Read(parent=None, observed=(1, 12, 14), heard="3 + 4?", digest=b"…")`
     """

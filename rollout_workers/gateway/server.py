@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 
 
 class Door(Protocol):
-    """Answerer behind a key."""
+    """Program's lease that stands behind a key."""
 
     async def answer(self, asked: Asked) -> tuple[int, list[Reply]]:
         """Return the number of tokens that the model read, and its answers."""
