@@ -86,6 +86,13 @@ def test_made_rows_are_what_the_task_reads(recipe: str, rows: Path) -> None:
         assert len(task.first_prompts(split)) >= 8  # type: ignore[attr-defined]
 
 
+def test_both_rows_of_tldr_draw_a_million_responses(rows: Path) -> None:
+    for row in ("ppo", "rloo"):
+        run = settings_of("tldr", row, rows)
+        each = run.rollout.prompts_per_iteration * (run.group_size or 1)
+        assert run.iterations * each == pytest.approx(1e6, rel=1e-3), row
+
+
 def test_made_rows_are_the_same_each_time(tmp_path: Path) -> None:
     first, second = write_rows(tmp_path / "a", "imdb"), write_rows(tmp_path / "b", "imdb")
     assert (first / "train.jsonl").read_bytes() == (second / "train.jsonl").read_bytes()
