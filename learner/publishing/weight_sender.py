@@ -76,9 +76,12 @@ class WeightSender:
                 handles = self._link.send(tensors)
         except RuntimeError as error:
             broken = str(error)
-            self._leave()
-        for _ in tensors:
-            pass
+        try:
+            if broken:  # others that wait for this process see that it is gone
+                self._leave()
+        finally:
+            for _ in tensors:
+                pass
         done, total = self.progress
         self.progress = BEFORE
         if done < total:
