@@ -13,7 +13,7 @@ from contracts.conversations.chat_settings import ChatForm
 from contracts.conversations.messages import Message
 from contracts.errors import InputError
 from rollout_workers.tools.tool_calls import Schemas
-from rollout_workers.tools.tool_texts import PROBE, TOOL, as_users, described, results
+from rollout_workers.tools.tool_texts import PROBE, TOOL, as_users, described, results, spelled_out
 
 
 class TurnTexts(Protocol):
@@ -151,7 +151,9 @@ class ChatTexts:
     def _as_taken(self, messages: Sequence[Message]) -> list[Message]:
         """Return messages as the template takes them; [] for none."""
         has_results = any(message["role"] == TOOL for message in messages)
-        return as_users(messages) if has_results and not self._takes_results else list(messages)
+        said = as_users(messages) if has_results and not self._takes_results else list(messages)
+        has_calls = any(message.get("tool_calls") for message in messages)
+        return [spelled_out(message) for message in said] if has_calls and not self._shows_tools else said
 
     @cached_property
     def _shows_tools(self) -> bool:

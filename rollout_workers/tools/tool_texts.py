@@ -77,5 +77,17 @@ def as_users(messages: Sequence[Message]) -> list[Message]:
     return found + _by_the_user(told)
 
 
+def spelled_out(message: Message) -> Message:
+    """Return a message whose calls are part of its content, as the model wrote them.
+
+    >>> spelled_out({"role": "assistant", "content": "Hm.", "tool_calls": [{"function": {"name": "now"}}]})
+    {'role': 'assistant', 'content': 'Hm.\\n<tool_call>\\n{"name": "now", "arguments": {}}\\n</tool_call>'}
+    """
+    functions = [call.get("function", call) for call in message.get("tool_calls", ())]
+    calls = [Call(str(each.get("name")), each.get("arguments", {})) for each in functions]
+    rest = {key: value for key, value in message.items() if key != "tool_calls"}
+    return {**rest, "content": "\n".join(filter(None, (message["content"], written(calls))))}
+
+
 def _by_the_user(contents: Sequence[str]) -> list[Message]:
     return [{"role": "user", "content": responded(contents)}] if contents else []

@@ -55,6 +55,20 @@ def test_an_answer_that_was_cut_off_is_closed_whole() -> None:
     assert texts.closing((30, *closing)) == ()
 
 
+def test_earlier_calls_of_tools_are_read_where_the_template_has_no_place_for_them() -> None:
+    """A talk that a program changed is laid out anew, with the calls in it."""
+    its = chatting(CHATML)
+    called = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"function": {"name": "now", "arguments": {}}}],
+    }
+    talk = [{"role": "user", "content": "When?"}, called, {"role": "tool", "content": "noon"}]
+    read = its.decode(ChatTexts(Chat(its, ChatForm())).start("", "", talk))
+    call = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+    assert f"When?<end>\n<|assistant|>{call}<end>\n" in read and "noon" in read
+
+
 def test_templates_that_cannot_be_cut_into_turns_are_refused() -> None:
     with pytest.raises(InputError, match="can't be continued turn by turn"):
         ChatTexts(Chat(chatting(FORGETS_ANSWERS), ChatForm()))
