@@ -17,6 +17,7 @@ ALL = {
     "overhead": "the time of an iteration outside of its five parts",
     "memory": "the memory of learner and worker for GPT-2's shape",
     "turns": "generated tokens per second with 16 games in progress, and with single turns",
+    "gateway": "generated tokens per second behind the gateway, and of the bare engine",
     "masked": "NLPO's rollouts, and PPO's",
     "families": "a PPO iteration of a T5-like model, and of a GPT of its size",
     "shared_trunk": "training of the last third of the layers, and of all of them",
