@@ -90,7 +90,7 @@ class FunctionTools:
             raise ToolError(f"wrong arguments: {wrong}") from None
         except TimeoutError as error:
             raise ToolError(str(error)) from None
-        except (Exception, SystemExit) as error:  # a tool may raise anything
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # a tool may raise anything
             raise ToolError(f"{type(error).__name__}: {error}") from None
 
     def close(self) -> None:

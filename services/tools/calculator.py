@@ -47,4 +47,6 @@ def _value(node: ast.AST) -> Any:
 def _power(base: Any, power: Any) -> Any:
     if abs(power) > 64 or abs(base) ** abs(power) > MOST:
         raise ValueError(f"{base} ** {power} is too large")
+    if base < 0 and power != int(power):
+        raise ValueError(f"{base} ** {power} is no real number")
     return base**power

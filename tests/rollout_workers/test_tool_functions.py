@@ -49,6 +49,13 @@ def fails(how: str) -> str:
     raise KeyError(how)
 
 
+async def cancelled() -> str:
+    """End by a cancelled task, as a closed connection's may be."""
+    task = asyncio.ensure_future(later("so"))
+    task.cancel()
+    return await task
+
+
 def hangs(seconds: float) -> str:
     """Hang, in Python or in the kernel.
 
@@ -116,7 +123,9 @@ def test_arguments_are_checked_and_results_become_text() -> None:
 
 
 def test_an_error_and_an_exit_are_told() -> None:
-    tools = FunctionTools([f"{HERE}:fails"])
+    tools = FunctionTools([f"{HERE}:fails", f"{HERE}:cancelled"])
+    with pytest.raises(ToolError, match="CancelledError"):
+        tools.call("cancelled", {}, 5.0)
     with pytest.raises(ToolError, match="KeyError: 'so'"):
         tools.call("fails", {"how": "so"}, 5.0)
     with pytest.raises(ToolError, match="SystemExit: 3"):

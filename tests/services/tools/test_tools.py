@@ -25,6 +25,7 @@ from services.tools.search import Search
         ("8 / 2", "4"),
         ("-2 ** 2 % 3", "2"),
         ("2**-1", "0.5"),
+        ("(-2)**3.0", "-8"),
     ],
 )
 def test_sums_by_hand(expression: str, result: str) -> None:
@@ -37,7 +38,11 @@ def test_sums_are_pythons(left: int, right: int, sign: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "expression", ["__import__('os')", "9**9**9", "10**65", "x", "[1]*9", "'a'*9", "True", "1 +", "1" * 201]
+    "expression",
+    [
+        *("__import__('os')", "9**9**9", "10**65", "x", "[1]*9", "'a'*9", "True", "1 +", "1" * 201),
+        *("(-8)**0.5", "(-8)**0.5 % 2"),
+    ],
 )
 def test_anything_else_is_refused(expression: str) -> None:
     with pytest.raises((ValueError, SyntaxError)):
