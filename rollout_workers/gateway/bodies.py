@@ -86,6 +86,13 @@ def read_chat(body: bytes) -> Asked:
     tools = given.get("tools", []) if given.get("tool_choice") != "none" else []
     if not isinstance(tools, list) or not all(map(_is_function, tools)):
         raise Refused(400, f"tools: expected a list of functions with names, got {tools!r:.80}")
+    if tools and given.get("parallel_tool_calls", True) is not True:  # a cut answer's tokens would be others
+        raise Refused(
+            400,
+            f"parallel_tool_calls={given['parallel_tool_calls']!r:.80} is not supported here with tools: an "
+            "answer may hold several calls; leave it out",
+            "unsupported_option",
+        )
     return Asked(messages=tuple(messages), tools=tuple(tools), **_shared(given))
 
 

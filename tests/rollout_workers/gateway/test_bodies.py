@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rollout_workers.gateway.bodies import Refused, read_chat, read_completion
 
 TALK = [{"role": "user", "content": "Hi"}]
+TOOLS = [{"type": "function", "function": {"name": "add"}}]
 
 
 def chat(**options: Any) -> Any:
@@ -20,6 +21,8 @@ def test_a_call_of_the_stock_client_is_read() -> None:
     asked = chat(max_completion_tokens=5, stop="\n", n=2, stream=True, stream_options={"include_usage": True})
     assert (asked.max_tokens, asked.stop, asked.num_choices) == (5, ("\n",), 2)
     assert asked.streams and asked.streams_usage and asked.is_chat
+    assert chat(parallel_tool_calls=False).tools == ()  # of no tool there are no two calls
+    assert len(chat(tools=TOOLS, parallel_tool_calls=True).tools) == 1
     assert chat(temperature=1, seed=3).temperature == 1.0
     parts = [{"role": "user", "content": [{"type": "text", "text": "Hi"}, {"type": "text", "text": "!"}]}]
     assert chat(messages=parts).messages == ({"role": "user", "content": "Hi!"},)
@@ -47,6 +50,7 @@ def test_a_call_of_the_stock_client_is_read() -> None:
         ({"tools": {}}, "tools"),
         ({"tools": [{"type": "web_search"}]}, "expected a list of functions with names"),
         ({"tools": [3]}, "expected a list of functions with names"),
+        ({"tools": TOOLS, "parallel_tool_calls": False}, "parallel_tool_calls=False is not supported"),
         ({"best_of": 5}, "best_of=5 is not supported here; expected 1"),
     ],
 )
