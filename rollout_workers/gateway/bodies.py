@@ -9,10 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from contracts.conversations.messages import Message, conversation
+from contracts.conversations.messages import Message, conversation, is_conversation
 from contracts.errors import InputError
+from rollout_workers.tools.tool_calls import MOST_DEEP, TOO_DEEP, is_too_deep
 
 MOST_CHOICES = 64
+MOST_LEVELS = 2 * MOST_DEEP  # of a body, with the arguments of its calls: what comes behind recurses into it
+A_CALL = '{"type": "function", "function": {"name": "add", "arguments": "{}"}}'
 HALF_A_PAIR = rb"\ud"
 # Options that are read below, or say nothing about the text.
 IGNORED = frozenset(
@@ -79,10 +82,7 @@ def read_chat(body: bytes) -> Asked:
         Refused: the body is no such call, or asks for what is not supported.
     """
     given = _object(body)
-    try:
-        messages = conversation(given.get("messages"), "messages")
-    except InputError as error:
-        raise Refused(400, str(error)) from None
+    messages = _messages(given.get("messages"))
     tools = given.get("tools", []) if given.get("tool_choice") != "none" else []
     if not isinstance(tools, list) or not all(map(_is_function, tools)):
         raise Refused(400, f"tools: expected a list of functions with names, got {tools!r:.80}")
@@ -113,6 +113,35 @@ def read_completion(body: bytes) -> Asked:
     return Asked(prompt=prompt, **_shared(given))
 
 
+def _messages(given: Any) -> list[dict[str, Any]]:
+    for number, message in enumerate(given if is_conversation(given) else (), start=1):
+        calls = message.get("tool_calls")
+        if calls and not (isinstance(calls, list) and all(map(_is_call, calls))):
+            raise Refused(
+                400,
+                f"messages, message {number}: tool_calls: expected a list of calls such as {A_CALL}, got "
+                f"{calls!r:.80}",
+            )
+    try:
+        messages = conversation(given, "messages")
+    except InputError as error:
+        raise Refused(400, str(error)) from None
+    except RecursionError:
+        messages = []
+    if not messages or is_too_deep(messages, MOST_LEVELS):
+        raise Refused(400, f"messages, arguments of a call: {TOO_DEEP}")
+    return messages
+
+
+def _is_call(call: Any) -> bool:
+    function = call.get("function", call) if isinstance(call, dict) else None
+    return (
+        isinstance(function, dict)
+        and isinstance(function.get("name"), str)
+        and isinstance(function.get("arguments", ""), str | dict)
+    )
+
+
 def _is_function(tool: Any) -> bool:
     function = tool.get("function") if isinstance(tool, dict) else None
     return isinstance(function, dict) and isinstance(function.get("name"), str)
@@ -125,6 +154,8 @@ def _object(body: bytes) -> dict[str, Any]:
         given = None
     if not isinstance(given, dict):
         raise Refused(400, "the body is no JSON object")
+    if is_too_deep(given, MOST_LEVELS):
+        raise Refused(400, f"the body: {TOO_DEEP}; expected at most {MOST_LEVELS} levels")
     if HALF_A_PAIR in body.lower():  # no tokenizer takes such a character
         try:
             json.dumps(given, ensure_ascii=False).encode()

@@ -134,6 +134,8 @@ class Gateway:
             await _send(send, refused.status, error_body(refused), closes=refused.status == 413)
         except Exception as error:  # the next caller is to be answered, whatever this one has done
             logging.getLogger(__name__).exception("a call failed")
+            if door is not None:
+                door.refused()
             failed = Refused(500, redact(f"{type(error).__name__}: {error}")[:500], "server_error")
             await _send(send, 500, error_body(failed))
 

@@ -149,7 +149,7 @@ def call_of(found: Any) -> Call | Malformed:
     >>> call_of({"name": "add", "arguments": '{"a": 1}'})
     Call(name='add', arguments={'a': 1})
     """
-    if _is_too_deep(found):
+    if is_too_deep(found):
         return Malformed("", TOO_DEEP)
     text = json.dumps(found)[:EXCERPT]
     if not isinstance(found, dict) or not isinstance(found.get("name"), str) or not found["name"]:
@@ -160,7 +160,7 @@ def call_of(found: Any) -> Call | Malformed:
             arguments = json.loads(arguments, strict=False, parse_constant=_no_number)
         except (ValueError, RecursionError) as error:
             return Malformed(text, f"its arguments are no JSON ({_reason(error)})")
-    if _is_too_deep(arguments):
+    if is_too_deep(arguments):
         return Malformed(text, TOO_DEEP)
     if not isinstance(arguments, dict):
         return Malformed(text, f"its arguments are no JSON object; expected {EXPECTED}")
@@ -174,9 +174,10 @@ def _broken(text: str) -> tuple[str, str]:
     return text[: end.start()].strip()[:EXCERPT], text[end.end() :]
 
 
-def _is_too_deep(value: Any) -> bool:
+def is_too_deep(value: Any, most: int = MOST_DEEP) -> bool:
+    """Return whether a JSON value has more than `most` levels of lists and objects, without recursion."""
     level = [value]
-    for _ in range(MOST_DEEP):
+    for _ in range(most):
         inner = [each.values() if isinstance(each, dict) else each for each in level if _holds(each)]
         level = [each for values in inner for each in values]
         if not level:

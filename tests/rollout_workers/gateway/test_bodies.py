@@ -60,6 +60,44 @@ def test_what_can_not_be_done_is_refused(options: dict[str, Any], said: str) -> 
     assert refused.value.status == 400
 
 
+DEEP = "[" * 300 + "]" * 300
+
+
+@pytest.mark.parametrize(
+    ("calls", "said"),
+    [
+        (5, "message 1: tool_calls: expected a list of calls such as .*, got 5"),
+        ({"a": 1}, "expected a list of calls"),
+        ([5], "expected a list of calls"),
+        ([{"function": "add"}], "expected a list of calls"),
+        ([{"function": {"name": 3}}], "expected a list of calls"),
+        ([{"function": {"name": "add", "arguments": 5}}], "expected a list of calls"),
+        ([{"function": {"name": "add", "arguments": DEEP}}], "nested too deeply"),
+        ([{"function": {"name": "add", "arguments": DEEP * 100}}], None),  # no JSON: a text
+        ([{"function": {"name": "add", "arguments": "[" * 10**5}}], "nested too deeply"),
+        ([{"function": {"name": "add", "arguments": {"a": json.loads(DEEP)}}}], "the body: .* too deep"),
+        ([{"name": "add"}], None),
+    ],
+)
+def test_calls_of_tools_are_checked(calls: Any, said: str | None) -> None:
+    talk = [{"role": "assistant", "tool_calls": calls}]
+    if said is None:
+        assert len(chat(messages=talk).messages[0]["tool_calls"]) == 1
+        return
+    with pytest.raises(Refused, match=said) as refused:
+        chat(messages=talk)
+    assert refused.value.status == 400
+
+
+def test_tools_and_texts_are_not_deep_either() -> None:
+    for options in (
+        {"tools": [{**TOOLS[0], "a": json.loads(DEEP)}]},
+        {"messages": [{**TALK[0], "content": "\ud800", "a": json.loads(DEEP)}]},
+    ):
+        with pytest.raises(Refused, match="too deeply"):
+            chat(**options)
+
+
 def test_half_a_surrogate_pair_is_refused_and_a_whole_one_is_a_letter() -> None:
     with pytest.raises(Refused, match="surrogate"):
         read_chat(rb'{"messages": [{"role": "user", "content": "a \uD83D"}]}')
