@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from contracts.conversations.chat_settings import ChatForm
-from contracts.errors import EpisodeError, InputError, WhetstoneError
+from contracts.errors import EpisodeError
 from contracts.rollout import FinishReason, Lease, Rollout, Turn
 from contracts.secrets.output import redacted_errors
 from rollout_workers.engines.base import Engine, Generation, Request
@@ -110,8 +110,7 @@ class Programs:
                 with redacted_errors():
                     rollout = await self._episode(lease)
             except Exception as error:  # a program may do anything, and must not end the worker
-                told = InputError(str(error)) if isinstance(error, InputError) else _as_episode_error(error)
-                rollout = _failed(lease, told)
+                rollout = _failed(lease, _as_episode_error(error))
         with self._lock:
             if round_now == self._num_given_up:
                 self._finished.append(rollout)
@@ -121,8 +120,7 @@ class Programs:
         """Play until a program ends well, or fails beyond its budget, at most `max_attempts` times.
 
         Raises:
-            EpisodeError: the program failed or hung at every attempt.
-            InputError: the program did not do what it has to.
+            EpisodeError: the program failed, hung or wrote no reward at every attempt.
         """
         fault_reward, attempts = self._settings.fault_reward, self._settings.max_attempts
         for attempt in range(1, attempts + 1):
@@ -156,7 +154,7 @@ class Programs:
         if not door.history.calls:
             raise EpisodeError("the program ended without a call of the model")
         if reward is None and self._settings.reward_file:
-            raise InputError(
+            raise EpisodeError(
                 f"the program wrote no reward: expected a number in the file that {REWARD_FILE} names, or "
                 "environment.reward_file=false with reward=NAME"
             )
@@ -231,7 +229,7 @@ def with_reward(turns: Sequence[Turn], reward: float, is_split: bool) -> tuple[T
     )
 
 
-def _failed(lease: Lease, error: WhetstoneError) -> Rollout:
+def _failed(lease: Lease, error: EpisodeError) -> Rollout:
     return Rollout(lease.id, lease.group, lease.prompt, (), FinishReason.FAILED, error=error)
 
 

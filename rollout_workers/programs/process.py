@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -12,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from contracts.errors import EpisodeError, InputError
+from contracts.errors import EpisodeError
 from contracts.network.access import TOKEN, TOKEN_FILE
 from contracts.processes.gpus import hidden_unless
 from contracts.processes.working_folder import working_folder
@@ -38,10 +39,25 @@ class ProgramProcess:
     Args:
         address: the base URL of the gateway.
         key: the lease's.
+
+    Raises:
+        EpisodeError: the program can't be started with these words; nothing is left of it.
     """
 
     def __init__(self, words: Sequence[str], lease: Lease, address: str, key: str) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="whetstone-program-"))
+        try:
+            self._start(words, lease, address, key)
+        except BaseException as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            if isinstance(error, OSError | ValueError):  # a word is too long, or holds what no word may
+                raise EpisodeError(
+                    f"the program can't be started ({error}); expected words without NUL or half a surrogate "
+                    f"pair, each below 128 KiB; the file of {PROMPT_FILE} takes any prompt"
+                ) from None
+            raise
+
+    def _start(self, words: Sequence[str], lease: Lease, address: str, key: str) -> None:
         self._reward_file = self._folder / "reward.json"
         prompt_file = self._folder / "prompt.json"
         prompt_file.write_text(json.dumps({**asdict(lease.prompt), "seed": lease.seed}, default=str))
@@ -79,13 +95,15 @@ class ProgramProcess:
         """Return the reward that the program has written; None without a file.
 
         Raises:
-            InputError: the file holds something else.
+            EpisodeError: the file holds something else.
         """
         try:
             with self._reward_file.open("rb") as file:
-                given = file.read(MOST_REWARD_BYTES)
+                given = file.read(MOST_REWARD_BYTES + 1)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise EpisodeError(f"the file of {REWARD_FILE} can't be read: {error.strerror}") from None
         return read_reward(given)
 
     def end(self) -> None:
@@ -133,21 +151,29 @@ def read_reward(given: bytes) -> Reward:
     (Reward(value=0.5, info={}), {'steps': 3.0})
 
     Raises:
-        InputError: it is something else.
+        EpisodeError: it is something else, which may be due to what the model wrote.
     """
+    if len(given) > MOST_REWARD_BYTES:
+        raise EpisodeError(
+            f"the program wrote more than {MOST_REWARD_BYTES} bytes to the file of {REWARD_FILE}; expected a "
+            "number, or an object of a few numbers"
+        )
     try:
         found: Any = json.loads(given)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     named = found if isinstance(found, dict) else {"reward": found}
-    are_numbers = all(
-        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        for value in named.values()
-    )
-    if "reward" not in named or not are_numbers:
-        raise InputError(
+    if "reward" not in named or not all(map(_is_number, named.values())):
+        raise EpisodeError(
             f"the program wrote {given[:80]!r} to the file of {REWARD_FILE}; expected a number such as "
             '0.5, or {"reward": 0.5, "steps": 3} with numbers to log'
         )
     numbers = {str(name): float(value) for name, value in named.items()}
     return Reward(numbers.pop("reward"), numbers)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an integer beyond all floats
+        return False

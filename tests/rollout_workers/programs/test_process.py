@@ -1,0 +1,40 @@
+"""One program's start and its reward: what goes wrong is an error of its episode, and leaves nothing."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from contracts.errors import EpisodeError
+from contracts.rollout import Lease, Prompt, Sampling
+from rollout_workers.programs.process import MOST_REWARD_BYTES, ProgramProcess, read_reward
+
+LEASE = Lease(1, Prompt("p", "x"), (1,), 1, 1, Sampling(max_tokens=1))
+
+
+@pytest.mark.parametrize("word", ["x" * 2**17, "a\0b", "\ud83d"])
+def test_a_program_that_can_not_start_leaves_no_folder(
+    word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(EpisodeError, match=r"can't be started .* below 128 KiB"):
+        ProgramProcess(["echo", word], LEASE, "http://127.0.0.1:1/v1", "k")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *(b"NaN", b"Infinity", b"1e999", b"1" + b"0" * 400, b"[" * 60_000, b"true", b"", b"{}", b"\xff"),
+        *(b'{"reward": 1, "steps": NaN}', b'{"steps": 1}'),
+    ],
+)
+def test_what_is_no_reward_is_the_episodes_failure(given: bytes) -> None:
+    with pytest.raises(EpisodeError, match="expected a number such as"):
+        read_reward(given)
+
+
+def test_a_long_reward_file_is_told() -> None:
+    assert read_reward(b" " * (MOST_REWARD_BYTES - 1) + b"1").value == 1
+    with pytest.raises(EpisodeError, match="more than 65536 bytes"):
+        read_reward(b" " * MOST_REWARD_BYTES + b"1")
