@@ -136,9 +136,9 @@ LINKS: dict[str, type[GlooLink] | type[NcclLink] | type[IpcLink]] = {
 def _on_own_stream() -> Iterator[None]:
     """Let vLLM's streams begin when this thread's has ended its work, and keep this thread on its stream.
 
-    vLLM packs on streams that wait for no other: they would read weights that are still being written. And
-    its `current_stream` moves a thread that it does not know to a new stream for good, where that thread's
-    later calls would wait for no other thread's.
+    vLLM packs on streams that wait for no other: they would read weights that are still being written. Its
+    `current_stream` also moves a thread that it does not know to a new stream, for good. That thread's later
+    calls would then wait for no other thread's.
     """
     stream = torch.cuda.current_stream()
     stream.synchronize()
