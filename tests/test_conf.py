@@ -23,6 +23,7 @@ NEEDED = {
     "mixture": ["task.parts.a=dates"],
     "textworld": ["environment=textworld"],
     "gymnasium_text": ["environment.id=FrozenLake-v1"],
+    "program": ["environment.command=python"],
     "textarena": ["environment.id=GuessTheNumber-v0"],
     "tools": ["environment.tools=[calculator]"],
     "distillation": ["model.reference.path=another/model"],

@@ -243,11 +243,11 @@ def test_a_cell_without_a_source_says_so_and_is_not_judged(tmp_path: Path) -> No
 
 def test_small_says_in_its_first_lines_that_it_is_no_reproduction(imdb: tuple, tmp_path: Path) -> None:
     recipe = imdb[0]
-    asked = Asked(tmp_path, (0,), small=True, overrides=("learner.distributed.device=cpu",))
+    asked = Asked(tmp_path, (0,), small=True, overrides=("learner.device=cpu",))
     html, markdown = (path.read_text() for path in write_page(recipe, asked, plan(recipe, asked, NOWHERE)))
     assert markdown.splitlines()[2] == f"**{IS_SMALL}**"
     assert html.index(IS_SMALL) < html.index("<h2>")
-    assert "iterations=2" in markdown and "learner.distributed.device=cpu" in markdown  # what differs is said
+    assert "iterations=2" in markdown and "learner.device=cpu" in markdown  # what differs is said
 
 
 @given(st.floats(0.1, 0.9), st.floats(0.001, 0.1), st.floats(0.0, 0.1), st.integers(2, 4))
