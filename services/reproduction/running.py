@@ -16,7 +16,8 @@ def run_all(steps: Sequence[Step], after_each: Callable[[], object], *, here: bo
     """Run each step that is not done. A step that fails stops only those that begin with what it leaves.
 
     Args:
-        after_each: writes the page; with `here` it would take longer than the runs.
+        after_each: writes the page; with `here` it would take longer than the runs. Its error is told, and
+            neither ends the runs nor takes the place of a run's own.
 
     Returns: 0 when all succeeded, else the first exit code that was not 0.
     """
@@ -39,11 +40,19 @@ def run_all(steps: Sequence[Step], after_each: Callable[[], object], *, here: bo
             raise
         finally:
             if not here:
-                after_each()
+                _try_to(after_each)
         if codes[-1]:
             lost.append(step)
             print(f"{step.job.run_name} ended with exit code {codes[-1]}; the others go on", flush=True)
     return next((code for code in codes if code), 0)
+
+
+def _try_to(write: Callable[[], object]) -> None:
+    """Write the page; an error is told, since the runs matter more, and the command's end writes it again."""
+    try:
+        write()
+    except Exception as error:
+        print(f"the page can't be written now ({type(error).__name__}: {error}); the runs go on", flush=True)
 
 
 def _run_here(step: Step) -> int:

@@ -189,6 +189,26 @@ def test_what_begins_with_a_failed_row_is_left_out(imdb: tuple, monkeypatch: pyt
     assert begun == ["supervised-seed0", "ppo-seed0", "nlpo-seed0", "nlpo-corrected-seed0"]
 
 
+def test_a_page_that_fails_ends_no_row_and_hides_no_error(
+    imdb: tuple, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_space() -> None:
+        raise OSError(28, "No space left on device")
+
+    begun: list[str] = []
+    monkeypatch.setattr(running, "start", lambda job, *_: begun.append(job.run_name) or 0)
+    assert running.run_all(imdb[2][:3], no_space, here=False) == 0
+    assert len(begun) == 3
+    assert capsys.readouterr().out.count("No space left on device") == 3
+
+    def broken(*_: object) -> int:
+        raise InputError("the row's own error")
+
+    monkeypatch.setattr(running, "start", broken)
+    with pytest.raises(InputError, match="the row's own error"):
+        running.run_all(imdb[2][:1], no_space, here=False)
+
+
 def test_seeds_that_agree_to_the_last_digit_are_one_measurement() -> None:
     greedy = [Evaluated(0, {"reward/mean": 0.5}, {"reward/mean": 0.01})] * 3
     assert _estimate(Measure(key="reward/mean", factor=100), greedy) == Estimate(50.0, 1.0, 3)
