@@ -12,6 +12,7 @@ from contracts.secrets.redaction import without_secrets
 from services.benchmarks.plan import PlannedRun, is_finished, quoted
 from services.config.compose import compose, experiment, run_settings
 from services.config.other_versions import comparable
+from services.reproduction.annotation_overrides import for_annotation, model_of
 from services.reproduction.places import Places, overrides_for, replaced
 from services.reproduction.recipe import Recipe
 from services.runs import claim
@@ -104,7 +105,8 @@ def plan(recipe: Recipe, asked: Asked, places: Places) -> list[Step]:
     for seed in asked.seeds:
         annotated = recipe.annotation
         if annotated:
-            steps.append(_annotation(recipe, asked, places, seed, reference=annotated.model))
+            first = annotated.model and model_of(asked.overrides, annotated.model)
+            steps.append(_annotation(recipe, asked, places, seed, reference=first))
         for name in recipe.trained:
             if name in wanted:
                 steps.append(_training(recipe, asked, places, name, seed))
@@ -157,13 +159,15 @@ def _annotation(recipe: Recipe, asked: Asked, places: Places, seed: int, referen
     chosen = [f"experiment={found.experiment}", *found.set, *files]
     if asked.small:
         chosen += SMALL_ANNOTATION
-    if places.models:
-        rewards = compose([*_settings(recipe, next(iter(recipe.trained))), *files])["reward"]
-        chosen += replaced({"reward": rewards}, places.models)
     chosen.append(f"output={quoted(folder)}")
     if reference:
         chosen += [f"reference={quoted(places.models.get(reference, reference))}", "value=true"]
         chosen += [*SMALL_VALUES, *found.small] if asked.small else []
+    chosen += for_annotation(asked.overrides, values=reference is not None)
+    if places.models:
+        first = next(iter(recipe.trained))
+        rewards = compose([*_settings(recipe, first), *files, *asked.overrides])["reward"]
+        chosen += replaced({"reward": rewards}, places.models)
     return Step("annotate", found.experiment, seed, Job(tuple(chosen), folder.name, folder))
 
 

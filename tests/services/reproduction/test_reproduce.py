@@ -94,6 +94,36 @@ def test_annotate_takes_each_annotations_options(name: str, small: bool, tmp_pat
     assert [each.value is not None for each in found] == ([False, True] if name == "faithdial" else [True])
 
 
+def test_what_shapes_the_annotated_data_is_asked_of_the_annotation_too(tmp_path: Path) -> None:
+    def annotations(name: str, *overrides: str, places: Places = NOWHERE) -> list[tuple[str, ...]]:
+        asked = Asked(tmp_path, (901,), ("nll",), overrides)
+        steps = plan(read_recipe(name), asked, places)
+        return [step.job.overrides for step in steps if step.command == "annotate"]
+
+    recipe = "helpful_harmless"
+    data = Places({}, {"hh_rlhf": write_rows(tmp_path / "hh", "hh_rlhf")})
+    (told,) = annotations(recipe, "reward.model=judge", "rollout.max_tokens=7", "iterations=2", places=data)
+    settings = settings_from(list(told))
+    assert (settings.reward[0].options["model"], settings.rollout.max_tokens) == ("judge", 7)
+    assert "iterations=2" not in told
+    # Of the models that are at hand none stands in for what was asked.
+    there = Places({"oasst-rm-pythia-1.4b": Path("/m/oasst"), "judge": Path("/m/judge")}, data.data)
+    (told,) = annotations(recipe, "reward.model=judge", places=there)
+    assert settings_from(list(told)).reward[0].options["model"] == "/m/judge"
+    (told,) = annotations(recipe, "model.path=another")
+    assert 'reference="another"' in told
+    # Values are learned only where there is a reference.
+    found = read_recipe("faithdial").data
+    data = Places({}, {key: write_rows(tmp_path / key, each.like or key) for key, each in found.items()})
+    told, again = annotations("faithdial", "data.value.num_epochs=3", places=data)
+    value = settings_from(list(again)).value
+    assert value is not None and value.num_epochs == 3
+    assert settings_from(list(told)).value is None
+    for refused in ("model.tokenizer=x", "data.folder=x", "experiment=imdb_ppo"):
+        with pytest.raises(InputError, match=f"{refused}: .* the annotation can't take"):
+            annotations(recipe, refused)
+
+
 def test_a_models_name_is_replaced_wherever_it_stands() -> None:
     tree = {
         "model": {"path": "gpt2", "tokenizer": "gpt2", "chat": {"template": "auto"}},
