@@ -93,6 +93,12 @@ def test_both_rows_of_tldr_draw_a_million_responses(rows: Path) -> None:
         assert run.iterations * each == pytest.approx(1e6, rel=1e-3), row
 
 
+@pytest.mark.parametrize("row", ["w2-o3-q4 ppo", "w2-o3-q4 rloo"])
+def test_a_batch_of_textworld_has_256_rollouts(row: str, rows: Path) -> None:
+    run = settings_of("textworld", row, rows)
+    assert run.rollout.prompts_per_iteration * (run.group_size or 1) == 256
+
+
 def test_made_rows_are_the_same_each_time(tmp_path: Path) -> None:
     first, second = write_rows(tmp_path / "a", "imdb"), write_rows(tmp_path / "b", "imdb")
     assert (first / "train.jsonl").read_bytes() == (second / "train.jsonl").read_bytes()
