@@ -57,7 +57,7 @@ class EnvironmentSettings(Settings):
     example_rate: float = Field(default=0.0, ge=0, lt=1)  # share of training turns with a random valid action
     # Return-conditioned: contexts begin with the return to come, this one in play, the true one in training
     target_return: float | None = None
-    # What reward servers judge: all answers together, the last one alone, or each
+    # Texts that reward servers judge: all answers together, the last one alone, or each
     reward_at: Literal["end", "answer", "turn"] = "end"
     isolated: bool = True  # False: in the worker's own process, for debugging
     start_timeout_s: float = Field(default=60.0, gt=0)  # until an episode has begun

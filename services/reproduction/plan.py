@@ -19,7 +19,7 @@ from services.runs import claim
 from services.runs.folder import RunFolder
 from services.train.sweep import Job
 
-# What makes a run small enough for minutes on a CPU; a recipe's own `small` comes after these.
+# Options that make a run small enough for minutes on a CPU; a recipe's own `small` comes after these.
 SMALL = (
     "cluster=laptop",
     "iterations=2",

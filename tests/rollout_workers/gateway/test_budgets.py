@@ -1,4 +1,4 @@
-"""What a door refuses and counts: no program gets more than its share, whatever it sends."""
+"""Calls that a door refuses and counts: no program gets more than its share, whatever it sends."""
 
 from collections.abc import Iterator
 from typing import Any
