@@ -69,3 +69,10 @@ def one_model_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def no_progress_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a slow machine has a command say of its start is in no test's way."""
     monkeypatch.setattr("services.terminal.doing.FIRST_S", 3600.0)
+
+
+@pytest.fixture(autouse=True)
+def trackers_take_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the deadlines of trackers, made for people who wait, from failing tests on a slow machine."""
+    monkeypatch.setattr("services.tracking.tracker.START_S", 600.0)
+    monkeypatch.setattr("services.tracking.background.FINISH_S", 600.0)

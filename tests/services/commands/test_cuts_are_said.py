@@ -1,4 +1,4 @@
-"""Whoever cuts prompts says so: plan, train, evaluate and annotate; test_generate.py has the rest."""
+"""Commands that cut prompts say so: plan, train, evaluate and annotate; test_generate.py has the rest."""
 
 import re
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_train_says_it_before_it_begins_and_in_the_log(
         said.append("".join(capsys.readouterr()))
         return True
 
-    monkeypatch.setattr("services.train.train._run_on_cluster", interrupted)
+    monkeypatch.setattr("services.train.train._run", interrupted)
     try:
         train.run(command(model, tmp_path))
     finally:
