@@ -14,10 +14,10 @@ LEVEL = 0.05  # of all claims of an ordering together
 
 
 @dataclass(frozen=True, slots=True)
-class Tested:
+class Judged:
     """Difference of two arms' means, with half the width of its interval, and Hedges' g.
 
-    Example: `Tested(0.2, 0.05, 2.9, "as registered")`
+    Example: `Judged(0.2, 0.05, 2.9, "as registered")`
     """
 
     difference: float
@@ -26,10 +26,10 @@ class Tested:
     verdict: Verdict
 
 
-def tested(claim: Claim, first: Sequence[float], second: Sequence[float], num_claims: int) -> Tested:
+def judged(claim: Claim, first: Sequence[float], second: Sequence[float], num_claims: int) -> Judged:
     """Test a claim by Welch's interval (1947, Biometrika 34, 28-35) at LEVEL / num_claims, two-sided.
 
-    >>> tested(Claim(above=("a", "b"), measure="test"), [0.9, 1.0, 1.1], [0.4, 0.5, 0.6], 1).verdict
+    >>> judged(Claim(above=("a", "b"), measure="test"), [0.9, 1.0, 1.1], [0.4, 0.5, 0.6], 1).verdict
     'as registered'
     """
     difference = fmean(first) - fmean(second)
@@ -45,7 +45,7 @@ def tested(claim: Claim, first: Sequence[float], second: Sequence[float], num_cl
         verdict = "as registered"
     elif high < 0:
         verdict = "not as registered"
-    return Tested(difference, width, hedges_g(first, second), verdict)
+    return Judged(difference, width, hedges_g(first, second), verdict)
 
 
 def half_width(first: Sequence[float], second: Sequence[float], level: float) -> float:

@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.orderings.arms import found
-from benchmarks.orderings.claims import LEVEL, Tested, interval_of_mean, tested
+from benchmarks.orderings.claims import LEVEL, Judged, interval_of_mean, judged
 from benchmarks.orderings.registry import Claim, Ordering, Registry, registration
 
 FILE = Path(__file__).parents[2] / "docs" / "results" / "orderings.md"
@@ -59,8 +59,8 @@ def page(registry: Registry, values: Mapping[str, Values], registered: str) -> s
 
 
 def _section(name: str, ordering: Ordering, values: Values, num_seeds: int) -> Iterator[str]:
-    yield f"## {name[0].upper()}{name[1:]}"
-    yield f"{ordering.asks} Known before: {ordering.known}."
+    yield f"## {ordering.asks}"
+    yield f"`{name}`. Known before: {ordering.known}."
     if not any(values.values()):
         yield "**Not run.**"
         yield "\n".join(f"- {claim.text}, by `{claim.measure}`: not run" for claim in ordering.claims)
@@ -81,11 +81,11 @@ def _claim(claim: Claim, values: Values, num_claims: int, num_seeds: int) -> lis
     first, second = (_values(values[name], claim.measure) for name in claim.pair)
     if min(len(first), len(second)) < num_seeds:  # a test of fewer seeds is not the registered one
         return [claim.text, claim.measure, "–", "–", "–", "not run"]
-    result = tested(claim, first, second, num_claims)
+    result = judged(claim, first, second, num_claims)
     return [claim.text, claim.measure, *_shown(result), result.verdict]
 
 
-def _shown(result: Tested) -> list[str]:
+def _shown(result: Judged) -> list[str]:
     """Return difference, interval and effect size as text."""
     difference, width = result.difference, result.half_width
     effect = "–" if result.effect is None else f"{result.effect:+.1f}"
