@@ -7,7 +7,7 @@ from statistics import stdev
 
 import pytest
 import scipy.stats
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.errors import InputError
@@ -363,6 +363,7 @@ def test_small_says_in_its_first_lines_that_it_is_no_reproduction(imdb: tuple, t
     assert "iterations=2" in markdown and "learner.device=cpu" in markdown  # what differs is said
 
 
+@settings(deadline=None)
 @given(st.floats(0.1, 0.9), st.floats(0.001, 0.1), st.floats(0.0, 0.1), st.integers(2, 4))
 def test_a_verdict_is_by_both_errors(ours: float, error: float, theirs_error: float, digits: int) -> None:
     value = Published("r", "row", "m", "paper", f"{0.5:.{digits}f}", theirs_error, "V", "s", "p")
