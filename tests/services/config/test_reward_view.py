@@ -1,4 +1,4 @@
-"""What graders see of a talk, and where their scores come to stand."""
+"""Parts of a talk that graders see, and the places of their scores."""
 
 import io
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Who else plays: the same prompts and seeds, counted under names of their own, at no cost to the run."""
+"""Baselines that play: the same prompts and seeds, names of their own, at no cost to the run."""
 
 import io
 from collections.abc import Iterator, Sequence

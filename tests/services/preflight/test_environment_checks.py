@@ -1,4 +1,4 @@
-"""What an environment asks for is refused at the door, before Ray, an engine or a game is started."""
+"""Demands of environments: refused at the door, before Ray, an engine or a game starts."""
 
 import math
 from pathlib import Path
