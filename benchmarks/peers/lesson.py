@@ -10,7 +10,8 @@ from itertools import product
 from typing import Any
 
 LETTER = "s"
-WHO = ("girl", "boy", "cat", "dog", "bird", "man", "bear", "fish")
+WHO = ("girl", "boy", "cat", "dog", "bird", "man", "bear", "fish", "mouse", "duck")
+WHEN = ("One day", "One night", "Once")
 WHERE = ("park", "sea", "farm", "shop", "lake", "hill", "wood", "house")
 
 
@@ -46,8 +47,9 @@ def share_of_letter(completions: Sequence[str], **_: Any) -> list[float]:
 def prompts(count_tokens: Callable[[str], int]) -> list[str]:
     """Return openings of stories that all have the commonest number of tokens.
 
-    trl's PPO gives a reward model prompt and response in one piece; so it can tell them apart.
+    trl's PPO gives a reward model prompt and response in one piece; so it can tell them apart. It also waits
+    for ever where a batch is larger than the data.
     """
-    texts = [f"One day a {who} went to the {where}" for who, where in product(WHO, WHERE)]
+    texts = [f"{when} a {who} went to the {where}" for when, who, where in product(WHEN, WHO, WHERE)]
     (length, _), *_ = Counter(map(count_tokens, texts)).most_common(1)
     return [text for text in texts if count_tokens(text) == length]
