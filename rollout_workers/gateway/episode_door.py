@@ -9,6 +9,8 @@ import math
 import time
 from array import array
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from contracts.rollout import Lease, Sampling
@@ -18,6 +20,7 @@ from rollout_workers.gateway.bodies import Asked, Refused
 from rollout_workers.gateway.engine_calls import EngineCalls
 from rollout_workers.gateway.history import History, continued
 from rollout_workers.gateway.reading import Read, Reader, Reply, beyond_window
+from rollout_workers.gateway.token_budget import TokenBudget
 
 Tokens = tuple[int, ...]
 MOST_REFUSED = 200  # calls, after which a program is ended
@@ -50,10 +53,30 @@ class EpisodeDoor:
         self.num_refused = 0
         self.flooded = asyncio.Event()
         self._num_answers = 0  # begun ones, too
-        self._num_tokens = 0
-        self._num_open = 0
+        self._budget = TokenBudget(settings.token_budget)
+        self.num_inside = 0  # calls whose bodies are being read, or which wait for answers
+        self._num_open = 0  # those that wait for answers
         self._quiet_since = time.monotonic()
         self._same: Counter[bytes] = Counter()  # answers by what they read
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Count a call, from before its body is read until it is answered.
+
+        Raises:
+            Refused: as many calls are inside as may be.
+        """
+        if self.num_inside >= self._settings.max_open_calls:
+            raise Refused(
+                429,
+                f"{self.num_inside} calls are open, as many as environment.max_open_calls allows",
+                "too_many_calls",
+            )
+        self.num_inside += 1
+        try:
+            yield
+        finally:
+            self.num_inside -= 1
 
     async def answer(self, asked: Asked) -> tuple[int, list[Reply]]:
         """Return the number of tokens that the model read, and its answers.
@@ -70,12 +93,10 @@ class EpisodeDoor:
         self._num_answers += asked.num_choices
         self._num_open += 1
         try:
-            sampling = self._sampling(asked, len(context))
-            drawn = await self._draw(context, sampling, asked.num_choices)
+            return len(context), await self._answered(asked, read, context)
         finally:
             self._num_open -= 1
             self._quiet_since = time.monotonic()
-        return len(context), [self._record(asked, read, each) for each in drawn]
 
     def refused(self) -> None:
         """Count a refused call; too many of them end the program."""
@@ -104,28 +125,33 @@ class EpisodeDoor:
             raise Refused(
                 403, f"the episode's {settings.max_turns} answers are spent (environment.max_turns)", "budget"
             )
-        if settings.token_budget is not None and self._num_tokens >= settings.token_budget:
-            self.is_cut = True
-            raise Refused(
-                403,
-                f"the episode's {settings.token_budget} tokens are spent (environment.token_budget)",
-                "budget",
-            )
-        if self._num_open >= settings.max_open_calls:
-            raise Refused(
-                429,
-                f"{self._num_open} calls are open, as many as environment.max_open_calls allows",
-                "too_many_calls",
-            )
 
-    def _sampling(self, asked: Asked, num_read: int) -> Sampling:
+    async def _answered(self, asked: Asked, read: Read, context: Tokens) -> list[Reply]:
+        """Draw and record a call's answers, within the budget of tokens."""
+        budget = self._settings.token_budget
+        held = await self._budget.hold(self._longest(asked, len(context)), asked.num_choices)
+        written = 0
+        try:
+            if not held:
+                self.is_cut = True
+                raise Refused(
+                    403, f"the episode's {budget} tokens are spent (environment.token_budget)", "budget"
+                )
+            drawn = await self._draw(context, self._sampling(asked, held), asked.num_choices)
+            replies = [self._record(asked, read, each) for each in drawn]
+            written = sum(reply.num_tokens for reply in replies)
+            return replies
+        finally:
+            self._budget.release(held * asked.num_choices, written)
+
+    def _longest(self, asked: Asked, num_read: int) -> int:
+        """Return how many tokens an answer may have at most, if the budget has them."""
+        own = self.lease.sampling.max_tokens
+        return min(own, asked.max_tokens or own, int(min(2**31, self._window - num_read)))
+
+    def _sampling(self, asked: Asked, longest: int) -> Sampling:
         """Return the run's sampling within the call's limits; other tokens could not be trained on."""
-        own, budget = self.lease.sampling, self._settings.token_budget
-        longest = min(
-            own.max_tokens, asked.max_tokens or own.max_tokens, int(min(2**31, self._window - num_read))
-        )
-        if budget is not None:
-            longest = max(1, min(longest, budget - self._num_tokens))
+        own = self.lease.sampling
         return replace(
             own,
             max_tokens=longest,
@@ -149,7 +175,6 @@ class EpisodeDoor:
     def _record(self, asked: Asked, read: Read, generation: Generation) -> Reply:
         if self.is_shut:
             raise Refused(401, "the episode is over", "invalid_api_key")
-        self._num_tokens += len(generation.tokens)
         call, reply = read.call(generation), self._reader.reply(asked, generation)
         self._reader.remember(self.history, asked, read, call, reply)
         return reply

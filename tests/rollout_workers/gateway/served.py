@@ -1,10 +1,13 @@
 """A gateway over a tiny chat model in this process, and what the engine was asked."""
 
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from openai import OpenAI
 
@@ -88,3 +91,20 @@ def serve(folder: Path) -> Iterator[Served]:
     yield Served(folder, engine, thread, calls, gateway, gateway.start())
     gateway.stop()
     thread.stop()
+
+
+def connect(served: Served) -> socket.socket:
+    place = urlsplit(served.address)
+    return socket.create_connection((place.hostname, place.port), timeout=30)  # type: ignore[arg-type]
+
+
+def head(path: str, key: str, length: int | None) -> bytes:
+    size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n{size}\r\n\r\n".encode()
+
+
+def until(is_so: Any, patience_s: float = 30.0) -> None:
+    deadline = time.monotonic() + patience_s
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.01)
