@@ -142,14 +142,21 @@ def drawn(algorithm: Offline, data: Sequence[Rollout], seed: int) -> Iterator[Ro
 
 
 def run(
-    name: str, seed: int, model: Path, data: Sequence[Rollout], before: float, *, is_corrupted: bool
+    name: str,
+    seed: int,
+    model: Path,
+    data: Sequence[Rollout],
+    before: float,
+    *,
+    is_corrupted: bool,
+    steps: int = STEPS,
 ) -> Result:
     started, (kind, options) = perf_counter(), RUNS[name]
     algorithm: Offline = create("algorithm", kind, COMMON | options, ALGORITHMS, Algorithm)
     if is_corrupted:
         data = with_rewards(data, corrupted(known_of(data)[0], seed))
     dropped = algorithm.select_epoch(*known_of(data), seed=seed, epoch=0).share_dropped
-    learner = train(model, algorithm, data, seed=seed, steps=STEPS)
+    learner = train(model, algorithm, data, seed=seed, steps=steps)
     learner.pair.eval()
     return Result(
         name,

@@ -8,6 +8,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from services.benchmarks.benchmark import Measure
 from services.benchmarks.plan import PlannedRun, is_finished
@@ -19,14 +20,15 @@ NO_RESULT = "reward/standard_error"  # error over one run's texts; the table sho
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Mean over seeds; the standard error is None for a single seed.
+    """Mean over runs, one a seed; the standard error is None where it is not known.
 
     Example: `Estimate(mean=0.5, standard_error=0.1, num_runs=3)`
     """
 
     mean: float
     standard_error: float | None
-    num_runs: int
+    num_runs: int  # seeds, never prompts
+    over: Literal["seeds", "prompts"] = "seeds"  # what the standard error is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +93,9 @@ def estimate(values: Sequence[float]) -> Estimate | None:
     """Return the mean and standard error of finite values; None without values.
 
     >>> estimate([1.0, 2.0, 6.0])  # variance (4 + 1 + 9) / 2 = 7, standard error √(7 / 3)
-    Estimate(mean=3.0, standard_error=1.5275252316519468, num_runs=3)
+    Estimate(mean=3.0, standard_error=1.5275252316519468, num_runs=3, over='seeds')
     >>> estimate([1.0])
-    Estimate(mean=1.0, standard_error=None, num_runs=1)
+    Estimate(mean=1.0, standard_error=None, num_runs=1, over='seeds')
     """
     if not values:
         return None

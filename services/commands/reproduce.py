@@ -33,9 +33,10 @@ def run(argv: Sequence[str]) -> int:
             raise InputError("expected a recipe's name; whetstone reproduce --list names them")
         return _list()
     with doing("reading the recipe"):
+        from services.reproduction.checks import check
         from services.reproduction.page import write_page
         from services.reproduction.places import find_places
-        from services.reproduction.plan import SMALL_SEEDS, Asked, check, plan
+        from services.reproduction.plan import SMALL_SEEDS, Asked, needed, plan
         from services.reproduction.recipe import read_recipe
         from services.reproduction.running import run_all
         from services.reproduction.stand_ins import small_places
@@ -57,7 +58,7 @@ def run(argv: Sequence[str]) -> int:
         if asked.small:
             places = small_places(recipe, data, asked.out / "stand-ins")
         else:
-            places = find_places(recipe, models, data, only_look=arguments.page)
+            places = find_places(recipe, models, data, () if arguments.page else needed(recipe, asked))
     with doing("checking the rows"):
         steps, shown = plan(recipe, asked, places), plan(recipe, replace(asked, rows=()), places)
         check(shown)

@@ -115,10 +115,18 @@ def welch_limit(before: Sequence[float], after: Sequence[float]) -> float:
     """
     from scipy.stats import t
 
+    return float(t.ppf((1 + CERTAIN) / 2, welch_freedom(before, after)))
+
+
+def welch_freedom(before: Sequence[float], after: Sequence[float]) -> float:
+    """Return the degrees of freedom of Welch's t-test.
+
+    >>> round(welch_freedom([0.1, 0.2, 0.3], [0.4, 0.5, 0.6]), 2)
+    4.0
+    """
     shares = [stdev(values) ** 2 / len(values) for values in (before, after)]
     spread = [share**2 / (len(values) - 1) for share, values in zip(shares, (before, after), strict=True)]
-    freedom = sum(shares) ** 2 / math.fsum(spread) if any(spread) else min(len(before), len(after)) - 1
-    return float(t.ppf((1 + CERTAIN) / 2, freedom))
+    return sum(shares) ** 2 / math.fsum(spread) if any(spread) else min(len(before), len(after)) - 1
 
 
 def _mean(metric: str, own: Sequence[LastEvaluation]) -> tuple[float, float | None]:

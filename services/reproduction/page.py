@@ -12,7 +12,7 @@ from services.report.marked import breakable
 from services.reproduction.plan import Asked, Step
 from services.reproduction.published import CERTAINTIES, NOT_FOUND, Published, published
 from services.reproduction.recipe import Recipe
-from services.reproduction.results import Cell, Line, Started, lines_of, started
+from services.reproduction.results import Cell, CurvePoints, Line, Started, curves_of, lines_of, started
 from services.reproduction.verdict import MEANINGS
 from services.runs.json_lines import write_atomically
 from services.terminal.readable import number, with_error
@@ -22,9 +22,14 @@ IS_SMALL = (
     "These numbers are no reproduction: --small trains tiny untrained stand-ins for minutes, to try every "
     "column, metric and table."
 )
+EXACT = (
+    "A published value without an error counts as exact, apart from its rounding. Its spread is not known, "
+    "so a verdict of below or above is firmer than it should be."
+)
 WHO = {"paper": "", "earlier": " (earlier)", "log": " (log)", "outsider": ""}
 ARROWS = {"up": "↑", "down": "↓", "neither": ""}
 NUM_COLOURS = 6
+NUM_SAMPLES, MOST_LETTERS = 2, 240  # in the Markdown page
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,7 @@ class Content:
     runs: Sequence[Started]
     comparison: Comparison | None
     sources: Sequence[Published]
+    curves: Sequence[CurvePoints] = ()
 
     @property
     def commits(self) -> list[str]:
@@ -75,6 +81,7 @@ def gathered(recipe: Recipe, asked: Asked, steps: Sequence[Step]) -> Content:
         started(steps),
         gather(read_groups(folders)) if len(folders) >= FEWEST else None,
         [each for each in published() if each.recipe == recipe.name],
+        curves_of(recipe, steps),
     )
 
 
@@ -98,6 +105,8 @@ def to_html(content: Content) -> str:
         others=others,
         not_found=NOT_FOUND,
         ours=ours,
+        over=over,
+        exact=EXACT,
         arrows=ARROWS,
         meanings=MEANINGS,
         certainties=CERTAINTIES,
@@ -106,7 +115,7 @@ def to_html(content: Content) -> str:
 
 
 def to_markdown(content: Content) -> str:
-    """Return the same facts as text, without curves."""
+    """Return the same facts as text: of curves a few points, of samples two."""
     recipe = content.recipe
     blocks = [f"# {recipe.title}"]
     blocks += [f"**{IS_SMALL}**"] if content.asked.small else []
@@ -115,9 +124,9 @@ def to_markdown(content: Content) -> str:
         f"commit {', '.join(content.commits) or 'none: nothing was run'}."
     )
     for metric, measure in recipe.measures.items():
-        head = ["row", "published", "others", "ours", "verdict"]
+        head = ["row", "published", "others", "ours", "± over", "verdict"]
         rows = [
-            [line.name, theirs(line, cell), others(cell), ours(cell), cell.verdict]
+            [line.name, theirs(cell), others(cell), ours(cell), over(cell), cell.verdict]
             for line in content.lines
             for cell in (line.cells[metric],)
         ]
@@ -126,6 +135,8 @@ def to_markdown(content: Content) -> str:
         blocks.append("\n".join(_row(each) for each in (head, ["---"] * len(head), *rows)))
     verdicts = {cell.verdict for line in content.lines for cell in line.cells.values()}
     blocks.append("\n".join(f"- **{name}**: {MEANINGS[name]}" for name in MEANINGS if name in verdicts))
+    blocks.append(EXACT)
+    blocks += _curves(content.curves) + _samples(content.comparison)
     blocks += ["## What differs from the paper", _list(recipe.differs)]
     blocks += ["Settings that these runs changed:", _list([f"`{each}`" for each in content.changed])] * bool(
         content.changed
@@ -139,10 +150,42 @@ def to_markdown(content: Content) -> str:
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def theirs(line: Line, cell: Cell) -> str:
-    """Return the published value as its source prints it, or that it was looked for in vain."""
+def _curves(curves: Sequence[CurvePoints]) -> list[str]:
+    """Return a table of a few iterations for each measure that was evaluated more than once."""
+    blocks = []
+    for curve in curves:
+        head = ["iteration", *map(str, curve.epochs)]
+        rows = [[name, *(number(value) for value in values)] for name, values in curve.values.items()]
+        blocks.append(f"### {curve.metric}, by iteration: the mean of the seeds that got there")
+        blocks.append("\n".join(_row(each) for each in (head, ["---"] * len(head), *rows)))
+    return ["## Validation curves", *blocks] if blocks else []
+
+
+def _samples(page: Comparison | None) -> list[str]:
+    """Return the first prompts with each row's text after the last evaluation."""
+    if page is None or not page.samples:
+        return []
+    blocks = []
+    for sample in page.samples[:NUM_SAMPLES]:
+        texts = [f"- **{each.name}**: {_short(each.text)}" for each in sample.texts]
+        blocks.append("\n".join([f"> {_short(sample.prompt)}", "", *texts]))
+    return ["## Samples", *blocks]
+
+
+def _short(text: str) -> str:
+    """Return a text in one line, cut to its first characters.
+
+    >>> _short("One\\n two"), len(_short("x" * 900))
+    ('One two', 241)
+    """
+    line = " ".join(text.split())
+    return line if len(line) <= MOST_LETTERS else f"{line[:MOST_LETTERS]}…"
+
+
+def theirs(cell: Cell) -> str:
+    """Return the published value as its source prints it, or that it was looked for in vain, or a dash."""
     if cell.published is None:
-        return "–" if line.ours else NOT_FOUND
+        return NOT_FOUND if cell.sought else "–"
     return _printed(cell.published)
 
 
@@ -156,6 +199,14 @@ def _printed(value: Published) -> str:
 
 def ours(cell: Cell) -> str:
     return "–" if cell.ours is None else with_error(cell.ours.mean, cell.ours.standard_error)
+
+
+def over(cell: Cell) -> str:
+    """Return how many seeds a value has, and what its error is over: "1 seed, ± over prompts"."""
+    if cell.ours is None:
+        return ""
+    seeds = "1 seed" if cell.ours.num_runs == 1 else f"{cell.ours.num_runs} seeds"
+    return f"{seeds}, ± over prompts" if cell.ours.over == "prompts" else seeds
 
 
 def _source(each: Published) -> str:

@@ -4,7 +4,7 @@ A name of a model stands at several places of a run's settings: policy, tokenize
 replaced wherever it stands.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,21 +26,24 @@ class Places:
     data: Mapping[str, Path]
 
 
-def find_places(recipe: Recipe, models: Path | None, data: Path | None, *, only_look: bool = False) -> Places:
+def find_places(
+    recipe: Recipe, models: Path | None, data: Path | None, needed: Collection[str] | None = None
+) -> Places:
     """Find each model and data set below the folders that were given; check the known digests.
 
     Args:
-        only_look: nothing will be run, so nothing is missing.
+        needed: models and data sets that must be there; None: all. Others are taken where they are.
 
     Raises:
-        InputError: something is missing, or has another digest. It says what to fetch, and from where.
+        InputError: a needed one is missing, or has another digest. It says what to fetch, and from where.
     """
     problems: list[str] = []
+    asked = {*recipe.models, *recipe.data} if needed is None else needed
     found = Places(
-        dict(_found("--models", recipe.models, models, "config.json", problems)),
-        dict(_found("--data", recipe.data, data, "", problems)),
+        dict(_found("--models", recipe.models, models, "config.json", asked, problems)),
+        dict(_found("--data", recipe.data, data, "", asked, problems)),
     )
-    if problems and not only_look:
+    if problems:
         raise InputError(f"the recipe {recipe.name} lacks:\n" + "\n".join(problems))
     return found
 
@@ -72,6 +75,21 @@ def replaced(tree: Mapping[str, Any], folders: Mapping[str, Path]) -> list[str]:
     return changed
 
 
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield every text of a configuration, however deep.
+
+    >>> list(texts_in({"model": {"path": "gpt2"}, "reward": [{"name": "rouge", "weight": 1.0}]}))
+    ['gpt2', 'rouge']
+    """
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from texts_in(each)
+    elif isinstance(value, str):
+        yield value
+
+
 def in_hydra(value: Any) -> str:
     """Write a value in the grammar of the command line.
 
@@ -99,19 +117,22 @@ def _found(
     option: str,
     wanted: Mapping[str, Model | Data],
     folder: Path | None,
-    needed: str,
+    file: str,
+    needed: Collection[str],
     problems: list[str],
 ) -> Iterator[tuple[str, Path]]:
     for name, each in wanted.items():
         if folder is None:
-            if not each.on_hub:
+            if name in needed and not each.on_hub:
                 problems.append(f"  {name}: not on the hub. Fetch it from {each.where}; {option} FOLDER")
             continue
         path = (folder / name).absolute()
-        if not (path / needed).exists():
-            problems.append(f"  {path}: fetch it from {each.where}{_command(option, name, path, each)}")
+        if not (path / file).exists():
+            if name in needed:
+                problems.append(f"  {path}: fetch it from {each.where}{_command(option, name, path, each)}")
             continue
-        problems += _wrong_digests(path, each.sha256)
+        if name in needed:
+            problems += _wrong_digests(path, each.sha256)
         yield name, path
 
 

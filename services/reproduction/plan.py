@@ -2,20 +2,17 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from contracts.errors import InputError, did_you_mean
-from contracts.secrets.redaction import without_secrets
 from services.benchmarks.plan import PlannedRun, is_finished, quoted
-from services.config.compose import compose, experiment, run_settings
-from services.config.other_versions import comparable
+from services.config.compose import compose, experiment, parse
 from services.reproduction.annotation_overrides import for_annotation, model_of
-from services.reproduction.places import Places, overrides_for, replaced
+from services.reproduction.places import Places, overrides_for, replaced, texts_in
 from services.reproduction.recipe import Recipe
-from services.runs import claim
 from services.runs.folder import RunFolder
 from services.train.sweep import Job
 
@@ -116,6 +113,26 @@ def plan(recipe: Recipe, asked: Asked, places: Places) -> list[Step]:
     return steps
 
 
+def needed(recipe: Recipe, asked: Asked) -> set[str]:
+    """Return the models and data sets that the chosen rows read.
+
+    A model is needed where its name stands in a row's settings; a data set, unless an override replaces it.
+    """
+    first = replace(asked, seeds=asked.seeds[:1])
+    texts: set[str] = set()
+    at_hand = Places({}, {name: Path(name) for name in recipe.data})  # names stand in for folders
+    for step in plan(recipe, first, at_hand):
+        if step.command == "train":
+            texts |= set(texts_in(compose(list(step.job.overrides))))
+        else:
+            texts |= {str(parse(text).value()) for text in step.job.overrides}
+            texts |= set(texts_in(_rewards(recipe, asked)))
+    given = {str(parse(text).key_or_group) for text in asked.overrides}
+    return (texts & set(recipe.models)) | {
+        name for name, each in recipe.data.items() if each.key not in given
+    }
+
+
 def folder_name(row: str, seed: int) -> str:
     """Return the name of a row's run.
 
@@ -165,10 +182,14 @@ def _annotation(recipe: Recipe, asked: Asked, places: Places, seed: int, referen
         chosen += [*SMALL_VALUES, *found.small] if asked.small else []
     chosen += for_annotation(asked.overrides, values=reference is not None)
     if places.models:
-        first = next(iter(recipe.trained))
-        rewards = compose([*_settings(recipe, first), *files, *asked.overrides])["reward"]
-        chosen += replaced({"reward": rewards}, places.models)
+        chosen += replaced(_rewards(recipe, asked, files), places.models)
     return Step("annotate", found.experiment, seed, Job(tuple(chosen), folder.name, folder))
+
+
+def _rewards(recipe: Recipe, asked: Asked, files: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the rewards of the rows, which are also those of the annotation."""
+    first = next(iter(recipe.trained))
+    return {"reward": compose([*_settings(recipe, first), *files, *asked.overrides])["reward"]}
 
 
 def _settings(recipe: Recipe, name: str) -> list[str]:
@@ -196,31 +217,3 @@ def _annotated(out: Path, seed: int) -> Path:
 def _num_iterations(job: Job) -> int:
     """Return how many iterations are asked for, of a run that has begun."""
     return PlannedRun("", "", 0, job).num_iterations()
-
-
-def check(steps: Sequence[Step]) -> None:
-    """Read the settings of every run; nothing is started.
-
-    Raises:
-        InputError: names the first row that is wrong, and why; or whose folder holds a run with other
-            settings, which the table would show as these.
-    """
-    for step in steps:
-        if step.command == "train":
-            try:
-                _check_settings(step)
-            except InputError as error:
-                raise InputError(f"{step.row}: {error}") from None
-
-
-def _check_settings(step: Step) -> None:
-    settings, folder = run_settings(list(step.job.overrides)), step.folder
-    if not folder.config_file.exists():
-        return
-    asked = without_secrets(claim.plain(settings.resolved()))
-    there = comparable(folder.config(), asked, settings.model, settings.environment)
-    for key, old, new in claim.config_differences(there, asked)[:1]:
-        raise InputError(
-            f"{folder.path} holds a run with other settings ({key}: there {old}, asked for {new}). "
-            "Type the same options as then, or choose another --out"
-        )

@@ -22,6 +22,9 @@ class Measure(Settings):
     factor: float = 1.0  # from our scale to the published one
     better: Literal["up", "down", "neither"] = "up"
     split: Literal["val", "test"] = "test"
+    sought: bool = (
+        False  # the rows' values were looked for in the source; a cell without one says "not found"
+    )
     note: str = ""
 
 
@@ -36,6 +39,7 @@ class Row(Settings):
     before: str | None = None  # the row whose first evaluation this is; nothing is run for it
     start: str | None = None  # the row whose model this run begins with, of the same seed
     ours: bool = False  # nobody has published such a row
+    sought: bool = True  # as the measures say; False: nobody looked for this row
     note: str = ""
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 from services.benchmarks.table import Estimate, estimate
@@ -13,6 +14,8 @@ from services.reproduction.verdict import Verdict, verdict
 from services.runs import provenance
 from services.terminal.readable import duration
 
+MOST_POINTS = 6  # of a curve in the Markdown page
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -22,6 +25,7 @@ class Cell:
     others: Sequence[Published]  # of outsiders, earlier versions and logs
     ours: Estimate | None
     verdict: Verdict
+    sought: bool  # its value was looked for in the source
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,59 @@ class Started:
     commits: tuple[str, ...]
     versions: str
     report: str  # its address; empty: there is none
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoints:
+    """Validation values of a measure at a few iterations: a row's mean over its seeds; None: not known.
+
+    Example: `CurvePoints("sentiment", (0, 10), {"ppo": (0.49, 0.60)})`
+    """
+
+    metric: str
+    epochs: tuple[int, ...]
+    values: Mapping[str, tuple[float | None, ...]]
+
+
+def curves_of(recipe: Recipe, steps: Sequence[Step]) -> list[CurvePoints]:
+    """Return the curves of all measures that some run has at two iterations or more."""
+    by_row = {
+        name: [
+            {each.epoch: each.metrics for each in read_evaluations(step.folder, "val")}
+            for step in steps
+            if (step.command, step.row) == ("train", name) and step.folder.config_file.exists()
+        ]
+        for name in recipe.trained
+    }
+    found = []
+    for metric, measure in recipe.measures.items():
+        known = {name: values for name, runs in by_row.items() if (values := _means_by_epoch(measure, runs))}
+        epochs = _spread(sorted({epoch for values in known.values() for epoch in values}))
+        if len(epochs) > 1:
+            points = {name: tuple(map(values.get, epochs)) for name, values in known.items()}
+            found.append(CurvePoints(metric, epochs, points))
+    return found
+
+
+def _means_by_epoch(measure: Measure, runs: Sequence[Mapping[int, Mapping[str, float]]]) -> dict[int, float]:
+    values: dict[int, list[float]] = {}
+    for run in runs:
+        for epoch, metrics in run.items():
+            if measure.key is not None and measure.key in metrics:
+                values.setdefault(epoch, []).append(metrics[measure.key] * measure.factor)
+    return {epoch: fmean(own) for epoch, own in values.items()}
+
+
+def _spread(epochs: Sequence[int]) -> tuple[int, ...]:
+    """Return at most MOST_POINTS of them, evenly, with the first and the last.
+
+    >>> _spread(range(0, 101, 10)), _spread([0, 5])
+    ((0, 20, 40, 60, 80, 100), (0, 5))
+    """
+    if len(epochs) <= MOST_POINTS:
+        return tuple(epochs)
+    last = len(epochs) - 1
+    return tuple(epochs[round(place * last / (MOST_POINTS - 1))] for place in range(MOST_POINTS))
 
 
 def lines_of(recipe: Recipe, steps: Sequence[Step]) -> list[Line]:
@@ -97,10 +154,10 @@ def _cell(
     values = values_of(recipe.name, name, metric)
     ours = _estimate(measure, [each[measure.split] for each in found if measure.split in each])
     theirs = next((each for each in values if each.by == "paper"), None)
-    reached = verdict(ours, theirs)
-    alone: Verdict = "ours alone"
-    others = [each for each in values if each is not theirs]
-    return Cell(theirs, others, ours, alone if recipe.rows[name].ours and ours else reached)
+    row = recipe.rows[name]
+    sought = measure.sought and row.sought and not row.ours
+    reached: Verdict = "ours alone" if row.ours and ours else verdict(ours, theirs, sought=sought)
+    return Cell(theirs, [each for each in values if each is not theirs], ours, reached, sought)
 
 
 def _estimate(measure: Measure, found: Sequence[Evaluated]) -> Estimate | None:
@@ -113,7 +170,9 @@ def _estimate(measure: Measure, found: Sequence[Evaluated]) -> Estimate | None:
     if mean is None or mean.standard_error or measure.key is None:
         return mean
     error = known[0].errors.get(measure.key)
-    return replace(mean, standard_error=None if error is None else error * abs(measure.factor))
+    if error is None:
+        return replace(mean, standard_error=None)
+    return replace(mean, standard_error=error * abs(measure.factor), over="prompts")
 
 
 def _evaluations(recipe: Recipe, name: str, steps: Sequence[Step]) -> list[dict[str, Evaluated]]:

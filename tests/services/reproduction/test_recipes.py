@@ -4,6 +4,7 @@ import csv
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,14 +48,21 @@ def told_rows(recipe: Recipe) -> list[str]:
     return names[:1] if recipe.name in A_LOL else [name for name in names if "supervised" not in name]
 
 
+def first_quick_others_long() -> list[Any]:
+    """Each told row with its recipe; a row's settings take half a second of a core."""
+    return [
+        pytest.param(name, row, marks=[pytest.mark.long] * bool(place))
+        for name in recipe_names()
+        for place, row in enumerate(told_rows(read_recipe(name)))
+    ]
+
+
 def test_there_is_a_recipe_for_each_table() -> None:
     others = ("openrl_daily_dialog", "textworld", "gsm8k", "tldr")
     assert recipe_names() == sorted((*GRUE, *A_LOL, *others))
 
 
-@pytest.mark.parametrize(
-    ("recipe", "row"), [(n, r) for n in recipe_names() for r in told_rows(read_recipe(n))]
-)
+@pytest.mark.parametrize(("recipe", "row"), first_quick_others_long())
 def test_a_row_is_a_run(recipe: str, row: str, rows: Path) -> None:
     run = settings_of(recipe, row, rows)
     names = {run.model.path, run.model.tokenizer, *(part.options.get("model") for part in run.reward)}

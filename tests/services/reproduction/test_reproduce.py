@@ -3,8 +3,10 @@
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import stdev
 
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,17 +14,19 @@ from contracts.errors import InputError
 from services.annotation.settings import settings_from
 from services.benchmarks.table import Estimate
 from services.commands.reproduce import run
+from services.comparison.differences import welch_limit
 from services.config.compose import run_settings
 from services.report.evaluated import Evaluated
 from services.reproduction import running
-from services.reproduction.page import IS_SMALL, gathered, to_html, to_markdown, write_page
+from services.reproduction.checks import check
+from services.reproduction.page import EXACT, IS_SMALL, gathered, to_html, to_markdown, write_page
 from services.reproduction.places import Places, find_places, replaced
-from services.reproduction.plan import Asked, Step, check, plan
+from services.reproduction.plan import Asked, Step, needed, plan
 from services.reproduction.published import Published
 from services.reproduction.recipe import Data, Measure, Model, Recipe, read_recipe
 from services.reproduction.results import _estimate
 from services.reproduction.stand_in_rows import write_rows
-from services.reproduction.verdict import verdict
+from services.reproduction.verdict import limit, verdict
 from services.runs.folder import RunFolder
 from services.runs.provenance import sha256
 
@@ -147,6 +151,27 @@ def test_what_is_missing_is_said_with_where_to_fetch_it(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="comet-distill: not on the hub"):
         find_places(read_recipe("atomic"), None, None)
     assert find_places(recipe, None, None) == NOWHERE
+    assert find_places(read_recipe("atomic"), None, None, ()) == NOWHERE
+
+
+def test_only_what_the_chosen_rows_read_is_asked_for(tmp_path: Path) -> None:
+    def names(recipe: str, *rows: str, overrides: tuple[str, ...] = ()) -> set[str]:
+        return needed(read_recipe(recipe), Asked(tmp_path, (0, 1), rows, overrides))
+
+    small, large = "Qwen/Qwen2.5-1.5B-Instruct", "Qwen/Qwen2.5-7B-Instruct"
+    assert names("textworld", "w2-o3-q4 zero-shot") == {small}
+    assert names("textworld", "w4-o6-q8 ppo 7B") == {large}
+    assert names("textworld", "w4-o6-q8 ppo 7B", overrides=(f"model.path={tmp_path}",)) == set()
+    # The annotation's reference and reward, and its data.
+    assert names("atomic", "nll") == {"comet-distill", "comet-critic", "atomic"}
+    assert names("atomic", "nll", overrides=("task.data_files=mine",)) == {"comet-distill", "comet-critic"}
+    for each in (small, "nothing needs this"):
+        (tmp_path / each).mkdir(parents=True)
+        (tmp_path / each / "config.json").write_text("{}")
+    recipe = read_recipe("textworld")
+    assert find_places(recipe, tmp_path, None, {small}).models == {small: tmp_path / small}
+    with pytest.raises(InputError, match=r"Qwen2\.5-7B-Instruct: fetch it"):
+        find_places(recipe, tmp_path, None, {large})
 
 
 def test_a_file_with_another_digest_is_refused(tmp_path: Path) -> None:
@@ -190,7 +215,7 @@ def test_a_row_that_was_made_shorter_is_neither_done_nor_shown(tmp_path: Path) -
     finish(shorter, {SENTIMENT: 0.4}, {SENTIMENT: 0.6})
     assert shorter.is_done() and not longer.is_done()
     told = to_markdown(gathered(recipe, asked(3), [longer]))
-    assert cells(told, "sentiment", "ppo")[3:] == ["–", "not run"]
+    assert cells(told, "sentiment", "ppo")[3:] == ["–", "", "not run"]
 
 
 def test_a_folder_of_other_settings_is_refused_though_its_run_is_finished(tmp_path: Path) -> None:
@@ -208,6 +233,18 @@ def test_a_folder_of_other_settings_is_refused_though_its_run_is_finished(tmp_pa
         check(asked("rollout.temperature=0.5"))
     with pytest.raises(InputError, match="choose another --out"):  # stand-ins' runs are no reproduction
         check(asked(small=False))
+
+
+def test_an_annotations_settings_are_checked_before_anything_starts(tmp_path: Path) -> None:
+    data = Places({}, {"atomic": write_rows(tmp_path / "atomic", "atomic")})
+
+    def checked(*overrides: str) -> None:
+        check(plan(read_recipe("atomic"), Asked(tmp_path, (0,), ("nll",), overrides), data))
+
+    checked()
+    # The rows never use it: `whetstone train` takes it, `whetstone annotate` refuses it.
+    with pytest.raises(InputError, match=r"the annotation annotated-seed0: .*num_beams=4"):
+        checked("data.value.num_beams=4", "rollout.engine=vllm")
 
 
 def test_what_begins_with_a_failed_row_is_left_out(imdb: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,10 +278,11 @@ def test_a_page_that_fails_ends_no_row_and_hides_no_error(
 
 def test_seeds_that_agree_to_the_last_digit_are_one_measurement() -> None:
     greedy = [Evaluated(0, {"reward/mean": 0.5}, {"reward/mean": 0.01})] * 3
-    assert _estimate(Measure(key="reward/mean", factor=100), greedy) == Estimate(50.0, 1.0, 3)
+    assert _estimate(Measure(key="reward/mean", factor=100), greedy) == Estimate(50.0, 1.0, 3, "prompts")
     others = [Evaluated(0, {"reward/mean": value}, {"reward/mean": 0.01}) for value in (0.4, 0.6)]
     told = _estimate(Measure(key="reward/mean"), others)
     assert told is not None and told.standard_error == pytest.approx(0.1)
+    assert (told.num_runs, told.over) == (2, "seeds")
 
 
 def test_the_page_has_published_ours_and_verdicts(imdb: tuple) -> None:
@@ -265,16 +303,17 @@ def test_the_page_has_published_ours_and_verdicts(imdb: tuple) -> None:
         "0.602",
         "0.605 (earlier), 0.604",
         "0.6050 ± 0.0050",
+        "2 seeds",
         "within",
     ]
-    assert cells(told, "sentiment", "zero-shot")[3:] == ["0.4950 ± 0.0050", "within"]
-    assert cells(told, "perplexity", "ppo")[3:] == [
-        "40.50 ± 0.50",
-        "above",
-    ]  # 33.816: 6.7 away, 1.0005 allowed
-    assert cells(told, "perplexity", "nlpo") == ["nlpo", "33.832", "32.7 (earlier), 40.8", "–", "not run"]
-    assert cells(told, "sentiment", "nlpo corrected") == ["nlpo corrected", "–", "", "0.7", "ours alone"]
+    assert cells(told, "sentiment", "zero-shot")[3:] == ["0.4950 ± 0.0050", "2 seeds", "within"]
+    # 33.816: 6.7 away; two seeds are one degree of freedom: 12.7 · 0.5 = 6.35 and the rounding allowed.
+    assert cells(told, "perplexity", "ppo")[3:] == ["40.50 ± 0.50", "2 seeds", "above"]
+    assert cells(told, "perplexity", "nlpo") == ["nlpo", "33.832", "32.7 (earlier), 40.8", "–", "", "not run"]
+    assert cells(told, "sentiment", "nlpo corrected")[1:] == ["–", "", "0.7", "2 seeds", "ours alone"]
+    assert EXACT in told
     html = to_html(gathered(recipe, asked, steps))
+    assert EXACT in html and "± standard error over seeds" not in html
     assert (
         "0.6050 ± 0.0050" in html
         and "<svg" in html
@@ -283,12 +322,36 @@ def test_the_page_has_published_ours_and_verdicts(imdb: tuple) -> None:
     assert IS_SMALL not in html
 
 
-def test_a_cell_without_a_source_says_so_and_is_not_judged(tmp_path: Path) -> None:
+def test_a_cell_says_not_found_only_where_its_value_was_looked_for(tmp_path: Path) -> None:
     recipe, asked = read_recipe("commongen"), Asked(tmp_path, (0,))
     told = to_markdown(gathered(recipe, asked, plan(recipe, asked, NOWHERE)))
-    assert cells(told, "METEOR", "ppo") == ["ppo", "not found", "0.2056", "–", "not run"]
+    assert cells(told, "METEOR", "ppo") == ["ppo", "not found", "0.2056", "–", "", "not run"]
+    # The collection names no BERTScore among what was looked for in the paper.
+    assert cells(told, "BERTScore", "ppo") == ["ppo", "–", "0.8718", "–", "", "not run"]
+    assert cells(told, "METEOR", "nlpo corrected")[1] == "–"  # nobody can have published it
+    recipe = read_recipe("helpful_harmless")
+    told = to_markdown(gathered(recipe, asked, []))
+    assert (cells(told, "length", "nll")[1], cells(told, "length", "reference")[1]) == ("not found", "–")
     ours = Estimate(0.2, 0.01, 3)
-    assert verdict(ours, None) == "not found"
+    assert (verdict(ours, None), verdict(ours, None, sought=False)) == ("not found", "not sought")
+
+
+def test_the_markdown_page_has_points_of_the_curves_and_samples(imdb: tuple) -> None:
+    recipe, asked, steps = imdb
+    for step in steps:
+        if step.row in ("ppo", "nlpo"):
+            start = 0.40 + 0.1 * step.seed
+            finish(step, {SENTIMENT: start}, {SENTIMENT: start + 0.2})
+            text = f"| {step.row} says\nyes " + "x" * 300
+            row = {"sample_id": "a", "prompt_text": "Is it?", "generated_text": text}
+            step.folder.write_predictions(2, "validation", [row])
+    told = to_markdown(gathered(recipe, asked, steps))
+    curves = told.split("## Validation curves")[1].split("\n## ")[0]
+    assert "### sentiment" in curves and "| iteration | 0 | 2 |" in curves
+    assert "| ppo | 0.45 | 0.65 |" in curves and "perplexity" not in curves  # means of two seeds
+    samples = told.split("## Samples")[1].split("\n## ")[0]
+    assert samples.count("> Is it?") == 1
+    assert f"- **ppo-seed0**: | ppo says yes {'x' * 225}…" in samples
 
 
 def test_small_says_in_its_first_lines_that_it_is_no_reproduction(imdb: tuple, tmp_path: Path) -> None:
@@ -304,11 +367,22 @@ def test_small_says_in_its_first_lines_that_it_is_no_reproduction(imdb: tuple, t
 def test_a_verdict_is_by_both_errors(ours: float, error: float, theirs_error: float, digits: int) -> None:
     value = Published("r", "row", "m", "paper", f"{0.5:.{digits}f}", theirs_error, "V", "s", "p")
     allowed = 2 * (error**2 + theirs_error**2) ** 0.5 + 0.5 * 10**-digits
-    told = verdict(Estimate(ours, error, 3), value)
+    told = verdict(Estimate(ours, error, 1, "prompts"), value)
     if abs(ours - 0.5) < allowed - 1e-9:
         assert told == "within"
     elif abs(ours - 0.5) > allowed + 1e-9:
         assert told == ("above" if ours > 0.5 else "below")
+
+
+def test_few_seeds_allow_more_than_many() -> None:
+    """Student's quantiles: 12.71 of two seeds, 4.30 of three, 2.04 of 31; each 3 standard errors away."""
+    value = Published("r", "row", "m", "paper", "0.5000", None, "V", "s", "p")
+    found = [verdict(Estimate(0.53, 0.01, seeds), value) for seeds in (2, 3, 31)]
+    assert found == ["within", "within", "above"]
+    ours, other = [0.52, 0.54], [0.50, 0.51, 0.49]
+    # Welch's own degrees of freedom where the other side is known as well as if it had endless seeds.
+    assert limit(Estimate(0.53, 0.01, 2), 0.0) == pytest.approx(float(scipy.stats.t.ppf(0.975, 1)))
+    assert limit(Estimate(0.53, stdev(ours) / 2**0.5, 2), stdev(other) / 3**0.5) < welch_limit(ours, other)
 
 
 def test_one_run_without_an_error_is_not_judged() -> None:
@@ -323,7 +397,7 @@ def test_the_command_lists_and_refuses(capsys: pytest.CaptureFixture[str], tmp_p
         ([], "expected a recipe's name"),
         (["imbd"], "no such recipe"),
         (["imdb", "--seeds", "a"], "--seeds a: expected whole numbers"),
-        (["imdb", "--models", str(tmp_path)], "lvwerra/gpt2-imdb: fetch it from the hub"),
+        (["imdb", "--rows", "ppo", "--models", str(tmp_path)], "lvwerra/gpt2-imdb: fetch it from the hub"),
     ):
         with pytest.raises(InputError, match=re.escape(said)):
             run([*words, *(["--out", str(tmp_path / "out")] if words else [])])
@@ -334,8 +408,8 @@ def test_page_alone_starts_nothing_and_needs_nothing(
 ) -> None:
     never: Callable[..., int] = lambda *_: pytest.fail("a run was started")  # noqa: E731
     monkeypatch.setattr(running, "start", never)
-    assert run(["atomic", "--page", "--out", str(tmp_path)]) == 0
-    assert (tmp_path / "reproduction.md").read_text().startswith("# Everyday knowledge")
+    assert run(["tldr", "--page", "--seeds", "0,1", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "reproduction.md").read_text().startswith("# Summaries of posts")
 
 
 @pytest.mark.long
@@ -343,10 +417,10 @@ def test_a_small_recipe_runs_from_start_to_page(tmp_path: Path) -> None:
     assert run(["tldr", "--small", "--out", str(tmp_path)]) == 0
     told = (tmp_path / "reproduction.md").read_text()
     assert IS_SMALL in told
-    for row, verdicts in (("sft", {"below"}), ("ppo", {"not found"}), ("rloo", {"not found"})):
-        name, published, _, ours, verdict_ = cells(told, "ROUGE-L", row)
+    for row, verdicts in (("sft", {"below"}), ("ppo", {"not sought"}), ("rloo", {"not sought"})):
+        name, published, _, ours, _, verdict_ = cells(told, "ROUGE-L", row)
         assert verdict_ in verdicts and ours != "–", (name, published, ours)
-    assert cells(told, "win rate", "ppo")[1:] == ["64.7 ± 1.5", "", "–", "not run"]
+    assert cells(told, "win rate", "ppo")[1:] == ["64.7 ± 1.5", "", "–", "", "not run"]
     # The same command runs nothing again.
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*-seed0/log.txt")}
     assert len(before) == 2 and run(["tldr", "--small", "--out", str(tmp_path)]) == 0

@@ -1,0 +1,106 @@
+"""docs/results/orderings.md: each ordering's arms and claims, and those that were not run."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from benchmarks.orderings.arms import found
+from benchmarks.orderings.claims import LEVEL, Tested, interval_of_mean, tested
+from benchmarks.orderings.registry import Claim, Ordering, Registry, registration
+
+FILE = Path(__file__).parents[2] / "docs" / "results" / "orderings.md"
+Values = Mapping[str, Sequence[Mapping[str, Any]]]  # by arm: what each finished seed has left
+HEADING = """# Orderings, registered before they were run
+
+Hypotheses, arms, seeds, budgets and tests were committed before the first of these runs:
+`benchmarks/orderings/registered.yaml`, commit {registered}. {num_seeds} seeds an arm; failures are reported
+like successes.
+
+Arms of `whetstone train` run in one process on the demo's task, whose best reward is 1: 30 iterations of
+64 texts. `test` is the reward of the final model on test prompts; `last` is that of the last five iterations
+(NLPO: within its mask); `gold` is the task's own reward where another was paid. Offline arms take 120 steps
+on digits whose best reward is 0.75; `sampled` is on new prompts. Claims of one ordering are tested at
+{level:.0%} together. The interval of a difference is the test's, that of a mean has 95 %.
+
+`python -m benchmarks.orderings`; runs at commit {commits}.
+"""
+
+
+def write_page(registry: Registry) -> None:
+    """Write the page; the text below the tables stays."""
+    told = FILE.read_text(encoding="utf-8") if FILE.exists() else ""
+    _, mark, rest = told.partition("\n## What it says\n")
+    FILE.write_text(page(registry, results(registry), registration()) + mark + rest, encoding="utf-8")
+
+
+def results(registry: Registry) -> Mapping[str, Values]:
+    """Return what the finished runs have left, by ordering and arm."""
+    return {
+        name: {
+            arm: [whole for seed in registry.seeds if (whole := found(each, seed))]
+            for arm, each in ordering.arms.items()
+        }
+        for name, ordering in registry.orderings.items()
+    }
+
+
+def page(registry: Registry, values: Mapping[str, Values], registered: str) -> str:
+    """Return the page as Markdown."""
+    runs = [run for own in values.values() for arm in own.values() for run in arm]
+    commits = ", ".join(dict.fromkeys(str(run["commit"]) for run in runs)) or "none"
+    heading = HEADING.format(
+        registered=registered, num_seeds=len(registry.seeds), level=LEVEL, commits=commits
+    )
+    blocks = [heading.rstrip()]
+    for name, ordering in registry.orderings.items():
+        blocks += _section(name, ordering, values[name], len(registry.seeds))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _section(name: str, ordering: Ordering, values: Values, num_seeds: int) -> Iterator[str]:
+    yield f"## {name[0].upper()}{name[1:]}"
+    yield f"{ordering.asks} Known before: {ordering.known}."
+    if not any(values.values()):
+        yield "**Not run.**"
+        yield "\n".join(f"- {claim.text}, by `{claim.measure}`: not run" for claim in ordering.claims)
+        return
+    measures = list(dict.fromkeys(claim.measure for claim in ordering.claims))
+    head = ["arm", *(f"{measure}, mean ± 95 %" for measure in measures), "seeds", "seconds a run"]
+    yield _table(head, [_arm(name, own, measures, num_seeds) for name, own in values.items()])
+    head = ["claim", "by", "difference", "interval", "Hedges' g", "verdict"]
+    yield _table(head, [_claim(claim, values, len(ordering.claims), num_seeds) for claim in ordering.claims])
+
+
+def _arm(name: str, own: Sequence[Mapping[str, Any]], measures: Sequence[str], num_seeds: int) -> list[str]:
+    seconds = f"{fmean(run['seconds'] for run in own):.0f}" if own else "–"
+    return [name, *(_mean(_values(own, each)) for each in measures), f"{len(own)} of {num_seeds}", seconds]
+
+
+def _claim(claim: Claim, values: Values, num_claims: int, num_seeds: int) -> list[str]:
+    first, second = (_values(values[name], claim.measure) for name in claim.pair)
+    if min(len(first), len(second)) < num_seeds:  # a test of fewer seeds is not the registered one
+        return [claim.text, claim.measure, "–", "–", "–", "not run"]
+    result = tested(claim, first, second, num_claims)
+    return [claim.text, claim.measure, *_shown(result), result.verdict]
+
+
+def _shown(result: Tested) -> list[str]:
+    """Return difference, interval and effect size as text."""
+    difference, width = result.difference, result.half_width
+    effect = "–" if result.effect is None else f"{result.effect:+.1f}"
+    return [f"{difference:+.3f}", f"{difference - width:+.3f} to {difference + width:+.3f}", effect]
+
+
+def _values(own: Sequence[Mapping[str, Any]], measure: str) -> list[float]:
+    return [float(run["measures"][measure]) for run in own if measure in run["measures"]]
+
+
+def _mean(values: Sequence[float]) -> str:
+    if len(values) < 2:
+        return f"{values[0]:.3f}" if values else "–"
+    return f"{fmean(values):.3f} ± {interval_of_mean(values):.3f}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
