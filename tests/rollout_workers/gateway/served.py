@@ -20,7 +20,7 @@ from rollout_workers.gateway.engine_calls import EngineCalls
 from rollout_workers.gateway.episode_door import EpisodeDoor
 from rollout_workers.gateway.reading import Reader
 from rollout_workers.gateway.server import Gateway
-from rollout_workers.gateway.serving import EngineThread
+from rollout_workers.gateway.serving import EngineThread, ModelDoor
 from rollout_workers.settings import RolloutSettings
 
 SETTINGS = RolloutSettings(max_tokens=8, max_concurrent=64, dtype="float32")
@@ -58,14 +58,19 @@ class Served:
     parse: Any = None  # finds calls of tools
 
     def door(
-        self, lease_id: int = 1, max_tokens: int = 8, form: ChatForm | None = None, **settings: Any
+        self,
+        lease_id: int = 1,
+        max_tokens: int = 8,
+        form: ChatForm | None = None,
+        partner: ModelDoor | None = None,
+        **settings: Any,
     ) -> EpisodeDoor:
         from transformers import AutoTokenizer
 
         lease = Lease(lease_id, Prompt("p", ""), (1,), 1, 7, Sampling(max_tokens=max_tokens))
         reader = Reader(AutoTokenizer.from_pretrained(self.folder), form or self.form, self.parse)
         program = Program(command="none", **settings)
-        return EpisodeDoor(lease, program, reader, self.calls, None, self.engine.window)
+        return EpisodeDoor(lease, program, reader, self.calls, None, self.engine.window, partner)
 
     def client(self, door: Any) -> OpenAI:
         key = self.key(door)
