@@ -198,8 +198,14 @@ class Rollout:
         return sum(turn.num_tokens for turn in self.turns)
 
     @property
+    def roles(self) -> tuple[str, ...]:
+        """Return the policy's roles in the order of their first turns; most episodes have one."""
+        return tuple(dict.fromkeys(turn.role for turn in self.turns))
+
+    @property
     def total_reward(self) -> float:
-        return sum(turn.reward or 0.0 for turn in self.turns)
+        """Return the sum of the turns' rewards; of several roles, the mean of their sums."""
+        return sum(turn.reward or 0.0 for turn in self.turns) / max(1, len(self.roles))
 
     def _aligned(self, fill: Any, of_turn: Any) -> tuple[Any, ...]:
         """Return one entry for each token: `fill` for observations, `of_turn(turn)` for answers."""

@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 from contracts.records import by_position
 
+GROUPS = "groups"  # value of `scores` with which a reward asks for whole groups
+
 
 @by_position
 @dataclass(frozen=True, slots=True)

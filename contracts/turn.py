@@ -44,6 +44,7 @@ class Turn(_Carrier):
     reward: float | None = None
     fresh: bool = False
     observation_text: str = ""  # the observation for people to read; "" where it is the prompt
+    role: str = ""  # of the policy, where it has several in an episode: `critic`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_packed", None)
@@ -81,11 +82,11 @@ class Turn(_Carrier):
         """Return the turn with this reward."""
         if self._packed is None:
             return replace(self, reward=reward)
-        return _received(self._packed, self.text, reward, self.fresh, self.observation_text)
+        return _received(self._packed, self.text, reward, self.fresh, self.observation_text, self.role)
 
     def __reduce__(self) -> tuple[Any, ...]:
         numbers = self._packed or tuple(packed(getattr(self, name)) for name in NUMBERS)
-        return _received, (numbers, self.text, self.reward, self.fresh, self.observation_text)
+        return _received, (numbers, self.text, self.reward, self.fresh, self.observation_text, self.role)
 
     if not TYPE_CHECKING:  # it would hide misspelt names
 
@@ -104,6 +105,7 @@ def _received(
     reward: float | None,
     fresh: bool,
     observation_text: str,
+    role: str,
 ) -> Turn:
     """Return a turn that came from another process, which has checked it."""
     turn = object.__new__(Turn)
@@ -113,4 +115,5 @@ def _received(
     put(turn, "reward", reward)
     put(turn, "fresh", fresh)
     put(turn, "observation_text", observation_text)
+    put(turn, "role", role)
     return turn

@@ -69,7 +69,7 @@ class Batch:
         mask_BT [[1, 1, 1]]   rewards_BT [[0, .5, 1]]   behavior_logprobs_BT [[-.7, -.1, -.4]]
         versions_BT [[4, 4, 4]]   positions_BT [[0, 1, 0]] (in its own turn)   groups_B [4]
         baseline_B [0] (0 where the rollout has none)   from_data_B None (all are the policy's)
-        truncated_B None (all came to their end)   leases (9,)
+        truncated_B None (all came to their end)   leases ((9, ""),)
     """
 
     tokens_SL: Tensor
@@ -84,7 +84,7 @@ class Batch:
     positions_BT: Tensor
     groups_B: Tensor
     baseline_B: Tensor
-    leases: tuple[int, ...] = ()  # the rollouts' numbers
+    leases: tuple[tuple[int, str], ...] = ()  # the rollouts' numbers, and the policy's role in each
     from_data_B: Tensor | None = None  # which rollouts are a data set's; None: none
     truncated_B: Tensor | None = None  # which rollouts ended at the limit of tokens; None: none
     shares_prompts: bool = False  # whether its models read a prompt once for all sequences of a micro-batch
@@ -178,7 +178,7 @@ def collate(
         positions_BT=_laid_out(rows(lambda turn: np.arange(turn.num_tokens)), torch.long, device),
         groups_B=torch.tensor([r.group for r in rollouts], device=device),
         baseline_B=torch.tensor([r.baseline or 0.0 for r in rollouts], dtype=torch.float32, device=device),
-        leases=tuple(rollout.lease_id for rollout in rollouts),
+        leases=tuple((rollout.lease_id, rollout.turns[0].role) for rollout in rollouts),
         from_data_B=_any([rollout.from_data for rollout in rollouts], device),
         truncated_B=_any([rollout.finish_reason is FinishReason.LENGTH for rollout in rollouts], device),
         shares_prompts=shares_prompts,

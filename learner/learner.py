@@ -20,6 +20,7 @@ import torch
 from contracts.errors import LearnerError
 from contracts.processes import timeline
 from contracts.processes.disk import room_for
+from contracts.roles import by_role
 from contracts.rollout import Rollout, Sampling
 from contracts.weights import WeightManifest
 from learner import checkpoint, off_policy
@@ -150,7 +151,7 @@ class Learner:
         """Train on the rollouts for the algorithm's epochs, then raise `version` by 1; return the metrics."""
         started = time.perf_counter()
         # The order of arrival depends on timing; the order of leases does not.
-        chosen = sorted(rollouts, key=lambda rollout: rollout.lease_id)
+        chosen = by_role(sorted(rollouts, key=lambda rollout: rollout.lease_id))
         chosen, self.elite = self.algorithm.select(chosen, self.elite)
         if not chosen:
             raise LearnerError(
@@ -182,7 +183,7 @@ class Learner:
     def score_early(self, rollouts: Sequence[Rollout], num_rollouts: int) -> None:
         """Score a part of the next batch of `num_rollouts`, while the rest of it is being written."""
         if self._scorer.scores_early(num_rollouts):
-            batch = collate(rollouts, self.device, shares_prompts=self.pair.policy.shares_prompts)
+            batch = collate(by_role(rollouts), self.device, shares_prompts=self.pair.policy.shares_prompts)
             self._scorer.early(batch, self.version)
 
     def _score(self, batch: Batch) -> ScoredBatch:

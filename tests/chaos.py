@@ -42,7 +42,7 @@ Act = Callable[[Run], object]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What happens to a run, and when. `before` spoils a run that was stopped; `act` one that goes."""
+    """One event of a run, and its time. `before` spoils a run that was stopped; `act` one that goes."""
 
     when: str
     what: str
@@ -194,7 +194,7 @@ def play(case: Case, straight: Run, stopped: Run, model: Path, place: Path) -> O
 
 
 def lines(run: Run) -> list[dict[str, object]]:
-    """What iterations gave; how many workers were up is no result."""
+    """Results of iterations; how many workers were up is none."""
     rows = results(run.folder.rollout_info()) + results(run.folder.training_info())
     return [{key: value for key, value in row.items() if not key.startswith("workers/")} for row in rows]
 

@@ -1,4 +1,4 @@
-"""What holds for every test: no network but loopback, no reports of usage, signals as in a terminal."""
+"""Rules for every test: no network but loopback, no reports of usage, signals as in a terminal."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ os.environ.update(
 
 @pytest.fixture(autouse=True)
 def _secrets_of_one_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test gives for a secret is none in the next one's texts."""
+    """Forget a test's secrets: they are none in the next one's texts."""
     monkeypatch.setattr(secret_values, "_remembered", set(secret_values._remembered))
     yield
 
@@ -67,7 +67,7 @@ def one_model_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def no_progress_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a slow machine has a command say of its start is in no test's way."""
+    """Keep lines about a slow start out of every test's way."""
     monkeypatch.setattr("services.terminal.doing.FIRST_S", 3600.0)
 
 

@@ -1,4 +1,4 @@
-"""What can befall a part of a run, and what it costs."""
+"""Faults that befall a part of a run, and their costs."""
 
 import contextlib
 import os
@@ -57,7 +57,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one fault cost."""
+    """The cost of one fault."""
 
     name: str
     seconds: float  # until an iteration was done that was not before
@@ -65,7 +65,7 @@ class Outcome:
 
 
 def options(model: Path) -> tuple[str, ...]:
-    """Of a run that writes ahead and whose patience is short."""
+    """Overrides of a run that writes ahead and whose patience is short."""
     return (
         f"model.path={model}",
         "rollout.deterministic=false",

@@ -19,7 +19,7 @@ class Leases:
 
 
 def expected(iteration: int, per_iteration: int) -> dict[str, float]:
-    """Of a run that has lost nothing and trained on nothing twice."""
+    """Check that a run has lost nothing and trained on nothing twice."""
     ids = range((iteration - 1) * per_iteration, iteration * per_iteration)
     return {
         "lease/first": ids[0],

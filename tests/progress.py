@@ -1,4 +1,4 @@
-"""What a command says of its own start on a slow machine: nothing that a test should depend on."""
+"""Lines of a command about its own start on a slow machine: no test should depend on them."""
 
 import re
 

@@ -105,7 +105,7 @@ def _ray() -> Iterator[None]:
 
 
 def versions(fleet: Fleet, start: int) -> set[int]:
-    """Of the weights that whoever is up writes with."""
+    """Versions of the weights with which the living workers write."""
     sampling = Sampling(max_tokens=6)
     leases = [Lease(start + i, Prompt(f"p{i}", "a"), (4 + i, 5), i, i, sampling) for i in range(8)]
     found: list[Rollout] = []

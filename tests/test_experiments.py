@@ -74,7 +74,7 @@ def run_of(name: str, *overrides: str) -> RunSettings:
 
 
 def left_open(name: str) -> list[str]:
-    """What somebody has to say of an experiment that learns from data."""
+    """Overrides that an experiment on data needs."""
     tree = compose.experiment(name)
     given = OPEN[tree.task.name]
     has_model = not OmegaConf.is_missing(tree.model, "path")

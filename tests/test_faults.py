@@ -69,7 +69,7 @@ TURNS = 3
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of a run whose processes can be made to raise."""
+    """Overrides of a run whose processes can be made to raise."""
     (tmp_path / "raise").mkdir()
     monkeypatch.setenv("WHETSTONE_TEST_RAISE", str(tmp_path / "raise"))
     monkeypatch.setenv("PYTHONPATH", str(RAISING), prepend=":")

@@ -37,7 +37,7 @@ ADDRESSES = re.compile(
 
 
 def files() -> list[Path]:
-    """What git has or would take, in a clone; the test is pointless elsewhere."""
+    """Files that git has or would take, in a clone; the test is pointless elsewhere."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True
     )
@@ -130,6 +130,12 @@ def test_the_documents_are_short() -> None:
     """Leave out docs/results/, which holds measurements."""
     words = {path.name: len(path.read_text().split()) for path in ROOT.glob("docs/*.md")}
     assert sum(words.values()) <= MOST_WORDS, words
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
+    begins = re.compile(r'"""(Of|What|Who|Whoever|That|Whether)\b')
+    papers = [path for path in files() if path.suffix == ".py"]
+    assert [str(path) for path in papers if begins.search(path.read_text())] == []
 
 
 def test_the_glossary_is_short() -> None:

@@ -93,7 +93,7 @@ def written(text: str) -> Iterator[tuple[str, str]]:
 
 
 def number(text: str) -> float | bool | None:
-    """What a page says, where that is a number or a truth value; other defaults are told in words.
+    """Defaults on a page that are numbers or truth values; others are told in words.
 
     >>> [number(text) for text in ("2,000", "2e-5", "true", "2²⁴", "`auto`", "all")]
     [2000.0, 2e-05, True, 16777216.0, None, None]

@@ -334,7 +334,7 @@ def _streams() -> Iterator[None]:
 
 
 def test_a_secret_that_the_user_remembers_by_hand() -> None:
-    """What a reward of one's own fetches itself, say from a vault."""
+    """A secret that a reward of one's own fetches itself, say from a vault."""
     remember("from-a-vault-0123456789")
     out = io.StringIO()
     Console(Terminal(file=out)).note("401 for from-a-vault-0123456789")

@@ -70,16 +70,18 @@ class CriticFree(Algorithm):
         return self.filter_truncated
 
     def teaching(self, rollouts: Sequence[Rollout]) -> list[Rollout]:
-        """Return the rollouts of groups whose rewards differ, if the others are to be dropped."""
+        """Return the rollouts of groups in which a role's rewards differ, if others are to be dropped."""
         if not self.drop_constant_groups:
             return list(rollouts)
-        rewards: dict[int, set[float]] = {}
-        for rollout in rollouts:
-            rewards.setdefault(rollout.group, set()).add(self._earned(rollout))
-        return [rollout for rollout in rollouts if len(rewards[rollout.group]) > 1]
+        rewards: dict[tuple[int, str], set[float]] = {}
+        for each in rollouts:
+            for role in each.roles:
+                rewards.setdefault((each.group, role), set()).add(self._earned(each, role))
+        return [each for each in rollouts if any(len(rewards[each.group, role]) > 1 for role in each.roles)]
 
-    def _earned(self, rollout: Rollout) -> float:
-        return sum(self.turn_gamma**k * (turn.reward or 0.0) for k, turn in enumerate(rollout.turns))
+    def _earned(self, rollout: Rollout, role: str) -> float:
+        own = [turn for turn in rollout.turns if turn.role == role]
+        return sum(self.turn_gamma**k * (turn.reward or 0.0) for k, turn in enumerate(own))
 
     def select(
         self, rollouts: Sequence[Rollout], elite: Sequence[Rollout]

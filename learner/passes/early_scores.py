@@ -14,11 +14,11 @@ from learner.passes.scoring import ScoredBatch
 
 
 class EarlyScores:
-    """Scores of one weight version, by lease."""
+    """Scores of one weight version, by lease and role."""
 
     def __init__(self) -> None:
         self._version = -1
-        self._by_lease: dict[int, tuple[Tensor, ...]] = {}
+        self._by_lease: dict[tuple[int, str], tuple[Tensor, ...]] = {}
 
     def keep(self, version: int, batch: Batch, scored: ScoredBatch) -> None:
         """Keep the scores of a part of the next batch; those of another version are dropped."""

@@ -5,10 +5,9 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from contracts.scores import Sample
+from contracts.scores import GROUPS, Sample
 from reward_servers.chat_models.asked_model import AskedModel, Malformed
 from reward_servers.text.templates import filled
-from reward_servers.user_rewards.own import GROUPS
 
 QUESTION = """\
 Rank {count} answers of assistants to one prompt by the rubric.

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from contracts.components import check_component, find, import_module
 from contracts.errors import InputError, did_you_mean
 from contracts.processes.working_folder import working_folder
-from contracts.scores import Metric, Reward, Sample
+from contracts.scores import GROUPS, Metric, Reward, Sample
 from contracts.signatures import check_function
 from reward_servers.metrics import METRICS
 from reward_servers.rewards import REWARDS
@@ -29,7 +29,6 @@ from reward_servers.user_rewards.arguments import FIELDS, Arguments, named_argum
 
 SUFFIX = ".py"
 ATTRIBUTES = ("scores", "deterministic", "needs_references", "needs_meta", "requires")
-GROUPS = "groups"  # value of `scores` with which a reward asks for whole groups
 BUILT_IN = {"reward": REWARDS, "metric": METRICS}
 PROTOCOLS: dict[str, type] = {"reward": Reward, "metric": Metric}
 

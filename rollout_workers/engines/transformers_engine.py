@@ -31,6 +31,9 @@ class TransformersEngine:
 
     An encoder-decoder's encoder reads the requests' tokens, and its decoder generates behind its start token.
     The engine uses only the end tokens of the model's generation settings.
+
+    Args:
+        device: where it computes; None: on a GPU, if there is one.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class TransformersEngine:
         settings: RolloutSettings,
         mask_rule: MaskRule | None = None,
         revision: str | None = None,
+        device: str | None = None,
     ) -> None:
         from transformers import AutoTokenizer
 
@@ -49,9 +53,9 @@ class TransformersEngine:
                 f"rollout.engine_args={settings.engine_args} is for vLLM, and this run generates with "
                 "transformers; expected no engine_args"
             )
-        self._lm = _load(
-            model, revision, getattr(torch, choose_dtype(settings.dtype, on_gpu=torch.cuda.is_available()))
-        )
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        dtype = getattr(torch, choose_dtype(settings.dtype, on_gpu=device != "cpu"))
+        self._lm = _load(model, revision, dtype, device)
         self._mask_lm = None if mask_rule is None else copy.deepcopy(self._lm)
         self._device = self._lm.device  # where it computes; asleep, the model lies on the host
         self.tokenizer: Any = AutoTokenizer.from_pretrained(
@@ -176,7 +180,7 @@ class TransformersEngine:
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
 
 
-def _load(path: str, revision: str | None, dtype: torch.dtype) -> Any:
+def _load(path: str, revision: str | None, dtype: torch.dtype, device: str) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
     config = AutoConfig.from_pretrained(path, revision=revision)
@@ -185,7 +189,7 @@ def _load(path: str, revision: str | None, dtype: torch.dtype) -> Any:
     with ONE_MODEL_AT_A_TIME:
         lm = kind.from_pretrained(path, revision=revision, dtype=dtype).eval()
     fuse_activations(lm)
-    lm = lm.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    lm = lm.to(torch.device(device))
     try_out(lm)  # refused now rather than at the first request
     return lm
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -15,6 +16,9 @@ from contracts.windows import window_of
 from rollout_workers.engines.base import Engine, Request
 from rollout_workers.environments.partner_texts import PartnerTexts, PlainTalk, TalkByTemplate
 from rollout_workers.settings import RolloutSettings
+
+if TYPE_CHECKING:
+    from rollout_workers.engines.transformers_engine import TransformersEngine
 
 MODEL = "environment.partner_options.model"
 CHAT = "environment.partner_options.chat"
@@ -77,15 +81,11 @@ class FrozenPartner(Settings):
             )
         return None
 
-    def load(self, separator: str, by_template: bool = False) -> "_Speaker":
-        """Load the model as a partner.
-
-        Args:
-            by_template: whether the model reads the talk by a chat template.
+    def engine(self, max_concurrent: int = 1) -> "TransformersEngine":
+        """Load the model into an engine of its own, on the CPU.
 
         Raises:
-            InputError: the model does not load, is not causal, or leaves no room for a prompt; or there is no
-                chat template where one is asked for.
+            InputError: the model does not load, is not causal, or leaves no room for a prompt.
         """
         from transformers import AutoConfig, AutoTokenizer
         from transformers.utils.logging import disable_progress_bar
@@ -100,17 +100,33 @@ class FrozenPartner(Settings):
             tokenizer = AutoTokenizer.from_pretrained(self.model, revision=self.revision)
         window = window_of(tokenizer, config)
         self.check_model(config.model_type, config.is_encoder_decoder, window)
-        settings = RolloutSettings(engine="transformers", dtype="float32", max_concurrent=1)
+        settings = RolloutSettings(engine="transformers", dtype="float32", max_concurrent=max_concurrent)
         with _refusing(where):
-            engine = TransformersEngine(self.model, self.model, window, settings, revision=self.revision)
+            return TransformersEngine(
+                self.model, self.model, window, settings, revision=self.revision, device="cpu"
+            )
+
+    def sampling(self, stop: tuple[str, ...] = ()) -> Sampling:
+        """Return how the partner draws."""
+        return Sampling(max_tokens=self.max_tokens, temperature=self.temperature, top_k=self.top_k, stop=stop)
+
+    def load(self, separator: str, by_template: bool = False) -> "_Speaker":
+        """Load the model as a partner in a talk.
+
+        Args:
+            by_template: whether the model reads the talk by a chat template.
+
+        Raises:
+            InputError: `engine` does not load, or there is no chat template where one is asked for.
+        """
+        engine = self.engine()
+        tokenizer, window = engine.tokenizer, engine.window
+        assert window is not None, "an engine is given its window"
         form = self.chat_form(by_template, bool(getattr(tokenizer, "chat_template", None)))
         texts: PartnerTexts = PlainTalk(tokenizer, separator)
         if form is not None:
             texts = TalkByTemplate(tokenizer, Chat(tokenizer, form), separator)
-        sampling = Sampling(
-            max_tokens=self.max_tokens, temperature=self.temperature, top_k=self.top_k, stop=texts.stop
-        )
-        return _Speaker(engine, texts, sampling, window - self.max_tokens)
+        return _Speaker(engine, texts, self.sampling(texts.stop), window - self.max_tokens)
 
 
 class _Speaker:

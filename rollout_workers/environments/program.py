@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from contracts.environments import Environment
 from contracts.errors import InputError
 from rollout_workers.environments.base import EnvironmentSettings
+from rollout_workers.environments.frozen_partner import FrozenPartner
 from rollout_workers.tools.tool_calls import HERMES, check_parser
 
 WITHOUT_A_USE = ("memory", "reply_end", "example_rate", "target_return", "isolated")
@@ -25,6 +26,8 @@ class Program(EnvironmentSettings):
     reward_file: bool = True
     fault_reward: float | None = None  # of a program that hangs or fails; None: its episode is tried again
     credit: Literal["episode", "split"] = "episode"  # who earns it where the calls make several sequences
+    # A model that never learns, for calls of the model `partner`; None: there is none
+    partner_options: FrozenPartner | None = None
     tool_parser: str = HERMES  # of programs that offer tools; or one of vLLM's, such as llama3_json
     token_budget: int | None = Field(default=None, ge=1)  # tokens that the model writes in an episode
     max_open_calls: int = Field(default=16, ge=1)  # of a program at once

@@ -5,6 +5,7 @@ ignores what it asked for, except for the sampling, which is the run's own while
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from rollout_workers.tools.tool_calls import MOST_DEEP, TOO_DEEP, is_too_deep
 
 MOST_CHOICES = 64
 MOST_LEVELS = 2 * MOST_DEEP  # of a body, with the arguments of its calls: what comes behind recurses into it
+PARTNER = "partner"  # the model name of a frozen model beside the policy
+ROLE = re.compile(r"policy/([\w-]{1,32})")
 A_CALL = '{"type": "function", "function": {"name": "add", "arguments": "{}"}}'
 HALF_A_PAIR = rb"\ud"
 # Options that are read below, or say nothing about the text.
@@ -73,6 +76,24 @@ class Asked:
     @property
     def is_chat(self) -> bool:
         return bool(self.messages)
+
+    @property
+    def role(self) -> str:
+        """Return the policy's role: `critic` of the model `policy/critic`, "" of most other names.
+
+        Raises:
+            Refused: the name begins as a role's, and is none.
+        """
+        if not self.model.startswith("policy/"):
+            return ""
+        if (found := ROLE.fullmatch(self.model)) is None:
+            raise Refused(
+                404,
+                f"model={self.model!r:.80}: expected a role of 1 to 32 letters, digits, - or _, such as "
+                "policy/critic",
+                "model_not_found",
+            )
+        return found[1]
 
 
 def read_chat(body: bytes) -> Asked:

@@ -35,6 +35,7 @@ class Call:
     observed: Tokens  # behind the parent's answer; without a parent, the whole context
     heard: str  # `observed` for people to read
     generation: Generation
+    role: str = ""  # the policy's, where it has several
 
     @property
     def context(self) -> Tokens:
@@ -57,7 +58,7 @@ class History:
 
     calls: list[Call] = field(default_factory=list)
     _by_talk: dict[bytes, Call] = field(default_factory=dict)  # by the digest of the talk with its answer
-    _by_text: list[tuple[str, Call]] = field(default_factory=list)  # the prompt with its answer
+    _by_text: list[tuple[str, Call]] = field(default_factory=list)  # the prompt with its answer; of any role
 
     def add(self, call: Call) -> None:
         self.calls.append(call)
@@ -83,9 +84,10 @@ class History:
                 return call, count
         return None, 0
 
-    def find_text(self, prompt: str) -> tuple[Call | None, str]:
-        """Return the known call whose text begins the prompt and is the longest, and the rest behind it."""
-        known = [(text, call) for text, call in self._by_text if prompt.startswith(text)]
+    def find_text(self, prompt: str, role: str = "") -> tuple[Call | None, str]:
+        """Return the role's call whose text begins the prompt and is the longest, and the rest behind it."""
+        own = [(text, call) for text, call in self._by_text if call.role == role]
+        known = [(text, call) for text, call in own if prompt.startswith(text)]
         text, call = max(known, key=lambda each: len(each[0]), default=("", None))
         return call, prompt[len(text) :]
 
@@ -116,17 +118,18 @@ def _turn(call: Call, *, is_first: bool) -> Turn:
         drawn.versions,
         fresh=is_first,
         observation_text=call.heard,
+        role=call.role,
     )
 
 
-def talk_digests(messages: Sequence[Message], tools: Sequence[Any] = ()) -> list[bytes]:
-    """Return a digest of the talk up to each message; with other tools, the same messages are another talk.
+def talk_digests(messages: Sequence[Message], tools: Sequence[Any] = (), role: str = "") -> list[bytes]:
+    """Return a digest of the talk up to each message; with another role or other tools, it is another talk.
 
     >>> first, second = talk_digests([{"role": "user", "content": "Hi"}, {"role": "user", "content": "Ho"}])
     >>> talk_digests([{"role": "user", "content": " Hi "}]) == [first], first == second
     (True, False)
     """
-    digests, last = [], hashlib.blake2b(_canonical(list(tools)), digest_size=16).digest()
+    digests, last = [], hashlib.blake2b(_canonical([role, *tools]), digest_size=16).digest()
     for message in messages:
         last = extended(last, message)
         digests.append(last)

@@ -32,8 +32,8 @@ class Read:
     heard: str  # for people
     digest: bytes = b""  # of a chat's messages
 
-    def call(self, generation: Generation) -> Call:
-        return Call(self.parent, self.observed, self.heard, generation)
+    def call(self, generation: Generation, role: str) -> Call:
+        return Call(self.parent, self.observed, self.heard, generation, role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Reader:
             Refused: the template refuses the messages, or there is none.
         """
         if not asked.is_chat:
-            return self._read_prompt(asked.prompt, history)
+            return self._read_prompt(asked.prompt, asked.role, history)
         if self._texts is None:
             raise Refused(
                 400,
@@ -118,7 +118,7 @@ class Reader:
         ]
 
     def _read_talk(self, texts: ChatTexts, asked: Asked, history: History) -> Read:
-        messages, digests = asked.messages, talk_digests(asked.messages, asked.tools)
+        messages, digests = asked.messages, talk_digests(asked.messages, asked.tools, asked.role)
         parent, count = history.find_talk(digests, messages)
         heard = text_of(messages[count:])
         if parent is None:
@@ -131,12 +131,12 @@ class Reader:
         observed = texts.closing(parent.generation.tokens) + texts.observation("", messages[count:])
         return Read(parent, observed, heard, digests[-1])
 
-    def _read_prompt(self, prompt: str | Tokens, history: History) -> Read:
+    def _read_prompt(self, prompt: str | Tokens, role: str, history: History) -> Read:
         if isinstance(prompt, tuple):
             if max(prompt) >= len(self._tokenizer):
                 raise Refused(400, f"prompt: expected tokens below {len(self._tokenizer)}, got {max(prompt)}")
             return Read(None, prompt, self._tokenizer.decode(list(prompt)))
-        parent, rest = history.find_text(prompt)
+        parent, rest = history.find_text(prompt, role)
         if parent is None or not rest:
             return Read(None, tuple(self._tokenizer(prompt)["input_ids"]), prompt)
         return Read(parent, self._encoded(rest), rest)

@@ -1,6 +1,6 @@
 """The gateway's HTTP server: one thread with an event loop, and a door behind each key.
 
-    program ─▶ key ─▶ size of the body ─▶ door ─▶ engine ─▶ answer, whole or as events
+    program ─▶ key ─▶ open calls ─▶ size of the body ─▶ door ─▶ engine ─▶ answer, whole or as events
 
 Without a key that is in use nobody gets past the first step. So a page in a browser, which knows no key, can
 do nothing here, and the checks of Host and Origin are not needed.
@@ -15,6 +15,7 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 from contracts.secrets.redaction import redact
@@ -25,6 +26,7 @@ from rollout_workers.gateway.reading import Reply
 MOST_BYTES = 8 * 2**20  # of a call's body
 READERS = {"/v1/chat/completions": read_chat, "/v1/completions": read_completion}
 MODELS = "/v1/models"
+UNREAD = (413, 429)  # refusals before the body is read: the connection ends with it
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -34,6 +36,10 @@ Result = TypeVar("Result")
 
 class Door(Protocol):
     """Program's lease that stands behind a key."""
+
+    def entered(self) -> AbstractContextManager[None]:
+        """Let a call in before its body is read, or refuse it; the call is over when the context ends."""
+        ...
 
     async def answer(self, asked: Asked) -> tuple[int, list[Reply]]:
         """Return the number of tokens that the model read, and its answers."""
@@ -126,12 +132,13 @@ class Gateway:
                 return
             if path not in READERS or method != "POST":
                 raise Refused(404, f"{method} {path}: expected POST {' or '.join(READERS)}", "not_found")
-            asked = READERS[path](await self._body(scope, receive))
-            await self._answer(asked, door, receive, send)
+            with door.entered():
+                asked = READERS[path](await self._body(scope, receive))
+                await self._answer(asked, door, receive, send)
         except Refused as refused:
             if door is not None:
                 door.refused()
-            await _send(send, refused.status, error_body(refused), closes=refused.status == 413)
+            await _send(send, refused.status, error_body(refused), closes=refused.status in UNREAD)
         except Exception as error:  # the next caller is to be answered, whatever this one has done
             logging.getLogger(__name__).exception("a call failed")
             if door is not None:

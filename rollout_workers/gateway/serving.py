@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from contracts.errors import InputError
@@ -82,6 +83,10 @@ class ModelDoor:
     ) -> None:
         self._reader, self._engine, self._sampling, self._seed = reader, calls, sampling, seed
         self._window = engine.window or 2**31
+
+    def entered(self) -> AbstractContextManager[None]:
+        """Let every call in."""
+        return nullcontext()
 
     async def answer(self, asked: Asked) -> tuple[int, list[Reply]]:
         """Return the number of tokens that the model read, and its answers.

@@ -12,19 +12,20 @@ import copy
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 from contracts.conversations.chat_settings import ChatForm
 from contracts.errors import EpisodeError
-from contracts.rollout import FinishReason, Lease, Rollout, Turn
+from contracts.rollout import FinishReason, Lease, Rollout
 from contracts.secrets.output import redacted_errors
 from rollout_workers.engines.base import Engine, Generation, Request
 from rollout_workers.environments.program import Program
 from rollout_workers.gateway.engine_calls import EngineCalls
 from rollout_workers.gateway.episode_door import EpisodeDoor
+from rollout_workers.gateway.frozen_model import FrozenModel
 from rollout_workers.gateway.reading import Reader
 from rollout_workers.gateway.server import Gateway
-from rollout_workers.programs.process import REWARD_FILE, ProgramProcess, Reward
+from rollout_workers.programs.process import ProgramProcess
+from rollout_workers.programs.reward import REWARD_FILE, Reward, with_reward
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.tools.tool_calls import parser_of
 
@@ -43,6 +44,11 @@ class Programs:
         form = None if settings.template == "plain" else chat or _own_template(engine)
         tokenizer = copy.deepcopy(engine.tokenizer)
         self._reader = Reader(tokenizer, form, parser_of(settings.tool_parser, tokenizer))
+        self._partner: FrozenModel | None = None
+        if settings.partner_options is not None:
+            self._partner = FrozenModel(
+                settings.partner_options, form is not None, settings.tool_parser, settings.num_parallel
+            )
         self._calls = EngineCalls()
         self._gateway = Gateway()
         self.address = self._gateway.start()
@@ -63,7 +69,13 @@ class Programs:
         self._gateway.call_soon(lambda: self._seat(leases, round_now))
 
     def advance(self, engine_is_idle: bool) -> tuple[list[Request], list[Rollout]]:
-        """Return the programs' new requests and the finished rollouts; an idle engine waits for news."""
+        """Return the programs' new requests and the finished rollouts; an idle engine waits for news.
+
+        Raises:
+            WorkerError: the frozen partner's engine has failed.
+        """
+        if self._partner is not None:
+            self._partner.check()
         requests = self._calls.take(LOOK_S if engine_is_idle and not self._finished else 0.0)
         with self._lock:
             finished, self._finished = self._finished, []
@@ -87,6 +99,8 @@ class Programs:
         """End every program and the gateway."""
         self.give_up()
         self._gateway.stop()
+        if self._partner is not None:
+            self._partner.stop()
         self._threads.shutdown(wait=False)
 
     # ---- in the gateway's thread ----
@@ -131,6 +145,7 @@ class Programs:
                 self._calls,
                 self._rollout.max_prompt_tokens,
                 self._window,
+                None if self._partner is None else self._partner.door,
             )
             try:
                 return _rollout(door, await self._run(lease, door), self._settings)
@@ -208,7 +223,7 @@ def _end_at_once(starting: "asyncio.Future[ProgramProcess]") -> None:
 
 
 def _rollout(door: EpisodeDoor, reward: Reward, settings: Program) -> Rollout:
-    lease, turns = door.lease, with_reward(door.history.turns(), reward.value, settings.credit == "split")
+    lease, turns = door.lease, with_reward(door.history.turns(), reward, settings.credit == "split")
     numbers = {"calls": float(len(turns)), "sequences": float(sum(turn.fresh for turn in turns))}
     return Rollout(
         lease.id,
@@ -217,15 +232,6 @@ def _rollout(door: EpisodeDoor, reward: Reward, settings: Program) -> Rollout:
         turns,
         FinishReason.LENGTH if door.is_cut else FinishReason.STOP,
         info={**numbers, "refused": float(door.num_refused), **reward.info},
-    )
-
-
-def with_reward(turns: Sequence[Turn], reward: float, is_split: bool) -> tuple[Turn, ...]:
-    """Return the turns with the reward at the last one, or in equal parts at each sequence's last one."""
-    ends = {index - 1 for index, turn in enumerate(turns) if turn.fresh and index} | {len(turns) - 1}
-    paid = ends if is_split else {len(turns) - 1}
-    return tuple(
-        replace(turn, reward=reward / len(paid) if index in paid else 0.0) for index, turn in enumerate(turns)
     )
 
 

@@ -2,35 +2,25 @@
 
 import contextlib
 import json
-import math
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from contracts.errors import EpisodeError
 from contracts.network.access import TOKEN, TOKEN_FILE
 from contracts.processes.gpus import hidden_unless
 from contracts.processes.working_folder import working_folder
 from contracts.rollout import Lease
+from rollout_workers.programs.reward import MOST_REWARD_BYTES, REWARD_FILE, Reward, read_reward
 
 KEEPER = Path(__file__).with_name("keeper.py")
-PROMPT_FILE, REWARD_FILE = "WHETSTONE_PROMPT_FILE", "WHETSTONE_REWARD_FILE"
+PROMPT_FILE = "WHETSTONE_PROMPT_FILE"
 OURS = ("RAY_", "VLLM_")  # beginnings of variables that are no business of a program
-MOST_REWARD_BYTES = 2**16
-
-
-@dataclass(frozen=True, slots=True)
-class Reward:
-    """A program's own reward. Example: `Reward(1.0, {"tools_used": 2.0})`"""
-
-    value: float = 0.0
-    info: Mapping[str, float] = field(default_factory=dict)  # further numbers, to log
 
 
 class ProgramProcess:
@@ -142,38 +132,3 @@ def variables(own: Mapping[str, str], address: str, key: str) -> dict[str, str]:
         "OPENAI_BASE_URL": address,
         "OPENAI_API_KEY": key,
     }
-
-
-def read_reward(given: bytes) -> Reward:
-    """Return the reward in a file's content: a number, or an object with `reward` and numbers to log.
-
-    >>> read_reward(b"0.5"), read_reward(b'{"reward": 1, "steps": 3}').info
-    (Reward(value=0.5, info={}), {'steps': 3.0})
-
-    Raises:
-        EpisodeError: it is something else, which may be due to what the model wrote.
-    """
-    if len(given) > MOST_REWARD_BYTES:
-        raise EpisodeError(
-            f"the program wrote more than {MOST_REWARD_BYTES} bytes to the file of {REWARD_FILE}; expected a "
-            "number, or an object of a few numbers"
-        )
-    try:
-        found: Any = json.loads(given)
-    except (ValueError, RecursionError):
-        found = None
-    named = found if isinstance(found, dict) else {"reward": found}
-    if "reward" not in named or not all(map(_is_number, named.values())):
-        raise EpisodeError(
-            f"the program wrote {given[:80]!r} to the file of {REWARD_FILE}; expected a number such as "
-            '0.5, or {"reward": 0.5, "steps": 3} with numbers to log'
-        )
-    numbers = {str(name): float(value) for name, value in named.items()}
-    return Reward(numbers.pop("reward"), numbers)
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:  # an integer beyond all floats
-        return False

@@ -6,7 +6,7 @@ reward_at=turn    one sample a turn: the talk so far, and this answer
 no rewards        no samples: the environment's own rewards are all there are
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
 from typing import Literal
@@ -56,20 +56,30 @@ class Judging:
     def scored(self, rollout: Rollout, scores: Sequence[Score]) -> Rollout:
         """Return the rollout with each total added to its turn's reward, and each part summed over turns.
 
-        Every score must have a total. The environment's own reward is kept, as a part of its own.
+        Every score must have a total. The environment's own reward is kept, as a part of its own. Each role
+        of the policy earns the score of a whole rollout.
         """
-        last = _answered(rollout)[-1:] or [len(rollout.turns) - 1]
-        places = {"never": [], "end": last, "answer": last, "turn": _answered(rollout)}[self.at]
         turns = list(rollout.turns)
         parts = {ENVIRONMENT: rollout.total_reward} if self.rewards_itself else {}
-        for index, score in zip(places, scores, strict=True):
+        for index, score in self._places(rollout, scores):
             turns[index] = _with_more(turns[index], score.total or 0.0)
+        num_shares = len(rollout.roles) if self.at == "turn" else 1  # as of the total of several roles
         for name in dict.fromkeys(name for score in scores for name in score.parts):
-            parts[name] = fsum(score.parts.get(name, 0.0) for score in scores)  # none: it says nothing
+            # none: it says nothing
+            parts[name] = fsum(score.parts.get(name, 0.0) for score in scores) / num_shares
         judged_whole = self.at in WHOLE and not self.rewards_itself
         # A score for the whole rollout is final: no value of a cut-off rest is added to it.
         context = () if judged_whole else rollout.truncated_context
         return replace(rollout, turns=tuple(turns), reward_parts=parts, truncated_context=context)
+
+    def _places(self, rollout: Rollout, scores: Sequence[Score]) -> Iterator[tuple[int, Score]]:
+        """Return the turns that earn scores: all, or each role's last one."""
+        answered = _answered(rollout)
+        if self.at not in WHOLE:
+            return zip(answered if self.at == "turn" else (), scores, strict=True)
+        (score,) = scores
+        last = {rollout.turns[index].role: index for index in answered or [len(rollout.turns) - 1]}
+        return ((index, score) for index in last.values())
 
 
 AT_THE_END = Judging()  # one prompt, one answer

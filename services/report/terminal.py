@@ -53,6 +53,7 @@ def _add(turns: Table, turn: ShownTurn) -> None:
     if turn.observation:
         said.append(f"{_cut(turn.observation)}\n", "dim")
     if turn.answer or not turn.calls:
+        said.append(f"{_seen(turn.role)} " if turn.role else "", "yellow")
         said.append(f"› {_cut(turn.answer) or 'nothing'}\n", "bold")
     for call in turn.calls:
         said.append(f"{_cut(call.text)}\n", "cyan")

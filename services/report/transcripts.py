@@ -45,6 +45,7 @@ class ShownTurn:
     num_read: int | None  # None: not recorded
     num_written: int | None
     fresh: bool
+    role: str = ""  # of the policy, where an episode has several
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,7 @@ def shown_turns(turns: Sequence[Mapping[str, Any]]) -> tuple[ShownTurn, ...]:
                 num_read=turn.get("read"),
                 num_written=turn.get("written"),
                 fresh=bool(turn.get("fresh")) and index > 0,
+                role=str(turn.get("role", "")),
             )
         )
     return tuple(found)

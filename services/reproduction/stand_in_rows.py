@@ -16,10 +16,7 @@ FEELING = (("wonderful", 1), ("awful", 0), ("lovely", 1), ("boring", 0))
 
 
 def write_rows(folder: Path, data: str) -> Path:
-    """Write train, validation and test as .jsonl, the same rows at each call; return the folder, absolute.
-
-    Of `replies` a single file is written.
-    """
+    """Write train, validation and test as .jsonl, the same rows at each call; return the folder, absolute."""
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     for split, count in NUM_ROWS.items():

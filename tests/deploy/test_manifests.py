@@ -106,7 +106,7 @@ def test_what_is_mounted_is_a_volume_of_the_pod(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["rayjob", "raycluster"])
 def test_pods_that_train_save_before_they_go(name: str) -> None:
-    """Of a cluster that scales, a pod that is taken away may have been idle: there the head's alone."""
+    """Pods of a cluster that scales may go while idle: only the head's is kept there."""
     head, gpus, rewards = groups(name)
     if name == "raycluster":
         assert "lifecycle" not in gpus["template"]["spec"]["containers"][0]

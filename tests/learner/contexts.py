@@ -1,4 +1,4 @@
-"""What an update works on, made from a pair and rollouts: for tests that look inside of an update."""
+"""Contexts of updates, made from a pair and rollouts: for tests that look inside of an update."""
 
 from collections.abc import Sequence
 from typing import Any

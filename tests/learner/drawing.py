@@ -68,7 +68,7 @@ class Drawer:
         return nucleus(logits_V / sampling.temperature, left, sampling.top_p, 1)
 
     def masked(self, prompt: Sequence[int], tokens: Sequence[int]) -> list[int]:
-        """What the mask model allows."""
+        """Tokens that the mask model allows."""
         assert self.rule is not None
         mask_V = next_logits(self.mask_lm, prompt, tokens)
         left = likeliest_first(mask_V, self.before_the_mask(tokens, len(mask_V)))

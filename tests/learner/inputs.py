@@ -1,4 +1,4 @@
-"""What credit and losses are given, from short lists."""
+"""Inputs of credit and losses, from short lists."""
 
 from collections.abc import Sequence
 from typing import Any

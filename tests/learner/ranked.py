@@ -57,7 +57,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 def rollouts_for(name: str, seed: int) -> list[Rollout]:
-    """Of uneven lengths, some cut off; for DPO pairs. No number of ranks divides them."""
+    """Rollouts of uneven lengths, some cut off; pairs for DPO. No number of ranks divides them."""
     if name in ENCODER_DECODERS:
         return single_turns(9, seed)
     found = random_rollouts(10 if name == "dpo" else 9, seed)
@@ -130,7 +130,7 @@ class Process:
             learner.leave()
 
     def pushed(self, members: Sequence[int]) -> None:
-        """What a worker has after all of the weights and then changes alone."""
+        """Weights of a worker after all of them came, and then changes alone."""
         if self.index not in members:
             return
         learner, worker = self.learner("ppo", members, "pushed", push="changed"), ReceivedWeights()

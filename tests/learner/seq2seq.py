@@ -72,7 +72,7 @@ def single_turns(num: int, seed: int = 0) -> list[Rollout]:
 
 
 def read(lm: Any, one: Rollout) -> dict[str, Tensor]:
-    """What the model reads to write the rollout's response, alone and unpadded."""
+    """Inputs with which the model writes the rollout's response, alone and unpadded."""
     (turn,) = one.turns
     return {
         "input_ids": torch.tensor([turn.observation]),

@@ -289,7 +289,7 @@ def test_only_what_differs_from_the_files_is_published(models: dict[str, Path], 
 
 
 def test_a_quantized_base_takes_little_more_than_half_a_byte_a_parameter(tmp_path: Path) -> None:
-    """Of 21 million parameters in linear layers, scales included; the embeddings stay in float32."""
+    """Memory of 21 million parameters in linear layers, scales included; the embeddings stay in float32."""
     sizes = {
         "hidden_size": 1024,
         "intermediate_size": 2048,

@@ -114,7 +114,7 @@ def test_a_block_in_which_one_layer_is_adapted_arrives_whole(
 
 @vllm
 def test_vllm_serves_the_adapter_beside_the_base(folders: Callable[[Name], Path]) -> None:
-    """Of rank 4, in vLLM's room for 8; what crosses the border are its matrices alone."""
+    """An adapter of rank 4, in vLLM's room for 8; its matrices alone cross the border."""
     chosen: dict[str, Any] = {"max_tokens": 12}
     learner = adapted_learner(
         folders("llama"), ALGORITHMS["ppo"], sampling=Sampling(**chosen), adapter_options={"serve": "adapter"}

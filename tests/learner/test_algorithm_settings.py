@@ -1,4 +1,4 @@
-"""What can't be meant is refused, with what was got and what would do; the rest stays as published."""
+"""Settings that can't be meant are refused, with what was got and what would do; others stay as published."""
 
 from typing import Any
 

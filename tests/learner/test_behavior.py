@@ -1,4 +1,4 @@
-"""What a warped sampler does to the policy gradient: exact expectations, every response there is counted.
+"""Effect of a warped sampler on the policy gradient: exact expectations over every response there is.
 
 Responses have one or two tokens, so all of them can be listed with their probabilities; the expected
 gradient of an update is then a sum, to be compared with the gradient of the expected reward itself.
@@ -95,7 +95,7 @@ def as_rollouts(all_of_them: list[Response]) -> list[Rollout]:
 
 
 def expected_gradient(learner: Learner, all_of_them: list[Response], drift: float = 0.0) -> Tensor:
-    """What one update would follow, (P,), uphill; `drift` first moves the policy away from the sampler."""
+    """Uphill gradient of one update, (P,); `drift` first moves the policy away from the sampler."""
     policy, score = learner.pair.policy, learner._score
     found: list[Tensor] = []
 
@@ -135,7 +135,7 @@ def under_the_warp(temperature: float) -> Callable[[Tensor, Response], Tensor]:
 
 
 def surrogate(temperature: float) -> Callable[[Tensor, Response], Tensor]:
-    """What PPO makes of it: each token's ratio by itself."""
+    """PPO's form: each token's ratio by itself."""
 
     def ratios(logits_NV: Tensor, response: Response) -> Tensor:
         old_N = torch.tensor(response.logprobs).exp()

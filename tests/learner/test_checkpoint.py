@@ -1,4 +1,4 @@
-"""What is saved continues to the last bit, and what is exported is an ordinary model."""
+"""Checkpoints continue to the last bit, and exports are ordinary models."""
 
 import json
 import math

@@ -24,7 +24,7 @@ PROMPTS = [(3, 4), (5,), (6, 7, 8), (9, 10)]
 
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the students' kind, wider, and with weights of its own; its head has three rows that are padding."""
+    """A wider model of the students' kind, with weights of its own; three rows of its head are padding."""
     return make_model(
         tmp_path_factory.mktemp("teacher"), "llama", hidden_size=24, vocab_size=40, initializer_range=0.2
     )

@@ -1,4 +1,4 @@
-"""What holds for every algorithm: no update depends on how a batch is laid out, the first pass has the ratio
+"""Rules for every algorithm: no update depends on how a batch is laid out, the first pass has the ratio
 one, and a rewarded token becomes likelier.
 """
 

@@ -57,7 +57,7 @@ def flat(gradients: tuple[Tensor | None, ...], like: list[Tensor]) -> Tensor:
 
 
 def error(product_P: Tensor, expected_P: Tensor) -> float:
-    """What is wrong, as a share of the expected vector's length: its entries are of very uneven sizes."""
+    """Error as a share of the expected vector's length: its entries are of very uneven sizes."""
     return float((product_P - expected_P).norm() / expected_P.norm())
 
 
@@ -114,7 +114,7 @@ def test_it_is_the_second_derivative_of_the_kl(
 
 @pytest.mark.parametrize("name", ["gpt2", "gemma2", "t5"])
 def test_it_is_symmetric_and_positive(every_model: dict[str, Path], name: str) -> None:
-    """What conjugate gradients take for granted."""
+    """Symmetry and sign, which conjugate gradients take for granted."""
     pair = make_pair(every_model[name])
     product = product_of(make_context(pair, case(name, 6)[0], TRPO()))
     one_P, other_P = direction(pair, 1), direction(pair, 2)

@@ -117,7 +117,7 @@ def test_dapo_clips_further_upwards_and_counts_tokens() -> None:
 
 
 def test_the_penalty_by_hand() -> None:
-    """Of 20 tokens, the last four are the cache: 16 cost nothing, 17 a quarter, 20 all of 1."""
+    """The last four of 20 tokens are the cache: 16 cost nothing, 17 a quarter, 20 all of 1."""
     lengths_B = torch.tensor([1, 16, 17, 18, 20])
     assert overlong_penalty(lengths_B, 20, 0.2).tolist() == pytest.approx([0, 0, -0.25, -0.5, -1.0])
 

@@ -1,4 +1,4 @@
-"""What the learner measures: metrics, progress, and what follows from them."""
+"""Measurements of the learner: metrics, progress, and what follows from them."""
 
 import dataclasses
 import math

@@ -207,7 +207,7 @@ def responses(learner: Learner, data: Sequence[Rollout], family: str) -> list[Re
 def gradient_of_update(
     learner: Learner, data: Sequence[Rollout]
 ) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """What a step would be made of, and what the update says of itself."""
+    """Gradient of a step, and the update's metrics."""
     learner.optimizer.step = lambda *_: None  # type: ignore[method-assign,assignment]
     told = learner.update(data)
     return {

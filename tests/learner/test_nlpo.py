@@ -48,7 +48,7 @@ def aged(path: Path, algorithm: NLPO, **options: Any) -> Learner:
 
 
 def drawer(learner: Learner, end: int, sampling: Sampling) -> Drawer:
-    """What a worker with the learner's weights draws from."""
+    """Draw as a worker with the learner's weights does."""
     if learner.mask is None:
         return Drawer(learner.pair.lm, sampling, end)
     assert isinstance(learner.algorithm, NLPO)

@@ -52,7 +52,7 @@ def logs(probabilities: list[float]) -> Tensor:
 
 
 def gradient(loss: Callable[[Tensor], Tensor], logprobs_N: Tensor) -> Tensor:
-    """Of the sum over tokens, by each token's log-probability."""
+    """Gradient of the sum over tokens, by each token's log-probability."""
     logprobs_N = logprobs_N.clone().requires_grad_()
     return torch.autograd.grad(loss(logprobs_N).sum(), logprobs_N)[0]
 

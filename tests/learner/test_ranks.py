@@ -41,7 +41,7 @@ multiprocessing.set_forkserver_preload(["tests.learner.ranked", "transformers.mo
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Learner, list[dict[str, float]]]]:
-    """Of each algorithm a learner in one process after its updates, and what they said of themselves."""
+    """Learners in one process after their updates, one an algorithm, with the metrics of these."""
     folder = tmp_path_factory.mktemp("alone")
     make_model(folder / "model", "llama_tied")
     for name in ENCODER_DECODERS:
@@ -52,7 +52,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Learner, 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What four processes have written who made up learners of two, three and four."""
+    """Results of four processes that made up learners of two, three and four."""
     folder = tmp_path_factory.mktemp("ranks")
     make_model(folder / "model", "llama_tied")
     for name in ENCODER_DECODERS:

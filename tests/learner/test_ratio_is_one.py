@@ -1,4 +1,4 @@
-"""Who samples and who learns agree: the ratio is one on the first pass, for every algorithm, engine, family.
+"""Sampler and learner agree: the ratio is one on the first pass, for every algorithm, engine, family.
 
 Real engines generate with the weights that a real learner publishes, mask model included, through several
 updates; the learner's log-probability of every token is the one that the worker drew it with.

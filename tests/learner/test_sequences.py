@@ -316,7 +316,7 @@ def test_the_whole_text_of_a_game() -> None:
 def test_return_conditioned_training_is_the_likelihood_behind_the_return(
     models: dict[str, Path], loss_on: Any
 ) -> None:
-    """Of rollouts whose probabilities at play mean nothing."""
+    """Sequences of rollouts whose probabilities at play mean nothing."""
     algorithm = ReturnConditioned(num_epochs=1, minibatch_size=None, loss_on=loss_on)
     traits = algorithm.traits
     assert not traits.online and traits.learns_from == "rollouts" and traits.target_return

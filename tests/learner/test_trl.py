@@ -89,7 +89,7 @@ def trainer_of(kind: str, path: Path, folder: Path, **options: Any) -> Any:
 
 
 def as_rollouts(batch: dict[str, Tensor]) -> list[Rollout]:
-    """What trl generated, as a worker would have brought it."""
+    """Rollouts that trl generated, as a worker would have brought them."""
     made = []
     for i, (prompt_L, seen_L, answer_T, mask_T) in enumerate(
         zip(

@@ -1,4 +1,4 @@
-"""What a replica remembers: nothing but speed may change."""
+"""Cache of a replica: it changes nothing but speed."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What CommonGen's texts are asked for: the concepts in any form, and no repetition of the task."""
+"""Texts of CommonGen: they hold the concepts in any form, and do not repeat the task."""
 
 import json
 import time

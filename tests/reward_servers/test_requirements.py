@@ -1,4 +1,4 @@
-"""What some graders need on top: refused, listed, diagnosed with the command that mends it; loaded once."""
+"""Requirements of some graders: refused, listed, diagnosed with the command that mends it; loaded once."""
 
 import subprocess
 import sys

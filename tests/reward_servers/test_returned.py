@@ -1,4 +1,4 @@
-"""What a grader may return, and what it may not: told apart before anything is made of it."""
+"""Values that a grader may return, and those refused before anything is made of them."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""What is configured for the reward servers, and what is refused."""
+"""Settings of the reward servers, and those that are refused."""
 
 from typing import Any
 

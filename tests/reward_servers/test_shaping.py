@@ -1,4 +1,4 @@
-"""What a value is worth in the sum, and which part of the reward is whose."""
+"""Worth of a value in the sum, and each part's share of the reward."""
 
 from typing import Any
 

@@ -84,7 +84,7 @@ def logits_TV(lm: Any, prompt: Sequence[int], tokens: Sequence[int]) -> Tensor:
 
 
 def logprobs_T(lm: Any, prompt: Sequence[int], tokens: Sequence[int], min_tokens: int = 0) -> Tensor:
-    """Of `tokens`, unwarped; the first `min_tokens` of them could not be the end token."""
+    """Log-probabilities of `tokens`, unwarped; the first `min_tokens` of them could not be the end token."""
     rows_TV = logits_TV(lm, prompt, tokens)
     rows_TV[:min_tokens, EOS] = -torch.inf
     return rows_TV.log_softmax(-1).gather(-1, torch.tensor(tokens)[:, None]).squeeze(-1)
@@ -132,7 +132,7 @@ def padded(lm: Any, prompts: Sequence[Sequence[int]]) -> dict[str, Tensor]:
 
 
 def generated_by_transformers(lm: Any, requests: Sequence[Request], **options: Any) -> list[tuple[int, ...]]:
-    """What `generate` writes without sampling, the end token included."""
+    """Tokens that `generate` writes without sampling, the end token included."""
     sampling = requests[0].sampling
     batch = padded(lm, [request.tokens for request in requests])
     rows = lm.generate(

@@ -1,4 +1,4 @@
-"""What docs/environments.md and docs/dialogues.md show, run as it stands there."""
+"""Examples of docs/environments.md and docs/dialogues.md, run as they stand there."""
 
 import re
 import shlex

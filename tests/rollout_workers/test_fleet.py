@@ -292,7 +292,7 @@ def test_one_that_is_added_and_killed_while_it_starts_is_replaced(
 
 
 def test_a_wait_for_nobody_is_not_told(notes: list[str]) -> None:
-    """Whoever was waited for may come while the line is due."""
+    """An awaited worker may come while the line is due."""
     waiting = Waiting(notes.append, every_s=0.0)
     waiting.tell("the workers", [])
     assert notes == []

@@ -1,4 +1,4 @@
-"""What has changed alone, in real engines: as if all of the weights had come."""
+"""Pushes of changed weights alone, in real engines: as if all of the weights had come."""
 
 from collections.abc import Callable
 from pathlib import Path

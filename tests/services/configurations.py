@@ -58,7 +58,7 @@ KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What lies on the disk for the drawn command lines to name."""
+    """Files on the disk that the drawn command lines name."""
 
     models: Sequence[Path]  # whole ones, of every family
     broken: Sequence[Path]
@@ -85,7 +85,7 @@ def command_lines(draw: DrawFn, files: Files) -> list[str]:
 
 @st.composite
 def _parts(draw: DrawFn, files: Files) -> list[str]:
-    """That go together, most of the time: so that more than the first check is come to."""
+    """Overrides that mostly go together, so that checks after the first are reached."""
     algorithm = draw(st.sampled_from(["ppo", "ppo", "grpo", *ALGORITHMS]))
     from_data = algorithm_class(algorithm).traits.learns_from == "data"
     models = [*files.models * 6, *files.broken]

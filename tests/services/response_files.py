@@ -29,7 +29,7 @@ def texts(prompts: Sequence[Prompt]) -> list[str]:
 
 
 def check_rows(task: ResponseTask) -> None:
-    """What must hold of every task: a group a prompt, in the prompts' order, its references the good ones."""
+    """Check a task's groups: one a prompt, in the prompts' order, its references the good ones."""
     for split in SPLITS:
         prompts, groups = task.prompts(split), dict[int, list[ResponseRow]]()
         for row in task.responses(split):

@@ -98,7 +98,7 @@ def transcript(rollout: Rollout) -> dict[str, Any]:
     Example: `{"turns": [{"observation": "You are in a kitchen.", "answer": "go east", "reward": 0.0,
     "read": 12, "written": 3, "fresh": true}, …], "end": "won", "environment/won": 1.0, …}`. `read` tokens are
     masked from the loss, `written` ones are the model's; a fresh turn's context begins anew. Turns of an
-    agent whose calls make several token sequences have the number of theirs, from 1 on.
+    agent whose calls make several token sequences have the number of theirs, from 1 on. Roles have names.
     """
     turns: list[dict[str, Any]] = [
         {
@@ -108,6 +108,7 @@ def transcript(rollout: Rollout) -> dict[str, Any]:
             "read": turn.num_observed,
             "written": turn.num_tokens,
             "fresh": turn.fresh,
+            **({"role": turn.role} if turn.role else {}),
         }
         for turn in rollout.turns
     ]

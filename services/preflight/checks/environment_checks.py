@@ -35,10 +35,12 @@ def check_environment(
             can't be made.
     """
     environment.check()
-    if isinstance(environment, Dialogue):
-        _check_partner(environment)
+    if isinstance(environment, Dialogue) and environment.partner == FROZEN:
+        _check_partner(build(FrozenPartner, environment.partner_options, where=OPTIONS), environment.template)
     if isinstance(environment, Program):
         _check_program(rollout, path, model)
+        if environment.partner_options is not None:
+            _check_partner(environment.partner_options, environment.template)
         return
     _check_end(environment, name, rollout, model)
     if model.is_encoder_decoder and environment.memory is None:
@@ -84,14 +86,11 @@ def check_environment_prompts(
         environment.check_prompt(prompt)
 
 
-def _check_partner(dialogue: Dialogue) -> None:
+def _check_partner(partner: FrozenPartner, template: str) -> None:
     """Check a frozen partner's files as the model's own are checked."""
-    if dialogue.partner != FROZEN:
-        return
-    partner = build(FrozenPartner, dialogue.partner_options, where=OPTIONS)
     model = read_model(ModelSettings(path=partner.model, revision=partner.revision), key=MODEL)
     partner.check_model(str(model.config.get("model_type")), model.is_encoder_decoder, model.window)
-    partner.chat_form(dialogue.template == "chat", has_template(model.tokenizer_folder))
+    partner.chat_form(template == "chat", has_template(model.tokenizer_folder))
     token_counter(model)
 
 

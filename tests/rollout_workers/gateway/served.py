@@ -1,10 +1,13 @@
 """A gateway over a tiny chat model in this process, and what the engine was asked."""
 
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from openai import OpenAI
 
@@ -17,7 +20,7 @@ from rollout_workers.gateway.engine_calls import EngineCalls
 from rollout_workers.gateway.episode_door import EpisodeDoor
 from rollout_workers.gateway.reading import Reader
 from rollout_workers.gateway.server import Gateway
-from rollout_workers.gateway.serving import EngineThread
+from rollout_workers.gateway.serving import EngineThread, ModelDoor
 from rollout_workers.settings import RolloutSettings
 
 SETTINGS = RolloutSettings(max_tokens=8, max_concurrent=64, dtype="float32")
@@ -55,14 +58,19 @@ class Served:
     parse: Any = None  # finds calls of tools
 
     def door(
-        self, lease_id: int = 1, max_tokens: int = 8, form: ChatForm | None = None, **settings: Any
+        self,
+        lease_id: int = 1,
+        max_tokens: int = 8,
+        form: ChatForm | None = None,
+        partner: ModelDoor | None = None,
+        **settings: Any,
     ) -> EpisodeDoor:
         from transformers import AutoTokenizer
 
         lease = Lease(lease_id, Prompt("p", ""), (1,), 1, 7, Sampling(max_tokens=max_tokens))
         reader = Reader(AutoTokenizer.from_pretrained(self.folder), form or self.form, self.parse)
         program = Program(command="none", **settings)
-        return EpisodeDoor(lease, program, reader, self.calls, None, self.engine.window)
+        return EpisodeDoor(lease, program, reader, self.calls, None, self.engine.window, partner)
 
     def client(self, door: Any) -> OpenAI:
         key = self.key(door)
@@ -88,3 +96,20 @@ def serve(folder: Path) -> Iterator[Served]:
     yield Served(folder, engine, thread, calls, gateway, gateway.start())
     gateway.stop()
     thread.stop()
+
+
+def connect(served: Served) -> socket.socket:
+    place = urlsplit(served.address)
+    return socket.create_connection((place.hostname, place.port), timeout=30)  # type: ignore[arg-type]
+
+
+def head(path: str, key: str, length: int | None) -> bytes:
+    size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n{size}\r\n\r\n".encode()
+
+
+def until(is_so: Any, patience_s: float = 30.0) -> None:
+    deadline = time.monotonic() + patience_s
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.01)

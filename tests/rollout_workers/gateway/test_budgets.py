@@ -1,14 +1,19 @@
 """Calls that a door refuses and counts: no program gets more than its share, whatever it sends."""
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import openai
 import pytest
+from openai import OpenAI
 
 from rollout_workers.gateway.reading import Reader
+from rollout_workers.gateway.token_budget import TokenBudget
 from tests.chat_templates import TEMPLATES, make_chat_model
-from tests.rollout_workers.gateway.served import Served, serve
+from tests.rollout_workers.gateway.served import Served, connect, head, serve, until
 
 ASK = [{"role": "user", "content": "What is three and four?"}]
 
@@ -40,6 +45,71 @@ def test_an_error_of_the_gateways_own_is_counted_too(served: Served, monkeypatch
     monkeypatch.setattr(Reader, "read", None)
     assert post(served, door, {"messages": ASK}).status_code == 500
     assert door.num_refused == 1
+
+
+def test_calls_at_once_stay_within_the_budget_of_tokens(served: Served) -> None:
+    door = served.door(max_tokens=300, token_budget=320)
+    client, found = served.client(door), []
+
+    def call(number: int) -> None:
+        talk: list[Any] = [{"role": "user", "content": f"What is {number} and four?"}]
+        try:
+            found.append(client.chat.completions.create(model="any", messages=talk).usage)
+        except openai.PermissionDeniedError as error:
+            found.append(error)
+
+    callers = [threading.Thread(target=call, args=(number,)) for number in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(60)
+    drawn = [len(call.generation.tokens) for call in door.history.calls]
+    assert len(found) == 4 and 0 < sum(drawn) <= 320
+    refused = [each for each in found if isinstance(each, openai.PermissionDeniedError)]
+    assert len(refused) == 4 - len(drawn) and door.is_cut == bool(refused)
+    assert sum(drawn) == 320 or not refused
+
+
+def test_a_call_waits_for_tokens_that_an_open_one_may_not_need() -> None:
+    async def play() -> None:
+        budget = TokenBudget(100)
+        assert await budget.hold(80) == 80
+        second = asyncio.ensure_future(budget.hold(25, num_answers=2))  # 50, and 100 - 80 = 20 are free
+        gone = asyncio.ensure_future(budget.hold(50))
+        await asyncio.sleep(0)
+        assert not second.done() and not gone.done()
+        gone.cancel()
+        budget.release(80, num_written=30)
+        assert await second == 25  # of 100 - 30 = 70
+        budget.release(50, num_written=49)
+        assert await budget.hold(80, num_answers=2) == 10  # 70 - 49 = 21 are left
+        budget.release(20, num_written=20)
+        assert await budget.hold(80, num_answers=2) == 0  # one is left for two
+        assert await budget.hold(80) == 1
+
+    asyncio.run(asyncio.wait_for(play(), 30))
+
+
+def test_no_more_bodies_are_read_at_once_than_calls_may_be_open(served: Served) -> None:
+    """Callers that never send the rest of their bodies hold no memory but their own, and look like a hang."""
+    door = served.door(max_open_calls=2, start_timeout_s=30.0)
+    key = served.key(door)
+    callers = [connect(served) for _ in range(2)]
+    for caller in callers:
+        caller.sendall(head("/v1/chat/completions", key, 2**20) + b"{" * 2**16)
+    until(lambda: door.num_inside == 2)
+    with connect(served) as third:
+        third.sendall(head("/v1/chat/completions", key, 2**20) + b"{" * 2**16)
+        said = third.recv(4096)
+        assert b"429" in said.splitlines()[0] and b"connection: close" in said.lower()
+    assert door.num_refused == 1 and door.patience_s <= 30
+    client = OpenAI(base_url=served.address, api_key=key, max_retries=0)
+    with pytest.raises(openai.RateLimitError, match="max_open_calls"):  # a body of 900 kB reads its refusal
+        client.chat.completions.create(model="any", messages=[{"role": "user", "content": "x" * 900_000}])
+    for caller in callers:
+        caller.close()
+    until(lambda: door.num_inside == 0)
+    assert post(served, door, {"messages": ASK}).status_code == 200
 
 
 def post(served: Served, door: Any, body: Any) -> httpx.Response:

@@ -1,12 +1,9 @@
 """The stock client and a gateway over a real engine: recorded is what the engine read and drew."""
 
 import json
-import socket
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import openai
@@ -19,7 +16,7 @@ from contracts.rollout import Rollout
 from rollout_workers.tools.tool_calls import Call as ToolCall
 from rollout_workers.tools.tool_calls import Malformed, Parsed
 from tests.chat_templates import TEMPLATES, make_chat_model
-from tests.rollout_workers.gateway.served import Served, rollout_of, serve
+from tests.rollout_workers.gateway.served import Served, connect, head, rollout_of, serve, until
 from tests.rollout_workers.generation import load, load_lm, logprobs_T
 
 ASK = [{"role": "user", "content": "What is three and four?"}]
@@ -373,20 +370,3 @@ def test_a_model_without_a_template_takes_completions_alone(tmp_path_factory: An
         with pytest.raises(openai.BadRequestError, match="no chat template"):
             say(client, ASK)
         assert client.completions.create(model="any", prompt="a").usage is not None
-
-
-def connect(served: Served) -> socket.socket:
-    place = urlsplit(served.address)
-    return socket.create_connection((place.hostname, place.port), timeout=30)  # type: ignore[arg-type]
-
-
-def head(path: str, key: str, length: int | None) -> bytes:
-    size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
-    return f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n{size}\r\n\r\n".encode()
-
-
-def until(is_so: Any, patience_s: float = 30.0) -> None:
-    deadline = time.monotonic() + patience_s
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.01)

@@ -1,22 +1,28 @@
 """Sequences and masks of an episode's calls, worked out by hand."""
 
+import pytest
+
+from contracts.errors import EpisodeError
 from contracts.rollout import FinishReason, Prompt, Rollout
 from rollout_workers.engines.base import Generation
 from rollout_workers.gateway.history import Call, History, talk_digests
-from rollout_workers.programs.player import with_reward
+from rollout_workers.programs.reward import Reward, with_reward
 
 
-def call(history: History, parent: Call | None, observed: tuple[int, ...], *drawn: int) -> Call:
+def call(
+    history: History, parent: Call | None, observed: tuple[int, ...], *drawn: int, role: str = ""
+) -> Call:
     """A finished call: the model read `observed` behind the parent's answer and drew `drawn`."""
     logprobs = tuple(-token / 100 for token in drawn)
     generation = Generation(0, drawn, "…", logprobs, (4,) * len(drawn), FinishReason.STOP)
-    made = Call(parent, observed, "", generation)
+    made = Call(parent, observed, "", generation, role)
     history.add(made)
     return made
 
 
-def rollout(history: History, reward: float = 1.0, is_split: bool = False) -> Rollout:
-    turns = with_reward(history.turns(), reward, is_split)
+def rollout(history: History, reward: float | Reward = 1.0, is_split: bool = False) -> Rollout:
+    own = reward if isinstance(reward, Reward) else Reward(reward)
+    turns = with_reward(history.turns(), own, is_split)
     return Rollout(1, 1, Prompt("p", ""), turns, FinishReason.STOP)
 
 
@@ -77,6 +83,47 @@ def test_credit_goes_to_the_last_answer_or_in_equal_parts_to_each_sequence() -> 
     assert [turn.reward for turn in rollout(history, 3.0).turns] == [0, 0, 3.0]
     assert [turn.reward for turn in rollout(history, 3.0, is_split=True).turns] == [1.5, 0, 1.5]
     assert rollout(history, 3.0, is_split=True).total_reward == 3.0
+
+
+def debate() -> History:
+    """Pro speaks twice, in two sequences; con speaks in between, and the judge of no role comes last."""
+    history = History()
+    call(history, None, (1,), 11, role="pro")
+    call(history, None, (2,), 21, role="con")
+    call(history, None, (3,), 12, role="pro")
+    call(history, None, (4,), 31)
+    return history
+
+
+def test_roles_have_rewards_of_their_own() -> None:
+    reward = Reward(by_model={"policy/pro": 1.0, "policy/con": -1.0, "policy": 0.5, "policy/unheard": 3.0})
+    made = rollout(debate(), reward)
+    assert [(turn.role, turn.reward) for turn in made.turns] == [
+        *[("pro", 0), ("con", -1), ("pro", 1), ("", 0.5)]
+    ]
+    assert [turn.reward for turn in rollout(debate(), reward, is_split=True).turns] == [0.5, -1, 0.5, 0.5]
+
+
+def test_one_reward_is_earned_by_every_role() -> None:
+    assert [turn.reward for turn in rollout(debate(), 2.0).turns] == [0, 2, 2, 2]
+    assert rollout(debate(), 2.0).total_reward == 2
+
+
+def test_a_role_that_spoke_needs_a_reward_where_others_have_one() -> None:
+    with pytest.raises(EpisodeError, match="policy/con has answered, too"):
+        rollout(debate(), Reward(by_model={"policy/pro": 1.0, "con": -1.0}))
+
+
+def test_a_role_does_not_go_on_from_what_another_one_said() -> None:
+    history, talk = History(), [{"role": "user", "content": "Hi"}]
+    pro = call(history, None, (1,), 11, role="pro")
+    answered = [*talk, {"role": "assistant", "content": "Ho"}, {"role": "user", "content": "So?"}]
+    history.know_talk(talk_digests(answered[:2], role="pro")[-1], pro)
+    history.know_text("Hi Ho", pro)
+    assert history.find_talk(talk_digests(answered, role="pro"), answered) == (pro, 2)
+    assert history.find_talk(talk_digests(answered, role="con"), answered) == (None, 0)
+    assert history.find_text("Hi Ho hi", "pro") == (pro, " hi")
+    assert history.find_text("Hi Ho hi", "con") == (None, "Hi Ho hi")
 
 
 def test_a_talk_is_known_by_what_was_said_and_not_by_what_clients_add() -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from contracts.errors import EpisodeError
 from contracts.rollout import Lease, Prompt, Sampling
-from rollout_workers.programs.process import MOST_REWARD_BYTES, ProgramProcess, read_reward
+from rollout_workers.programs.process import ProgramProcess
+from rollout_workers.programs.reward import MOST_REWARD_BYTES, Reward, read_reward
 
 LEASE = Lease(1, Prompt("p", "x"), (1,), 1, 1, Sampling(max_tokens=1))
 
@@ -26,12 +27,18 @@ def test_a_program_that_can_not_start_leaves_no_folder(
     "given",
     [
         *(b"NaN", b"Infinity", b"1e999", b"1" + b"0" * 400, b"[" * 60_000, b"true", b"", b"{}", b"\xff"),
-        *(b'{"reward": 1, "steps": NaN}', b'{"steps": 1}'),
+        *(b'{"reward": 1, "steps": NaN}', b'{"steps": 1}', b'{"reward": {}}', b'{"reward": {"policy": "1"}}'),
     ],
 )
 def test_what_is_no_reward_is_the_episodes_failure(given: bytes) -> None:
     with pytest.raises(EpisodeError, match="expected a number such as"):
         read_reward(given)
+
+
+def test_roles_have_rewards_and_further_numbers() -> None:
+    given = b'{"reward": {"policy/pro": 1, "policy": -1}, "rounds": 3}'
+    info = {"rounds": 3.0, "reward_pro": 1.0, "reward_policy": -1.0}
+    assert read_reward(given) == Reward(0.0, info, {"policy/pro": 1.0, "policy": -1.0})
 
 
 def test_a_long_reward_file_is_told() -> None:

@@ -104,7 +104,7 @@ def test_a_dialogue_is_read_as_the_task_writes_its_prompts(tokenizer: Any, seque
 
 
 def test_a_talk_of_other_prompts_has_the_environments_marks(tokenizer: Any) -> None:
-    """What the model read in training: the prompt, its own answer and its partner's, each with the mark."""
+    """Text that the model read in training: prompt, own answer and partner's, each with the mark."""
     played = Dialogue(separator="99", partner=f"{__name__}:Nine")
     talk = played.make()
     read = talk.reset(Prompt("p", "3 5 99"), 0).text + " 7" + played.reply_end

@@ -173,7 +173,7 @@ def ended(process: subprocess.Popen[str]) -> bool:
 
 
 def exported(head: RayHead, run_name: str) -> dict[str, float]:
-    """What Ray's endpoint says of a run, as Prometheus would read it."""
+    """Text of Ray's endpoint about a run, as Prometheus would read it."""
     try:
         lines = httpx.get(head.metrics, timeout=30).text.splitlines()
     except httpx.TransportError:

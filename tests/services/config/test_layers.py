@@ -1,4 +1,4 @@
-"""What a configuration is laid together of: which files, in which order, and whose tokenizer remains."""
+"""Layers of a configuration: which files, in which order, and whose tokenizer remains."""
 
 from pathlib import Path
 

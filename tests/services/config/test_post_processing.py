@@ -100,7 +100,7 @@ def test_a_summary_is_that_of_nltk_on_plain_sentences() -> None:
 
 
 def evaluated(name: str | None) -> tuple[list[str], list[str], float]:
-    """What an evaluation wrote, what its workers wrote, and the mean of a metric that counts letters."""
+    """Texts of an evaluation, texts of its workers, and the mean of a metric that counts letters."""
     leases = evaluation_leases(
         prompts(2), PromptTokens(WordTokens()), Sampling(max_tokens=4), samples=1, seed=0
     )

@@ -1,9 +1,10 @@
-"""What graders see of a talk, and where their scores come to stand."""
+"""Parts of a talk that graders see, and the places of their scores."""
 
 import io
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
 from rich.console import Console as Terminal
@@ -59,6 +60,18 @@ def test_at_each_turn_an_answer_is_judged_after_what_was_said_before_it() -> Non
     ]
     assert all(sample.references == ("Hi.",) and sample.meta == {"intents": 1} for sample in samples)
     assert {sample.group for sample in samples} == {"train/0"}
+
+
+def test_each_role_earns_the_score_of_a_whole_talk_and_that_of_its_own_turns() -> None:
+    said = [("pro", "Yes."), ("con", "No."), ("pro", "Yes!")]
+    debate = talk(*[replace(turn(text), role=role) for role, text in said])
+    for at in ("end", "answer"):
+        scored = Judging(at=at).scored(debate, [Score(2.0, {"wit": 2.0})])
+        assert [turn.reward for turn in scored.turns] == [None, 2.0, 2.0]
+        assert scored.total_reward == scored.reward_parts["wit"] == 2.0
+    scored = Judging(at="turn").scored(debate, [Score(score, {"wit": score}) for score in (1.0, 4.0, 2.0)])
+    assert [turn.reward for turn in scored.turns] == [1.0, 4.0, 2.0]
+    assert scored.total_reward == scored.reward_parts["wit"] == 3.5  # (1 + 2 + 4) / 2
 
 
 class Seen(FakeRewards):

@@ -11,7 +11,7 @@ from tests.services.diagnosis.curves import run
 
 
 def heard(watch: Watch, history: History, since: int = 1) -> list[tuple[int, str]]:
-    """What the watch says as the run goes on, with the iterations."""
+    """Messages of the watch as the run goes on, with the iterations."""
     found = []
     for row in history.rows[since - 1 :]:
         due: Sequence = [each for each in history.evaluations if each["epoch"] == row["iteration"] - 1]

@@ -1,4 +1,4 @@
-"""Who else plays: the same prompts and seeds, counted under names of their own, at no cost to the run."""
+"""Baselines that play: the same prompts and seeds, names of their own, at no cost to the run."""
 
 import io
 from collections.abc import Iterator, Sequence
@@ -12,6 +12,7 @@ from services.config.reward_view import Judging
 from services.loop.collecting import Collected, Collector, FailureBudget
 from services.loop.evaluations.baselines import baselines, of_player, played_by, summary
 from services.loop.evaluations.evaluation import evaluate, how_it_ended, play_statistics, transcript
+from services.report.transcripts import shown_turns
 from services.tracking.console import Console
 from tests.fakes import FakeRewards, FakeWorkers, prompts
 
@@ -115,6 +116,15 @@ def test_a_transcript_numbers_the_sequences_of_an_agents_calls() -> None:
     turns = (said, replace(said, fresh=False), said)
     rollout = Rollout(0, 0, prompts(1)[0], turns, FinishReason.STOP, info={"sequences": 2.0})
     assert [turn["sequence"] for turn in transcript(rollout)["turns"]] == [1, 1, 2]
+
+
+def test_a_transcript_names_the_policys_roles() -> None:
+    turns = tuple(
+        Turn((5,), (7,), role or "none", (0.0,), (0,), fresh=True, role=role) for role in ("pro", "")
+    )
+    found = transcript(Rollout(0, 0, prompts(1)[0], turns, FinishReason.STOP))["turns"]
+    assert [turn.get("role") for turn in found] == ["pro", None]
+    assert [turn.role for turn in shown_turns(found)] == ["pro", ""]
 
 
 def test_only_episodes_have_transcripts() -> None:

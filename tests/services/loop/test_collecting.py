@@ -221,7 +221,7 @@ def test_too_many_failed_episodes_end_the_run() -> None:
 
 
 class Misread(Games):
-    """What fails, fails by the user's doing."""
+    """A failure is the user's doing."""
 
     def generate(self, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
         for rollouts in super().generate(leases):

@@ -1,4 +1,4 @@
-"""What an evaluation writes down: numbers by hand, rows with RL4LMs' keys."""
+"""Records of an evaluation: numbers by hand, rows with RL4LMs' keys."""
 
 import io
 from collections.abc import Sequence

@@ -28,7 +28,7 @@ def test_every_token_but_the_first_counts_once(window: int, stride: int) -> None
 
 
 def test_the_texts_may_be_in_the_meta_data() -> None:
-    """Of a, b, c, d all but a's: (1 + 2 + 3) / 4 over 3 tokens."""
+    """Log-probabilities of a, b, c, d, all but a's: (1 + 2 + 3) / 4 over 3 tokens."""
     prompts = [Prompt("0", "x", ("zz",), {"whole": "ab"}), Prompt("1", "y", ("zz",), {"whole": "cd"})]
     compute = PolicyPerplexity(Letters(), 100, 1, meta_key="whole")
     assert compute(prompts, FakeWorkers([])) == pytest.approx(math.exp(6 / 4 / 3))

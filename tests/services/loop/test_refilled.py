@@ -82,7 +82,7 @@ def every_other(group: int, place: int) -> float:
 
 
 def test_a_batch_is_filled_with_the_next_prompts() -> None:
-    """Of 0 … 3 two teach; four more at that rate; of 4 … 7 there are two again."""
+    """Two of 0 … 3 teach; four more at that rate; two of 4 … 7 again."""
     source = Source(every_other)
     assert source.batches(2) == [[0, 2, 4, 6], [8, 10, 12, 14]]
     assert source.asked == [4, 4, 4, 4]

@@ -314,7 +314,7 @@ def test_checkpointing_keeps_inputs_and_one_layer(model: Path) -> None:
 
 
 def test_dropout_on_a_cpu_keeps_attentions_probabilities(model: Path) -> None:
-    """Of 1,000 tokens, two heads and two layers, each to 32 + 48 tokens, three times."""
+    """Shape of a model of 1,000 tokens, two heads and two layers, each to 32 + 48 tokens, three times."""
     given = {"rollout": {"max_prompt_tokens": 32}, "learner": {"token_budget": 1000}}
     files = read_model(ModelSettings(path=str(model)))
     noisy = replace(files, config={**files.config, "attention_dropout": 0.1})

@@ -78,7 +78,7 @@ def _annotated(model: Path, place: Path) -> Path:
 
 @contextmanager
 def at_most(cpu_s: int, doing: str) -> Iterator[None]:
-    """Of the processor's time, which a busy machine does not stretch; the clock is pytest's."""
+    """Seconds of the processor's time, which a busy machine does not stretch; the clock is pytest's."""
 
     def ring(*_: Any) -> None:
         raise AssertionError(f"no answer after {cpu_s} s: {doing}")

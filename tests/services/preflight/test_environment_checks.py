@@ -1,6 +1,7 @@
-"""What an environment asks for is refused at the door, before Ray, an engine or a game is started."""
+"""Demands of environments: refused at the door, before Ray, an engine or a game starts."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -81,16 +82,22 @@ def test_the_command_says_so_at_once(model: Path) -> None:
 # A frozen partner
 
 
-def talk(partner: Path | str, **options: Any) -> dict[str, Any]:
-    given = {"model": str(partner), **options}
-    return {"environment": {"name": "dialogue", "partner": "frozen", "partner_options": given}}
+Talk = Callable[..., dict[str, Any]]
 
 
-def test_a_frozen_partners_files_are_read(model: Path) -> None:
+@pytest.fixture(params=[{"name": "dialogue", "partner": "frozen"}, {"name": "program", "command": "true"}])
+def talk(request: pytest.FixtureRequest) -> Talk:
+    def of(partner: Path | str, **options: Any) -> dict[str, Any]:
+        return {"environment": {**request.param, "partner_options": {"model": str(partner), **options}}}
+
+    return of
+
+
+def test_a_frozen_partners_files_are_read(model: Path, talk: Talk) -> None:
     check(settings(model, **talk(model)))
 
 
-def test_a_frozen_partner_that_is_none_is_refused(model: Path, tmp_path: Path) -> None:
+def test_a_frozen_partner_that_is_none_is_refused(model: Path, tmp_path: Path, talk: Talk) -> None:
     key = "environment.partner_options"
     nowhere = tmp_path / "no" / "where"
     assert f"{key}.model={nowhere}: there is no such folder" in refusal(model, **talk(nowhere))

@@ -1,4 +1,4 @@
-"""What processes reserve, what has no room, and workers' places in a real cluster's placement group."""
+"""Reservations of processes, demands without room, and workers' places in a real placement group."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What is refused before anything starts: models, tokenizers, prompts, memory."""
+"""Refusals before anything starts: models, tokenizers, prompts, memory."""
 
 import importlib.util
 import json

@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass
 class Hub:
-    """What was sent: repositories made, and files committed by path."""
+    """Requests that were sent: repositories made, and files committed by path."""
 
     token: str
     made: list[dict[str, Any]] = field(default_factory=list)

@@ -110,7 +110,7 @@ def test_what_shapes_the_annotated_data_is_asked_of_the_annotation_too(tmp_path:
     settings = settings_from(list(told))
     assert (settings.reward[0].options["model"], settings.rollout.max_tokens) == ("judge", 7)
     assert "iterations=2" not in told
-    # Of the models that are at hand none stands in for what was asked.
+    # No model at hand stands in for the one asked for.
     there = Places({"oasst-rm-pythia-1.4b": Path("/m/oasst"), "judge": Path("/m/judge")}, data.data)
     (told,) = annotations(recipe, "reward.model=judge", places=there)
     assert settings_from(list(told)).reward[0].options["model"] == "/m/judge"

@@ -58,7 +58,7 @@ def of_text(tmp_path: Path, text: str, **options: Any) -> Findings:
 
 
 def missing(found: Findings) -> list[str]:
-    """What the experiment leaves to be given."""
+    """Settings that the experiment leaves to be given."""
     reward = found.options.get("reward")
     return (
         [f"reward.{key}" for key, value in reward.items() if value == "???"]

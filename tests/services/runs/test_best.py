@@ -59,7 +59,7 @@ def test_a_metric_that_nobody_measures_ends_the_run_before_it_trains(tmp_path: P
 
 
 class ScoresVersions(FakeRewards):
-    """What is written with weights of version n has the n-th value."""
+    """Texts written with weights of version n have the n-th value."""
 
     def __init__(self, values: Sequence[float]) -> None:
         super().__init__()

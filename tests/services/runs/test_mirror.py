@@ -47,7 +47,7 @@ def write(checkpoint: str) -> None:
 
 
 def copy(folder: RunFolder, url: str) -> Mirror:
-    """What the mirror has not, as a run does it."""
+    """Send what the mirror has not, as a run does it."""
     mirror = Mirror(url, folder.path.name)
     for iteration in folder.checkpoints().keys() - set(mirror.complete()):
         mirror.put_files(folder)

@@ -61,7 +61,7 @@ def refusal(model: Path, data: Any, **given: Any) -> str:
 
 @pytest.fixture
 def batches(monkeypatch: pytest.MonkeyPatch) -> list[list[Rollout]]:
-    """What each update was given."""
+    """Batches that each update was given."""
     found: list[list[Rollout]] = []
     update = LocalLearner.update
 

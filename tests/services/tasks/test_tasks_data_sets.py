@@ -1,4 +1,4 @@
-"""What all tasks of data sets share: where rows come from, streaming, sizes, and what is refused."""
+"""Traits that all tasks of data sets share: sources of rows, streaming, sizes, refusals."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What takes longer than a moment is told: as it begins, while it goes on, and its seconds at the end."""
+"""Steps longer than a moment are told: as they begin, while they go on, and their seconds at the end."""
 
 import re
 import subprocess

@@ -293,7 +293,7 @@ def test_ctrl_c_that_is_for_an_answer_ends_no_command(tmp_path: Path) -> None:
 
 
 def test_a_terminal_that_goes_away_is_a_request_to_stop(tmp_path: Path) -> None:
-    """What is still said then must not keep the run from being saved."""
+    """A message at that time must not keep the run from being saved."""
     file = tmp_path / "script.py"
     file.write_text(
         textwrap.dedent(

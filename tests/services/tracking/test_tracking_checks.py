@@ -1,4 +1,4 @@
-"""What of `tracking.` is refused before a run starts, and that MLflow would have refused it."""
+"""Values of `tracking.` refused before a run starts; MLflow would have refused them, too."""
 
 from pathlib import Path
 

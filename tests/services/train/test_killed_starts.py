@@ -37,7 +37,7 @@ def _ray() -> Iterator[None]:
 
 
 class Model:
-    """What a learner's process holds, without a model; the first that is made there dies, or raises."""
+    """Contents of a learner's process, without a model; the first that is made there dies, or raises."""
 
     def __init__(self, mark: Path | None = None, raises: str = "") -> None:
         if raises:

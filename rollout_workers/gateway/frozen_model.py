@@ -1,0 +1,44 @@
+"""Frozen model with an engine of its own: programs call it as the model `partner`, and nothing is trained."""
+
+import copy
+
+from contracts.errors import WorkerError
+from rollout_workers.environments.frozen_partner import FrozenPartner
+from rollout_workers.gateway.engine_calls import EngineCalls
+from rollout_workers.gateway.reading import Reader
+from rollout_workers.gateway.serving import EngineThread, ModelDoor
+from rollout_workers.tools.tool_calls import parser_of
+
+
+class FrozenModel:
+    """Engine of a frozen partner in a thread, and the door to it, until `stop`.
+
+    Args:
+        by_template: whether the policy reads by a chat template; a partner that has one then does, too.
+        tool_parser: of calls that offer tools.
+        most: texts that it writes at once.
+
+    Raises:
+        InputError: the model does not load, or has no template where one is asked for.
+    """
+
+    def __init__(self, partner: FrozenPartner, by_template: bool, tool_parser: str, most: int) -> None:
+        calls = EngineCalls()
+        self._thread = EngineThread(lambda: partner.engine(most), calls)
+        engine = self._thread.engine()
+        tokenizer = copy.deepcopy(engine.tokenizer)  # no two threads may use one
+        form = partner.chat_form(by_template, bool(getattr(tokenizer, "chat_template", None)))
+        reader = Reader(tokenizer, form, parser_of(tool_parser, tokenizer))
+        self.door = ModelDoor(engine, reader, calls, partner.sampling())
+
+    def check(self) -> None:
+        """Check that the engine goes on.
+
+        Raises:
+            WorkerError: it has failed, so that calls would wait for ever.
+        """
+        if self._thread.failure is not None:
+            raise WorkerError(f"the frozen partner's engine failed: {self._thread.failure}")
+
+    def stop(self) -> None:
+        self._thread.stop()
