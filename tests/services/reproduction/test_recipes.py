@@ -75,7 +75,9 @@ def test_every_row_has_an_experiment_that_ships() -> None:
     assert len(named) > 60
 
 
-@pytest.mark.parametrize("recipe", GRUE)
+@pytest.mark.parametrize(
+    "recipe", [pytest.param(name, marks=[pytest.mark.long] * bool(place)) for place, name in enumerate(GRUE)]
+)
 def test_grue_has_its_rows_and_nlpo_twice(recipe: str, rows: Path) -> None:
     found = read_recipe(recipe).rows
     assert list(found) == [

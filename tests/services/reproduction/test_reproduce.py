@@ -89,7 +89,7 @@ def test_data_are_annotated_before_the_rows_and_again_with_the_first_ones_model(
 
 
 @pytest.mark.parametrize("name", ["faithdial", "atomic"])
-@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize("small", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_annotate_takes_each_annotations_options(name: str, small: bool, tmp_path: Path) -> None:
     recipe = read_recipe(name)
     data = {each: write_rows(tmp_path / each, found.like or each) for each, found in recipe.data.items()}
