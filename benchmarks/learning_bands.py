@@ -1,10 +1,8 @@
-"""Bands below which an algorithm learns worse than it did.
+"""Bands below which an algorithm learns worse than it did, from the seeds of the registered orderings.
 
-`python -m benchmarks.learning_bands` trains each with a few seeds in this process, and writes
-tests/learning_bands.json. Algorithms that sample take 30 iterations of 64 texts with a GPT and the options of
-`benchmarks.learning`; the others take 120 steps on the digits of `benchmarks.offline`.
-tests/test_learning_bands.py trains each once more with another seed, and fails below its band. After a change
-that is meant to alter learning, measure anew.
+`python -m benchmarks.learning_bands` writes tests/learning_bands.json from what the orderings have left.
+tests/test_learning_bands.py trains each arm with three other seeds, and fails where their mean is below the
+band. After a change that is meant to alter learning, run the orderings again, and write the bands anew.
 """
 
 import json
@@ -14,47 +12,35 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning import RUNS, algorithm_of
 from benchmarks.orderings.arms import found, run
-from benchmarks.orderings.registry import Arm, head, read_registry
-from services.reproduction.places import in_hydra
+from benchmarks.orderings.registry import Arm, read_registry
 
 FILE = Path(__file__).parents[1] / "tests" / "learning_bands.json"
-SEEDS, NEW_SEED = (0, 1, 2), 3
+NEW_SEEDS = (20, 21, 22)
 FALSE_ALARM = 1e-3  # chance that an unchanged algorithm falls below its band
-GROUPS = ("rollout.prompts_per_iteration=8", "rollout.group_size=8")
+MEASURES = {"nlpo": "last", "critic": "test", "offline clean": "sampled"}  # orderings that have bands
 
 
-def arms() -> dict[str, Arm]:
-    """Return an arm for each algorithm of `benchmarks.learning` that samples, and for those of clean data."""
-    online = {name: arm_of(name) for name in RUNS if algorithm_of(name).traits.online}
-    return online | read_registry().orderings["offline clean"].arms
+def banded(ordering: str) -> dict[str, Arm]:
+    """Return the arms of an ordering, each of which has a band."""
+    return read_registry().orderings[ordering].arms
 
 
-def arm_of(name: str, *more: str) -> Arm:
-    """Return an algorithm's arm, with more overrides after its own."""
-    kind, options = RUNS[name]
-    own = [f"algorithm.{key}={in_hydra(value)}" for key, value in options.items()]
-    groups = GROUPS if algorithm_of(name).traits.default_group_size else ()
-    return Arm(train=(f"algorithm={kind}", *own, *groups, *more))
-
-
-def reward_of(arm: Arm, seed: int) -> float:
-    """Train, unless it is done; return the final model's reward on new prompts, for NLPO within its mask."""
+def reward_of(arm: Arm, seed: int, measure: str) -> float:
+    """Train, unless it is done; return the measure."""
     run(read_registry(), arm, seed)
-    measures = (found(arm, seed) or {})["measures"]
-    masked = "algorithm=nlpo" in arm.train
-    return float(measures["sampled" if arm.offline else "last" if masked else "test"])
+    whole = found(arm, seed) or {}
+    return float(whole["measures"][measure])
 
 
 def bands_of(rewards: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Return the least reward of each algorithm that one more run may have.
+    """Return for each arm of an ordering the least mean that the new seeds may have.
 
-    It is below the mean by Student's quantile of FALSE_ALARM times s √(1 + 1/n): the prediction interval of
-    one more run. s is pooled over all algorithms, since few seeds tell an algorithm's own spread badly.
+    It is below the arm's mean by Student's quantile of FALSE_ALARM times s √(1/n + 1/m): the prediction
+    interval of the mean of m more runs after n. s is pooled over the arms.
 
-    >>> bands_of({"a": [0.4, 0.6], "b": [0.9, 0.9]})["b"] < 0.9 - 0.1 * 22  # √0.01, two degrees of freedom
-    True
+    >>> round(bands_of({"a": [0.4, 0.6], "b": [0.9, 0.9]})["b"], 3)  # 22.327 · 0.1 · √(1/2 + 1/3) below 0.9
+    -1.138
     """
     from scipy.stats import t
 
@@ -62,20 +48,26 @@ def bands_of(rewards: Mapping[str, Sequence[float]]) -> dict[str, float]:
     squares = math.fsum((len(own) - 1) * statistics.variance(own) for own in rewards.values())
     allowed = float(t.ppf(1 - FALSE_ALARM, freedom)) * math.sqrt(squares / freedom)
     return {
-        name: statistics.fmean(own) - allowed * math.sqrt(1 + 1 / len(own)) for name, own in rewards.items()
+        name: statistics.fmean(own) - allowed * math.sqrt(1 / len(own) + 1 / len(NEW_SEEDS))
+        for name, own in rewards.items()
     }
 
 
 def read_bands() -> dict[str, Any]:
+    """Return, by ordering, the rewards that were measured and what follows: `{"nlpo": {"at_least": …}}`."""
     told: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
     return told
 
 
 def main() -> None:
-    rewards = {name: [reward_of(arm, seed) for seed in SEEDS] for name, arm in arms().items()}
-    told = {"commit": head(), "rewards": rewards, "at_least": bands_of(rewards)}
+    told = {}
+    for ordering, measure in MEASURES.items():
+        rewards = {
+            name: [reward_of(arm, seed, measure) for seed in read_registry().seeds]
+            for name, arm in banded(ordering).items()
+        }
+        told[ordering] = {"rewards": rewards, "at_least": bands_of(rewards)}
     FILE.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    print(FILE.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":
