@@ -3,6 +3,7 @@
 good      two calls, a reward of 0.5        dies     raises after a call
 hangs     sleeps after a call               floods   calls without end, whatever the answer
 silent    makes no call                     odd      writes no number as its reward
+waits FILE SECONDS  two calls; between them the file has grown, or so many seconds have passed
 leaves    a child in a session of its own, then as good
 once FILE MOOD: the mood while there is no FILE, then good
 """
@@ -28,6 +29,17 @@ def call(talk: list[dict[str, str]]) -> dict[str, str]:
     return found
 
 
+def between_calls(mood: str, rest: list[str]) -> None:
+    if mood == "dies":
+        raise RuntimeError("the tool broke")
+    if mood == "hangs":
+        time.sleep(3600)
+    if mood == "waits":
+        size, until = Path(rest[0]).stat().st_size, time.monotonic() + float(rest[1])
+        while Path(rest[0]).stat().st_size == size and time.monotonic() < until:
+            time.sleep(0.02)
+
+
 def main(text: str) -> None:
     mood, *rest = text.split()
     if mood == "once":
@@ -39,10 +51,7 @@ def main(text: str) -> None:
     asked = {"role": "user", "content": text}
     if mood != "silent":
         answer = call([asked])
-    if mood == "dies":
-        raise RuntimeError("the tool broke")
-    if mood == "hangs":
-        time.sleep(3600)
+    between_calls(mood, rest)
     while mood == "floods":
         try:
             call([asked])
