@@ -38,8 +38,7 @@ class Verifiers(ProgramSettings):
     def check(self) -> None:
         super().check()
         check_program("environment.python", self.python)
-        asked = [self.python, "-I", "-c", VERSION]
-        said = subprocess.run(asked, capture_output=True, text=True, timeout=LOOK_S).stdout.strip()
+        said = version_in(self.python)
         if not said or tuple(int(part) for part in said.split(".")[:2] if part.isdigit()) < OLDEST:
             raise InputError(
                 f"environment.python={self.python} has verifiers {said or '–'}; expected 0.4 or newer: "
@@ -57,3 +56,13 @@ class Verifiers(ProgramSettings):
         """Return the command, which is the same for all prompts."""
         taskset = {**self.options.get("taskset", {}), "id": self.id}
         return [self.python, str(SCRIPT), json.dumps({**self.options, "taskset": taskset})]
+
+
+def version_in(python: str) -> str:
+    """Return the version of verifiers that this Python has; "" for none."""
+    try:
+        return subprocess.run(
+            [python, "-I", "-c", VERSION], capture_output=True, text=True, timeout=LOOK_S
+        ).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
