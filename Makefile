@@ -16,7 +16,7 @@ RESOLVE := $(if $(filter cpu,$(EXTRA)),$(FIND_LINKS) --override requirements/ove
 # A run starts a dozen processes; without stored bytecode each compiles all its imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-quick test-engines test-all gpu check format docs docs-serve bench setup pins check-pins audit clean
+.PHONY: demo test test-quick test-engines test-all gpu check format docs docs-serve bench setup pins check-pins audit verifiers clean
 
 demo: $(READY)
 	@$(BIN)/whetstone demo
@@ -93,6 +93,11 @@ check-pins: | $(UV)
 # Look up known vulnerabilities of each pinned package, which needs the network.
 audit: | $(UV)
 	$(UV) tool run pip-audit==2.10.1 --strict --disable-pip --no-deps --progress-spinner off --requirement requirements/$(EXTRA).txt
+
+# A Python of its own for environment=verifiers, whose packages are others than ours; tests use it if it is there.
+verifiers: | $(UV)
+	$(UV) venv --quiet --python $(PYTHON) .venv-verifiers
+	$(UV) pip install --quiet --python .venv-verifiers $(FIND_LINKS) verifiers==0.4.0 uv
 
 clean:
 	rm -rf build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

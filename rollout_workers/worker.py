@@ -39,7 +39,7 @@ from rollout_workers.engines import ENGINES
 from rollout_workers.engines.base import Arrays, Engine, ReceivingEngine
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.pool import LocalEnvironments, MakeEnvironments
-from rollout_workers.environments.program import Program
+from rollout_workers.environments.program import ProgramSettings
 from rollout_workers.environments.single_turn import SingleTurn
 from rollout_workers.episodes import Episodes
 from rollout_workers.received_weights import Pushed, ReceivedWeights
@@ -257,7 +257,7 @@ class RolloutWorker:
         environment = self._environment
         if environment is None or isinstance(environment, SingleTurn):
             return SingleTurns()
-        if isinstance(environment, Program):
+        if isinstance(environment, ProgramSettings):
             from rollout_workers.programs.player import Programs  # and a web server
 
             return Programs(environment, self._engine, self._settings, self._chat)

@@ -29,6 +29,9 @@ def row_of(rollout: Rollout) -> dict[str, Any]:
         "reward": rollout.total_reward,
         "contexts": [rollout.context(turn) for turn in range(len(rollout.turns))],
         "drawn": [turn.tokens for turn in rollout.turns],
+        "versions": [turn.weight_versions for turn in rollout.turns],
+        "roles": [turn.role for turn in rollout.turns],
+        "rewards": [turn.reward for turn in rollout.turns],
         "seen": [turn.observation_text for turn in rollout.turns],
         "trained": [token for token, mine in aligned if mine],
     }

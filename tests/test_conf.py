@@ -24,6 +24,7 @@ NEEDED = {
     "textworld": ["environment=textworld"],
     "gymnasium_text": ["environment.id=FrozenLake-v1"],
     "program": ["environment.command=python"],
+    "verifiers": ["environment.python=python", "environment.id=words"],
     "textarena": ["environment.id=GuessTheNumber-v0"],
     "tools": ["environment.tools=[calculator]"],
     "distillation": ["model.reference.path=another/model"],

@@ -71,5 +71,36 @@ def test_each_prompt_is_trained_on_once_whatever_becomes_of_agents_and_workers(
     assert not [file for file in left if str(tmp_path) in file.read_text()]
 
 
+@pytest.mark.vllm
+def test_roles_of_one_policy_and_a_frozen_partner_play_with_vllm(tmp_path: Path) -> None:
+    rows = [{"prompt": f"debates {number}"} for number in range(40)]
+    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    model, kept = make_chat_model(tmp_path / "model", TEMPLATES["default_system"]), tmp_path / "kept"
+    run = Run(
+        tmp_path,
+        "debates",
+        *options(model),
+        *("task=prompts", f"task.data_files={tmp_path / 'prompts.jsonl'}", "rollout.engine=vllm"),
+        *("algorithm=rloo", "rollout.group_size=2", "environment=program", "environment.num_parallel=4"),
+        f"environment.command='{sys.executable} {AGENT} {{prompt}}'",
+        f"environment.partner_options={{model: {model}, max_tokens: 4}}",
+        *("environment.step_timeout_s=120", "environment.start_timeout_s=120", "rollout.stall_timeout_s=300"),
+        *("rollout.max_tokens=6", "rollout.prompts_per_iteration=4", "iterations=2"),
+        f"measures=[{{name: 'tests.kept_rollouts:Kept', file: '{kept}'}}]",
+    )
+    run.command = [word for word in run.command if not word.startswith("task.num_")]
+    try:
+        assert run.start().finish() == 0, run.output
+    finally:
+        run.end()
+    for row in run.folder.rollout_info():
+        assert row["environment/calls/mean"] == 2 and row["reward/mean"] == 0
+        assert row["environment/reward_pro/mean"] == -row["environment/reward_con/mean"]
+        assert row["mismatch/max_ratio"] < 1 + 1e-4  # the learner reads the tokens that the engine read
+        assert row["rollouts/trained"] == 2 * 4 * 2  # a rollout for each role
+    for each in kept_in(kept):
+        assert each["roles"] == ["pro", "con"] and each["rewards"] in ([1, -1], [-1, 1])
+
+
 def is_ours(process: psutil.Process, folder: Path) -> bool:
     return any(f"good {folder}" == word or f"once {folder}" in word for word in process.info["cmdline"] or ())

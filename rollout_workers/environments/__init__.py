@@ -8,4 +8,5 @@ ENVIRONMENTS = {
     "textarena": "rollout_workers.environments.textarena:TextArena",
     "gymnasium_text": "rollout_workers.environments.gymnasium_text:GymnasiumText",
     "program": "rollout_workers.environments.program:Program",
+    "verifiers": "rollout_workers.environments.verifiers:Verifiers",
 }

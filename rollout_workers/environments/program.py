@@ -2,7 +2,7 @@
 
 import shlex
 import shutil
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -15,13 +15,9 @@ from rollout_workers.tools.tool_calls import HERMES, check_parser
 WITHOUT_A_USE = ("memory", "reply_end", "example_rate", "target_return", "isolated")
 
 
-class Program(EnvironmentSettings):
-    """Settings of programs that call the model as OpenAI's clients do.
+class ProgramSettings(EnvironmentSettings):
+    """Base of settings of programs that call the model as OpenAI's clients do, one a lease."""
 
-    Example: `environment=program environment.command="python agent.py --question {prompt}"`
-    """
-
-    command: str  # in words as a shell's; {prompt} is the prompt's text
     # true: a program writes its reward, a number, to the file that WHETSTONE_REWARD_FILE names
     reward_file: bool = True
     fault_reward: float | None = None  # of a program that hangs or fails; None: its episode is tried again
@@ -38,15 +34,8 @@ class Program(EnvironmentSettings):
         """Return whether the programs write rewards; else the run needs reward=."""
         return self.reward_file
 
-    @field_validator("command")
-    @classmethod
-    def _has_words(cls, value: str) -> str:
-        if not shlex.split(value):
-            raise ValueError("expected a command, such as 'python agent.py'")
-        return value
-
     @model_validator(mode="after")
-    def _takes_no_turns(self) -> "Program":
+    def _takes_no_turns(self) -> Self:
         for name in WITHOUT_A_USE:
             if (given := getattr(self, name)) != type(self).model_fields[name].default:
                 raise ValueError(
@@ -56,11 +45,33 @@ class Program(EnvironmentSettings):
 
     def check(self) -> None:
         check_parser(self.tool_parser)
-        if shutil.which(program := shlex.split(self.command)[0]) is None:
-            raise InputError(
-                f"environment.command: there is no program {program!r} on this machine; expected one in the "
-                "PATH, or a path to one"
-            )
+
+    def words(self, prompt: str) -> list[str]:
+        """Return the command for a prompt, word by word."""
+        raise NotImplementedError
+
+    def make(self) -> Environment:
+        raise InputError("programs are played by a rollout worker, not as an environment object")
+
+
+class Program(ProgramSettings):
+    """Settings of an agent of one's own.
+
+    Example: `environment=program environment.command="python agent.py --question {prompt}"`
+    """
+
+    command: str  # in words as a shell's; {prompt} is the prompt's text
+
+    @field_validator("command")
+    @classmethod
+    def _has_words(cls, value: str) -> str:
+        if not shlex.split(value):
+            raise ValueError("expected a command, such as 'python agent.py'")
+        return value
+
+    def check(self) -> None:
+        super().check()
+        check_program("environment.command", shlex.split(self.command)[0])
 
     def words(self, prompt: str) -> list[str]:
         """Return the command for a prompt, word by word.
@@ -70,5 +81,15 @@ class Program(EnvironmentSettings):
         """
         return [word.replace("{prompt}", prompt) for word in shlex.split(self.command)]
 
-    def make(self) -> Environment:
-        raise InputError("environment=program is played by a rollout worker, not as an environment object")
+
+def check_program(key: str, program: str) -> None:
+    """Check that a program can be started here.
+
+    Raises:
+        InputError: there is none.
+    """
+    if shutil.which(program) is None:
+        raise InputError(
+            f"{key}: there is no program {program!r} on this machine; expected one in the PATH, or a "
+            "path to one"
+        )

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from contracts.rollout import Lease, Sampling
 from rollout_workers.engines.base import Generation
-from rollout_workers.environments.program import Program
+from rollout_workers.environments.program import ProgramSettings
 from rollout_workers.gateway.bodies import PARTNER, Asked, Refused
 from rollout_workers.gateway.engine_calls import EngineCalls
 from rollout_workers.gateway.history import History, continued
@@ -44,7 +44,7 @@ class EpisodeDoor:
     def __init__(
         self,
         lease: Lease,
-        settings: Program,
+        settings: ProgramSettings,
         reader: Reader,
         calls: EngineCalls,
         room: int | None,

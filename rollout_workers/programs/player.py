@@ -18,7 +18,7 @@ from contracts.errors import EpisodeError
 from contracts.rollout import FinishReason, Lease, Rollout
 from contracts.secrets.output import redacted_errors
 from rollout_workers.engines.base import Engine, Generation, Request
-from rollout_workers.environments.program import Program
+from rollout_workers.environments.program import ProgramSettings
 from rollout_workers.gateway.engine_calls import EngineCalls
 from rollout_workers.gateway.episode_door import EpisodeDoor
 from rollout_workers.gateway.frozen_model import FrozenModel
@@ -37,7 +37,7 @@ class Programs:
     """Stand-in for `rollout_workers.episodes.Episodes`, for environments that are programs."""
 
     def __init__(
-        self, settings: Program, engine: Engine, rollout: RolloutSettings, chat: ChatForm | None
+        self, settings: ProgramSettings, engine: Engine, rollout: RolloutSettings, chat: ChatForm | None
     ) -> None:
         self._settings, self._rollout, self._window = settings, rollout, engine.window
         # A copy, since no two threads may use one tokenizer.
@@ -222,7 +222,7 @@ def _end_at_once(starting: "asyncio.Future[ProgramProcess]") -> None:
         starting.result().end()
 
 
-def _rollout(door: EpisodeDoor, reward: Reward, settings: Program) -> Rollout:
+def _rollout(door: EpisodeDoor, reward: Reward, settings: ProgramSettings) -> Rollout:
     lease, turns = door.lease, with_reward(door.history.turns(), reward, settings.credit == "split")
     numbers = {"calls": float(len(turns)), "sequences": float(sum(turn.fresh for turn in turns))}
     return Rollout(

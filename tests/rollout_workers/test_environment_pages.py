@@ -74,7 +74,7 @@ def settings_of(words: str) -> RunSettings:
 
 def test_the_pages_show_what_is_tested_here() -> None:
     assert sorted(MODULES) == ["my_guess", "my_lake", "my_partner"]
-    assert len(COMMANDS) == 6
+    assert len(COMMANDS) == 7
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

@@ -12,7 +12,7 @@ from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.dialogue import Dialogue
 from rollout_workers.environments.frozen_partner import MODEL, FrozenPartner
 from rollout_workers.environments.partners import FROZEN, OPTIONS
-from rollout_workers.environments.program import Program
+from rollout_workers.environments.program import ProgramSettings
 from rollout_workers.environments.textworld import TextWorld
 from rollout_workers.settings import RolloutSettings
 from services.models.chat_template import has_template, json_of
@@ -37,7 +37,7 @@ def check_environment(
     environment.check()
     if isinstance(environment, Dialogue) and environment.partner == FROZEN:
         _check_partner(build(FrozenPartner, environment.partner_options, where=OPTIONS), environment.template)
-    if isinstance(environment, Program):
+    if isinstance(environment, ProgramSettings):
         _check_program(rollout, path, model)
         if environment.partner_options is not None:
             _check_partner(environment.partner_options, environment.template)

@@ -1,8 +1,10 @@
 """A program that does what its prompt says, with the standard library alone, so that it starts at once.
 
+debates   calls of two roles and of a partner, with a reward for each role
 good      two calls, a reward of 0.5        dies     raises after a call
 hangs     sleeps after a call               floods   calls without end, whatever the answer
 silent    makes no call                     odd      writes no number as its reward
+waits FILE SECONDS  two calls; between them the file has grown, or so many seconds have passed
 leaves    a child in a session of its own, then as good
 once FILE MOOD: the mood while there is no FILE, then good
 """
@@ -17,15 +19,35 @@ import urllib.request
 from pathlib import Path
 
 
-def call(talk: list[dict[str, str]]) -> dict[str, str]:
+def call(talk: list[dict[str, str]], model: str = "any") -> dict[str, str]:
     request = urllib.request.Request(
         os.environ["OPENAI_BASE_URL"] + "/chat/completions",
-        json.dumps({"model": "any", "messages": talk}).encode(),
+        json.dumps({"model": model, "messages": talk}).encode(),
         {"Authorization": f"Bearer {os.environ['OPENAI_API_KEY']}"},
     )
     with urllib.request.urlopen(request) as answer:
         found: dict[str, str] = json.load(answer)["choices"][0]["message"]
     return found
+
+
+def between_calls(mood: str, rest: list[str]) -> None:
+    if mood == "dies":
+        raise RuntimeError("the tool broke")
+    if mood == "hangs":
+        time.sleep(3600)
+    if mood == "waits":
+        size, until = Path(rest[0]).stat().st_size, time.monotonic() + float(rest[1])
+        while Path(rest[0]).stat().st_size == size and time.monotonic() < until:
+            time.sleep(0.02)
+
+
+def debate(asked: dict[str, str]) -> None:
+    """Let the longer answer win; the partner has the last word, which nobody counts."""
+    pro, con = (call([asked], f"policy/{role}")["content"] for role in ("pro", "con"))
+    call([asked, {"role": "assistant", "content": pro}, {"role": "user", "content": con}], "partner")
+    won = 1 if len(pro) > len(con) else -1
+    reward = {"reward": {"policy/pro": won, "policy/con": -won}}
+    Path(os.environ["WHETSTONE_REWARD_FILE"]).write_text(json.dumps(reward))
 
 
 def main(text: str) -> None:
@@ -37,12 +59,12 @@ def main(text: str) -> None:
         file.touch()
     assert json.loads(Path(os.environ["WHETSTONE_PROMPT_FILE"]).read_text())["text"] == text
     asked = {"role": "user", "content": text}
+    if mood == "debates":
+        debate(asked)
+        return
     if mood != "silent":
         answer = call([asked])
-    if mood == "dies":
-        raise RuntimeError("the tool broke")
-    if mood == "hangs":
-        time.sleep(3600)
+    between_calls(mood, rest)
     while mood == "floods":
         try:
             call([asked])
