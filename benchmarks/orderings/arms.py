@@ -45,6 +45,9 @@ def run(registry: Registry, arm: Arm, seed: int) -> None:
     """Train the arm unless it is done, and keep its measures; a run that was broken off goes on."""
     if found(arm, seed) is not None:
         return
+    import torch
+
+    torch.set_num_threads(1)  # models this small need no second thread; on a busy machine they wait for it
     started = perf_counter()
     if arm.offline:
         measures = _offline(arm.offline, seed, noisy=arm.noisy)
@@ -121,12 +124,9 @@ def _number_model() -> Path:
 @cache
 def _digits() -> tuple[Path, list[Any], float]:
     """Return the warm start on the digits' data, the annotated data, and the warm start's reward."""
-    import torch
-
     from benchmarks import offline
     from benchmarks.offline_data import annotated, make_data, mean_reward
 
-    torch.set_num_threads(1)  # a model this small needs no second thread, and waits for it
     rows = make_data()
     model = offline.warm_start(rows)
     data, pair, _ = annotated(rows, model)
