@@ -64,7 +64,8 @@ def page(runs: Runs, lessons: Mapping[str, Lesson]) -> str:
 
 
 def _with_error(values: Sequence[float]) -> str:
-    return f"{statistics.fmean(values):.3f} ± {_error(values):.3f}"
+    mean = f"{statistics.fmean(values):.3f}"
+    return mean if len(values) < 2 else f"{mean} ± {_error(values):.3f}"
 
 
 def _error(values: Sequence[float]) -> float:

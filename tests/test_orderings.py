@@ -36,6 +36,26 @@ def test_a_claim_is_judged_by_its_interval() -> None:
     assert judged(ABOVE, [1.2, 1.3, 1.4], high, 5).verdict == "undecided"
 
 
+def test_a_run_before_its_registration_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        own = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        return subprocess.run(
+            ["git", *own, *words], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    monkeypatch.setattr(registered, "FILE", tmp_path / "registered.yaml")
+    git("init", "-q")
+    commits = []
+    for message in ("before", "registered", "after"):
+        git("commit", "-q", "--allow-empty", "-m", message)
+        commits.append(git("rev-parse", "--short", "HEAD"))
+    before, registration, after = commits
+    registered.require_registered_before(registration, registration)
+    registered.require_registered_before(f"{after}-dirty", registration)
+    with pytest.raises(InputError, match="no later than its registration"):
+        registered.require_registered_before(before, registration)
+
+
 def test_level_is_within_the_margin_and_not_merely_without_a_clear_difference() -> None:
     assert judged(LEVEL, [0.50, 0.51, 0.52], [0.50, 0.51, 0.52], 1).verdict == "as registered"
     assert judged(LEVEL, [0.2, 0.5, 0.8], [0.2, 0.5, 0.8], 1).verdict == "undecided"

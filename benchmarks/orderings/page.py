@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.orderings.arms import found
 from benchmarks.orderings.claims import LEVEL, Judged, interval_of_mean, judged
-from benchmarks.orderings.registry import Claim, Ordering, Registry, registration
+from benchmarks.orderings.registry import Claim, Ordering, Registry, registration, require_registered_before
 
 FILE = Path(__file__).parents[2] / "docs" / "results" / "orderings.md"
 Values = Mapping[str, Sequence[Mapping[str, Any]]]  # by arm: what each finished seed has left
@@ -28,10 +28,19 @@ on digits whose best reward is 0.75; `sampled` is on new prompts. Claims of one 
 
 
 def write_page(registry: Registry) -> None:
-    """Write the page; the text below the tables stays."""
+    """Write the page; the text below the tables stays.
+
+    Raises:
+        InputError: a run was made before the registrations were committed as they are.
+    """
+    values, registered = results(registry), registration()
+    for own in values.values():
+        for runs in own.values():
+            for run in runs:
+                require_registered_before(run["commit"], registered)
     told = FILE.read_text(encoding="utf-8") if FILE.exists() else ""
     _, mark, rest = told.partition("\n## What it says\n")
-    FILE.write_text(page(registry, results(registry), registration()) + mark + rest, encoding="utf-8")
+    FILE.write_text(page(registry, values, registered) + mark + rest, encoding="utf-8")
 
 
 def results(registry: Registry) -> Mapping[str, Values]:

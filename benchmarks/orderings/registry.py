@@ -113,6 +113,20 @@ def registration() -> str:
     return _git("log", "-n", "1", "--format=%h", "--", str(FILE))
 
 
+def require_registered_before(commit: str, registered: str) -> None:
+    """Check that a run's commit comes after the registrations'.
+
+    Raises:
+        InputError: it does not; a registration that was changed after a look at its runs proves nothing.
+    """
+    order = ("git", "merge-base", "--is-ancestor", registered, commit.removesuffix("-dirty"))
+    if subprocess.run(order, cwd=FILE.parent, capture_output=True).returncode:
+        raise InputError(
+            f"a run of commit {commit} is no later than its registration ({registered}): remove "
+            "benchmarks/out/orderings, and run the orderings again"
+        )
+
+
 def head() -> str:
     return _git("describe", "--always", "--dirty")
 

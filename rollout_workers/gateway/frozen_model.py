@@ -29,7 +29,8 @@ class FrozenModel:
         tokenizer = copy.deepcopy(engine.tokenizer)  # no two threads may use one
         form = partner.chat_form(by_template, bool(getattr(tokenizer, "chat_template", None)))
         reader = Reader(tokenizer, form, parser_of(tool_parser, tokenizer))
-        self.door = ModelDoor(engine, reader, calls, partner.sampling())
+        sampling = partner.sampling()  # all programs share the engine: none may make it write for long
+        self.door = ModelDoor(engine, reader, calls, sampling, longest=sampling.max_tokens)
 
     def check(self) -> None:
         """Check that the engine goes on.

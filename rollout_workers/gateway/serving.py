@@ -76,13 +76,21 @@ class ModelDoor:
     Args:
         sampling: what holds where a call says nothing.
         seed: of calls that name none; None: a new one each time.
+        longest: tokens that no answer exceeds, whatever a call asks for; None: the window's.
     """
 
     def __init__(
-        self, engine: Engine, reader: Reader, calls: EngineCalls, sampling: Sampling, seed: int | None = None
+        self,
+        engine: Engine,
+        reader: Reader,
+        calls: EngineCalls,
+        sampling: Sampling,
+        seed: int | None = None,
+        longest: int | None = None,
     ) -> None:
         self._reader, self._engine, self._sampling, self._seed = reader, calls, sampling, seed
         self._window = engine.window or 2**31
+        self._longest = longest or 2**31
 
     def entered(self) -> AbstractContextManager[None]:
         """Let every call in."""
@@ -109,7 +117,8 @@ class ModelDoor:
 
     def _drawn(self, asked: Asked, room: int) -> Sampling:
         own = self._sampling
-        longest = min(own.max_tokens if asked.max_tokens is None else asked.max_tokens, room)
+        wanted = own.max_tokens if asked.max_tokens is None else asked.max_tokens
+        longest = min(wanted, room, self._longest)
         given = {name: getattr(asked, name) for name in ("temperature", "top_p", "top_k")}
         return replace(
             own,

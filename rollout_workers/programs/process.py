@@ -20,7 +20,8 @@ from rollout_workers.programs.reward import MOST_REWARD_BYTES, REWARD_FILE, Rewa
 
 KEEPER = Path(__file__).with_name("keeper.py")
 PROMPT_FILE = "WHETSTONE_PROMPT_FILE"
-OURS = ("RAY_", "VLLM_")  # beginnings of variables that are no business of a program
+OURS = ("RAY_", "VLLM_", "MLFLOW_TRACKING_")  # beginnings of variables that are no business of a program
+TOKENS = (TOKEN, TOKEN_FILE, "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
 class ProgramProcess:
@@ -111,17 +112,13 @@ class ProgramProcess:
 
 
 def variables(own: Mapping[str, str], address: str, key: str) -> dict[str, str]:
-    """Return a program's environment variables: the worker's, without Ray's and vLLM's, and the address.
+    """Return a program's environment variables: the worker's without the run's own secrets, and the address.
 
-    >>> found = variables({"HOME": "/home/ada", "RAY_AUTH_TOKEN": "…"}, "http://127.0.0.1:4711/v1", "k")
-    >>> found["HOME"], found["OPENAI_BASE_URL"], "RAY_AUTH_TOKEN" in found
+    >>> found = variables({"HOME": "/home/ada", "HF_TOKEN": "…"}, "http://127.0.0.1:4711/v1", "k")
+    >>> found["HOME"], found["OPENAI_BASE_URL"], "HF_TOKEN" in found
     ('/home/ada', 'http://127.0.0.1:4711/v1', False)
     """
-    kept = {
-        name: value
-        for name, value in own.items()
-        if not name.startswith(OURS) and name not in (TOKEN, TOKEN_FILE)
-    }
+    kept = {name: value for name, value in own.items() if not name.startswith(OURS) and name not in TOKENS}
     direct = ",".join(filter(None, (kept.get("no_proxy") or kept.get("NO_PROXY"), "127.0.0.1,localhost")))
     return {
         **kept,

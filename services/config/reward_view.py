@@ -110,7 +110,9 @@ def talk_before(rollout: Rollout, index: int) -> str:
 
 
 def _turn_sample(rollout: Rollout, index: int, split: str) -> Sample:
-    turn, before = rollout.turns[index], talk_before(rollout, index)
+    turn = rollout.turns[index]
+    heard = tuple(each for each in rollout.turns[: index + 1] if each.role == turn.role)
+    before = talk_before(replace(rollout, turns=heard), len(heard) - 1)
     whole = as_sample(rollout, split)
     return replace(whole, text=turn.text, prompt=before, num_tokens=turn.num_tokens)
 

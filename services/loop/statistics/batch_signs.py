@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from contracts.roles import by_role
 from contracts.rollout import Rollout
 
 GRAM = 4  # tokens that are compared as one
@@ -51,13 +52,15 @@ def batch_signs(rollouts: Sequence[Rollout], longest_prompt: int | None = None) 
     found = {"response_repetition/mean": statistics.fmean(repeated)}
     if rollouts[0].turns[-1].reward is not None:
         totals = [rollout.total_reward for rollout in rollouts]
-        found |= {"reward/min": min(totals), "reward/max": max(totals)}
+        roles = by_role(rollouts)  # as the learner compares them: a debate's two rewards may add up to 0
+        own = [each.total_reward for each in roles]
+        found |= {"reward/min": min(own), "reward/max": max(own)}
         lengths = [rollout.num_generated for rollout in rollouts]
         if len(set(totals)) > 1 and len(set(lengths)) > 1:
             found["reward/length_correlation"] = statistics.correlation(totals, lengths)
         rewards: dict[int, list[float]] = {}
-        for rollout, total in zip(rollouts, totals, strict=True):
-            rewards.setdefault(rollout.group, []).append(total)
+        for each, reward in zip(roles, own, strict=True):
+            rewards.setdefault(each.group, []).append(reward)
         groups = [group for group in rewards.values() if len(group) > 1]
         if groups:
             found["groups/constant"] = statistics.fmean(len(set(group)) == 1 for group in groups)

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from contracts.roles import by_role
 from contracts.rollout import FinishReason, Rollout
 from services.loop.collecting import Collected
 from services.loop.statistics.at_k import AtK
@@ -18,10 +19,11 @@ def reward_statistics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     if not rollouts:
         return {}
     totals = [rollout.total_reward for rollout in rollouts]
+    own = [each.total_reward for each in by_role(rollouts)]
     error = standard_error(totals, [prompt_of(rollout) for rollout in rollouts])
     found = {
         "reward/mean": statistics.fmean(totals),
-        "reward/std": statistics.stdev(totals) if len(totals) > 1 else 0.0,
+        "reward/std": statistics.stdev(own) if len(own) > 1 else 0.0,
         **({} if error is None else {"reward/standard_error": error}),
         "response_length/mean": statistics.fmean(rollout.num_generated for rollout in rollouts),
     }

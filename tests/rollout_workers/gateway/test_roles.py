@@ -85,6 +85,13 @@ def test_nothing_of_a_partner_is_recorded(served: Served, partner: FrozenModel) 
     assert [turn.role for turn in rollout_of(door).turns] == [""]
 
 
+def test_a_partner_writes_no_more_than_its_own_limit(served: Served, partner: FrozenModel) -> None:
+    client = served.client(served.door(partner=partner.door))
+    told = client.chat.completions.create(model="partner", messages=ASK, max_tokens=64)  # type: ignore[arg-type]
+    assert told.usage is not None
+    assert told.usage.completion_tokens <= 5
+
+
 def test_without_a_partner_the_name_is_refused(served: Served) -> None:
     door = served.door()
     with pytest.raises(openai.NotFoundError, match="has none"):

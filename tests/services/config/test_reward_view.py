@@ -166,6 +166,17 @@ def test_a_turn_without_tokens_is_nobodys_answer() -> None:
     assert [turn.reward for turn in with_score(rollout, Score(0.5)).turns] == [0.5, None]
 
 
+def test_a_role_is_judged_by_what_it_heard_itself() -> None:
+    said = (("p1", "Begin.", "pro"), ("p2", "Go on.", "pro"), ("c1", "Answer p1.", "con"))
+    turns = (replace(turn(text, observed), role=role) for text, observed, role in said)
+    samples = Judging(at="turn").samples(talk(*turns))
+    assert [(sample.text, sample.prompt) for sample in samples] == [
+        ("p1", "Begin."),
+        ("p2", "Begin.\np1\nGo on."),
+        ("c1", "Answer p1."),
+    ]
+
+
 def test_as_many_scores_as_turns_are_expected() -> None:
     with pytest.raises(ValueError, match="zip"):
         Judging(at="turn").scored(TALK, [Score(1.0)])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from contracts.rollout import FinishReason, Prompt, Rollout, Turn
 from services.loop.statistics.batch_signs import batch_signs, repetition
+from services.loop.statistics.rollout_statistics import reward_statistics
 
 
 def rollout(tokens: tuple[int, ...], reward: float | None, group: int = 0, prompt: int = 3) -> Rollout:
@@ -36,6 +37,23 @@ def test_each_sign_is_as_worked_by_hand() -> None:
             "prompts/cut": 0.5,
         }
     )
+
+
+def debate(group: int, won: float) -> Rollout:
+    turns = [
+        Turn((1,), (2,), "", (0.0,), (0,), reward, fresh=True, role=role)
+        for role, reward in (("pro", won), ("con", -won))
+    ]
+    return Rollout(group, group, Prompt("p", "p"), tuple(turns), FinishReason.STOP)
+
+
+def test_roles_whose_rewards_add_up_to_zero_are_no_constant_group() -> None:
+    batch = [debate(0, 1.0), debate(0, -1.0), debate(1, 1.0), debate(1, 1.0)]
+    found = batch_signs(batch)
+    assert (found["reward/min"], found["reward/max"]) == (-1.0, 1.0)
+    assert found["groups/constant"] == 0.5  # both roles of group 1
+    told = reward_statistics(batch)
+    assert (told["reward/mean"], told["reward/std"]) == (0.0, pytest.approx((8 / 7) ** 0.5))
 
 
 def test_what_a_batch_does_not_have_is_left_out() -> None:
