@@ -14,7 +14,7 @@ SIDES = {"trl": "C1", "whetstone": "C0"}
 LAST = 10  # iterations
 ABOUT = f"""\
 The same small model, prompts, reward, learning rate, group size and tokens on both sides. The reward is the
-share of a story's words that begin with `{LETTER}`. {{seeds}} seeds; ± is the standard error over seeds. A
+share of a story's words that begin with `{LETTER}`. Seeds: {{seeds}}; ± is the standard error over seeds. A
 difference is clear where it exceeds Welch's bound at 95 %. *Last*: mean reward of the last {LAST} iterations;
 *all*: of all, which is larger where learning is faster by sample. Seconds count from the first iteration.
 `python -m benchmarks.peer_learning MODEL` repeats it."""
