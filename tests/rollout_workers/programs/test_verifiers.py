@@ -1,6 +1,6 @@
 """Environments of the package `verifiers` in a Python of their own, whose packages are not ours.
 
-What needs that Python runs where there is one: `make verifiers` makes it, or WHETSTONE_VERIFIERS names it.
+Some tests need that Python, and are skipped without it: `make verifiers` makes it, or WHETSTONE_VERIFIERS names it.
 """
 
 import ast

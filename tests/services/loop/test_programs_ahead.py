@@ -20,7 +20,7 @@ ITERATIONS, PROMPTS = 5, 4
 def test_no_call_is_staler_than_asked(max_staleness: int, tmp_path: Path) -> None:
     """Each agent waits between its calls for the next line of the file, so for new weights.
 
-    Those that the next update itself waits for give up.
+    Agents for which the next update waits give up.
     """
     patience_s = 10.0 if max_staleness else 0.2
     kept = tmp_path / "kept"
