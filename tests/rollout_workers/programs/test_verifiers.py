@@ -1,6 +1,7 @@
 """Environments of the package `verifiers` in a Python of their own, whose packages are not ours.
 
-Some tests need that Python, and are skipped without it: `make verifiers` makes it, or WHETSTONE_VERIFIERS names it.
+Some tests need that Python, and are skipped without it: `make verifiers` makes it, or
+WHETSTONE_VERIFIERS names it.
 """
 
 import ast

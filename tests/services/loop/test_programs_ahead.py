@@ -16,7 +16,7 @@ ITERATIONS, PROMPTS = 5, 4
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("max_staleness", [0, 2])
+@pytest.mark.parametrize("max_staleness", [pytest.param(0, marks=pytest.mark.long), 2])
 def test_no_call_is_staler_than_asked(max_staleness: int, tmp_path: Path) -> None:
     """Each agent waits between its calls for the next line of the file, so for new weights.
 
