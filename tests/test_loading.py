@@ -33,7 +33,7 @@ def test_heads_stay_tied_where_a_learner_and_a_worker_load_at_once(
         loads = [
             threads.submit(load_language_model, ModelSettings(path=path))
             if number % 2
-            else threads.submit(_load, path, None, torch.float32)
+            else threads.submit(_load, path, None, torch.float32, "cpu")
             for number in range(12)
         ]
         models = [load.result() for load in loads]
