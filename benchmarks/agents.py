@@ -24,7 +24,7 @@ from rollout_workers.environments.program import Program
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.worker import RolloutWorker
 
-EPISODES, ITERATIONS, COMPARED = 16, 24, 4  # the first and the last iterations that are compared
+EPISODES, ITERATIONS, COMPARED = 16, 16, 3  # the first and the last iterations that are compared
 SAMPLING = Sampling(max_tokens=1)
 ALGORITHM = {"learning_rate": 5e-3, "num_epochs": 8, "minibatch_size": EPISODES, "kl": {"coefficient": 0.0}}
 WORDS = ("plus", "minus", "times", "add", "subtract", "multiply", *map(str, range(10)))
