@@ -2,7 +2,7 @@
 
 import shlex
 import shutil
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -17,6 +17,8 @@ WITHOUT_A_USE = ("memory", "reply_end", "example_rate", "target_return", "isolat
 
 class ProgramSettings(EnvironmentSettings):
     """Base of settings of programs that call the model as OpenAI's clients do, one a lease."""
+
+    has_own_talks: ClassVar[bool] = True
 
     # true: a program writes its reward, a number, to the file that WHETSTONE_REWARD_FILE names
     reward_file: bool = True

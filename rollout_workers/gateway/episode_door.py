@@ -15,7 +15,7 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 from contracts.rollout import Lease, Sampling
@@ -24,6 +24,7 @@ from rollout_workers.environments.program import ProgramSettings
 from rollout_workers.gateway.bodies import PARTNER, Asked, Refused
 from rollout_workers.gateway.engine_calls import EngineCalls
 from rollout_workers.gateway.history import History, continued
+from rollout_workers.gateway.open_calls import OpenCalls
 from rollout_workers.gateway.reading import Read, Reader, Reply, beyond_window
 from rollout_workers.gateway.serving import ModelDoor
 from rollout_workers.gateway.token_budget import TokenBudget
@@ -64,29 +65,14 @@ class EpisodeDoor:
         self._num_answers = 0  # of the policy; begun ones, too
         self._num_heard = 0  # of the partner
         self._budget = TokenBudget(settings.token_budget)
-        self.num_inside = 0  # calls whose bodies are being read, or which wait for answers
+        self.inside = OpenCalls(settings.max_open_calls, "environment.max_open_calls")
         self._num_open = 0  # those that wait for answers
         self._quiet_since = time.monotonic()
         self._same: Counter[bytes] = Counter()  # answers by what they read
 
-    @contextmanager
-    def entered(self) -> Iterator[None]:
-        """Count a call, from before its body is read until it is answered.
-
-        Raises:
-            Refused: as many calls are inside as may be.
-        """
-        if self.num_inside >= self._settings.max_open_calls:
-            raise Refused(
-                429,
-                f"{self.num_inside} calls are open, as many as environment.max_open_calls allows",
-                "too_many_calls",
-            )
-        self.num_inside += 1
-        try:
-            yield
-        finally:
-            self.num_inside -= 1
+    def entered(self) -> AbstractContextManager[None]:
+        """Let a call in, or refuse it."""
+        return self.inside.entered()
 
     async def answer(self, asked: Asked) -> tuple[int, list[Reply]]:
         """Return the number of tokens that the model read, and its answers.

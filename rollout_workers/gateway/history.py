@@ -42,6 +42,15 @@ class Call:
         """Return everything that the model read."""
         return continued(self.parent) + self.observed
 
+    @property
+    def talk(self) -> str:
+        """Return `context` for people to read, a line for each answer and what came behind it."""
+        before, said = self.parent, [self.heard]
+        while before is not None:
+            said += before.generation.text, before.heard
+            before = before.parent
+        return "\n".join(filter(None, reversed(said)))
+
 
 def continued(call: Call | None) -> Tokens:
     """Return a call's context and its answer, which later calls go on from; () for None."""
@@ -117,7 +126,7 @@ def _turn(call: Call, *, is_first: bool) -> Turn:
         drawn.behavior_logprobs,
         drawn.versions,
         fresh=is_first,
-        observation_text=call.heard,
+        observation_text=call.talk if is_first else call.heard,
         role=call.role,
     )
 

@@ -120,13 +120,13 @@ class Reader:
     def _read_talk(self, texts: ChatTexts, asked: Asked, history: History) -> Read:
         messages, digests = asked.messages, talk_digests(asked.messages, asked.tools, asked.role)
         parent, count = history.find_talk(digests, messages)
-        heard = text_of(messages[count:])
         if parent is None:
-            return Read(None, texts.start("", "", messages, asked.tools), heard, digests[-1])
+            return Read(None, texts.start("", "", messages, asked.tools), text_of(messages), digests[-1])
+        heard = text_of(messages[count:])
         if texts.chat.follows_template:
             before, whole = continued(parent), texts.start("", "", messages, asked.tools)
             if whole[: len(before)] != before:
-                return Read(None, whole, heard, digests[-1])
+                return Read(None, whole, text_of(messages), digests[-1])
             return Read(parent, whole[len(before) :], heard, digests[-1])
         observed = texts.closing(parent.generation.tokens) + texts.observation("", messages[count:])
         return Read(parent, observed, heard, digests[-1])

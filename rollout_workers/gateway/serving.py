@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from contracts.errors import InputError
@@ -13,9 +13,11 @@ from rollout_workers.engines.base import Engine, Request
 from rollout_workers.gateway.bodies import Asked
 from rollout_workers.gateway.engine_calls import EngineCalls
 from rollout_workers.gateway.history import History
+from rollout_workers.gateway.open_calls import OpenCalls
 from rollout_workers.gateway.reading import Reader, Reply, beyond_window
 
 LOOK_S = 0.5  # an idle engine looks so often whether it shall stop
+MOST_OPEN = 1024  # calls at once: each may hold a body of megabytes
 
 
 class EngineThread:
@@ -91,10 +93,11 @@ class ModelDoor:
         self._reader, self._engine, self._sampling, self._seed = reader, calls, sampling, seed
         self._window = engine.window or 2**31
         self._longest = longest or 2**31
+        self._inside = OpenCalls(MOST_OPEN, "a served model")
 
     def entered(self) -> AbstractContextManager[None]:
-        """Let every call in."""
-        return nullcontext()
+        """Let a call in, or refuse it."""
+        return self._inside.entered()
 
     async def answer(self, asked: Asked) -> tuple[int, list[Reply]]:
         """Return the number of tokens that the model read, and its answers.

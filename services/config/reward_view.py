@@ -29,6 +29,7 @@ class Judging:
     at: Literal["end", "answer", "turn", "never"] = "end"
     environment: str | None = None  # its name; None: one prompt, one answer
     rewards_itself: bool = False
+    own_talks: bool = False  # whether each sequence of tokens is a talk of its own, as a program's are
     split: str = "train"  # whose prompts these are
     whole_groups: bool = False  # whether a reward must see all rollouts of a prompt at once
 
@@ -38,7 +39,7 @@ class Judging:
             return []
         if self.at in WHOLE:
             return [self.whole(rollout)]
-        return [_turn_sample(rollout, index, self.split) for index in _answered(rollout)]
+        return [self._turn(rollout, index) for index in _answered(rollout)]
 
     def num_samples(self, rollout: Rollout) -> int:
         """Return how many samples `samples` returns."""
@@ -71,6 +72,16 @@ class Judging:
         # A score for the whole rollout is final: no value of a cut-off rest is added to it.
         context = () if judged_whole else rollout.truncated_context
         return replace(rollout, turns=tuple(turns), reward_parts=parts, truncated_context=context)
+
+    def _turn(self, rollout: Rollout, index: int) -> Sample:
+        """Return an answer as a sample, with what its own role, or its own sequence, heard before."""
+        turn, said = rollout.turns[index], rollout.turns[: index + 1]
+        begins = max((place for place, each in enumerate(said) if each.fresh), default=0)
+        heard = tuple(each for each in said[begins if self.own_talks else 0 :] if each.role == turn.role)
+        before = talk_before(replace(rollout, turns=heard), len(heard) - 1)
+        return replace(
+            as_sample(rollout, self.split), text=turn.text, prompt=before, num_tokens=turn.num_tokens
+        )
 
     def _places(self, rollout: Rollout, scores: Sequence[Score]) -> Iterator[tuple[int, Score]]:
         """Return the turns that earn scores: all, or each role's last one."""
@@ -107,14 +118,6 @@ def talk_before(rollout: Rollout, index: int) -> str:
     for before, turn in zip(rollout.turns[:index], rollout.turns[1 : index + 1], strict=True):
         said += [before.text, turn.observation_text]
     return "\n".join(filter(None, said))
-
-
-def _turn_sample(rollout: Rollout, index: int, split: str) -> Sample:
-    turn = rollout.turns[index]
-    heard = tuple(each for each in rollout.turns[: index + 1] if each.role == turn.role)
-    before = talk_before(replace(rollout, turns=heard), len(heard) - 1)
-    whole = as_sample(rollout, split)
-    return replace(whole, text=turn.text, prompt=before, num_tokens=turn.num_tokens)
 
 
 def _answered(rollout: Rollout) -> list[int]:

@@ -113,6 +113,7 @@ class RunParts(Settings):
             at=self.environment.reward_at if self.reward else "never",
             environment=self.environment_name if self.plays else None,
             rewards_itself=self.environment.rewards_itself,
+            own_talks=self.environment.has_own_talks,
             whole_groups=wants_groups(self.reward),
         )
 

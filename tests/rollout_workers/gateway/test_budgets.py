@@ -97,7 +97,7 @@ def test_no_more_bodies_are_read_at_once_than_calls_may_be_open(served: Served) 
     callers = [connect(served) for _ in range(2)]
     for caller in callers:
         caller.sendall(head("/v1/chat/completions", key, 2**20) + b"{" * 2**16)
-    until(lambda: door.num_inside == 2)
+    until(lambda: door.inside.num == 2)
     with connect(served) as third:
         third.sendall(head("/v1/chat/completions", key, 2**20) + b"{" * 2**16)
         said = third.recv(4096)
@@ -108,7 +108,7 @@ def test_no_more_bodies_are_read_at_once_than_calls_may_be_open(served: Served) 
         client.chat.completions.create(model="any", messages=[{"role": "user", "content": "x" * 900_000}])
     for caller in callers:
         caller.close()
-    until(lambda: door.num_inside == 0)
+    until(lambda: door.inside.num == 0)
     assert post(served, door, {"messages": ASK}).status_code == 200
 
 

@@ -89,7 +89,7 @@ def test_an_edited_history_begins_a_sequence_and_a_fork_reads_the_recorded_token
 
     assert [[turn.observation_text for turn in each] for each in made.segments] == [
         [ASK[0]["content"], "And then?"],
-        ["Go back."],
+        ["\n".join([ASK[0]["content"], talk[1].content, "Go back."])],
         ["\n".join([ASK[0]["content"], "seven", "Sure?"])],
     ]
     fork, first = made.turns[2], made.turns[0]

@@ -58,6 +58,22 @@ def test_a_request_that_the_engine_refuses_is_refused_and_others_go_on() -> None
     assert thread.wait(1) and thread.failure is None
 
 
+def test_a_served_model_refuses_calls_beyond_its_limit_until_others_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rollout_workers.gateway.serving.MOST_OPEN", 2)
+    engine: Any = Fussy()
+    door = ModelDoor(engine, Reader(engine.tokenizer, None), EngineCalls(), Sampling(max_tokens=4))
+    with door.entered():
+        with (
+            door.entered(),
+            pytest.raises(Refused, match="2 calls are open, as many as a served model allows"),
+        ):
+            door.entered().__enter__()
+        with door.entered():
+            pass
+
+
 def test_an_engine_that_does_not_start_says_why() -> None:
     def broken() -> Any:
         raise RuntimeError("no such kernel")

@@ -177,6 +177,18 @@ def test_a_role_is_judged_by_what_it_heard_itself() -> None:
     ]
 
 
+def test_each_talk_of_a_program_is_judged_without_the_others() -> None:
+    said = (("m1", "Plan.", True), ("m2", "Go on.", False), ("h1", "Search.", True), ("h2", "More.", False))
+    episode = talk(*(replace(turn(text, heard), fresh=begins) for text, heard, begins in said))
+    prompts = {
+        own: [sample.prompt for sample in Judging(at="turn", own_talks=own).samples(episode)]
+        for own in (True, False)
+    }
+    assert prompts[True] == ["Plan.", "Plan.\nm1\nGo on.", "Search.", "Search.\nh1\nMore."]
+    # A model that forgot old turns still plays one game.
+    assert prompts[False][2] == "Plan.\nm1\nGo on.\nm2\nSearch."
+
+
 def test_as_many_scores_as_turns_are_expected() -> None:
     with pytest.raises(ValueError, match="zip"):
         Judging(at="turn").scored(TALK, [Score(1.0)])
