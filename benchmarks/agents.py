@@ -24,9 +24,9 @@ from rollout_workers.environments.program import Program
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.worker import RolloutWorker
 
-EPISODES, ITERATIONS, COMPARED = 16, 16, 3  # the first and the last iterations that are compared
+EPISODES, ITERATIONS, COMPARED = 16, 24, 4  # the first and the last iterations that are compared
 SAMPLING = Sampling(max_tokens=1)
-ALGORITHM = {"learning_rate": 5e-3, "num_epochs": 8, "minibatch_size": EPISODES, "kl": {"coefficient": 0.0}}
+ALGORITHM = {"learning_rate": 2e-3, "num_epochs": 4, "minibatch_size": EPISODES, "kl": {"coefficient": 0.0}}
 WORDS = ("plus", "minus", "times", "add", "subtract", "multiply", *map(str, range(10)))
 TEMPLATE = (
     "{% for m in messages %}<{{ m.role }}> {{ m.content }} <end> {% endfor %}"
@@ -73,7 +73,7 @@ def run(worker: RolloutWorker, model: str, seed: int) -> dict[str, Any]:
     learner = Learner(
         ModelSettings(path=model, dropout=False),
         algorithm,
-        LearnerSettings(),
+        LearnerSettings(lr_schedule="linear"),
         seed=seed,
         iterations=ITERATIONS,
         sampling=SAMPLING,
