@@ -21,7 +21,7 @@ def run_all(steps: Sequence[Step], after_each: Callable[[], object], *, here: bo
 
     Returns: 0 when all succeeded, else the first exit code that was not 0.
     """
-    waiting = [step for step in steps if not step.is_done()]
+    waiting = steps_to_run(steps)
     codes: list[int] = []
     lost: list[Step] = []
     for number, step in enumerate(waiting, start=1):
@@ -45,6 +45,19 @@ def run_all(steps: Sequence[Step], after_each: Callable[[], object], *, here: bo
             lost.append(step)
             print(f"{step.job.run_name} ended with exit code {codes[-1]}; the others go on", flush=True)
     return next((code for code in codes if code), 0)
+
+
+def steps_to_run(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps that are not done, and the finished annotations whose data they read.
+
+    A finished annotation takes seconds, and fails where it was made with other settings than are asked now.
+    """
+    undone = [step for step in steps if not step.is_done()]
+    return [
+        step
+        for step in steps
+        if step in undone or (step.command == "annotate" and any(each.begins_with(step) for each in undone))
+    ]
 
 
 def _try_to(write: Callable[[], object]) -> None:

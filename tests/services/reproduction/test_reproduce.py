@@ -247,6 +247,17 @@ def test_an_annotations_settings_are_checked_before_anything_starts(tmp_path: Pa
         checked("data.value.num_beams=4", "rollout.engine=vllm")
 
 
+def test_a_finished_annotation_is_asked_again_before_rows_read_its_data(tmp_path: Path) -> None:
+    data = Places({}, {"atomic": write_rows(tmp_path / "atomic", "atomic")})
+    steps = plan(read_recipe("atomic"), Asked(tmp_path, (0,), ("nll",), ("iterations=2",)), data)
+    annotation, row = steps
+    (annotation.job.folder / "value").mkdir(parents=True)
+    (annotation.job.folder / "value/values.parquet").touch()
+    assert annotation.is_done() and running.steps_to_run(steps) == [annotation, row]
+    finish(row, {}, {})
+    assert running.steps_to_run(steps) == []
+
+
 def test_what_begins_with_a_failed_row_is_left_out(imdb: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
     monkeypatch.setattr(
