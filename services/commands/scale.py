@@ -42,7 +42,7 @@ def _scale_workers(folder: Path, num_workers: int, timeout_s: float) -> None:
 def _scale_replicas(kind: str, label: str, replicas: int, timeout_s: float) -> None:
     with doing("loading Ray"):
         from reward_servers.serving.app import scale_what_runs
-        from services.cluster.ray_cluster import tamed
+        from services.cluster.tamed_ray import tamed
 
     with tamed(), doing(f"scaling {kind} {label}"):
         scale_what_runs(kind, label, replicas, timeout_s, _warn_if_open)

@@ -17,6 +17,7 @@ import pytest
 from contracts.errors import InputError, RunError
 from services import cli
 from services.cluster.open_cluster import MAKE_A_TOKEN
+from services.cluster.ray_variables import PATIENT
 from services.terminal.interrupts import interruptible
 from tests.runs import ROOT
 
@@ -249,6 +250,34 @@ def test_a_slow_raylet_is_waited_for(slow: None) -> None:
     notes: list[str] = []
     with cluster(notes.append):
         assert ray.is_initialized()
+    assert notes == []
+
+
+@pytest.mark.ray
+@pytest.mark.long
+def test_slow_agents_of_a_raylet_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A raylet that is not told its agents' ports dies after 15 seconds."""
+    import ray
+    from ray._private import services
+
+    from services.cluster.ray_cluster import cluster
+
+    program, slowly = tmp_path / "raylet", tmp_path / "slowly"
+    slowly.write_text('#!/bin/sh\nsleep 25\nexec "$@"\n')
+    program.write_text(
+        "#!/bin/sh\nfor word do\n  shift\n"
+        f'  case $word in --*agent_command=*) word="${{word%%=*}}={slowly} ${{word#*=}}";; esac\n'
+        f'  set -- "$@" "$word"\ndone\nexec {services.RAYLET_EXECUTABLE} "$@"\n'
+    )
+    for each in (program, slowly):
+        each.chmod(0o755)
+    monkeypatch.setattr(services, "RAYLET_EXECUTABLE", str(program))
+    for name, value in PATIENT.items():  # as in a command
+        monkeypatch.setenv(name, value)
+    notes: list[str] = []
+    with cluster(notes.append):
+        asked = ray.remote(lambda: os.environ["A"]).options(runtime_env={"env_vars": {"A": "b"}}, num_cpus=0)
+        assert ray.get(asked.remote()) == "b"  # the agent has made the worker's environment
     assert notes == []
 
 

@@ -1,0 +1,127 @@
+"""Changes to how Ray starts on this machine and treats the driver, for a time.
+
+Ray 2.60 has no settings for six things; `tamed` replaces its functions for these.
+"""
+
+import contextlib
+import os
+import random
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ray._private import node, ray_constants, services, utils
+
+from contracts.errors import RunError
+from services.cluster.ray_daemons import LOOK_S, has_ended, last_words
+from services.cluster.ray_variables import PATIENCE_S, PATIENT, patient
+
+PORTS = range(20_000, 32_000)
+LISTENS = "dashboard_agent_listen_port"
+OF_AGENTS = (LISTENS, "metrics_agent_port", "metrics_export_port", "runtime_env_agent_port")
+
+
+@contextlib.contextmanager
+def raylets_wait(seconds: int) -> Iterator[None]:
+    """Let raylets that start in this context wait so long for processes of theirs, unless the user said."""
+    waits = {name: value for name, value in patient(seconds).items() if os.environ.get(name) == PATIENT[name]}
+    os.environ.update(waits)
+    try:
+        yield
+    finally:
+        os.environ.update({name: PATIENT[name] for name in waits})
+
+
+@contextlib.contextmanager
+def tamed(patience_s: int = PATIENCE_S) -> Iterator[None]:
+    """Change how Ray treats the driver, for calls inside of this context.
+
+    - Ray's processes start in a session of their own. So signals to this process's group reach the driver
+      alone, which still needs these processes to save.
+    - Ray sets no signal handlers, neither in Python nor in C, where SIGTERM would abort the driver.
+    - Ray waits for a slow raylet, and not for one that has ended.
+    - A raylet knows its agents' ports. If agents chose their own, it would die after 15 seconds without them.
+    - Ray starts no autoscaler: the one machine never becomes two.
+    """
+    replaced: list[tuple[Any, str, Any]] = [
+        (utils, "set_kill_on_parent_death_linux", _in_new_session(utils.set_kill_on_parent_death_linux)),
+        (utils, "set_sigterm_handler", lambda handler: None),
+        (ray_constants, "RAY_DISABLE_FAILURE_SIGNAL_HANDLER", True),
+        (node.Node, "start_monitor", lambda self: None),
+        (services, "start_raylet", _with_ports(services.start_raylet)),
+        (services, "get_node", _patiently(services.get_node, patience_s)),
+        (ray_constants, "NUM_REDIS_GET_RETRIES", patience_s // 3),  # seconds; a dead head service takes all
+    ]
+    kept = [(module, name, getattr(module, name)) for module, name, _ in replaced]
+    for module, name, ours in replaced:
+        setattr(module, name, ours)
+    try:
+        yield
+    finally:
+        for module, name, theirs in kept:
+            setattr(module, name, theirs)
+
+
+def _in_new_session(prepare: Callable[[], None]) -> Callable[[], None]:
+    """Return the function that Ray calls in each new process before it executes another program."""
+
+    def call() -> None:
+        os.setsid()
+        prepare()
+
+    return call
+
+
+def _with_ports(start_raylet: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap Ray's start of a raylet so that agents and raylet get free ports for the agents' services."""
+
+    def start(*given: Any, **named: Any) -> Any:
+        ports = dict(zip(OF_AGENTS, _free_ports(len(OF_AGENTS)), strict=True))
+        start_process = services.start_ray_process
+        unsaid = f"--{LISTENS}={ports[LISTENS]}"  # the raylet knows this option, and Ray never gives it
+
+        def with_port(command: list[str], *rest: Any, **more: Any) -> Any:
+            return start_process([*command, unsaid], *rest, **more)
+
+        services.start_ray_process = with_port
+        try:
+            return start_raylet(*given, **{**named, **ports})
+        finally:
+            services.start_ray_process = start_process
+
+    return start
+
+
+def _free_ports(count: int) -> list[int]:
+    """Return ports that nobody uses, below those that outgoing connections take."""
+    with contextlib.ExitStack() as held:
+        found: list[int] = []
+        while len(found) < count:
+            port = random.SystemRandom().choice(PORTS)
+            with contextlib.suppress(OSError):
+                held.enter_context(socket.create_server(("", port)))
+                found.append(port)
+        return found
+
+
+def _patiently(get_node: Callable[[str, str], Any], patience_s: int) -> Callable[[str, str], Any]:
+    """Wrap Ray's look-up of the new node so that it waits until the node is there.
+
+    Raises:
+        RunError: the raylet ended, or was not up after `patience_s`.
+    """
+    deadline = time.monotonic() + patience_s
+
+    def wait_for_node(gcs_address: str, node_id: str) -> Any:
+        while True:
+            try:
+                return get_node(gcs_address, node_id)
+            except RuntimeError:
+                if has_ended():
+                    raise RunError(f"its raylet ended while it started{last_words()}") from None
+                if time.monotonic() > deadline:
+                    raise RunError(f"its raylet was not up after {patience_s} s{last_words()}") from None
+            time.sleep(LOOK_S)
+
+    return wait_for_node
