@@ -43,6 +43,7 @@ class EnvironmentSettings(Settings):
     rewards_itself: ClassVar[bool] = False  # its steps have rewards: the run needs no other
     # A fresh turn begins a talk of its own, as of a program's sub-agent; else the model only forgot old turns
     has_own_talks: ClassVar[bool] = False
+    splits_credit: ClassVar[bool] = False  # a reward for the whole is divided among the ends of such talks
     has_baselines: ClassVar[bool] = False  # it names the valid actions and the expert's
     needs_meta: ClassVar[tuple[str, ...]] = ()  # keys that it reads in a prompt's meta data
     # False: an episode that exceeds the window ends there; True: it goes on, and the model forgets old turns

@@ -36,6 +36,11 @@ class ProgramSettings(EnvironmentSettings):
         """Return whether the programs write rewards; else the run needs reward=."""
         return self.reward_file
 
+    @property
+    def splits_credit(self) -> bool:  # type: ignore[override]
+        """Return whether each sequence earns a share."""
+        return self.credit == "split"
+
     @model_validator(mode="after")
     def _takes_no_turns(self) -> Self:
         for name in WITHOUT_A_USE:

@@ -12,6 +12,7 @@ from contracts.rollout import Prompt
 from contracts.settings import Strings
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.tools.mcp_server import McpServer
+from rollout_workers.tools.timed_calls import END_S
 from rollout_workers.tools.tool_calls import HERMES, Call, Malformed, check_parser, of_text
 from rollout_workers.tools.tool_functions import FunctionTools, Toolbox, ToolError
 from rollout_workers.tools.tool_interpreter import ToolInterpreter
@@ -63,12 +64,12 @@ class Tools(EnvironmentSettings):
             raise ValueError(
                 f"target_return={self.target_return:g}: there is no return to ask for; leave it out"
             )
-        longest_s = self.max_calls_per_turn * self.call_timeout_s
+        longest_s = self.max_calls_per_turn * (self.call_timeout_s + END_S)
         if longest_s >= self.step_timeout_s:
             raise ValueError(
                 f"max_calls_per_turn={self.max_calls_per_turn} calls, each of at most call_timeout_s="
-                f"{self.call_timeout_s:g}, may take {longest_s:g} s; expected less than step_timeout_s="
-                f"{self.step_timeout_s:g}, which ends the environment"
+                f"{self.call_timeout_s:g} and {END_S:g} s to end it, may take {longest_s:g} s; "
+                f"expected less than step_timeout_s={self.step_timeout_s:g}, which ends the environment"
             )
         return self
 
@@ -158,7 +159,7 @@ class _Calling:
 
     def reset(self, prompt: Prompt, seed: int) -> Observation:
         self._toolbox.reset(prompt)
-        self._num_calls = self._num_errors = 0
+        self._num_calls = self._num_made = self._num_errors = 0
         schemas = self._toolbox.schemas
         header = "" if self._settings.template == "chat" else f"{described(schemas)}\n\n"
         return Observation(prompt.text, header, messages=tuple(messages_of(prompt)), tools=schemas)
@@ -191,8 +192,9 @@ class _Calling:
         settings = self._settings
         if number >= settings.max_calls_per_turn:
             raise ToolError(f"only {settings.max_calls_per_turn} calls are made at a time; repeat this one")
-        if self._num_calls > settings.max_calls:
+        if self._num_made >= settings.max_calls:
             raise ToolError(f"all {settings.max_calls} calls have been made; answer without another one")
+        self._num_made += 1
         if isinstance(call, Malformed):
             raise ToolError(f"this call can't be read: {call.why}: {call.text}")
         return self._toolbox.call(call, settings.call_timeout_s)

@@ -15,6 +15,7 @@ from contracts.errors import InputError
 from rollout_workers.tools.tool_calls import MOST_DEEP, TOO_DEEP, is_too_deep
 
 MOST_CHOICES = 64
+MOST_STOPS = 64
 MOST_LEVELS = 2 * MOST_DEEP  # of a body, with the arguments of its calls: what comes behind recurses into it
 PARTNER = "partner"  # the model name of a frozen model beside the policy
 ROLE = re.compile(r"policy/([\w-]{1,32})")
@@ -72,6 +73,7 @@ class Asked:
     top_p: float | None = None
     top_k: int | None = None
     seed: int | None = None
+    num_bytes: int = 0  # of the body
 
     @property
     def is_chat(self) -> bool:
@@ -114,7 +116,7 @@ def read_chat(body: bytes) -> Asked:
             "answer may hold several calls; leave it out",
             "unsupported_option",
         )
-    return Asked(messages=tuple(messages), tools=tuple(tools), **_shared(given))
+    return Asked(messages=tuple(messages), tools=tuple(tools), num_bytes=len(body), **_shared(given))
 
 
 def read_completion(body: bytes) -> Asked:
@@ -131,7 +133,7 @@ def read_completion(body: bytes) -> Asked:
         prompt = tuple(prompt)
     if not prompt or not isinstance(prompt, str | tuple):
         raise Refused(400, f"prompt: expected one text or one list of tokens, got {prompt!r:.80}")
-    return Asked(prompt=prompt, **_shared(given))
+    return Asked(prompt=prompt, num_bytes=len(body), **_shared(given))
 
 
 def _messages(given: Any) -> list[dict[str, Any]]:
@@ -195,6 +197,8 @@ def _shared(given: Mapping[str, Any]) -> dict[str, Any]:
     stop = (stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, list) else stop
     if not isinstance(stop, tuple) or not all(isinstance(text, str) and text for text in stop):
         raise Refused(400, f"stop: expected texts, got {stop!r:.80}")
+    if len(stop) > MOST_STOPS:  # the engine looks for each at every token
+        raise Refused(400, f"stop: expected at most {MOST_STOPS} texts, got {len(stop)}")
     longest = "max_completion_tokens" if "max_completion_tokens" in given else "max_tokens"
     options = given.get("stream_options", {})
     return {

@@ -25,11 +25,13 @@ from rollout_workers.gateway.bodies import PARTNER, Asked, Refused
 from rollout_workers.gateway.engine_calls import EngineCalls
 from rollout_workers.gateway.history import History, continued
 from rollout_workers.gateway.open_calls import OpenCalls
-from rollout_workers.gateway.reading import Read, Reader, Reply, beyond_window
+from rollout_workers.gateway.reading import TOO_LONG, Read, Reader, Reply, beyond_window
 from rollout_workers.gateway.serving import ModelDoor
 from rollout_workers.gateway.token_budget import TokenBudget
 
 Tokens = tuple[int, ...]
+# A longer body is refused unread where it can't fit: to read it would hold up the other episodes.
+BYTES_AT_EASE, BYTES_OF_A_TOKEN = 2**20, 128
 MOST_REFUSED = 200  # calls, after which a program is ended
 
 
@@ -60,7 +62,7 @@ class EpisodeDoor:
         self.is_shut = False
         self.is_cut = False  # the program asked for more than its budget
         self.is_full = False  # a context left no room for an answer
-        self.num_refused = 0
+        self.num_refused, self._last_refusal = 0, ""
         self.flooded = asyncio.Event()
         self._num_answers = 0  # of the policy; begun ones, too
         self._num_heard = 0  # of the partner
@@ -84,11 +86,18 @@ class EpisodeDoor:
             raise Refused(401, "the episode is over", "invalid_api_key")
         return await (self._ask_partner(asked) if asked.model == PARTNER else self._ask_policy(asked))
 
-    def refused(self) -> None:
+    def refused(self, reason: str) -> None:
         """Count a refused call; too many of them end the program."""
-        self.num_refused += 1
+        self.num_refused, self._last_refusal = self.num_refused + 1, reason
         if self.num_refused > MOST_REFUSED:
             self.flooded.set()
+
+    @property
+    def refusals(self) -> str:
+        """Return what to add to an error: how many calls were refused, and why the last one; or nothing."""
+        if not self.num_refused:
+            return ""
+        return f"; its refused calls: {self.num_refused}, the last one: {self._last_refusal}"
 
     @property
     def num_answers(self) -> int:
@@ -104,6 +113,11 @@ class EpisodeDoor:
 
     async def _ask_policy(self, asked: Asked) -> tuple[int, list[Reply]]:
         self._admit(asked, self._num_answers)
+        if asked.num_bytes > max(BYTES_AT_EASE, BYTES_OF_A_TOKEN * self._room):
+            self.is_full = bool(self.history.calls)
+            raise Refused(
+                400, f"{asked.num_bytes} bytes do not fit into a context of {self._room:g} tokens", TOO_LONG
+            )
         read = self._reader.read(asked, self.history)
         context = continued(read.parent) + read.observed
         if not 0 < len(context) <= self._room:
@@ -126,7 +140,11 @@ class EpisodeDoor:
         said = json.dumps([PARTNER, asked.messages, asked.tools, asked.prompt]).encode()
         seed = self._seed(said) if asked.seed is None else asked.seed
         with self._opened():
-            return await self._partner.answer(replace(asked, seed=seed))
+            try:
+                return await self._partner.answer(replace(asked, seed=seed))
+            except Refused as refused:
+                self.is_full = refused.code == TOO_LONG and bool(self.history.calls)
+                raise
 
     @contextmanager
     def _opened(self) -> Iterator[None]:
@@ -139,9 +157,17 @@ class EpisodeDoor:
             self._quiet_since = time.monotonic()
 
     def _admit(self, asked: Asked, num_spent: int) -> None:
-        if num_spent + asked.num_choices > (most := self._settings.max_turns):
+        most, wanted = self._settings.max_turns, asked.num_choices
+        if wanted > most:
+            raise Refused(400, f"n={wanted}: expected at most {most}, which environment.max_turns allows")
+        if num_spent + wanted > most:
             self.is_cut = True
-            raise Refused(403, f"the episode's {most} answers are spent (environment.max_turns)", "budget")
+            raise Refused(
+                403,
+                f"{wanted} more answers were asked for, and {most - num_spent} of the episode's {most} "
+                "are left (environment.max_turns)",
+                "budget",
+            )
 
     async def _answered(self, asked: Asked, read: Read, context: Tokens) -> list[Reply]:
         """Draw and record a call's answers, within the budget of tokens."""
@@ -160,6 +186,9 @@ class EpisodeDoor:
             replies = [self._record(asked, read, each) for each in drawn]
             written = sum(reply.num_tokens for reply in replies)
             return replies
+        except asyncio.CancelledError:  # the caller has gone, and the engine writes on
+            written = held * asked.num_choices
+            raise
         finally:
             self._budget.release(held * asked.num_choices, written)
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +16,11 @@ from rollout_workers.gateway.bodies import Asked, Refused
 from rollout_workers.gateway.history import Call, History, continued, extended, talk_digests
 from rollout_workers.tools.tool_calls import Call as ToolCall
 from rollout_workers.tools.tool_calls import Parsed, Parser
+from rollout_workers.tools.tool_texts import responded
 from rollout_workers.turn_texts import ChatTexts
 
 Tokens = tuple[int, ...]
+TOO_LONG = "context_length_exceeded"  # OpenAI's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +124,12 @@ class Reader:
         messages, digests = asked.messages, talk_digests(asked.messages, asked.tools, asked.role)
         parent, count = history.find_talk(digests, messages)
         if parent is None:
-            return Read(None, texts.start("", "", messages, asked.tools), text_of(messages), digests[-1])
-        heard = text_of(messages[count:])
+            return Read(None, texts.start("", "", messages, asked.tools), _heard(messages), digests[-1])
+        heard = _heard(messages[count:])
         if texts.chat.follows_template:
             before, whole = continued(parent), texts.start("", "", messages, asked.tools)
             if whole[: len(before)] != before:
-                return Read(None, whole, text_of(messages), digests[-1])
+                return Read(None, whole, _heard(messages), digests[-1])
             return Read(parent, whole[len(before) :], heard, digests[-1])
         observed = texts.closing(parent.generation.tokens) + texts.observation("", messages[count:])
         return Read(parent, observed, heard, digests[-1])
@@ -145,11 +148,25 @@ class Reader:
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
+def _heard(messages: Sequence[Message]) -> str:
+    """Return messages as plain text. Results of tools have the marks by which transcripts find them.
+
+    >>> _heard([{"role": "tool", "content": "42"}, {"role": "user", "content": "So?"}])
+    '<tool_response>\\n42\\n</tool_response>\\nSo?'
+    """
+    return text_of(
+        [
+            {**each, "content": responded([each["content"]])} if each["role"] == "tool" else each
+            for each in messages
+        ]
+    )
+
+
 def beyond_window(num_tokens: int, room: int) -> Refused:
     """Return the refusal of a context that leaves no room for an answer, in OpenAI's words."""
     return Refused(
         400,
         f"This model's maximum context length is {room} tokens before an answer, and the prompt has "
         f"{num_tokens}",
-        "context_length_exceeded",
+        TOO_LONG,
     )

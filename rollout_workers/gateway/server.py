@@ -26,7 +26,8 @@ from rollout_workers.gateway.reading import Reply
 MOST_BYTES = 8 * 2**20  # of a call's body
 READERS = {"/v1/chat/completions": read_chat, "/v1/completions": read_completion}
 MODELS = "/v1/models"
-UNREAD = (413, 429)  # refusals before the body is read: the connection ends with it
+BODY_S = 60.0  # for a body to arrive
+UNREAD = (408, 413, 429)  # refusals before the body is read: the connection ends with it
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -45,8 +46,8 @@ class Door(Protocol):
         """Return the number of tokens that the model read, and its answers."""
         ...
 
-    def refused(self) -> None:
-        """Hear of a call that was refused."""
+    def refused(self, reason: str) -> None:
+        """Hear of a call that was refused, and why."""
         ...
 
 
@@ -133,17 +134,17 @@ class Gateway:
             if path not in READERS or method != "POST":
                 raise Refused(404, f"{method} {path}: expected POST {' or '.join(READERS)}", "not_found")
             with door.entered():
-                asked = READERS[path](await self._body(scope, receive))
+                asked = READERS[path](await self._body_in_time(scope, receive))
                 await self._answer(asked, door, receive, send)
         except Refused as refused:
             if door is not None:
-                door.refused()
+                door.refused(refused.message)
             await _send(send, refused.status, error_body(refused), closes=refused.status in UNREAD)
         except Exception as error:  # the next caller is to be answered, whatever this one has done
             logging.getLogger(__name__).exception("a call failed")
-            if door is not None:
-                door.refused()
             failed = Refused(500, redact(f"{type(error).__name__}: {error}")[:500], "server_error")
+            if door is not None:
+                door.refused(failed.message)
             await _send(send, 500, error_body(failed))
 
     def _run(self, listener: socket.socket) -> None:
@@ -162,6 +163,14 @@ class Gateway:
         if door is None or scheme.lower() != "bearer":
             raise Refused(401, "expected the key of an episode that goes on", "invalid_api_key")
         return door
+
+    async def _body_in_time(self, scope: Scope, receive: Receive) -> bytes:
+        """Return the body; refuse a caller that holds a place and sends nothing."""
+        try:
+            async with asyncio.timeout(BODY_S):
+                return await self._body(scope, receive)
+        except TimeoutError:
+            raise Refused(408, f"expected the whole body within {BODY_S:g} s", "too_slow") from None
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         """Return the body; refuse one that is too large before it is read."""

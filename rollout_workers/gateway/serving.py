@@ -115,7 +115,7 @@ class ModelDoor:
         drawn = await asyncio.gather(*(self._engine.generate(context, sampling, seed) for seed in seeds))
         return len(context), [self._reader.reply(asked, generation) for generation in drawn]
 
-    def refused(self) -> None:
+    def refused(self, reason: str) -> None:
         """Do nothing: callers of a finished model may err as often as they like."""
 
     def _drawn(self, asked: Asked, room: int) -> Sampling:

@@ -167,7 +167,7 @@ class Programs:
             door.is_shut = True
             self._gateway.shut(key)
         if not door.history.calls:
-            raise EpisodeError("the program ended without a call of the model")
+            raise EpisodeError(f"the program ended without an answer of the model{door.refusals}")
         if reward is None and self._settings.reward_file:
             raise EpisodeError(
                 f"the program wrote no reward: expected a number in the file that {REWARD_FILE} names, or "
@@ -206,14 +206,14 @@ class Programs:
                 if ending.done():
                     return ending.result()
                 if flooding.done():
-                    raise EpisodeError(f"the program went on after {door.num_refused} refused calls")
+                    raise EpisodeError(f"the program went on calling{door.refusals}")
         finally:
             flooding.cancel()
             if not ending.done():
                 program.end()
                 ending.add_done_callback(lambda done: done.cancelled() or done.exception())
         limit_s = self._settings.step_timeout_s if door.num_answers else self._settings.start_timeout_s
-        raise EpisodeError(f"the program made no call for {limit_s:g} s")
+        raise EpisodeError(f"the program made no call for {limit_s:g} s{door.refusals}")
 
 
 def _end_at_once(starting: "asyncio.Future[ProgramProcess]") -> None:

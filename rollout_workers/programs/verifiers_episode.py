@@ -9,6 +9,7 @@ the versions of any package.
 import asyncio
 import itertools
 import json
+import math
 import os
 import statistics
 import sys
@@ -92,7 +93,7 @@ def earned(traces: Sequence[Any], models: Mapping[str, str]) -> dict[str, Any]:
     numbers: dict[str, list[float]] = {}
     for trace in traces:
         for name, value in trace.metrics.items():
-            if value is not None:
+            if value is not None and math.isfinite(value):  # a metric is only logged
                 numbers.setdefault(name, []).append(float(value))
         role = trace.agent.name
         if models[role] == PARTNER:

@@ -4,6 +4,7 @@ Ray 2.60 has no settings for six things; `tamed` replaces its functions for thes
 """
 
 import contextlib
+import errno
 import os
 import random
 import socket
@@ -99,8 +100,12 @@ def _free_ports(count: int) -> list[int]:
         found: list[int] = []
         while len(found) < count:
             port = random.SystemRandom().choice(PORTS)
-            with contextlib.suppress(OSError):
+            try:
                 held.enter_context(socket.create_server(("", port)))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:  # there is no port, or no socket, to be had
+                    raise
+            else:
                 found.append(port)
         return found
 

@@ -49,6 +49,8 @@ def _print(folder: RunFolder, arguments: argparse.Namespace) -> None:
     from services.report.terminal import episode_view
 
     console = Console(highlight=False)
+    if not folder.episodes.exists():
+        console.print("waiting for the first episode of several turns; Ctrl-C ends it")
     for row in episodes(folder, arguments.last, arguments.split):
         console.print(episode_view(row, whole=arguments.whole))
 

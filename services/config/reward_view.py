@@ -6,6 +6,7 @@ reward_at=turn    one sample a turn: the talk so far, and this answer
 no rewards        no samples: the environment's own rewards are all there are
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
@@ -30,6 +31,7 @@ class Judging:
     environment: str | None = None  # its name; None: one prompt, one answer
     rewards_itself: bool = False
     own_talks: bool = False  # whether each sequence of tokens is a talk of its own, as a program's are
+    splits_credit: bool = False  # whether the ends of all talks share a score for the whole
     split: str = "train"  # whose prompts these are
     whole_groups: bool = False  # whether a reward must see all rollouts of a prompt at once
 
@@ -62,8 +64,8 @@ class Judging:
         """
         turns = list(rollout.turns)
         parts = {ENVIRONMENT: rollout.total_reward} if self.rewards_itself else {}
-        for index, score in self._places(rollout, scores):
-            turns[index] = _with_more(turns[index], score.total or 0.0)
+        for index, earned in self._earned(rollout, scores):
+            turns[index] = _with_more(turns[index], earned)
         num_shares = len(rollout.roles) if self.at == "turn" else 1  # as of the total of several roles
         for name in dict.fromkeys(name for score in scores for name in score.parts):
             # none: it says nothing
@@ -83,14 +85,21 @@ class Judging:
             as_sample(rollout, self.split), text=turn.text, prompt=before, num_tokens=turn.num_tokens
         )
 
-    def _places(self, rollout: Rollout, scores: Sequence[Score]) -> Iterator[tuple[int, Score]]:
-        """Return the turns that earn scores: all, or each role's last one."""
+    def _earned(self, rollout: Rollout, scores: Sequence[Score]) -> Iterator[tuple[int, float]]:
+        """Return the turns that earn scores, with what they earn: all turns, or each role's last ones."""
         answered = _answered(rollout)
         if self.at not in WHOLE:
-            return zip(answered if self.at == "turn" else (), scores, strict=True)
+            found = zip(answered if self.at == "turn" else (), scores, strict=True)
+            return ((index, score.total or 0.0) for index, score in found)
         (score,) = scores
-        last = {rollout.turns[index].role: index for index in answered or [len(rollout.turns) - 1]}
-        return ((index, score) for index in last.values())
+        answered, talk = answered or [len(rollout.turns) - 1], 0
+        last: dict[tuple[str, int], int] = {}  # by role, and by talk where these share
+        for index, turn in enumerate(rollout.turns):
+            talk += turn.fresh and self.splits_credit
+            if index in answered:
+                last[turn.role, talk] = index
+        shares = Counter(role for role, _ in last)
+        return ((index, (score.total or 0.0) / shares[role]) for (role, _), index in last.items())
 
 
 AT_THE_END = Judging()  # one prompt, one answer

@@ -114,6 +114,7 @@ class RunParts(Settings):
             environment=self.environment_name if self.plays else None,
             rewards_itself=self.environment.rewards_itself,
             own_talks=self.environment.has_own_talks,
+            splits_credit=self.environment.splits_credit,
             whole_groups=wants_groups(self.reward),
         )
 

@@ -48,6 +48,7 @@ def test_a_call_of_the_stock_client_is_read() -> None:
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "text alone"),
         ({"messages": [{"role": "king", "content": "Hi"}]}, "role"),
         ({"tools": {}}, "tools"),
+        ({"stop": ["x"] * 65}, "stop: expected at most 64 texts, got 65"),
         ({"tools": [{"type": "web_search"}]}, "expected a list of functions with names"),
         ({"tools": [3]}, "expected a list of functions with names"),
         ({"tools": TOOLS, "parallel_tool_calls": False}, "parallel_tool_calls=False is not supported"),

@@ -223,8 +223,13 @@ def test_budgets_end_an_episode_and_say_so(served: Served) -> None:
     drawn = [len(call.generation.tokens) for call in frugal.history.calls]
     assert sum(drawn) <= 10
 
-    with pytest.raises(openai.PermissionDeniedError):
-        say(served.client(served.door(max_turns=2)), ASK, n=3)
+    with pytest.raises(openai.BadRequestError, match="n=3: expected at most 2, which environment"):
+        say(served.client(door := served.door(max_turns=2)), ASK, n=3)
+    assert not door.is_cut  # no episode of this run could have so many
+    say(served.client(door), ASK)
+    with pytest.raises(openai.PermissionDeniedError, match="2 more answers were asked for, and 1 of the"):
+        say(served.client(door), ASK, n=2)
+    assert door.is_cut
 
 
 def test_open_calls_are_limited(served: Served) -> None:
@@ -248,11 +253,17 @@ def test_open_calls_are_limited(served: Served) -> None:
     assert found.count("answered") == len(door.history.calls)
 
 
-def test_a_context_beyond_the_window_is_refused_as_openai_does(served: Served) -> None:
+def test_a_context_beyond_the_window_is_refused_as_openai_does(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     door = served.door()
     long = [{"role": "user", "content": "x" * 2100}]
     with pytest.raises(openai.BadRequestError) as refused:
         say(served.client(door), long)
+    assert refused.value.code == "context_length_exceeded"
+    monkeypatch.setattr("rollout_workers.gateway.episode_door.BYTES_AT_EASE", 1000)
+    with pytest.raises(openai.BadRequestError, match=r"3\d* bytes do not fit into a context of") as refused:
+        say(served.client(door), [{"role": "user", "content": "x" * 300_000}])
     assert refused.value.code == "context_length_exceeded"
     say(served.client(door), [{"role": "user", "content": "x" * 1990}])
     assert len(rollout_of(door).tokens) <= 2048
@@ -351,6 +362,7 @@ def test_a_call_of_a_tool_and_its_result_go_on_from_recorded_tokens(served: Serv
     assert [turn.fresh for turn in made.turns] == [True, False]
     assert '{"name": "add"' in its.decode(made.turns[0].observation)
     assert "<|start|>tool\n7<|stop|>" in its.decode(made.turns[1].observation)
+    assert made.turns[1].observation_text == "<tool_response>\n7\n</tool_response>"  # as transcripts find it
     assert_is_the_engines(made, served)
 
 

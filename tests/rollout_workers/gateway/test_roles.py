@@ -92,6 +92,14 @@ def test_a_partner_writes_no_more_than_its_own_limit(served: Served, partner: Fr
     assert told.usage.completion_tokens <= 5
 
 
+def test_a_talk_beyond_the_partners_window_cuts_the_episode(served: Served, partner: FrozenModel) -> None:
+    door = served.door(partner=partner.door)
+    say(served.client(door), "policy")
+    with pytest.raises(openai.BadRequestError, match="maximum context length"):
+        say(served.client(door), "partner", [{"role": "user", "content": "x" * 2100}])
+    assert door.is_full
+
+
 def test_without_a_partner_the_name_is_refused(served: Served) -> None:
     door = served.door()
     with pytest.raises(openai.NotFoundError, match="has none"):

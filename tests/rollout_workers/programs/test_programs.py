@@ -103,11 +103,23 @@ def test_programs_that_misbehave_cost_their_episodes_alone(make: Any) -> None:
     assert "made no call for 3 s" in str(errors["hangs"])
     flooded = found[moods.index("floods")]  # beyond its budget, so cut: another attempt would draw the same
     assert flooded.finish_reason is FinishReason.LENGTH and flooded.info["fault"] == 1
-    assert "without a call" in str(errors["silent"])
+    assert "without an answer of the model" in str(errors["silent"])
     assert "much" in str(errors["odd"]) and "expected a number" in str(errors["odd"])
     assert all(isinstance(errors[mood], EpisodeError) for mood in failed)
     assert worker.poll(0.0).num_restarts == 5
     assert play(worker, leases("good"))[0].error is None  # and the worker goes on
+
+
+def test_a_program_whose_calls_were_refused_is_said_to_have_called(make: Any, tmp_path: Path) -> None:
+    (tmp_path / "deaf.py").write_text(
+        "import openai\ntry:\n    openai.OpenAI().completions.create(model='any', prompt='a', n=50)\n"
+        "except openai.APIError:\n    pass\n"
+    )
+    (made,) = play(make(command=f"{sys.executable} {tmp_path / 'deaf.py'}", max_attempts=1), leases("Hi"))
+    assert str(made.error) == (
+        "the program ended without an answer of the model; its refused calls: 1, the last one: n=50: "
+        "expected at most 20, which environment.max_turns allows"
+    )
 
 
 def test_a_program_that_fails_is_tried_again(make: Any, tmp_path: Path) -> None:

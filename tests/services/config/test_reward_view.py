@@ -189,6 +189,17 @@ def test_each_talk_of_a_program_is_judged_without_the_others() -> None:
     assert prompts[False][2] == "Plan.\nm1\nGo on.\nm2\nSearch."
 
 
+def test_a_programs_talks_share_a_score_for_the_whole_if_they_split_credit() -> None:
+    said = (("a1", "", True), ("a2", "", False), ("b1", "", True), ("c1", "con", True))
+    episode = talk(*(replace(turn(text), role=role, fresh=begins) for text, role, begins in said))
+    earned = {
+        split: [each.reward for each in Judging(splits_credit=split).scored(episode, [Score(3.0)]).turns]
+        for split in (False, True)
+    }
+    assert earned[False] == [None, None, 3.0, 3.0]
+    assert earned[True] == [None, 1.5, 1.5, 3.0]
+
+
 def test_as_many_scores_as_turns_are_expected() -> None:
     with pytest.raises(ValueError, match="zip"):
         Judging(at="turn").scored(TALK, [Score(1.0)])
