@@ -9,6 +9,7 @@ from contracts.errors import InputError
 from contracts.rollout import FinishReason, Lease, Rollout, Turn
 from services.loop.collecting import Collected
 from services.tasks.base import Side
+from services.tasks.responses import behind
 from services.tokens.response_tokens import written
 
 Demonstrate = Callable[[Sequence[Lease]], Collected]
@@ -35,6 +36,7 @@ class Demonstrations:
         window: int | None = None,
         side: Side = "left",
         chat: Chat | None = None,
+        whole_references: bool = False,
     ) -> None:
         if tokenizer.eos_token_id is None and loss_on != "text":
             raise InputError(
@@ -44,6 +46,7 @@ class Demonstrations:
         self._tokenizer, self._loss_on = tokenizer, loss_on
         self._max_tokens = max_tokens if window is None else min(max_tokens, window - 1)
         self._window, self._side, self._chat = window, side, chat
+        self._whole_references = whole_references
 
     def __call__(self, leases: Sequence[Lease]) -> Collected:
         started = time.perf_counter()
@@ -51,7 +54,7 @@ class Demonstrations:
         return Collected(rollouts, rollout_s=time.perf_counter() - started)
 
     def _rollout(self, lease: Lease, reference: str) -> Rollout:
-        text = reference.removeprefix(lease.prompt.text)
+        text = behind(lease.prompt, reference) if self._whole_references else reference
         if self._loss_on == "text":  # RL4LMs' whole text: the loss covers the prompt, and no end token
             tokens = self._plain(text)
             response = tokens[: self._max_tokens]

@@ -129,12 +129,10 @@ def _written(row: Any, where: str) -> Written:
 
 
 def _references(side: Iterable[Written], source: str) -> list[Written]:
-    """Return the references as a side, without the prompt that some (imdb's) begin with."""
-    found = [
-        Written(each.id, each.prompt, each.reference.removeprefix(each.prompt))
-        for each in side
-        if each.reference is not None
-    ]
+    """Return the references as a side; whole texts, which all begin with their prompts, without these."""
+    found = [Written(each.id, each.prompt, each.reference) for each in side if each.reference is not None]
+    if all(each.text.startswith(each.prompt) for each in found):  # imdb's; a single one may do so by chance
+        found = [Written(each.id, each.prompt, each.text.removeprefix(each.prompt)) for each in found]
     if not found:
         raise InputError(f"{source}: its prompts have no references to compare with")
     return found

@@ -69,6 +69,7 @@ class Task(Protocol):
     raw_text: ClassVar[
         bool
     ]  # prompts are for a model that continues texts: no chat template, unless asked for
+    whole_references: ClassVar[bool]  # references begin with their prompts: only what comes behind is learned
 
     def prompts(self, split: Split) -> Sequence[Prompt]:
         """Return the prompts of one split: the same prompts in the same order at every call.

@@ -16,6 +16,7 @@ class Imdb(DataSetTask):
     """Task with RL4LMs' splits of the hub's data: its shuffled train part 4:1, and 5000 test rows."""
 
     raw_text: ClassVar[bool] = True
+    whole_references: ClassVar[bool] = True
     task_name: ClassVar[str] = "imdb"
     columns: ClassVar[tuple[str, ...]] = ("text",)  # and optionally label
     default_reward: ClassVar[str] = "sentiment"

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from contracts.errors import InputError
+from contracts.rollout import Prompt
 from services.tasks.base import HasResponses, Split, Task
 from services.tasks.response_row import ResponseRow
 
@@ -10,18 +11,31 @@ from services.tasks.response_row import ResponseRow
 def responses_of(task: Task, split: Split) -> Sequence[ResponseRow]:
     """Return a task's responses; for most tasks these are the references, all of them good.
 
-    A reference that begins with its prompt (as in imdb) is the whole text; the rest is the response.
-
     Raises:
         InputError: the task has no responses, or its data is wrong.
     """
     if isinstance(task, HasResponses):
         return task.responses(split)
+    is_whole = has_whole_references(task)
     rows = [
-        ResponseRow(prompt, text.removeprefix(prompt.text), group, is_good=True, order=order)
+        ResponseRow(prompt, behind(prompt, text) if is_whole else text, group, is_good=True, order=order)
         for group, prompt in enumerate(task.prompts(split))
         for order, text in enumerate(prompt.references)
     ]
     if not rows:
         raise InputError(f"task: no prompt of {split} has a reference, so there is no response to learn from")
     return rows
+
+
+def has_whole_references(task: Task | None) -> bool:
+    """Say whether a task's references are whole texts, which begin with their prompts, as imdb's do."""
+    return getattr(task, "whole_references", False)
+
+
+def behind(prompt: Prompt, reference: str) -> str:
+    """Return what a whole text says behind its prompt.
+
+    >>> behind(Prompt("p", "This film"), "This film is dull.")
+    ' is dull.'
+    """
+    return reference.removeprefix(prompt.text)

@@ -8,6 +8,7 @@ from contracts.conversations.chat import Chat
 from contracts.rollout import Prompt
 from services.models.token_counter import CountsTokens
 from services.tasks.base import Split
+from services.tasks.responses import behind
 from services.tokens.prompt_limit import PromptLimit
 
 AT_ONCE = 1000  # texts that are tokenized together
@@ -120,20 +121,20 @@ def cut_examples(
     window: int | None,
     count: CountsTokens,
     chat: Chat | None = None,
+    whole_references: bool = False,
 ) -> CutExamples:
     """Count the examples that supervised training does not learn whole.
-
-    A reference may begin with its prompt, which is not counted as part of it.
 
     Args:
         max_tokens: of the longest reference that is not cut.
         window: tokens that prompt and reference may have together; None: no limit.
         chat: the renderer of conversations; None: prompts are plain texts.
+        whole_references: references begin with their prompts, which do not count as parts of them.
     """
     pairs = [(prompt, text) for prompt in prompts for text in prompt.references]
     num_cut = num_crowded = 0
     of_prompts = lengths_of([prompt for prompt, _ in pairs], count, chat)
-    of_references = lengths((text.removeprefix(prompt.text) for prompt, text in pairs), count)
+    of_references = lengths((behind(*pair) if whole_references else pair[1] for pair in pairs), count)
     for before, after in zip(of_prompts, of_references, strict=True):
         num_cut += after > max_tokens
         kept = min(before, limit.max_tokens or before) + min(after, max_tokens)

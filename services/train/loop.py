@@ -38,6 +38,7 @@ from services.sources.offline import OfflineSource
 from services.sources.orders import order_of
 from services.sources.prompts import prompts_of
 from services.sources.reading import chat_of, reading_of
+from services.tasks.responses import has_whole_references
 from services.terminal.interrupts import StopRequest
 from services.tracking.console import Console
 from services.tracking.tracker import Tracker
@@ -187,6 +188,7 @@ class Assembly:
             part: Demonstrations(
                 *(tokenizer, longest, loss_on, window, run.prompt_limit("train").side),
                 chat_of(run.chat_form(files), tokenizer),
+                has_whole_references(run.task),
             )
             for part, run in settings.by_task.items()
         }

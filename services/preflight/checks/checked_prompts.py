@@ -21,6 +21,7 @@ from services.preflight.checks.prompt_checks import (
 from services.sources.prompts import prompts_of
 from services.tasks.base import ReadsAhead, Split
 from services.tasks.mixture import InTurns
+from services.tasks.responses import has_whole_references
 from services.tokens.cut_prompts import CutExamples, CutPrompts, cut_examples
 
 NUM_FIRST = 2  # prompts on which a user's graders are tried
@@ -82,8 +83,9 @@ def check_prompts(settings: RunSettings, splits: Sequence[Split], reading: Readi
             found.num_of_parts.setdefault(part, {})[split] = len(own)
             found.first.setdefault(part, own[:NUM_FIRST])
             if split == "train" and run.demonstrates:
+                whole = has_whole_references(run.task)
                 cut_at = run.prompt_limit("train"), run.rollout.max_tokens, shared_window(reading.model)
-                found.examples.append(cut_examples(own, *cut_at, reading.count, chats[part]))
+                found.examples.append(cut_examples(own, *cut_at, reading.count, chats[part], whole))
     warnings = [each for part, run in runs.items() for each in chat_warnings(chats[part], model)]
     found.of_chat = list(dict.fromkeys(warnings))
     return found

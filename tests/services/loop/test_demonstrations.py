@@ -55,9 +55,11 @@ def test_a_prompt_is_cut_beside_its_reference_where_the_window_ends(
     assert found.tokens == tuple(tokenizer("3 4 5 6 7")["input_ids"])  # one token of the prompt stays
 
 
-def test_a_reference_that_begins_with_its_prompt_is_the_whole_text(tokenizer: Any) -> None:
-    (found,) = Demonstrations(tokenizer, 4, "response")([lease(tokenizer, "3 5", "3 5 9")]).rollouts
-    assert found.turns[0].tokens == (*tokenizer("9")["input_ids"], tokenizer.eos_token_id)
+def test_only_where_references_are_whole_texts_do_they_lose_their_prompts(tokenizer: Any) -> None:
+    given = [lease(tokenizer, "3 5", "3 5 9")]
+    for whole, learned in ((True, "9"), (False, "3 5 9")):  # "Hi" may be answered by "Hi there"
+        (found,) = Demonstrations(tokenizer, 4, "response", whole_references=whole)(given).rollouts
+        assert found.turns[0].tokens == (*tokenizer(learned)["input_ids"], tokenizer.eos_token_id)
 
 
 def test_the_whole_text_counts_where_rl4lms_counts_it(tokenizer: Any) -> None:
