@@ -57,6 +57,8 @@ def text_of(messages: Sequence[Message]) -> str:
 
 def _message(given: Mapping[str, Any], where: str) -> dict[str, Any]:
     found = {name: value for name, value in given.items() if value is not None}
+    if "role" not in found and "from" not in found:
+        raise InputError(f"{where}: expected a role, one of {', '.join(ROLES)}; got {dict(given)!r:.200}")
     if "role" not in found:
         name = str(found.pop("from"))
         found = {"role": OTHER_NAMES.get(name, name), "content": found.pop("value", None), **found}
@@ -91,8 +93,19 @@ def _call(call: Any) -> Any:
     if isinstance(inner := call.get("function"), Mapping):
         return {**call, "function": _call(inner)}
     if not isinstance(arguments := call.get("arguments"), str):
-        return dict(call)
+        return without_nulls(call)
     try:
         return {**call, "arguments": json.loads(arguments)}
     except ValueError:
         return dict(call)
+
+
+def without_nulls(value: Any) -> Any:
+    """Return a value without null fields: a table's column gives each mapping the keys of all others.
+
+    >>> without_nulls({"a": None, "b": [{"c": 1, "d": None}]})
+    {'b': [{'c': 1}]}
+    """
+    if isinstance(value, Mapping):
+        return {name: without_nulls(each) for name, each in value.items() if each is not None}
+    return [without_nulls(each) for each in value] if isinstance(value, list) else value

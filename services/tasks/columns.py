@@ -5,7 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from contracts.conversations.messages import MESSAGES, TOOLS, Message, conversation, is_conversation, text_of
+from contracts.conversations.messages import (
+    MESSAGES,
+    TOOLS,
+    Message,
+    conversation,
+    is_conversation,
+    text_of,
+    without_nulls,
+)
 from contracts.errors import InputError, did_you_mean
 from contracts.rollout import Prompt
 from services.tasks.rows import check_columns, text_at, texts_at
@@ -154,5 +162,5 @@ def tools_of(value: Any, where: str) -> list[Any]:
         except ValueError:
             raise InputError(f"{where}, column '{TOOLS}': expected JSON, got {value!r:.200}") from None
     if value is None or isinstance(value, list):
-        return list(value or ())
+        return [without_nulls(each) for each in value or ()]
     raise InputError(f"{where}, column '{TOOLS}': expected a list of JSON schemas, got {value!r:.200}")

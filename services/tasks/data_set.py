@@ -1,6 +1,6 @@
 """Base of the tasks that read a data set: it loads rows and turns them into prompts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 from contracts.settings import Settings
-from services.tasks.base import Split
+from services.tasks.base import SPLITS, Split
 from services.tasks.files import DataFiles, expect_files, from_files, from_hub, read_ahead
 from services.tasks.lazy import Place, PromptsOfRows
 
@@ -51,7 +51,8 @@ class DataSetTask(Settings):
         return made if self.streaming else list(made)
 
     def first_prompts(self, split: Split) -> Sequence[Prompt]:
-        rows = read_ahead(self.data_files, split, self.columns_of(split), partial(self._usable, split))
+        check, by = partial(self._usable, split), self._dealt_by()
+        rows = read_ahead(self.data_files, split, self.columns_of(split), check, by=by)
         return list(self._made(split, rows))
 
     def of_row(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Prompt]:
@@ -64,9 +65,10 @@ class DataSetTask(Settings):
 
     def rows(self, split: Split) -> Any:
         """Return the rows of one split: a `datasets.Dataset` or a list."""
+        columns, by = self.columns_of(split), self._dealt_by()
         if self.data_files is not None:
-            return from_files(self.data_files, split, self.columns_of(split), partial(self._usable, split))
-        return from_hub(self.path, split, self.columns_of(split), subset=self.subset, revision=self.revision)
+            return from_files(self.data_files, split, columns, partial(self._usable, split), by=by)
+        return from_hub(self.path, split, columns, subset=self.subset, revision=self.revision, by=by)
 
     def columns_of(self, split: Split) -> Sequence[str]:
         return self.columns
@@ -74,6 +76,12 @@ class DataSetTask(Settings):
     def puts_together(self, split: Split) -> bool:
         """Say whether rows with the same prompt become one prompt with all their references."""
         return False
+
+    def _dealt_by(self) -> Callable[[Mapping[str, Any]], str] | None:
+        """Return what keeps rows of one prompt in one split, where a file is dealt to several splits."""
+        if not any(map(self.puts_together, SPLITS)):
+            return None
+        return lambda fields: next((each.text for each in self.of_row("train", fields, self.task_name)), "")
 
     def size(self, split: Split, available: int) -> int:
         """Return the number of prompts to take, counted from the first."""

@@ -20,6 +20,7 @@ from services.tasks.rows import FORMATS, Check, check_columns, read_checked
 
 DataFiles = str | dict[str, str]
 CUT_OUT_OF_TEN: dict[Split, int] = {"validation": 8, "test": 9}
+NAMES_OF_OTHERS = ("val", "valid", "dev")  # of validation, where others make the files
 PARQUET_COPY = (
     "task.revision=refs/convert/parquet"  # for a data set that is a script; its only subset is "default"
 )
@@ -51,7 +52,12 @@ def from_files(
 
 
 def read_ahead(
-    data_files: DataFiles | None, split: Split, columns: Sequence[str], check: Check | None = None
+    data_files: DataFiles | None,
+    split: Split,
+    columns: Sequence[str],
+    check: Check | None = None,
+    *,
+    by: Callable[[Mapping[str, Any]], str] | None = None,
 ) -> list[dict[str, Any]]:
     """Return the first rows of a split without `datasets`, whose import takes seconds.
 
@@ -64,7 +70,8 @@ def read_ahead(
         return []
     files, path = _file_for(data_files, split)
     rows = read_checked(path, columns, ROWS_READ_AHEAD, check)
-    kept = kept_rows(len(rows), split, files, f"task.data_files={path}") if rows else []
+    places = None if by is None else places_by(map(by, rows))
+    kept = kept_rows(len(rows), split, files, f"task.data_files={path}", places) if rows else []
     return [rows[row] for row in kept]
 
 
@@ -147,12 +154,22 @@ def split_files(data_files: DataFiles) -> dict[str, str]:
     path = Path(data_files)
     if not path.is_dir():
         return {"train": data_files}
-    found: dict[str, str] = {
-        split: str(file)
-        for split in SPLITS
-        for file in sorted(path.glob(f"{split}.*"))
-        if file.suffix in FORMATS
-    }
+    found: dict[str, str] = {}
+    for split in SPLITS:
+        files = _of_formats(path, split)
+        if len(files) > 1:
+            raise InputError(
+                f"task.data_files={data_files}: {files[0].name} and {files[1].name} are both of the split "
+                f"{split}; expected one of them, or task.data_files={{{split}: FILE, …}}"
+            )
+        if files:
+            found[split] = str(files[0])
+    others = [file.name for name in NAMES_OF_OTHERS for file in _of_formats(path, name)]
+    if others and "validation" not in found and "train" in found:
+        raise InputError(
+            f"task.data_files={data_files}: {others[0]} is of no split; expected the name "
+            f"validation{Path(others[0]).suffix}, or task.data_files={{train: FILE, validation: FILE}}"
+        )
     if "train" not in found:
         there = ", ".join(sorted(os.listdir(path))[:10]) or "nothing"
         raise InputError(
@@ -160,6 +177,10 @@ def split_files(data_files: DataFiles) -> dict[str, str]:
             f"there is: {there}"
         )
     return found
+
+
+def _of_formats(folder: Path, name: str) -> list[Path]:
+    return [file for file in sorted(folder.glob(f"{name}.*")) if file.suffix in FORMATS]
 
 
 def places_by(texts: Iterable[object]) -> list[int]:

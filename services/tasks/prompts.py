@@ -64,7 +64,9 @@ class Prompts(Settings):
 
     def first_prompts(self, split: Split) -> Sequence[Prompt]:
         rows = read_ahead(self.data_files, split, self._given, self._check)
-        columns = self._columns(list(rows[0]), f"task=prompts, {split}") if rows else Columns("")
+        names = list(dict.fromkeys(name for row in rows for name in row))  # a row may leave out empty ones
+        rows = [dict.fromkeys(names) | row for row in rows]
+        columns = self._columns(names, f"task=prompts, {split}") if rows else Columns("")
         return list(PromptsOfRows(rows, partial(self._of_row, columns, split), max_size=self.limit))
 
     def told(self) -> str:

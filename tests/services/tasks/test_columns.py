@@ -205,3 +205,21 @@ def test_scored_files_may_have_conversations(tmp_path: Path) -> None:
     file = written(tmp_path, [{"prediction": "7", "prompt": [USER]}] * 2)
     one, two = read_samples(Path(file), None)
     assert (one.prompt, one.meta, one.group) == ("3 + 4 ?", {"messages": [USER]}, two.group)
+
+
+def test_a_null_role_is_refused_in_words(tmp_path: Path) -> None:
+    rows = [{"prompt": [{"role": None, "content": "x"}]}] * 10
+    with pytest.raises(InputError, match="message 1: expected a role"):
+        Prompts(data_files=written(tmp_path, rows)).prompts("train")
+
+
+def test_tools_of_a_table_have_no_null_fields(tmp_path: Path) -> None:
+    """A table's column gives each tool the parameters of all others, as nulls."""
+
+    def tool(name: str) -> dict[str, Any]:
+        own = {"type": "object", "properties": {name: {"type": "string"}}}
+        return {"type": "function", "function": {"name": name, "parameters": own}}
+
+    rows = [{"prompt": [USER], "tools": [tool("city"), tool("a")]}] * 10
+    (found, *_) = Prompts(data_files=written(tmp_path, rows)).prompts("train")
+    assert list(found.tools) == [tool("city"), tool("a")]

@@ -293,6 +293,32 @@ def test_a_folder_without_train_says_what_is_there(tmp_path: Path) -> None:
         Prompts(data_files=str(tmp_path)).prompts("train")
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("val.jsonl", r"val\.jsonl is of no split; expected the name validation\.jsonl"),
+        ("dev.csv", r"dev\.csv is of no split; expected the name validation\.csv"),
+        ("train.old.jsonl", r"train\.jsonl and train\.old\.jsonl are both of the split train"),
+    ],
+)
+def test_a_file_that_would_be_left_out_is_refused(tmp_path: Path, name: str, said: str) -> None:
+    for each in ("train.jsonl", name):
+        write(tmp_path / each, [{"prompt": "a"}])
+    with pytest.raises(InputError, match=said):
+        Prompts(data_files=str(tmp_path)).prompts("train")
+
+
+def test_a_column_that_the_second_row_leaves_out_is_read_ahead_as_empty(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "a", "answer": "b"},
+        {"prompt": "c"},
+        *({"prompt": "d", "answer": "e"} for _ in "12345678"),
+    ]
+    file = write(tmp_path / "train.jsonl", rows)
+    found = Prompts(data_files=str(file)).first_prompts("train")
+    assert [prompt.references for prompt in found[:2]] == [("b",), ()]
+
+
 def test_a_mapping_with_an_unknown_split_is_refused() -> None:
     with pytest.raises(
         InputError, match=r"data_files\.valid: there is no such split; did you mean 'validation'"

@@ -140,6 +140,17 @@ def test_commongen_with_targets_alone_is_a_sentence_a_row_in_every_split(
     ]
 
 
+def test_rows_of_one_set_of_concepts_are_dealt_to_one_split(tmp_path: Path) -> None:
+    file = tmp_path / "all.jsonl"
+    sets = [[f"w{number}"] for number in range(10) for _ in range(3)]  # so 10 sets are dealt, not 30 rows
+    file.write_text("".join(json.dumps({"concepts": each, "target": "x"}) + "\n" for each in sets))
+    task = CommonGen(data_files=str(file))
+    found = {split: {prompt.text for prompt in task.prompts(split)} for split in SPLITS}
+    assert [len(found[split]) for split in SPLITS] == [8, 1, 1]
+    assert len(set.union(*found.values())) == 10
+    assert {prompt.text for prompt in task.first_prompts("test")} == found["test"]
+
+
 def test_commongen_takes_gems_references_and_says_where_there_are_none(tmp_path: Path) -> None:
     rows = [
         {"concepts": ["a"], "target": "x", "references": ["x", "y"]},
