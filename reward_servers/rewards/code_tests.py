@@ -15,7 +15,9 @@ from contracts.settings import Settings
 from reward_servers.isolation.confined import Confined, Outcome
 from reward_servers.isolation.limits import Limits
 
-FENCED = re.compile(r"```[ \t]*(?:python|py|python3)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
+FENCED = re.compile(r"```[ \t]*([^\n`]*)\n(.*?)(?:```|\Z)", re.DOTALL)
+OF_PYTHON = ("", "python", "py", "python3")
+CALLS_CHECK = re.compile(r"^\s*check\(", re.MULTILINE)
 EXPECTED = (
     "expected unit tests, a text or a list of texts such as 'assert add(1, 2) == 3', or pairs: "
     "[{'input': '1 2', 'output': '3'}, …] or {'inputs': […], 'outputs': […]}"
@@ -41,6 +43,7 @@ class CodeTests(Settings):
 
     needs_meta: ClassVar[tuple[str, ...]] = ("tests",)
     requires: ClassVar[tuple[str, ...]] = ("seccomp",)
+    deterministic: ClassVar[bool] = False  # a 0 after too long a wait is not the text's, and must not be kept
 
     partial: bool = False  # the share of tests passed, in place of all or nothing
     with_prompt: bool = False  # the text goes on with the prompt's code, as in HumanEval
@@ -69,12 +72,12 @@ class CodeTests(Settings):
 
 
 def code_of(text: str) -> str:
-    """Return the last block of code between fences; the whole text without one.
+    """Return the last block between fences that is Python's or names no language; the whole text without one.
 
     >>> code_of("So:\\n```python\\nprint(1)\\n```\\nThat is all."), code_of("print(2)")
     ('print(1)\\n', 'print(2)')
     """
-    blocks = FENCED.findall(text)
+    blocks = [body for name, body in FENCED.findall(text) if name.strip().lower() in OF_PYTHON]
     return blocks[-1] if blocks else text
 
 
@@ -95,7 +98,14 @@ def cases_of(sample: Sample) -> Pairs | tuple[str, ...]:
     if found is None:
         raise InputError(f"code_tests: meta data tests: got {given!r:.200}; {EXPECTED}")
     name = sample.meta.get("entry_point")
-    if name and not isinstance(found, Pairs):
+    if isinstance(found, Pairs):
+        return found
+    if not name and any("def check(" in test and not CALLS_CHECK.search(test) for test in found):
+        raise InputError(
+            "code_tests: the tests define check and never call it, so that any program would pass; expected "
+            "the function's name in the meta data entry_point: task.meta_columns=[tests, entry_point]"
+        )
+    if name:
         return tuple(f"{test}\ncheck({name})" if "def check(" in test else test for test in found)
     return found
 
@@ -137,6 +147,11 @@ def _pairs(given: Any) -> Pairs | None:
         given = {side: [test.get(side[:-1]) for test in given] for side in ("inputs", "outputs")}
     if not isinstance(given, Mapping):
         return None
+    if given.get("fn_name"):
+        raise InputError(
+            f"code_tests: meta data tests call the function {given['fn_name']!r} (fn_name), which is not "
+            "supported: expected pairs of a program's input and output, or unit tests"
+        )
     sides = [given.get("inputs"), given.get("outputs")]
     if not all(isinstance(side, list | tuple) and side for side in sides):
         return None

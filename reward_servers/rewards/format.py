@@ -25,6 +25,7 @@ class Format(Settings):
     """
 
     requires: ClassVar[tuple[str, ...]] = ("jsonschema",)
+    deterministic: ClassVar[bool] = False  # a 0 after too long a wait is not the text's, and must not be kept
 
     pattern: str | None = None  # a regular expression for the whole text; a dot is also a line's end
     tags: Strings = ()  # each once, closed, in this order: [think, answer]

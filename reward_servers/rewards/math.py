@@ -23,6 +23,7 @@ class Math(Settings):
 
     needs_references: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("math-verify",)
+    deterministic: ClassVar[bool] = False  # a 0 after too long a wait is not the text's, and must not be kept
 
     extract: Literal["any", "boxed", "last_number", "hashes", "choice"] = "any"  # where the text's answer is
     choices: Strings = ("A", "B", "C", "D")  # of extract=choice

@@ -22,6 +22,7 @@ class ReasoningGym(Settings):
 
     needs_meta: ClassVar[tuple[str, ...]] = ("reasoning_gym",)
     requires: ClassVar[tuple[str, ...]] = ("reasoning-gym",)
+    deterministic: ClassVar[bool] = False  # a 0 after too long a wait is not the text's, and must not be kept
 
     answer_tag: str | None = "answer"  # None: the whole text is the answer
     limits: Limits = Field(default=Limits())

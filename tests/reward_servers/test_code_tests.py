@@ -116,3 +116,15 @@ def test_tests_are_read_in_the_forms_of_common_data_sets() -> None:
 def test_the_last_block_is_the_program() -> None:
     assert code_of("```\na\n```\n```py\nb\n```") == "b\n"
     assert code_of("```python\nprint(1)") == "print(1)"  # cut off
+    installs = "```bash\npip install x\n```\nThen:\n```python\nc\n```\nIt prints:\n```text\n3\n```\nSee?"
+    assert code_of(installs) == "c\n"
+
+
+def test_tests_that_no_program_could_fail_or_pass_are_refused() -> None:
+    check = "def check(candidate):\n    assert candidate(1) == 2\n"
+    with pytest.raises(InputError, match="define check and never call it"):
+        cases_of(Sample("", meta={"tests": check}))
+    assert cases_of(Sample("", meta={"tests": check, "entry_point": "f"})) == (f"{check}\ncheck(f)",)
+    assert cases_of(Sample("", meta={"tests": f"{check}check(f)"})) == (f"{check}check(f)",)
+    with pytest.raises(InputError, match="function 'f'"):
+        cases_of(Sample("", meta={"tests": {"fn_name": "f", "inputs": [[1, 2]], "outputs": [[3]]}}))
