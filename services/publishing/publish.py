@@ -13,6 +13,8 @@ from contracts.processes.disk import room_for
 from services.publishing.card import write_card
 from services.runs.folder import RunFolder
 
+# Files that a push replaces: one that stayed behind would be read beside the new model.
+OF_EARLIER_PUSHES = ["*.safetensors", "*.safetensors.index.json", "*.jinja", "adapter/*"]
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 FOLDER_SIGNS = ("/", "./", "../", "~")
 
@@ -87,10 +89,15 @@ def to_hub(folder: RunFolder, model: Path, name: str, private: bool) -> str:
     try:
         with tempfile.TemporaryDirectory() as place:
             stage(folder, model, Path(place))
-            address = api.create_repo(name, private=private, exist_ok=True)
+            address = api.create_repo(name, private=private or None, exist_ok=True)
+            if private and api.repo_info(address.repo_id).private is False:
+                raise InputError(
+                    f"{name} is there already, and public: nothing was pushed. Expected a new name"
+                )
             api.upload_folder(
                 repo_id=address.repo_id,
                 folder_path=place,
+                delete_patterns=OF_EARLIER_PUSHES,
                 commit_message=f"Push {folder.path.absolute().name}",
             )
     except HFValidationError as error:

@@ -18,6 +18,7 @@ class Hub:
     made: list[dict[str, Any]] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
     url: str = ""
+    is_private: bool = True  # the repositories that are there
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -37,7 +38,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def do_GET(self) -> None:
-        self._answer(200, {"id": "me/numbers", "sha": "0" * 40, "siblings": []})
+        if "/tree/" in self.path:  # no files are there
+            self._answer(200, [])
+            return
+        self._answer(
+            200, {"id": "me/numbers", "sha": "0" * 40, "siblings": [], "private": self.kept.is_private}
+        )
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))

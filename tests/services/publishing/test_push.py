@@ -72,6 +72,14 @@ def test_the_hub_gets_one_commit(run: RunFolder) -> None:
     assert kept.files["model.safetensors"] == (run.model / "model.safetensors").read_bytes()
 
 
+def test_nothing_private_goes_into_a_public_repository(run: RunFolder) -> None:
+    with hub(TOKEN) as kept:
+        kept.is_private = False
+        done = push(run.path, "me/numbers", "--private", HF_ENDPOINT=kept.url)
+    assert done.returncode == 2 and "is there already, and public: nothing was pushed" in done.stderr
+    assert not kept.files
+
+
 def test_a_wrong_token_is_told_and_not_shown(run: RunFolder) -> None:
     with hub(TOKEN) as kept:
         done = push(run.path, "me/numbers", HF_ENDPOINT=kept.url, HF_TOKEN="hf_another_token")
