@@ -181,7 +181,8 @@ def export(folder: Path, pair: ActorCritic, settings: ModelSettings, ranks: Rank
     original = AutoConfig.from_pretrained(settings.path, revision=settings.revision)
     original.dtype, original.architectures = lm.config.dtype, [type(lm).__name__]
     original.save_pretrained(folder)
-    tokenizer = AutoTokenizer.from_pretrained(settings.tokenizer or settings.path, revision=settings.revision)
+    revision = settings.revision if settings.tokenizer is None else None  # it is of the model alone
+    tokenizer = AutoTokenizer.from_pretrained(settings.tokenizer or settings.path, revision=revision)
     if (template := settings.chat.form().template) is not None:  # a file of the run's own
         tokenizer.chat_template = template
     tokenizer.save_pretrained(folder)
