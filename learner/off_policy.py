@@ -41,13 +41,19 @@ class Correction:
     level: ImportanceLevel | None  # None: weights are 1 where nothing is masked
     masks: MismatchSettings = field(default_factory=MismatchSettings)
 
-    def weights(self, log_ratio_N: Tensor, responses_N: Tensor, cap: float) -> tuple[Tensor, Tensor]:
+    def weights(
+        self, log_ratio_N: Tensor, responses_N: Tensor, cap: float, *, by_mean: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """Return the weights of tokens (N,) and of responses (B,) from log π_old/μ of each token.
 
         Args:
             responses_N: the response of each token, numbered from 0 in order.
+            by_mean: whether a response's ratio is the geometric mean of its tokens', not their product.
         """
-        weights_B = sum_by_response(log_ratio_N, responses_N).exp().clamp(max=cap)
+        log_ratio_B = sum_by_response(log_ratio_N, responses_N)
+        if by_mean:  # a product over thousands of tokens would be near 0
+            log_ratio_B = log_ratio_B / sum_by_response(torch.ones_like(log_ratio_N), responses_N)
+        weights_B = log_ratio_B.exp().clamp(max=cap)
         if self.level == "response":
             weights_N = weights_B[responses_N]
         elif self.level == "token":
@@ -117,6 +123,7 @@ def importance(
     cap: float,
     own: Correction | None,
     by_token: bool,
+    by_mean: bool = False,
 ) -> tuple[Tensor | None, Tensor | None]:
     """Return two truncated weights π_old/μ: of a micro-batch's tokens (N,) and responses (B,).
 
@@ -125,17 +132,18 @@ def importance(
     Args:
         own: the correction of the policy's own rollouts. None: their weights are 1.
         by_token: whether a token of the data has its own weight; otherwise it has its response's.
+        by_mean: as of `Correction.weights`.
     """
     if scored.entropies_BT is None or (own is None and batch.from_data_B is None):
         return None, None
     log_ratio_N = micro.pick(scored.old_logprobs_BT) - micro.pick(batch.behavior_logprobs_BT)
-    own_N, own_B = (own or Correction(None)).weights(log_ratio_N, micro.responses_N, cap)
+    own_N, own_B = (own or Correction(None)).weights(log_ratio_N, micro.responses_N, cap, by_mean=by_mean)
     if batch.from_data_B is None:
         return own_N, own_B
     is_data_N = batch.from_data_B[micro.rows_N]
     is_data_B = batch.from_data_B[micro.rows_N.unique_consecutive()]
     data_N, data_B = Correction("token" if by_token else "response").weights(
-        log_ratio_N, micro.responses_N, cap
+        log_ratio_N, micro.responses_N, cap, by_mean=by_mean
     )
     return data_N.where(is_data_N, own_N), data_B.where(is_data_B, own_B)
 

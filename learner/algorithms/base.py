@@ -169,6 +169,11 @@ class Algorithm(Settings):
         return 0
 
     @property
+    def divides_rollouts(self) -> bool:
+        """Return whether it learns from parts of rollouts, each as a rollout of its own."""
+        return False
+
+    @property
     def needs_entropy(self) -> bool:
         """Return whether the loss needs entropies, with their gradient."""
         return False

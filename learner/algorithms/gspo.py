@@ -27,6 +27,7 @@ class GSPO(CriticFree):
         online=True,
         mixes_data="weighted",
         whole_responses=True,  # the ratio is one mean over all of a rollout's tokens
+        mean_ratio=True,
         default_group_size=8,
     )
 

@@ -42,6 +42,10 @@ class RejectionSampling(Imitation):
             raise ValueError("kl.placement=reward changes no cross-entropy; expected kl.placement=loss")
         return self
 
+    @property
+    def divides_rollouts(self) -> bool:
+        return self.unit == "turn"
+
     def select(
         self, rollouts: Sequence[Rollout], elite: Sequence[Rollout]
     ) -> tuple[list[Rollout], list[Rollout]]:

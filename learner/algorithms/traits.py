@@ -36,6 +36,7 @@ class Traits:
     masks: bool = False  # a mask model restricts the rollouts' tokens, by `Algorithm.mask_rule`
     imitates: bool = False  # its likelihoods are the whole softmax's, however the texts were drawn
     whole_responses: bool = False  # its loss needs all of a response in one micro-batch
+    mean_ratio: bool = False  # its ratio of a whole response is the geometric mean of the tokens' ratios
     whole_groups: bool = False  # its loss needs all responses of a prompt in one micro-batch
     # Responses of a prompt where `rollout.group_size` is not given; credit compares them, so 1 is refused.
     # None: credit compares none, and 1 is the default

@@ -51,6 +51,8 @@ def why_not_early(algorithm: Algorithm, *, restricts: bool, with_the_update: boo
     """
     if not algorithm.traits.online:
         return "the algorithm scores nothing"
+    if algorithm.divides_rollouts:
+        return "the algorithm divides rollouts into turns"
     if algorithm.refills:
         return "algorithm.max_refills chooses the batch at the end"
     if restricts or algorithm.traits.masks:

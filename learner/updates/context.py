@@ -159,4 +159,5 @@ class UpdateContext:
             cap=self.settings.importance_cap,
             own=self.correction,
             by_token=self.algorithm.traits.critic,
+            by_mean=self.algorithm.traits.mean_ratio,
         )

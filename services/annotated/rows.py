@@ -92,8 +92,9 @@ class AnnotatedRows:
         return Prompt(name, text, tuple(references), json.loads(meta))
 
     def reward_parts(self, place: int) -> dict[str, float]:
-        """Return a row's rewards by label, unweighted."""
-        return {part.label: self.table[REWARD + part.label][place].as_py() for part in self.rewards}
+        """Return a row's rewards by label, unweighted, without those that say nothing about it."""
+        found = {part.label: self.table[REWARD + part.label][place].as_py() for part in self.rewards}
+        return {label: value for label, value in found.items() if value is not None}
 
 
 def read_annotated(

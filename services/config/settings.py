@@ -27,6 +27,7 @@ from services.config.mixture_rules import (
 from services.config.run_parts import RunParts
 from services.config.settings_rules import (
     check_answers,
+    check_corrections,
     check_curriculum,
     check_decoding,
     check_early_scores,
@@ -149,6 +150,8 @@ class RunSettings(RunParts):
         self.model.drops_out(algorithm)  # raises where dropout does not fit
         check_group_size(algorithm, name, self.group_size)
         check_refills(algorithm, name, self.rollout.max_staleness)
+        num_rollouts = self.rollout.prompts_per_iteration * self.group_size
+        check_corrections(algorithm, name, self.learner.mismatch, algorithm.kl, num_rollouts)
         check_reference(algorithm, name, self.model.reference.path)
         check_decoding(self.evaluation, self.rollout.stop, algorithm, name)
         for run in (self, *self.parts.values()):

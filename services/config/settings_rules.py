@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from contracts.conversations.chat_settings import NONE, ChatSettings
 from contracts.errors import did_you_mean
 from learner.algorithms.base import Algorithm
+from learner.kl_control import KLSettings
+from learner.mismatch_settings import MismatchSettings
 from learner.passes.known_passes import loads_reference
 from reward_servers.settings import Part
 from rollout_workers.environments.base import EnvironmentSettings
@@ -228,6 +230,26 @@ def check_expert(
         raise ValueError(
             f"algorithm.loss_on=text with {where}: training imitates the expert's answers, not the "
             f"environment's texts; expected algorithm.loss_on=response"
+        )
+
+
+# ---- corrections of a loss ----
+
+
+def check_corrections(
+    algorithm: Algorithm, name: str, mismatch: MismatchSettings, kl: KLSettings, num_rollouts: int
+) -> None:
+    """Refuse masks of tokens where a loss has no ratios of tokens, and steps by which β turns negative."""
+    if algorithm.traits.whole_responses and (mismatch.mask_below or mismatch.mask_above):
+        raise ValueError(
+            f"learner.mismatch.mask_below and mask_above leave out tokens, and algorithm={name} has one "
+            "ratio for a whole response; expected learner.mismatch.mask_responses_beyond, or none of them"
+        )
+    least = int(0.2 * num_rollouts)  # the controller's error is at most 0.2
+    if kl.target is not None and kl.controller == "ziegler" and kl.horizon <= least:
+        raise ValueError(
+            f"algorithm.kl.horizon={kl.horizon:g} with {num_rollouts} rollouts an iteration: one step could "
+            f"make the coefficient negative; expected more than {least}"
         )
 
 

@@ -82,9 +82,17 @@ class PromptOrder:
         return found if self._rates is None else found | {"curriculum": self._rates.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        if self._probabilities is not None and state["prompts_count"] != self._count:
-            raise ValueError(f"expected weights of {state['prompts_count']} prompts, got {self._count}")
-        self._count, self._seed = state["prompts_count"], state["seed"]
+        """Go on where another order was.
+
+        Raises:
+            InputError: that one had another number of prompts.
+        """
+        if state["prompts_count"] != self._count:
+            raise InputError(
+                f"the run began with {state['prompts_count']} training prompts, and there are {self._count} "
+                "now; expected the data that it began with, or another run_name= for a new run"
+            )
+        self._seed = state["seed"]
         self._position, self._epoch = state["position"], -1
         if self._rates is not None:
             self._rates.restore(state.get("curriculum", {}))

@@ -16,11 +16,12 @@ from learner.algorithms.dr_grpo import DrGRPO
 from learner.algorithms.grpo import GRPO
 from learner.algorithms.gspo import GSPO
 from learner.algorithms.ppo import PPO
+from learner.algorithms.rejection import RejectionSampling
 from learner.algorithms.rloo import RLOO
 from learner.kl_control import KLSettings
 from learner.learner import Learner
 from learner.models.policy import Policy
-from learner.passes.known_passes import compared_rollouts, loads_reference, said_of_passes
+from learner.passes.known_passes import compared_rollouts, loads_reference, said_of_passes, why_not_early
 from learner.passes.scoring import ScoredBatch
 from tests.learner.tiny import make_learner, random_rollouts, snapshot, without_times
 
@@ -150,3 +151,9 @@ def test_where_scores_are_needed_before_the_policy_has_its_pass(
     )
     learner.update(groups_of_four())
     assert scored == [False]
+
+
+def test_what_learns_from_turns_is_not_scored_by_rollouts() -> None:
+    turns = RejectionSampling(top_share=0.5, unit="turn")
+    assert "turns" in str(why_not_early(turns, restricts=False, with_the_update=False))
+    assert why_not_early(RejectionSampling(top_share=0.5), restricts=False, with_the_update=False) is None

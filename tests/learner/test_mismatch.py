@@ -56,6 +56,14 @@ def test_a_response_is_masked_for_improbable_tokens_too() -> None:
     assert kept_B.tolist() == [True, False]
 
 
+def test_a_mean_ratio_has_a_mean_weight_however_long_the_response() -> None:
+    drifts_N = torch.full((4000,), -1e-3)
+    responses_N = torch.zeros(4000, dtype=torch.long)
+    (product,) = Correction("token").weights(drifts_N, responses_N, 2.0)[1].tolist()
+    (mean,) = Correction("token").weights(drifts_N, responses_N, 2.0, by_mean=True)[1].tolist()
+    assert product == pytest.approx(math.exp(-4), rel=1e-3) and mean == pytest.approx(math.exp(-1e-3))
+
+
 def test_masks_without_weights_are_refused() -> None:
     with pytest.raises(ValidationError, match="weights=none with a mask"):
         MismatchSettings(weights="none", mask_above=5.0)

@@ -108,6 +108,14 @@ def test_evaluation_samples_as_training_does_but_for_what_it_says() -> None:
             {"rollout": {"min_tokens": 8}, "evaluation": {"max_tokens": 4}},
             "min_tokens=8 exceeds max_tokens=4",
         ),
+        (
+            {"algorithm": "gspo", "learner": {"mismatch": {"mask_above": 5.0}}},
+            "algorithm=gspo has one ratio for a whole response",
+        ),
+        (
+            {"algorithm": {"name": "ppo", "kl": {"controller": "ziegler", "target": 6.0, "horizon": 12}}},
+            "horizon=12 with 64 rollouts an iteration",
+        ),
         ({"reward": ["length", "length"]}, "both labelled 'length'"),
         ({"reward_servers": {"rouge": {"replicas": 2}}}, "no reward or metric has this label"),
         ({"algorithm": 3}, "algorithm: got 3; expected a name"),

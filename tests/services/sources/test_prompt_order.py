@@ -48,6 +48,13 @@ def test_the_state_is_plain_numbers() -> None:
     assert order.state() == {"prompts_count": 3, "seed": 5, "position": 4}
 
 
+def test_an_order_of_another_number_of_prompts_is_no_place_to_go_on_from() -> None:
+    state = PromptOrder(3, seed=5).state()
+    for count in (2, 4):
+        with pytest.raises(InputError, match=f"began with 3 training prompts, and there are {count} now"):
+            PromptOrder(count, seed=5).restore(state)
+
+
 def test_an_order_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one prompt"):
         PromptOrder(0, seed=0)
