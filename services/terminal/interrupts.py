@@ -286,6 +286,11 @@ class StopRequest:
         if self._is_asked:
             raise Interrupted
 
+    @property
+    def is_asked(self) -> bool:
+        """Return whether a stop was requested."""
+        return self._is_asked
+
     def wait(self) -> None:
         """Wait until a stop is requested, then raise Interrupted."""
         while not self._is_asked:

@@ -136,6 +136,8 @@ def start(job: Job, number: int, total: int, command: str = "train") -> int:
         started.append(
             subprocess.Popen([sys.executable, "-P", "-m", "services.cli", command, *job.overrides])
         )
+        if stop.is_asked:  # while the job was being started, so that there was nobody to tell
+            hand_on()
         code = started[0].wait()
     finally:
         stop.restore()

@@ -1,13 +1,17 @@
 """Sweeps: which runs they are, that no two share a folder, and that all are checked before one starts."""
 
+import os
 import signal
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from contracts.errors import InputError
 from services.runs.folder import RunFolder
-from services.train.sweep import Job, _print_table, expand, jobs
+from services.terminal.interrupts import Interrupted
+from services.train.sweep import Job, _print_table, expand, jobs, start
 from services.train.sweep import sweep as run
 from tests.services.terminal.test_interrupts import PATIENCE_S, run_script
 
@@ -145,3 +149,18 @@ def test_a_sweep_that_alone_is_asked_to_stop_hands_it_on_and_waits(tmp_path: Pat
     process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert (tmp_path / "saved").exists()
+
+
+def test_a_stop_while_a_job_is_being_started_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal comes when the process is there, and nobody has its name yet."""
+    begin, begun = subprocess.Popen, list[Any]()
+
+    def and_stop(*_: Any, **__: Any) -> Any:
+        begun.append(begin(["sleep", "60"]))
+        os.kill(os.getpid(), signal.SIGTERM)
+        return begun[0]
+
+    monkeypatch.setattr(subprocess, "Popen", and_stop)
+    with pytest.raises(Interrupted):
+        start(Job((), "x", Path("x")), 1, 1)
+    assert begun[0].returncode == -signal.SIGTERM
