@@ -84,9 +84,14 @@ def left_open(name: str) -> list[str]:
 # Those that learn from data are in test_experiments_offline.py.
 @pytest.mark.parametrize("name", [name for name in SHIPPED if name not in FROM_DATA])
 def test_every_experiment_is_a_valid_run(name: str) -> None:
-    run = run_of(name, "seed=7")
+    run = run_of(name)
     assert isinstance(run, RunSettings)
-    assert run.run_name.endswith("seed7")
+    assert run.run_name.endswith("seed0")
+
+
+@pytest.mark.parametrize("name", ["demo", "imdb_ppo", "daily_dialog_openrl"])
+def test_a_runs_name_has_its_seed(name: str) -> None:
+    assert run_of(name, "seed=7").run_name.endswith("seed7")
 
 
 def test_every_task_of_rl4lms_has_all_five() -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.models import make_tiny_model
 from tests.runs import Run
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def test_a_reward_that_answers_with_a_dict_ends_the_start_with_exit_code_2(tmp_path: Path) -> None:

@@ -40,13 +40,13 @@ def names_of(spans: Spans, process: str) -> list[str]:
 
 
 @pytest.mark.ray
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_process_is_in_the_trace(spans: Spans) -> None:
     assert set(spans) == {"whetstone train", "the learner", "worker 0", "reward increasing_numbers"}
 
 
 @pytest.mark.ray
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_trace_has_every_phase_of_a_run(spans: Spans) -> None:
     learner, worker = names_of(spans, "the learner"), names_of(spans, "worker 0")
     driver, reward = names_of(spans, "whetstone train"), names_of(spans, "reward increasing_numbers")
@@ -69,7 +69,7 @@ def test_the_trace_has_every_phase_of_a_run(spans: Spans) -> None:
 
 
 @pytest.mark.ray
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_processes_share_a_clock_and_their_spans_are_nested(spans: Spans) -> None:
     iterations = [each for each in spans["whetstone train"] if each["name"].startswith("iteration")]
     updates = [each for each in spans["the learner"] if each["name"] == "trains"]

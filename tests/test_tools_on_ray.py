@@ -10,7 +10,7 @@ from tests.chat_templates import CALLS_TOOLS, make_chat_model
 from tests.kept_rollouts import kept_in, measure_into
 from tests.runs import Run
 
-pytestmark = [pytest.mark.ray, pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.ray, pytest.mark.vllm, pytest.mark.long, pytest.mark.timeout(900)]
 
 CALL = '<tool_call>{"name": "calculator", "arguments": {"expression": "6 * 7"}}</tool_call>'
 ITERATIONS, PROMPTS = 3, 16

@@ -93,7 +93,7 @@ def trained(project: Path) -> list[Any]:
 
 
 @pytest.mark.ray
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_a_script_of_the_project_trains(project: Path, trained: list[Any]) -> None:
     folder, is_the_same, texts, _ = trained
@@ -111,7 +111,7 @@ def test_a_script_of_the_project_trains(project: Path, trained: list[Any]) -> No
 
 
 @pytest.mark.ray
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_the_source_of_the_scripts_function_is_in_the_runs_folder(trained: list[Any]) -> None:
     (file,) = Path(trained[0], "functions").glob("*.py")
@@ -119,7 +119,7 @@ def test_the_source_of_the_scripts_function_is_in_the_runs_folder(trained: list[
 
 
 @pytest.mark.ray
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_the_scripts_process_imports_none_of_our_packages(trained: list[Any]) -> None:
     assert not {*own_place.NAMES, "ray", "torch"} & set(trained[3])

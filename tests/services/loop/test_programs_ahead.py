@@ -15,8 +15,8 @@ from tests.rollout_workers.programs.test_programs import AGENT
 ITERATIONS, PROMPTS = 5, 4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("max_staleness", [pytest.param(0, marks=pytest.mark.long), 2])
+@pytest.mark.long
+@pytest.mark.parametrize("max_staleness", [0, 2])
 def test_no_call_is_staler_than_asked(max_staleness: int, tmp_path: Path) -> None:
     """Each agent waits between its calls for the next line of the file, so for new weights.
 

@@ -126,6 +126,7 @@ def test_a_game_that_was_changed_or_deleted_is_named(pool: Path, tmp_path: Path)
         all_prompts(copy)
 
 
+@pytest.mark.long
 def test_a_killed_maker_leaves_no_half_game(tmp_path: Path) -> None:
     recipe = Recipe("coin_collector", 5, "brief", {"level": 1})
     folder = tmp_path / recipe.folder
