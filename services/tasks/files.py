@@ -164,12 +164,6 @@ def split_files(data_files: DataFiles) -> dict[str, str]:
             )
         if files:
             found[split] = str(files[0])
-    others = [file.name for name in NAMES_OF_OTHERS for file in _of_formats(path, name)]
-    if others and "validation" not in found and "train" in found:
-        raise InputError(
-            f"task.data_files={data_files}: {others[0]} is of no split; expected the name "
-            f"validation{Path(others[0]).suffix}, or task.data_files={{train: FILE, validation: FILE}}"
-        )
     if "train" not in found:
         there = ", ".join(sorted(os.listdir(path))[:10]) or "nothing"
         raise InputError(
@@ -177,6 +171,15 @@ def split_files(data_files: DataFiles) -> dict[str, str]:
             f"there is: {there}"
         )
     return found
+
+
+def _refuse_other_names(folder: Path) -> None:
+    """Refuse a folder whose validation file has another name: its rows would be left out."""
+    for other in (file for name in NAMES_OF_OTHERS for file in _of_formats(folder, name)):
+        raise InputError(
+            f"task.data_files={folder}: {other.name} is of no split; expected the name "
+            f"validation{other.suffix}, or task.data_files={{train: FILE, validation: FILE}}"
+        )
 
 
 def _of_formats(folder: Path, name: str) -> list[Path]:
@@ -231,6 +234,8 @@ def kept_rows(
 def _file_for(data_files: DataFiles, split: Split) -> tuple[dict[str, str], Path]:
     """Return all files by split, and the file that serves this split."""
     files = split_files(data_files)
+    if isinstance(data_files, str) and Path(data_files).is_dir() and "validation" not in files:
+        _refuse_other_names(Path(data_files))
     source = split if split in files else "train"
     if source not in files:
         raise InputError(f"task.data_files: there is no train split; {there_are(files, 'splits')}")
