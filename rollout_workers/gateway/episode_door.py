@@ -143,7 +143,8 @@ class EpisodeDoor:
             try:
                 return await self._partner.answer(replace(asked, seed=seed))
             except Refused as refused:
-                self.is_full = refused.code == TOO_LONG and bool(self.history.calls)
+                if refused.code == TOO_LONG:
+                    self.is_full = bool(self.history.calls)
                 raise
 
     @contextmanager

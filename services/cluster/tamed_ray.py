@@ -101,7 +101,7 @@ def _free_ports(count: int) -> list[int]:
         while len(found) < count:
             port = random.SystemRandom().choice(PORTS)
             try:
-                held.enter_context(socket.create_server(("", port)))
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:  # there is no port, or no socket, to be had
                     raise

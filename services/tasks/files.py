@@ -70,7 +70,7 @@ def read_ahead(
         return []
     files, path = _file_for(data_files, split)
     rows = read_checked(path, columns, ROWS_READ_AHEAD, check)
-    places = None if by is None else places_by(map(by, rows))
+    places = None if by is None or _is_whole(split, files) else places_by(map(by, rows))
     kept = kept_rows(len(rows), split, files, f"task.data_files={path}", places) if rows else []
     return [rows[row] for row in kept]
 
@@ -250,9 +250,13 @@ def _cut(
     by: Callable[[Mapping[str, Any]], str] | None,
 ) -> Any:
     """Select the rows of a `datasets.Dataset` that serve the split."""
-    is_whole = split in present and (split != "train" or CUT_OUT_OF_TEN.keys() <= set(present))
-    places = None if by is None or is_whole else places_by(map(by, rows))
+    places = None if by is None or _is_whole(split, present) else places_by(map(by, rows))
     return rows.select(kept_rows(len(rows), split, present, where, places))
+
+
+def _is_whole(split: Split, present: Collection[str]) -> bool:
+    """Say whether a split has all rows of its file, so that none are dealt."""
+    return split in present and (split != "train" or CUT_OUT_OF_TEN.keys() <= set(present))
 
 
 def _read(path: Path, columns: Sequence[str], check: Check | None) -> Any:

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.scores import Sample
-from reward_servers.server import Answer
+from reward_servers.server import Answer, is_deterministic
 from reward_servers.serving.cache import AnswerCache, key_of
 from reward_servers.serving.replicas import RewardReplica
-from reward_servers.settings import ServerSettings, parts
+from reward_servers.settings import Part, ServerSettings, parts
 
 GRADERS = "tests.reward_servers.graders"
 
@@ -142,3 +142,9 @@ def test_only_deterministic_rewards_are_remembered() -> None:
     assert asyncio.run(twice("Words", cache_size=0)) == 0
     assert asyncio.run(twice("Moody")) == 0  # says that it is not
     assert asyncio.run(twice("Ranked")) == 0  # as everything has to that reads groups
+
+
+@pytest.mark.parametrize("name", ["code_tests", "format", "math", "reasoning_gym"])
+def test_a_score_that_a_time_limit_may_have_set_is_not_kept(name: str) -> None:
+    assert not is_deterministic(Part(name=name))
+    assert is_deterministic(Part(name="length"))

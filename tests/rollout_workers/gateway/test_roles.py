@@ -98,6 +98,11 @@ def test_a_talk_beyond_the_partners_window_cuts_the_episode(served: Served, part
     with pytest.raises(openai.BadRequestError, match="maximum context length"):
         say(served.client(door), "partner", [{"role": "user", "content": "x" * 2100}])
     assert door.is_full
+    with pytest.raises(openai.BadRequestError, match="n: expected"):
+        say(served.client(door), "partner", n=1000)
+    with pytest.raises(openai.BadRequestError, match="n=30: expected"):
+        say(served.client(door), "partner", n=30)
+    assert door.is_full  # whatever is refused later
 
 
 def test_without_a_partner_the_name_is_refused(served: Served) -> None:
