@@ -33,10 +33,10 @@ test-quick: $(READY)
 	@nice -n 19 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not long and not gpu and not ($(ENGINES))"
 
 test-engines: $(READY)
-	@$(BIN)/python -m pytest -m "not long and not gpu and ($(ENGINES))"
+	@$(BIN)/python -m pytest tests -m "not long and not gpu and ($(ENGINES))"
 
 test-all: test
-	@$(BIN)/python -m pytest -m "long and not gpu"
+	@$(BIN)/python -m pytest tests -m "long and not gpu"
 
 # The tests and benchmarks that need a GPU, under ten minutes; they write docs/results/gpu.md.
 gpu: $(READY)

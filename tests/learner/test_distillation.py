@@ -80,8 +80,8 @@ def divergence(learner: Learner, rollouts: list[Rollout], which: Literal["revers
     return float(torch.cat(found).mean())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("which", ["reverse", pytest.param("forward", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("which", ["reverse", "forward"])
 def test_the_kl_to_a_tiny_teacher_falls_to_under_a_hundredth_a_token(
     models: dict[str, Path], within_reach: Path, which: Literal["reverse", "forward"]
 ) -> None:

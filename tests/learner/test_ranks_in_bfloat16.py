@@ -14,7 +14,8 @@ from learner.publishing.weight_publisher import PROBE_TOLERANCE
 from tests.learner.ranked_bfloat16 import ONLINE, make, published, rollouts_for, work
 from tests.learner.tiny import make_model, snapshot, without_times
 
-pytestmark = pytest.mark.timeout(1200)  # a busy machine takes long to start processes
+# A busy machine takes long to start processes.
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 
 DIGITS = 2**-7  # of bfloat16, and the last one may differ
 multiprocessing.set_forkserver_preload(

@@ -72,7 +72,9 @@ def run_in(project: Path, *command: str | Path, pythonpath: str | None, timeout:
         pytest.param((COMMAND,), None, marks=pytest.mark.long),
         ((COMMAND,), "."),
         pytest.param((sys.executable, "-m", "whetstone"), None, marks=pytest.mark.long),
-        ((sys.executable, "-P", "-m", "whetstone"), "{project}:{project}/model"),
+        pytest.param(
+            (sys.executable, "-P", "-m", "whetstone"), "{project}:{project}/model", marks=pytest.mark.long
+        ),
     ],
 )
 def test_plan_reads_no_package_of_the_project(

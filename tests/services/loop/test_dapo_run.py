@@ -95,6 +95,7 @@ def test_every_batch_is_full_and_every_prompt_accounted_for(whole: list[dict[str
     assert max(row["refill/rounds"] for row in whole) > 1
 
 
+@pytest.mark.long
 def test_killed_in_a_refill_and_resumed_it_has_equal_metrics(
     model: Path, whole: list[dict[str, Any]], tmp_path: Path
 ) -> None:
