@@ -45,7 +45,7 @@ from learner.models.actor_critic import (
 )
 from learner.models.policy import Policy, check_head
 from learner.off_policy import Correction, correction_of, rounds
-from learner.optimizer import build_optimizer, schedule_factor, set_learning_rate
+from learner.optimizer import build_optimizer, set_learning_rate
 from learner.passes.batch_metrics import measured_kl, num_trained, sampler_metrics
 from learner.passes.bootstrap import bootstrap_values
 from learner.passes.known_passes import loads_reference
@@ -55,6 +55,7 @@ from learner.passes.scoring import Models, ScoredBatch
 from learner.publishing.changed_elements import Array, Sent
 from learner.publishing.last_published import LastPublished
 from learner.publishing.weight_publisher import arrays_of, publish
+from learner.rate_schedule import schedule_factor
 from learner.settings import LearnerSettings, ModelSettings
 from learner.updates import Update, check_model, takes_sharded, update_for
 from learner.updates.context import UpdateContext

@@ -1,8 +1,7 @@
-"""Optimiser, learning-rate schedule, and separate gradient clipping for actor and critic."""
+"""Optimiser with learning rates, and separate gradient clipping, for actor and critic."""
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import nn
@@ -11,8 +10,6 @@ from contracts.errors import LearnerError
 from learner.algorithms.base import Algorithm, Decays
 from learner.distributed.sharding import computes_on, whole
 from learner.models.actor_critic import ActorCritic
-
-Schedule = Literal["constant", "linear", "cosine"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,30 +58,6 @@ def decays(name: str, parameter: nn.Parameter, which: Decays) -> bool:
     if "bias" in name:  # both sources count T5's relative_attention_bias, a matrix, as a bias, too
         return False
     return "LayerNorm.weight" not in name if which == "all_but_biases" else parameter.ndim > 1
-
-
-def schedule_factor(
-    schedule: Schedule, iteration: int, iterations: int, warmup: int, end: float = 0.0
-) -> float:
-    """Return the factor by which the learning rate is multiplied in iteration 1, 2 … `iterations`.
-
-    Args:
-        end: the factor that a falling schedule would reach after the last iteration.
-
-    >>> [schedule_factor("linear", i, 4, 0) for i in (1, 2, 3, 4)]
-    [1.0, 0.75, 0.5, 0.25]
-    >>> [schedule_factor("linear", i, 4, 0, end=0.5) for i in (1, 2, 3, 4)]
-    [1.0, 0.875, 0.75, 0.625]
-    >>> schedule_factor("constant", 1, 100, 10)
-    0.1
-    """
-    if iteration <= warmup:
-        return iteration / warmup
-    progress = min(1.0, (iteration - warmup - 1) / max(1, iterations - warmup))
-    if schedule == "constant":
-        return 1.0
-    left = 1.0 - progress if schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
-    return end + (1.0 - end) * left
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from contracts.errors import LearnerError
-from learner.optimizer import build_optimizer, schedule_factor, set_learning_rate
+from learner.optimizer import build_optimizer, set_learning_rate
+from learner.rate_schedule import schedule_factor
 from learner.reward_models.batches import Example, RewardMicroBatch
 from learner.reward_models.losses import balanced_weights, bradley_terry, cross_entropy
 from learner.reward_models.model import RewardModel

@@ -2,6 +2,7 @@
 
 one run a group    differences of the same prompts in pairs, and their standard error over prompts
 several seeds      differences of the seeds' means, and their standard error over seeds
+one beside several both errors together; the spread that seeds of the one would have is not in it
 """
 
 import math
@@ -93,18 +94,24 @@ def cell_of(metric: str, own: Sequence[LastEvaluation], base: Sequence[LastEvalu
 
 
 def difference(metric: str, before: Sequence[LastEvaluation], after: Sequence[LastEvaluation]) -> Difference:
-    """Return after - before: over seeds where both have several, else over prompts.
+    """Return after - before: over seeds where both have several, over prompts where both have one run.
 
-    Over seeds it is clear by Welch's t-test (Welch 1947, Biometrika 34, 28-35).
+    Over seeds it is clear by Welch's t-test (Welch 1947, Biometrika 34, 28-35). With one run beside several,
+    the error is that over prompts and that over the several seeds together.
     """
     (first, first_error), (second, second_error) = _mean(metric, before), _mean(metric, after)
     error = unpaired(first_error, second_error)
     if min(len(before), len(after)) > 1:
         return Difference(second - first, error, welch_limit(_values(metric, before), _values(metric, after)))
     sides = [[observed(metric, one.metrics, one.rows) for one in side] for side in (before, after)]
+    seeds, num_seeds = (first_error, len(before)) if len(before) > 1 else (second_error, len(after))
     if all(found.texts for side in sides for found in side):
         error = standard_error_of_change(*_pooled(sides[0]), *_pooled(sides[1]))
-    return Difference(second - first, error)
+        error = error if num_seeds == 1 else unpaired(error, seeds)
+    if num_seeds == 1 or not seeds or error is None:
+        return Difference(second - first, error)
+    # The share of the seeds in the squared error has few degrees of freedom (Welch and Satterthwaite).
+    return Difference(second - first, error, limit_at((num_seeds - 1) * (error / seeds) ** 4))
 
 
 def welch_limit(before: Sequence[float], after: Sequence[float]) -> float:
@@ -113,9 +120,18 @@ def welch_limit(before: Sequence[float], after: Sequence[float]) -> float:
     >>> round(welch_limit([0.1, 0.2, 0.3], [0.4, 0.5, 0.6]), 2)  # four degrees of freedom
     2.78
     """
+    return limit_at(welch_freedom(before, after))
+
+
+def limit_at(freedom: float) -> float:
+    """Return how many standard errors are clear by a t-test with so many degrees of freedom.
+
+    >>> round(limit_at(1), 2), round(limit_at(1e9), 2)
+    (12.71, 1.96)
+    """
     from scipy.stats import t
 
-    return float(t.ppf((1 + CERTAIN) / 2, welch_freedom(before, after)))
+    return float(t.ppf((1 + CERTAIN) / 2, freedom))
 
 
 def welch_freedom(before: Sequence[float], after: Sequence[float]) -> float:

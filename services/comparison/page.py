@@ -62,6 +62,7 @@ class Page:
     training: tuple[Chart, ...]
     samples: tuple[SideBySide, ...]
     has_seeds: bool  # whether a group has several runs
+    alone: tuple[str, ...]  # groups of one run beside those with several seeds
 
 
 def gather(groups: Sequence[Group]) -> Page:
@@ -72,7 +73,7 @@ def gather(groups: Sequence[Group]) -> Page:
         Compared(group, tuple(tuple(read_evaluations(run.folder, "val")) for run in group.runs))
         for group in groups
     ]
-    settings = differing_settings(groups)
+    settings, has_seeds = differing_settings(groups), any(len(group.runs) > 1 for group in groups)
     return Page(
         title=" · ".join(group.name for group in groups),
         lines=tuple(_line(group) for group in groups),
@@ -82,7 +83,8 @@ def gather(groups: Sequence[Group]) -> Page:
         validation=tuple(draw_svg(panel, *SMALL) for panel in validation_panels(compared)),
         training=tuple(draw_svg(panel, *SMALL) for panel in training_panels(compared)),
         samples=side_by_side(groups, last["val"]),
-        has_seeds=any(len(group.runs) > 1 for group in groups),
+        has_seeds=has_seeds,
+        alone=tuple(group.name for group in groups if has_seeds and len(group.runs) == 1),
     )
 
 

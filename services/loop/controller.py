@@ -14,6 +14,8 @@ from typing import Any
 from contracts.clients import FleetClient, LearnerClient, RewardClient
 from contracts.errors import LearnerLost, RunError
 from contracts.processes import timeline
+from learner.rate_schedule import moved
+from learner.settings import LearnerSettings
 from services.loop.batches import BatchSource
 from services.loop.collecting import FailureBudget
 from services.loop.evaluations.evaluator import Evaluator
@@ -44,7 +46,7 @@ class LoopSettings:
     iterations: int
     evaluate_every: int  # iterations; 0: only before the first and after the last
     save_every: int  # iterations; 0: only after the last
-    max_restarts: int  # of the learner, within an hour
+    learner: LearnerSettings  # its schedule of the learning rate, and how often it may restart
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Controller:
         self._boundary: dict[str, Any] = {}  # the loop's state at the last iteration's end
         self._saved_at = -1
         self._lost: LearnerLost | None = None  # a lost learner that is not replaced yet
-        self._restarts = LearnerRestarts(settings.max_restarts)
+        self._restarts = LearnerRestarts(settings.learner.max_restarts)
         self._start = self._source.state()
 
     def run(self) -> None:
@@ -184,6 +186,7 @@ class Controller:
     def _remember(self) -> None:
         self._boundary = {
             "iteration": self._iteration,
+            "iterations": self._settings.iterations,
             "source": self._source.state(),
             "reward_failures": self._failures.num_unscored,
             "environment_failures": self._failures.num_unplayed,
@@ -212,6 +215,9 @@ class Controller:
         self._saved_at = self._iteration
         self._remember()
         self._console.note(f"resumed from {path}")
+        length, planned = self._settings.iterations, state.get("iterations")  # older states have none
+        if planned and (said := moved(self._settings.learner, self._iteration + 1, planned, length)):
+            self._console.note(said, "warning")
 
     def _begin(self) -> None:
         self._iteration, self._saved_at = 0, -1

@@ -8,7 +8,7 @@ from contracts.rollout import Prompt
 from learner.algorithms.base import Algorithm
 from learner.settings import LearnerSettings, ModelSettings
 from reward_servers.by_part import trial_of_parts
-from reward_servers.server import check_at_hand
+from reward_servers.part_checks import check_at_hand
 from reward_servers.user_rewards.trial import Trial
 from rollout_workers.settings import RolloutSettings
 from services.config.cluster_settings import ClusterSettings
@@ -36,7 +36,7 @@ from services.preflight.checks.reference_checks import (
     least_room,
     num_parameters_of_reference,
 )
-from services.preflight.checks.sampling_checks import check_behavior, check_staleness
+from services.preflight.checks.sampling_checks import check_behavior, check_one_correction, check_staleness
 from services.preflight.deployment import deployment, this_machine
 from services.preflight.machine import find_gpus, num_cores
 from services.preflight.placement import Graders, check_room
@@ -80,6 +80,7 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
 
         check_data_fits(settings)
     check_behavior(learner.behavior, drawn)
+    check_one_correction(learner, rollout.max_staleness)
     serve = settings.model.adapter.serve
     check_staleness(rollout.max_staleness, drawn, algorithm, settings.algorithm_name, serve)
     check_at_hand("reward", settings.reward)

@@ -1,5 +1,6 @@
 """Model card of a run: a README.md with the hub's metadata, written from the run's own files."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ import yaml
 
 from services.runs import provenance
 from services.runs.changes import change_in, in_words
+from services.runs.checkpoint_retention import trained_until
 from services.runs.folder import RunFolder
 from services.terminal.readable import number
 
@@ -44,7 +46,7 @@ def write_card(folder: RunFolder, model: Path, has_curves: bool) -> str:
         lstrip_blocks=True,
         autoescape=False,  # Markdown, not HTML
     )
-    rows = folder.rollout_info()
+    until = _trained_until(folder, model)
     return environment.get_template(TEMPLATE).render(
         metadata=yaml.safe_dump(_metadata(config, model), sort_keys=False, allow_unicode=True).strip(),
         name=folder.path.absolute().name,
@@ -52,24 +54,37 @@ def write_card(folder: RunFolder, model: Path, has_curves: bool) -> str:
         algorithm=_name(config.get("algorithm"), "name"),
         task=_name(config.get("task"), "name"),
         rewards=", ".join(_names(config.get("reward"))) or "the task's own",
-        iterations=int(rows[-1]["iteration"]) if rows else 0,
-        results=[row for split in SPLIT_TITLES for row in results(folder, split)],
+        iterations=until,
+        results=[row for split in SPLIT_TITLES for row in results(folder, split, until)],
         has_curves=has_curves,
         starts=provenance.starts(folder)[-MAX_STARTS:],
         settings=yaml.safe_dump(config, sort_keys=False, allow_unicode=True).strip(),
     )
 
 
-def results(folder: RunFolder, split: str) -> list[Row]:
-    """Return the metrics of a split's first and last evaluation; none where there was one evaluation only."""
-    evaluations = folder.evaluations(split)
-    if len(evaluations) < 2:
+def _trained_until(folder: RunFolder, model: Path) -> int:
+    """Return the iteration whose model this is; a run that went on since may be further."""
+    if (found := trained_until(model)) is not None:
+        return found
+    if model == folder.best_model and folder.best_file.exists():
+        return int(json.loads(folder.best_file.read_text())["iteration"])
+    rows = folder.rollout_info()
+    return int(rows[-1]["iteration"]) if rows else 0
+
+
+def results(folder: RunFolder, split: str, until: int) -> list[Row]:
+    """Return the metrics of a split's first evaluation and of that after iteration `until`.
+
+    There are none where the model of that iteration was not evaluated, or the first one was that.
+    """
+    evaluations = [row for row in folder.evaluations(split) if row["epoch"] <= until]
+    if len(evaluations) < 2 or evaluations[-1]["epoch"] != until:
         return []
     first, last = evaluations[0], evaluations[-1]
     before, after = first["metrics"], last["metrics"]
     found = []
     for metric in [key for key in after if _is_number(before.get(key)) and _is_number(after[key])]:
-        change = change_in(folder, split, metric)
+        change = change_in(folder, split, metric, until)
         told = in_words(change) if change is not None else ""
         found.append(Row(SPLIT_TITLES[split], metric, number(before[metric]), number(after[metric]), told))
     found.sort(key=lambda row: row.metric != "reward/mean")

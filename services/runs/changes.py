@@ -40,9 +40,14 @@ class Observed:
     prompts: tuple[tuple[str, str], ...] = ()  # id and text of each text's prompt
 
 
-def change_in(folder: RunFolder, split: str, metric: str) -> Change | None:
-    """Return a metric's change from the first evaluation to the last one; None where one of them lacks it."""
+def change_in(folder: RunFolder, split: str, metric: str, until: int | None = None) -> Change | None:
+    """Return a metric's change from the first evaluation to the last one; None where one of them lacks it.
+
+    Args:
+        until: the iteration of the last evaluation that counts; None: all count.
+    """
     evaluations, epochs = folder.evaluations(split), folder.prediction_epochs(split)
+    evaluations = [row for row in evaluations if until is None or row["epoch"] <= until]
     ends = [row for row in (evaluations[:1] + evaluations[1:][-1:]) if row["metrics"].get(metric) is not None]
     if len(ends) < 2:
         return None

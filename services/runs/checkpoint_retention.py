@@ -14,6 +14,8 @@ from services.runs.folder import RunFolder
 from services.runs.json_lines import write_atomically
 from services.runs.uploads import Uploads
 
+TRAINED = "trained.json"  # in an exported model: the iteration after which it was exported
+
 log = logging.getLogger(__name__)
 
 
@@ -63,13 +65,13 @@ class Keeper:
 
     def export(self, learner: LearnerClient, iteration: int) -> None:
         """Export the current model and the best one. The learner ends with the best one's state."""
-        _export(learner, self._folder.model)
+        _export(learner, self._folder.model, iteration)
         best = self._best_whole(iteration)
         if best is None:
             return
         if best.iteration != iteration:
             learner.load(str(self._folder.checkpoint(best.iteration)))
-        _export(learner, self._folder.best_model)
+        _export(learner, self._folder.best_model, best.iteration)
 
     def _best_whole(self, iteration: int) -> Best | None:
         """Return the best undamaged checkpoint and write it to `best.json`; damaged ones are set aside."""
@@ -102,7 +104,16 @@ class Keeper:
         self._told = best
 
 
-def _export(learner: LearnerClient, place: Path) -> None:
+def trained_until(model: Path) -> int | None:
+    """Return the iteration after which a run's model was exported; None: an older version exported it."""
+    try:
+        return int(json.loads((model / TRAINED).read_text())["iteration"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def _export(learner: LearnerClient, place: Path, iteration: int) -> None:
     with checkpoints.appearing_whole(place) as unfinished:
         learner.export(str(unfinished))
+        (unfinished / TRAINED).write_text(json.dumps({"iteration": iteration}) + "\n")
         write_checksums(unfinished)

@@ -38,7 +38,8 @@ class OfflineSource:
         algorithm: chooses an epoch's examples, by its `select_epoch`.
         to_tokens: tokenizes rows that were annotated without a reference model, whose tokens are not saved.
         num_responses: number of ranked responses in an example, the best first. 1: each response alone.
-        rank_by: "order" ranks by the data set's order instead of rewards.
+        rank_by: "order" ranks by the data set's order instead of rewards. For PRO, a response's reward is
+            then the number of worse ones.
         only_good: True leaves out rejected responses; False keeps each as an example.
 
     Raises:
@@ -63,6 +64,9 @@ class OfflineSource:
         self._made = None if rows.has_reference else _tokens_of(rows, to_tokens)
         usable = self._not_empty()
         self._is_ranked = num_responses > 1
+        # Rewards need not fall in the data's order, by which PRO's temperatures would be negative.
+        ranks_are_rewards = rank_by == "order" and algorithm.traits.whole_groups and algorithm.needs_rewards
+        self._rewards_M = None if ranks_are_rewards else rows.rewards_M
         if self._is_ranked:
             self._examples = self._ranked(usable, num_responses, rank_by)
         else:
@@ -176,8 +180,8 @@ class OfflineSource:
     def _rollout(self, place: int, group: int, rank: int, num_ranked: int) -> Rollout:
         rows = self._rows
         prompt_tokens, tokens, logprobs, cut = self._tokens(place)
-        # Without scores, the rank is the reward; where labels are asked for, they are.
-        reward = num_ranked - 1 - rank if rows.rewards_M is None else float(rows.rewards_M[place])
+        # Without rewards, the rank is the reward; where labels are asked for, they are.
+        reward = num_ranked - 1 - rank if self._rewards_M is None else float(self._rewards_M[place])
         if self._algorithm.traits.labels:
             reward = float(rows.good_M[place])
         text = rows.table["response"][place].as_py()

@@ -16,6 +16,7 @@ from contracts.conversations.messages import (
 )
 from contracts.errors import InputError, did_you_mean
 from contracts.rollout import Prompt
+from services.tasks.kept_texts import of_number
 from services.tasks.rows import check_columns, text_at, texts_at
 
 PROMPTS = ("prompt", "messages", "conversations", "question", "problem", "instruction")
@@ -124,7 +125,7 @@ def _references(row: Mapping[str, Any], columns: Columns, where: str, guessed: b
     if is_conversation(value):
         _, answer = split_answer(conversation(value, f"{where}, column '{columns.references}'"))
         return () if answer is None else (str(answer["content"]),)
-    texts = [_of_number(each) for each in (value if isinstance(value, list) else [value])]
+    texts = [of_number(each) for each in (value if isinstance(value, list) else [value])]
     if all(isinstance(text, str) for text in texts):
         return tuple(texts)
     return () if guessed else texts_at(row, columns.references, where)
@@ -143,11 +144,6 @@ def in_json(value: Any) -> Any:
     except (ValueError, RecursionError):
         return value
     return found if is_conversation(found) else value
-
-
-def _of_number(value: Any) -> Any:
-    """Return a number as its text: answers of mathematical problems often are numbers."""
-    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 def tools_of(value: Any, where: str) -> list[Any]:

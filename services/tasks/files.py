@@ -16,6 +16,7 @@ from typing import Any
 from contracts.errors import InputError, did_you_mean, there_are
 from contracts.network.hub import use_cache_if_unreachable
 from services.tasks.base import SPLITS, Split
+from services.tasks.kept_texts import csv_options, with_texts
 from services.tasks.rows import FORMATS, Check, check_columns, read_checked
 
 DataFiles = str | dict[str, str]
@@ -34,11 +35,13 @@ def from_files(
     check: Check | None = None,
     *,
     by: Callable[[Mapping[str, Any]], str] | None = None,
+    texts: Sequence[str] = (),
 ) -> Any:
     """Return one split of the files as a `datasets.Dataset` that has `columns`.
 
     Args:
         check: refuses a row among those that are read ahead; None: the first column must hold texts.
+        texts: columns that stay as the file has them, though they look like numbers or dates.
         by: makes of a row the text by which rows are dealt to splits that have no file.
 
     Raises:
@@ -46,7 +49,7 @@ def from_files(
     """
     files, path = _file_for(data_files, split)
     read_checked(path, columns, ROWS_READ_AHEAD, check)
-    rows = _read(path, columns, check)
+    rows = _read(path, columns, check, texts)
     check_columns(rows.column_names, columns, f"task.data_files: {path}")
     return _cut(rows, split, files, f"task.data_files={path}", by)
 
@@ -259,16 +262,18 @@ def _is_whole(split: Split, present: Collection[str]) -> bool:
     return split in present and (split != "train" or CUT_OUT_OF_TEN.keys() <= set(present))
 
 
-def _read(path: Path, columns: Sequence[str], check: Check | None) -> Any:
+def _read(path: Path, columns: Sequence[str], check: Check | None, texts: Sequence[str]) -> Any:
     import datasets
 
     datasets.disable_progress_bars()
     try:
-        return datasets.load_dataset(FORMATS[path.suffix], data_files={"train": str(path)}, split="train")
+        files, options = {"train": str(path)}, csv_options(path, texts)
+        rows = datasets.load_dataset(FORMATS[path.suffix], data_files=files, split="train", **options)
     except Exception as error:  # pyarrow, pandas and datasets each raise their own kinds
         read_checked(path, columns, check=check)  # names the line, where one line is at fault
         reason = str(error.__cause__ or error).strip().split("\n")[0]
         raise InputError(f"task.data_files: {path} can't be read: {reason}") from None
+    return with_texts(rows, path, texts)
 
 
 def _may_be_cached(name: str) -> bool:

@@ -166,7 +166,7 @@ class Assembly:
             settings.iterations,
             settings.evaluate_every,
             settings.save_every,
-            settings.learner.max_restarts,
+            settings.learner,
         )
         failures = evaluator.collector.failures  # of training and evaluations together
         parts = LoopParts(clients, source, weights, evaluator, info, journal, keeper, failures, requests)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,15 @@ from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
 from learner.algorithms.rejection import RejectionSampling
 from learner.algorithms.supervised import Supervised
+from learner.checkpoint import export
 from learner.kl_control import KLSettings
 from learner.learner import Learner
+from learner.settings import ModelSettings
 from tests.learner.tiny import (
     VOCAB,
     make_learner,
     make_model,
+    make_pair,
     perturb,
     plain_logprobs,
     random_rollouts,
@@ -198,6 +202,23 @@ def test_an_export_names_its_architecture_even_if_the_files_did_not(
     exported = json.loads((tmp_path / "exported" / "config.json").read_text())
     assert exported["architectures"] == ["GPT2LMHeadModel"]  # other engines look here
     assert exported["vocab_size"] == VOCAB
+
+
+def test_a_revision_is_of_the_model_and_not_of_another_tokenizer(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache has the tokenizer's main revision alone, as a hub without a branch v1 would."""
+    kept = tmp_path / "hub" / "models--me--words"
+    (kept / "refs").mkdir(parents=True)
+    (kept / "refs" / "main").write_text("abc")
+    shutil.copytree(
+        models["gpt2"], kept / "snapshots" / "abc", ignore=shutil.ignore_patterns("*.safetensors")
+    )
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    settings = ModelSettings(path=str(models["gpt2"]), tokenizer="me/words", revision="v1")
+    (tmp_path / "out").mkdir()
+    export(tmp_path / "out", make_pair(models["gpt2"]), settings)
+    assert AutoTokenizer.from_pretrained(tmp_path / "out")("w5 w9").input_ids == [5, 9]
 
 
 def test_an_exported_model_can_be_trained_on(models: dict[str, Path], tmp_path: Path) -> None:

@@ -177,6 +177,8 @@ def test_the_filter_leaves_truncated_responses_out_of_the_loss_and_in_the_baseli
     assert trained == 3
     for name, parameter in filtered.items():
         torch.testing.assert_close(parameter, expected[name], atol=1e-6, rtol=1e-5)
+    by_turns = [replace(one, finish_reason=FinishReason.CUT) for one in whole]  # by environment.max_turns
+    assert moved(GRPO(filter_truncated=True, **options), by_turns)[1] == 4
     unfiltered, trained = moved(GRPO(**options), with_cut)
     assert trained == 4
     assert any(not torch.allclose(unfiltered[name], each, atol=1e-5) for name, each in filtered.items())

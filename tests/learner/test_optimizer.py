@@ -12,14 +12,8 @@ from learner.algorithms.base import OptimizerSettings
 from learner.algorithms.nll import NLL
 from learner.algorithms.ppo import PPO
 from learner.models.actor_critic import ActorCritic
-from learner.optimizer import (
-    Schedule,
-    build_optimizer,
-    clip_gradients,
-    decays,
-    schedule_factor,
-    set_learning_rate,
-)
+from learner.optimizer import build_optimizer, clip_gradients, decays, set_learning_rate
+from learner.rate_schedule import Schedule, schedule_factor
 from learner.settings import LearnerSettings
 from tests.learner.seq2seq import Name
 from tests.learner.tiny import make_learner, make_pair, rollout

@@ -7,7 +7,7 @@ from contracts.conversations.chat import Chat
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 from reward_servers.needs import has_reference, shown_keys
-from reward_servers.server import needs_meta, needs_references
+from reward_servers.part_checks import needs_meta, needs_references
 from reward_servers.settings import Part
 from services.config.evaluation_settings import EvaluationSettings
 from services.models.token_counter import CountsTokens

@@ -3,6 +3,7 @@
 from contracts.errors import InputError
 from contracts.rollout import Sampling
 from learner.algorithms.base import Algorithm
+from learner.settings import LearnerSettings
 
 
 def check_behavior(behavior: str, sampling: Sampling) -> None:
@@ -30,6 +31,34 @@ def check_behavior(behavior: str, sampling: Sampling) -> None:
         raise InputError(
             f"learner.behavior=importance corrects for a temperature only, and {', '.join(cuts)} leaves "
             f"tokens that are never drawn; expected learner.behavior=exact"
+        )
+
+
+def check_one_correction(learner: LearnerSettings, ahead: int) -> None:
+    """Check that the option that corrects the policy's own rollouts contradicts no other one.
+
+    Args:
+        ahead: rollout.max_staleness.
+
+    Raises:
+        InputError: another option asks for other weights, and would do nothing.
+    """
+    mismatch, stale = learner.mismatch.weights, learner.staleness_correction
+    if learner.behavior == "importance":
+        for key, asked, own in (
+            ("learner.mismatch.weights", mismatch, "auto"),
+            ("learner.staleness_correction", stale, "token"),
+        ):
+            if asked not in (own, "token"):
+                raise InputError(
+                    f"learner.behavior=importance weighs each token, and {key}={asked} asks for other "
+                    f"weights; expected {key}={own}, or learner.behavior=exact"
+                )
+    if ahead and mismatch in ("token", "response") and mismatch != stale:
+        raise InputError(
+            f"rollout.max_staleness={ahead} with learner.mismatch.weights={mismatch} and "
+            f"learner.staleness_correction={stale}: a batch that older weights wrote would follow the second "
+            f"one alone; expected learner.staleness_correction={mismatch}, or learner.mismatch.weights=auto"
         )
 
 

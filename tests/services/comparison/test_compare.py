@@ -33,6 +33,7 @@ def test_the_page_has_all_in_one_file(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "Settings that differ setting a b algorithm.clip_range 0.2 0.1" in page.text
     for title in ("Reward", "KL to the reference", "Throughput: trained", "length/mean_words"):
         assert title in page.text
+    assert "b: one run, so how far its seeds would spread is not known" in page.text
     assert page.classes.count("texts") == 6  # prompts side by side
     assert page.tags.count("table") == page.classes.count("scroll") == 4  # each scrolls in its own box
 

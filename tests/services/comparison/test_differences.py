@@ -52,10 +52,22 @@ def test_seeds_without_a_spread_are_no_fault() -> None:
     assert difference("reward/mean", same, [evaluation([0.6] * 4)] * 2).direction == 1
 
 
-def test_seeds_beside_a_single_run_are_compared_over_prompts() -> None:
+@pytest.mark.parametrize("sign", [1, -1])
+def test_seeds_beside_a_single_run_add_their_spread_to_the_error_over_prompts(sign: int) -> None:
+    """Pooled texts hid the spread: an error of 0 called a difference clear that one more seed could undo."""
     two = [evaluation([value + shift for value in EASE]) for shift in (0.0, 0.2)]
-    found = difference("reward/mean", [evaluation(EASE)], two)
-    assert (found.value, found.error) == (pytest.approx(0.1), pytest.approx(0.0))
+    sides = [[evaluation(EASE)], two][::sign]
+    found = difference("reward/mean", *sides)
+    # The prompts' differences are all alike, so the error is that of the means 0.45 and 0.65 over seeds.
+    assert (found.value, found.error) == (pytest.approx(sign * 0.1), pytest.approx(0.1))
+    assert found.limit == pytest.approx(12.7, abs=0.1) and found.direction == 0  # one degree of freedom
+
+
+def test_seeds_that_agree_beside_a_single_run_are_compared_over_prompts() -> None:
+    better = [0.2, 0.58, 1.0, 0.42]
+    found = difference("reward/mean", [evaluation(EASE)], [evaluation(better)] * 3)
+    assert found.error == pytest.approx(statistics.stdev([0.1, 0.08, 0.1, 0.12]) / 2)
+    assert found.direction == 1
 
 
 def test_the_table_has_a_row_for_each_metric_and_its_errors() -> None:

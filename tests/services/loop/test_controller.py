@@ -187,6 +187,16 @@ def test_a_stop_saves_the_last_whole_iteration_and_the_rest_is_as_if_nothing_had
         assert epochs(resumed, split) == epochs(whole, split)
 
 
+def test_a_falling_rate_that_another_length_moves_is_told_once(tmp_path: Path) -> None:
+    falling = {"learner": {"lr_schedule": "linear"}}
+    Loop(tmp_path, **falling).run()
+    said = "falls until iteration 8 now, no longer 4: iteration 5 has 0.5 of the learning rate, not 0"
+    assert said in Loop(tmp_path, iterations=8, **falling).run().screen.getvalue()
+    assert "falls until" not in Loop(tmp_path, iterations=8, **falling).run().screen.getvalue()
+    Loop(tmp_path / "constant").run()
+    assert "falls until" not in Loop(tmp_path / "constant", iterations=8).run().screen.getvalue()
+
+
 @pytest.mark.parametrize("occurrence", [1, 2, 3, 4, 5])
 def test_an_evaluation_that_a_stop_broke_off_is_made_after_the_resume_and_no_other_again(
     tmp_path: Path, occurrence: int

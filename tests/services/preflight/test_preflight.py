@@ -21,13 +21,14 @@ from contracts.settings import Integers, Settings, build
 from learner.algorithms import ALGORITHMS
 from learner.algorithms.base import Algorithm, Traits
 from learner.algorithms.classes import algorithm_class
-from learner.settings import ModelSettings
+from learner.settings import LearnerSettings, ModelSettings
 from services.config.settings import RunSettings
 from services.models.files import read_model
 from services.preflight.capacity import memory_model
 from services.preflight.capacity.memory import available_bytes
 from services.preflight.capacity.memory_model import GIB, MemoryNeeds
 from services.preflight.checks.adapter_checks import base_bytes, trained_share
+from services.preflight.checks.sampling_checks import check_one_correction
 from services.preflight.preflight import check
 from services.tasks.base import Split
 from tests.services.countdown import COUNTDOWN, Countdown
@@ -497,6 +498,50 @@ def test_importance_weights_are_refused_where_tokens_can_not_be_drawn(
 ) -> None:
     message = refusal(model, learner={"behavior": "importance"}, **given)
     assert f"corrects for a temperature only, and {said} leaves tokens" in message
+
+
+@pytest.mark.parametrize(
+    ("ahead", "learner", "said"),
+    [
+        (
+            0,
+            {"behavior": "importance", "mismatch": {"weights": "response"}},
+            "learner.mismatch.weights=response",
+        ),
+        (0, {"behavior": "importance", "mismatch": {"weights": "none"}}, "learner.mismatch.weights=none"),
+        (
+            0,
+            {"behavior": "importance", "staleness_correction": "response"},
+            "learner.staleness_correction=response",
+        ),
+        (1, {"mismatch": {"weights": "response"}}, "learner.staleness_correction=token"),
+        (
+            1,
+            {"mismatch": {"weights": "token"}, "staleness_correction": "none"},
+            "learner.staleness_correction=none",
+        ),
+    ],
+)
+def test_a_correction_that_another_one_would_silence_is_refused(
+    model: Path, ahead: int, learner: dict[str, Any], said: str
+) -> None:
+    message = refusal(model, learner=learner, rollout={"max_staleness": ahead})
+    assert said in message and (
+        "learner.behavior=importance" in message or "learner.mismatch.weights=" in message
+    )
+
+
+@pytest.mark.parametrize(
+    ("ahead", "learner"),
+    [
+        (0, {"behavior": "importance"}),
+        (0, {"mismatch": {"weights": "response"}}),
+        (1, {"mismatch": {"weights": "response"}, "staleness_correction": "response"}),
+        (1, {"mismatch": {"weights": "none"}}),
+    ],
+)
+def test_corrections_that_agree_are_not(ahead: int, learner: dict[str, Any]) -> None:
+    check_one_correction(LearnerSettings(**learner), ahead)
 
 
 def test_attention_heads_are_shared_out_evenly(model: Path) -> None:

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from services.publishing.card import write_card
 from services.publishing.publish import is_folder_name
 from services.runs import provenance
+from services.runs.checkpoint_retention import Keeper
 from services.runs.folder import RunFolder
+from tests.fakes import FakeLearner
 from tests.models import make_tiny_model
 from tests.services.publishing.hub import hub
 
@@ -61,6 +64,24 @@ def test_a_folder_holds_model_card_and_curves(run: RunFolder, tmp_path: Path) ->
     assert "3 iterations of\n`ppo` on the task `increasing_numbers`" in text
     assert provenance.starts(run)[0]["versions"]["torch"] in text
     assert "iterations: 3" in text
+
+
+def test_the_card_tells_of_the_model_that_is_published(tmp_path: Path) -> None:
+    """The best model is of iteration 2; after iteration 3, the end, the run went on to 5 and was stopped."""
+    folder = RunFolder.open(tmp_path, "numbers", CONFIG | {"keep_best": "val/reward/mean"}, resume="auto")
+    keeper, learner = Keeper(folder, keep=9, keep_best="val/reward/mean"), FakeLearner([])
+    for iteration, reward in ((0, 0.25), (2, 0.875), (3, 0.75), (5, 0.5)):
+        folder.append_rollout_info(iteration, {"reward/mean": reward})
+        folder.append_evaluation(iteration, "validation", {"reward/mean": reward})
+        if iteration != 2:
+            folder.append_evaluation(iteration, "test", {"reward/mean": reward})
+        keeper.save(learner, iteration, {})
+        if iteration == 3:
+            keeper.export(learner, iteration)
+    last, best = (write_card(folder, model, False) for model in (folder.model, folder.best_model))
+    assert "3 iterations of" in last and "2 iterations of" in best
+    assert "| `reward/mean` | 0.25 | 0.75 |" in last and "0.875" not in last and "| 0.5 |" not in last
+    assert "| validation | `reward/mean` | 0.25 | 0.875 |" in best and "| test |" not in best
 
 
 def test_the_hub_gets_one_commit(run: RunFolder) -> None:

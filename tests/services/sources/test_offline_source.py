@@ -1,6 +1,7 @@
 """Annotated rows as rollouts: what they hold, which are drawn, how a run goes on, what is refused."""
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ def annotated(
     folder: Path,
     lengths: list[float | None],
     *,
+    silent: Collection[int] = (),
     groups: list[int] | None = None,
     good: list[bool] | None = None,
     texts: list[str] | None = None,
@@ -40,7 +42,11 @@ def annotated(
     tokens: list[list[int]] | None = None,
     has_reference: bool = True,
 ) -> Path:
-    """One row a length; the second reward is always 1, so that a row's reward is its length + 0.5."""
+    """One row a length; the second reward is always 1, so that a row's reward is its length + 0.5.
+
+    Args:
+        silent: rows about which the second reward says nothing.
+    """
     num = len(lengths)
     groups, texts = groups or list(range(num)), texts or [f"text {row}" for row in range(num)]
     rows = [
@@ -54,8 +60,10 @@ def annotated(
         for row, group in enumerate(groups)
     ]
     scores = [
-        Score(None, {}, "no length") if length is None else Score(0.0, {"length": length, "exact_match": 1.0})
-        for length in lengths
+        Score(None, {}, "no length")
+        if length is None
+        else Score(0.0, {"length": length, **({} if row in silent else {"exact_match": 1.0})})
+        for row, length in enumerate(lengths)
     ]
     all_parts = Parts(folder / "rewards", num, 3)
     for start in all_parts.starts:
@@ -106,6 +114,17 @@ def test_a_row_is_a_rollout_of_the_reference(tmp_path: Path) -> None:
     assert (last.baseline, last.reward_parts) == (1.0, {"length": 4.0, "exact_match": 1.0})
     assert [each.finish_reason for each in rollouts] == [FinishReason.STOP, FinishReason.LENGTH]
     collate(rollouts)
+
+
+def test_a_reward_that_says_nothing_about_a_row_is_none_of_its_parts(tmp_path: Path) -> None:
+    """Otherwise the mean over a batch's parts would add up None."""
+    rows = read_annotated(annotated(tmp_path, [3.0, 4.0], silent=[1]))
+    assert [rows.reward_parts(row) for row in (0, 1)] == [
+        {"length": 3.0, "exact_match": 1.0},
+        {"length": 4.0},
+    ]
+    found = sorted(OfflineSource(rows, WBC(), seed=0).next(2), key=lambda rollout: rollout.total_reward)
+    assert [dict(each.reward_parts) for each in found] == [rows.reward_parts(0), rows.reward_parts(1)]
 
 
 def test_rewards_are_weighed_anew_without_being_scored_anew(tmp_path: Path) -> None:
@@ -271,6 +290,15 @@ def test_people_may_have_ranked_them(tmp_path: Path) -> None:
     assert (chosen.text, rejected.text) == ("text 0", "text 1")
     unscored = ranked(read_annotated(tmp_path, ()), num_responses=2).next(1)
     assert [each.text for each in unscored] == ["text 0", "text 1"] and rewards_of(unscored) == [1.0, 0.0]
+
+
+def test_pros_temperatures_are_ranks_where_the_order_ranks(tmp_path: Path) -> None:
+    """The rewards 1 and 2 rise in people's order; a temperature of 1 - 2 would train the worse one."""
+    annotated(tmp_path, [1.0, 2.0], groups=[0, 0])
+    source = OfflineSource(read_annotated(tmp_path), PRO(), seed=0, num_responses=2, rank_by="order")
+    found = source.next(1)
+    assert [each.text for each in found] == ["text 0", "text 1"] and rewards_of(found) == [1.0, 0.0]
+    PRO().check(found)
 
 
 def test_long_lists_keep_the_best_the_worst_and_what_is_between(tmp_path: Path) -> None:

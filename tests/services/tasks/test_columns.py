@@ -73,6 +73,43 @@ def test_rows_of_the_common_formats(
     assert (found.text, found.references, list(found.messages)) == (text, references, messages)
 
 
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json"])
+@pytest.mark.parametrize(
+    "answers",
+    [
+        ["007", "3"],
+        ["2020-01-01", "2021-06-30T10:00:00"],
+        [3, 0.5],
+        ["007", 3],
+        [["2020-01-01"], ["007", 3]],
+        ["True", "NA", ""],
+    ],
+)
+def test_references_are_the_texts_of_the_file(tmp_path: Path, name: str, answers: list[Any]) -> None:
+    """Dates, numbers of two kinds, and texts beside numbers, which `datasets` reads otherwise."""
+    made = [{"prompt": f"{number} ?", "answer": answer} for number, answer in enumerate(answers)]
+    file = tmp_path / name
+    file.write_text(json.dumps(made) if name == "rows.json" else "\n".join(map(json.dumps, made)))
+    expected = [tuple(map(str, each if isinstance(each, list) else [each])) for each in answers]
+    assert references(file) == expected
+
+
+def test_references_of_a_table_are_its_cells(tmp_path: Path) -> None:
+    cells = ["007", "True", "2020-01-01", "NA", "", "1.50"]
+    for place, column in enumerate(([cell] for cell in cells), start=0):
+        file = tmp_path / f"{place}.csv"  # a column of one kind each, which `datasets` would make a type of
+        file.write_text("prompt,answer\n" + "".join(f"{n} ?,{column[0]}\n" for n in range(3)))
+        assert references(file) == [(cells[place],)] * 3
+
+
+def references(file: Path) -> list[tuple[str, ...]]:
+    """Return each row's references, which are the same in both readers."""
+    task = Prompts(data_files={"train": str(file), "validation": str(file), "test": str(file)})
+    ahead, whole = task.first_prompts("train"), task.prompts("train")
+    assert list(ahead) == list(whole)
+    return [prompt.references for prompt in whole]
+
+
 def test_tools_and_calls_reach_the_template(tmp_path: Path) -> None:
     found = first(tmp_path, {"prompt": [USER, CALL, FOUND], "tools": [TOOL]})
     call = {

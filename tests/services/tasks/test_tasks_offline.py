@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from contracts.errors import InputError
 from contracts.rollout import Prompt
-from reward_servers.server import check_parts
+from reward_servers.part_checks import check_parts
 from reward_servers.settings import parts
 from reward_servers.text.person_names import names_for, with_names
 from services.tasks.atomic import Atomic
