@@ -20,8 +20,12 @@ class FinishReason(StrEnum):
     """Reason why the last turn ended."""
 
     STOP = "stop"  # the model generated its end-of-sequence token or a stop string
-    LENGTH = "length"  # the token limit of the turn was reached
+    LENGTH = "length"  # a limit of tokens was reached
+    CUT = "cut"  # the episode was cut off after this turn, by its environment or `environment.max_turns`
     FAILED = "failed"  # the environment failed; the rollout is counted, but the learner doesn't train on it
+
+
+UNFINISHED = (FinishReason.LENGTH, FinishReason.CUT)
 
 
 @by_position
@@ -157,6 +161,7 @@ class Rollout:
     error: WhetstoneError | None = None
     baseline: float | None = None  # in a data set: expected reward of the reference on this prompt
     from_data: bool = False  # True: a data set's row, whose `behavior_logprobs` are a reference's
+    turn_parts: tuple[Mapping[str, float], ...] = ()  # `reward_parts` of each answer, if each is judged
 
     @property
     def text(self) -> str:
@@ -201,6 +206,11 @@ class Rollout:
     def roles(self) -> tuple[str, ...]:
         """Return the policy's roles in the order of their first turns; most episodes have one."""
         return tuple(dict.fromkeys(turn.role for turn in self.turns))
+
+    @property
+    def judged_parts(self) -> tuple[Mapping[str, float], ...]:
+        """Return the rewards of each text that was judged: of each answer, or of the whole rollout."""
+        return self.turn_parts or (self.reward_parts,)
 
     @property
     def total_reward(self) -> float:

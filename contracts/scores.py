@@ -7,6 +7,8 @@ from typing import Any, Protocol
 from contracts.records import by_position
 
 GROUPS = "groups"  # value of `scores` with which a reward asks for whole groups
+# The score of one sample, or the reason why it has none; neither where the reward says nothing about it.
+Answer = tuple[float | None, str | None]
 
 
 @by_position

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from contracts.rollout import PART, Prompt
-from contracts.scores import Sample
-from reward_servers.server import Answer
+from contracts.scores import Answer, Sample
 from reward_servers.settings import Part
 from reward_servers.user_rewards.trial import MADE_UP, Trial, trial_of
 

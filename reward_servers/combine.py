@@ -3,8 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from contracts.scores import MetricValue, Score
-from reward_servers.server import Answer
+from contracts.scores import Answer, MetricValue, Score
 from reward_servers.settings import Part
 from reward_servers.shaping import contribution
 

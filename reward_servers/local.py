@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 from contracts.errors import InputError
-from contracts.scores import Sample, Score
+from contracts.scores import Answer, Sample, Score
 from reward_servers.by_part import ONE_TASK, ByPart, laid_out, places_for
 from reward_servers.combine import weighted_sum
-from reward_servers.server import Answer, RewardServer
+from reward_servers.server import RewardServer
 from reward_servers.settings import Part, RewardServersSettings
 from reward_servers.user_rewards.trial import Trial, is_tried
 

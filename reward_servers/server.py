@@ -1,34 +1,24 @@
 """Servers of one reward or one metric: whatever the grader does, they answer with a score or a reason."""
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-from contracts.components import make
 from contracts.errors import InputError, RewardError
-from contracts.scores import FindsAnswers, MetricValue, Sample
-from contracts.settings import Settings
-from contracts.signatures import check_methods
+from contracts.scores import Answer, MetricValue, Sample
 from reward_servers.answers import answers_of
-from reward_servers.groups import by_group
+from reward_servers.groups import whole_groups
 from reward_servers.isolation.limits import limits_of
-from reward_servers.needs import lacking, meta_keys
+from reward_servers.needs import lacking
+from reward_servers.part_checks import is_deterministic, loaded
 from reward_servers.reasons import RAISED, excerpt_of, reason_of
-from reward_servers.requirements import check_requirements, missing, requires
 from reward_servers.settings import Part, ServerSettings
 from reward_servers.user_rewards.coroutines import Coroutines
-from reward_servers.user_rewards.own import (
-    check_grader,
-    find_grader,
-    scores_groups,
-    scoring_of,
-    settled,
-)
+from reward_servers.user_rewards.own import scores_groups, scoring_of
 from reward_servers.user_rewards.returned import scores_of, values_of
 from reward_servers.user_rewards.trial import Trial, Verdict, as_group, is_own, try_metric, try_reward
 from reward_servers.user_rewards.watched import Watch
@@ -39,89 +29,6 @@ CUT_GROUPS = (
     "it reads sample.group, and the samples of a call are parts of groups, in any order; its scores are "
     'not cached. With scores = "groups" a call gets all samples of one prompt'
 )
-
-# The score of one sample, or the reason why it has none; neither where the reward says nothing about it.
-Answer = tuple[float | None, str | None]
-
-
-class ChecksItself(Protocol):
-    """Optional methods of a grader: `check` looks at files before a run, `load` loads the model."""
-
-    def check(self) -> None: ...
-
-    def load(self) -> None: ...
-
-
-def check_parts(kind: str, parts: Sequence[Part]) -> None:
-    """Refuse parts that no machine could serve, by their names and options alone.
-
-    A user's class is imported and its options are matched with its constructor, but no instance is made:
-    that may load a model, which only the replica should do.
-
-    Args:
-        kind: "reward" or "metric".
-
-    Raises:
-        InputError: a name or an option is unknown, or a class doesn't import, lacks its method, or has one
-            that takes other arguments.
-    """
-    for part in map(settled, parts):
-        found = find_grader(kind, part.name)
-        _check_shaping(kind, part, found)
-        check_grader(kind, part.name, found)
-        if issubclass(found, Settings):
-            _create(kind, part)
-            continue
-        try:
-            inspect.signature(found).bind(**part.options)
-        except TypeError as error:
-            raise InputError(
-                f"{kind}={part.name}: {found.__name__} does not take these options: {error}"
-            ) from None
-
-
-def check_at_hand(kind: str, parts: Sequence[Part]) -> None:
-    """Refuse parts that this machine can't serve as it is now, before anything starts.
-
-    The machine must have what a built-in names in `requires`. Its `check()` looks at the files that its
-    options name, without loading them.
-
-    Raises:
-        InputError: something is missing; says the command that installs it.
-    """
-    for part in map(settled, parts):
-        found = find_grader(kind, part.name)
-        check_requirements(found, where=f"{kind}={part.name}")
-        if issubclass(found, Settings):
-            _check_files(kind, part, _create(kind, part))
-
-
-def needs_references(kind: str, part: Part) -> bool:
-    """Return whether the component says that it compares with references."""
-    return bool(getattr(_class(kind, part), "needs_references", False))
-
-
-def needs_meta(kind: str, part: Part) -> tuple[str, ...]:
-    """Return the keys of a prompt's meta data that the component says it reads."""
-    return meta_keys(_class(kind, part))
-
-
-def is_ready(kind: str, name: str) -> bool:
-    """Return whether this machine can serve a built-in with neither options nor a model."""
-    found = find_grader(kind, name)
-    try:
-        _create(kind, Part(name=name))
-    except InputError:  # it asks for options
-        return False
-    return not hasattr(found, "load") and not missing(requires(found))
-
-
-def is_deterministic(part: Part) -> bool:
-    """Return whether a reward's answer depends on the sample alone; True unless its class denies it.
-
-    For a reward of whole groups: whether it depends on the group's samples alone.
-    """
-    return bool(getattr(_class("reward", part), "deterministic", True))
 
 
 class RewardServer:
@@ -134,7 +41,7 @@ class RewardServer:
 
     def __init__(self, part: Part, settings: ServerSettings | None = None) -> None:
         self._label, self._name = part.label, part.name
-        self._grader = _loaded("reward", part)
+        self._grader = loaded("reward", part)
         self._scoring = scoring_of(self._grader)
         self.scores_groups = scores_groups(self._grader)
         watches = is_own(part) and is_deterministic(part) and not self.scores_groups
@@ -160,6 +67,11 @@ class RewardServer:
     def busy_s(self) -> float:
         """Return the seconds that the oldest call of a coroutine has taken; 0 if there is none."""
         return 0.0 if self._coroutines is None else self._coroutines.busy_s
+
+    def share_rate(self, num_replicas: int) -> None:
+        """Tell a coroutine how many replicas share its rate."""
+        if self._coroutines is not None:
+            self._coroutines.share_rate(num_replicas)
 
     def take_counts(self) -> dict[str, float]:
         """Return what the grader has added to its `counts` since the last call, such as tokens."""
@@ -215,9 +127,8 @@ class RewardServer:
             for sample, lack in zip(samples, lacks, strict=True)
         ]
         complete = [place for place, lack in enumerate(lacks) if lack is None]
-        if self.scores_groups:  # a group that has lost a sample here is no whole group
-            groups = by_group(samples)
-            return answers, [group for group in groups if all(lacks[place] is None for place in group)]
+        if self.scores_groups:
+            return answers, whole_groups(samples, answers, self._label)
         if self.is_coroutine:
             return answers, [[place] for place in complete]
         return answers, [complete] if complete else []
@@ -293,7 +204,7 @@ class MetricServer:
 
     def __init__(self, part: Part) -> None:
         self._label, self._name = part.label, part.name
-        self._metric = _loaded("metric", part)
+        self._metric = loaded("metric", part)
 
     def try_out(self, trial: Trial) -> Verdict:
         """Call the metric on a few texts. Never raises for the metric's faults."""
@@ -338,22 +249,6 @@ class MetricServer:
         return ""
 
 
-def _check_shaping(kind: str, part: Part, found: type) -> None:
-    """Refuse options of the weighted sum for a metric, or for a class that has one of the same name."""
-    if not part.shaping:
-        return
-    if kind == "metric":
-        raise InputError(
-            f"metrics={part.name}: {', '.join(part.shaping)} is for rewards; a metric is reported as it is"
-        )
-    options = found.model_fields if issubclass(found, Settings) else inspect.signature(found).parameters
-    if both := [word for word in part.shaping if word in options]:
-        raise InputError(
-            f"reward={part.name}: {both[0]} is an option of the weighted sum, and hides the option of "
-            f"{found.__name__} of the same name; rename that one"
-        )
-
-
 def _complete(component: Any, name: str, trial: Trial) -> Trial:
     """Return the trial with the samples that the component can use; made-up ones have no meta data."""
     samples = tuple(sample for sample in trial.samples if lacking(component, name, sample) is None)
@@ -368,33 +263,3 @@ def _of_part(kind: str, label: str, verdict: Verdict) -> Verdict:
 
 def _no_group(sample: Sample) -> str | None:
     return None if sample.group else 'it scores whole groups, and this sample has no group; give it "group"'
-
-
-def _class(kind: str, part: Part) -> type:
-    return find_grader(kind, settled(part).name)
-
-
-def _create(kind: str, part: Part) -> Any:
-    found = find_grader(kind, part.name)
-    check_grader(kind, part.name, found)
-    if issubclass(found, Settings):  # a plain class may use these names otherwise
-        for more in (ChecksItself, FindsAnswers):
-            check_methods(f"{kind}={part.name}", kind, found, more, optional=True)
-    return make(kind, part.name, found, part.options)
-
-
-def _loaded(kind: str, part: Part) -> Any:
-    """Return the component with its model loaded, so that the first sample doesn't wait for it."""
-    made = _create(kind, settled(part))
-    if isinstance(made, Settings) and hasattr(made, "load"):
-        made.load()
-    return made
-
-
-def _check_files(kind: str, part: Part, made: Any) -> None:
-    if not hasattr(made, "check"):
-        return
-    try:
-        made.check()
-    except InputError as error:
-        raise InputError(f"{kind}={part.name}: {error}") from None

@@ -99,7 +99,7 @@ class Episode:
         if step.truncated or len(self._turns) >= self._settings.max_turns:
             self._contexts.observe(self._read(step.observation))
             self._truncated_context = self._contexts.tokens
-            self._finish_reason = FinishReason.LENGTH
+            self._finish_reason = FinishReason.CUT
             return None
         return self._ask(step.observation)
 

@@ -22,7 +22,7 @@ from learner.algorithms.ppo import PPO
 from learner.models import actor_critic
 from learner.models.policy import CausalPolicy
 from learner.settings import ModelSettings
-from reward_servers.server import check_parts
+from reward_servers.part_checks import check_parts
 from reward_servers.settings import parts
 from rollout_workers.environments.base import EnvironmentSettings, MakesEnvironments
 from rollout_workers.environments.host import EnvironmentHost

@@ -15,9 +15,9 @@ from rich.console import Console as Terminal
 from rich.table import Table
 
 from contracts.errors import RunError
-from contracts.scores import Sample
+from contracts.scores import Answer, Sample
 from contracts.secrets.secret_values import remember, remember_in
-from reward_servers.server import Answer, MetricServer, RewardServer
+from reward_servers.server import MetricServer, RewardServer
 from reward_servers.serving.http import http_app
 from reward_servers.settings import Part, Sandbox
 from reward_servers.user_rewards.sandbox import SandboxedServer

@@ -27,9 +27,9 @@ from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 from contracts.errors import DeadlineExceeded, InputError, did_you_mean
 from contracts.network.access import check_exposure, digest
 from reward_servers.deadlines import check_deadlines
-from reward_servers.server import check_parts
+from reward_servers.part_checks import check_parts
 from reward_servers.serving.applications import HTTP_APPLICATION, QUIET, application_of, http_application
-from reward_servers.serving.client import deployment_name, handle_of, num_replicas
+from reward_servers.serving.deployments import deployment_name, handle_of, num_replicas
 from reward_servers.settings import Part, RewardServersSettings
 from reward_servers.user_rewards.trial import MADE_UP, Trial, Verdict, is_tried
 

@@ -19,8 +19,9 @@ from contracts.network.access import TOKEN, TOKEN_FILE, digest, token_of
 from contracts.processes import timeline, working_folder
 from contracts.processes.gpus import hidden_unless
 from contracts.settings import build
-from reward_servers.server import check_parts
-from reward_servers.serving.client import RemoteServer, deployment_name
+from reward_servers.part_checks import check_parts
+from reward_servers.serving.client import RemoteServer
+from reward_servers.serving.deployments import deployment_name
 from reward_servers.serving.http import http_app
 from reward_servers.serving.replicas import MetricReplica, RewardReplica
 from reward_servers.settings import Part, RewardServersSettings, ServerSettings, parts

@@ -8,12 +8,19 @@ An idle grader starts at once, without waiting for more calls.
 """
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from contracts.scores import Sample
-from reward_servers.server import Answer
+from contracts.scores import Answer, Sample
+
+
+class TooLate(Exception):
+    """A call whose batch takes longer than `timeout_s`."""
+
+
+Call = tuple[Sequence[Sample], asyncio.Future[list[Answer]]]
 
 
 class Batches:
@@ -23,17 +30,28 @@ class Batches:
 
     Args:
         batch_size: None: every call is a batch of its own, neither joined nor cut, as whole groups need it.
+        timeout_s: the longest that a batch may take, from its own beginning.
     """
 
-    def __init__(self, score: Callable[[Sequence[Sample]], list[Answer]], batch_size: int | None) -> None:
+    def __init__(
+        self,
+        score: Callable[[Sequence[Sample]], list[Answer]],
+        batch_size: int | None,
+        timeout_s: float = math.inf,
+    ) -> None:
         self._score = score
         self._batch_size = batch_size
-        self._waiting: deque[tuple[Sequence[Sample], asyncio.Future[list[Answer]]]] = deque()
+        self._timeout_s = timeout_s
+        self._waiting: deque[Call] = deque()
         self._working: asyncio.Task[None] | None = None
         self._batch_began: float | None = None
 
     async def score(self, samples: Sequence[Sample]) -> list[Answer]:
-        """Return one answer for each sample, in order."""
+        """Return one answer for each sample, in order.
+
+        Raises:
+            TooLate: a batch took longer than `timeout_s`; the next one waits for its thread.
+        """
         answers: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
         self._waiting.append((samples, answers))
         if self._working is None or self._working.done():
@@ -48,7 +66,7 @@ class Batches:
     async def _work(self) -> None:
         while calls := self._next_calls():
             try:
-                answers = await self._graded([sample for samples, _ in calls for sample in samples])
+                answers = await self._graded(calls)
             except Exception as error:  # the callers get any error; the loop goes on
                 for _, future in calls:
                     if not future.done():
@@ -59,9 +77,9 @@ class Batches:
                 if not future.done():
                     future.set_result(own)
 
-    def _next_calls(self) -> list[tuple[Sequence[Sample], asyncio.Future[list[Answer]]]]:
+    def _next_calls(self) -> list[Call]:
         """Take waiting calls in order, at least one and as many as fit into a batch; drop cancelled ones."""
-        calls: list[tuple[Sequence[Sample], asyncio.Future[list[Answer]]]] = []
+        calls: list[Call] = []
         num_samples = 0
         while self._waiting:
             samples, future = self._waiting[0]
@@ -73,13 +91,24 @@ class Batches:
                 num_samples += len(samples)
         return calls
 
-    async def _graded(self, samples: Sequence[Sample]) -> list[Answer]:
+    async def _graded(self, calls: Sequence[Call]) -> list[Answer]:
+        samples = [sample for own, _ in calls for sample in own]
         answers: list[Answer] = []
         size = self._batch_size or len(samples) or 1
         for begin in range(0, len(samples), size):
+            if all(future.done() for _, future in calls):  # too late for them
+                break
             self._batch_began = time.monotonic()
+            late = asyncio.get_running_loop().call_later(self._timeout_s, _give_up, calls)
             try:
                 answers += await asyncio.to_thread(self._score, samples[begin : begin + size])
             finally:
+                late.cancel()
                 self._batch_began = None
         return answers
+
+
+def _give_up(calls: Sequence[Call]) -> None:
+    for _, future in calls:
+        if not future.done():
+            future.set_exception(TooLate())

@@ -9,9 +9,8 @@ import json
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 
-from contracts.scores import Sample
+from contracts.scores import Answer, Sample
 from reward_servers.groups import by_group
-from reward_servers.server import Answer
 
 # A digest, or the place in the call for a sample without one.
 Key = bytes | int

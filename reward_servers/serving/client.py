@@ -1,11 +1,11 @@
 """Clients of reward servers inside the cluster: parallel calls with deadlines and retries.
 
-submit(samples) ──▶ every reward ──▶ chunks ──▶ call, at most timeout_s
-                                                  │ replica lost, no answer: retry later
+submit(samples) ──▶ every reward ──▶ chunks ──▶ call
+                                                  │ replica lost, longer than timeout_s: retry later
 future ◀── weighted sum ◀── answers in order ◀────┘ retries used up: RewardError
 
-A chunk has `batch_size` samples; for a reward of whole groups it is one group. The calls of a coroutine have
-deadlines of their own, so only a lost replica ends the wait for one.
+A chunk has `batch_size` samples; for a reward of whole groups it is one group. A replica measures the time in
+which its reward scores, and not the queue before that; only its loss ends the wait for its answer.
 """
 
 import asyncio
@@ -18,21 +18,20 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from ray import serve
 from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError, RayServeException
 from ray.serve.handle import DeploymentResponse
 
 from contracts.clients import Scoring
-from contracts.errors import InputError, RewardError
+from contracts.errors import RewardError
 from contracts.processes import timeline
-from contracts.scores import MetricValue, Sample, Score
+from contracts.scores import Answer, MetricValue, Sample, Score
 from reward_servers.by_part import ONE_TASK, ByPart, laid_out, places_for
 from reward_servers.combine import union, weighted_sum
 from reward_servers.groups import by_group
-from reward_servers.server import Answer
+from reward_servers.serving.deployments import ReplicaCount, handle_of
 from reward_servers.serving.http import NotMeasurable, QueueFull
-from reward_servers.serving.replicas import Counts, Outcome, Scored, Traits
+from reward_servers.serving.replicas import Counts, Late, Outcome, Scored, Traits
 from reward_servers.serving.slots import Slots
 from reward_servers.settings import Part, RewardServersSettings, ServerSettings
 
@@ -42,46 +41,30 @@ BACK_OFF_S = 0.25  # before the first retry; doubles each time
 CLOSE_S = 5.0  # for calls under way to end, when the client closes
 QUEUE_POLL_S = 0.05
 WARN_EVERY_S = 2.0
-COUNT_EVERY_S = 2.0  # between counts of the replicas, which `whetstone scale` may change
 
 AHEAD = 4  # calls of a coroutine in a chunk, as a share of its concurrency: small ones show progress
 
 Ask = Callable[..., DeploymentResponse]  # a remote method of a replica
 
 
-def deployment_name(kind: str, label: str) -> str:
-    """Return the name of both the Serve application and its only deployment: `reward-rouge`."""
-    return f"{kind}-{label}"
-
-
-def num_replicas(kind: str, label: str) -> int:
-    """Return how many replicas are up; 0 if the part is not deployed."""
-    name = deployment_name(kind, label)
-    application = serve.status().applications.get(name)
-    deployment = application and application.deployments.get(name)
-    return deployment.replica_states.get("RUNNING", 0) if deployment else 0
-
-
 class RemoteServer:
     """One deployed reward or metric, called from one event loop.
 
-    It sends only as many calls at a time as the replicas accept, so that a call's time-out measures scoring
-    and not queueing. While another client fills the queue, a call waits for its turn; with
-    `refuse_when_full` it raises `QueueFull` at once.
+    It sends only as many calls at a time as the replicas accept. While another client fills the queue, a call
+    waits for its turn; with `refuse_when_full` it raises `QueueFull` at once.
     """
 
     def __init__(
         self, kind: str, label: str, settings: ServerSettings, retries: int, *, refuse_when_full: bool = False
     ) -> None:
-        self._name, self._kind, self._label = f"{kind} {label}", kind, label
+        self._name, self._kind = f"{kind} {label}", kind
         self._handle = handle_of(kind, label)
         self._settings = settings
         self._retries = retries
         self._refuse_when_full = refuse_when_full
         self._warned_at = -math.inf
         self._slots = Slots(settings.max_ongoing_requests * settings.most_replicas)
-        self._counting: asyncio.Task[None] | None = None
-        self._counted_at = time.monotonic()
+        self._replicas = ReplicaCount(kind, label, self._on_replicas, counted_at=time.monotonic())
         self._traits: Traits | None = None
         self.num_samples, self.num_cached = 0, 0
         self.num_waiting = 0  # samples without an answer yet
@@ -100,17 +83,14 @@ class RemoteServer:
             return []
         self.num_waiting += (left := len(samples))
         try:
-            traits = self._traits = self._traits or await self._call(self._handle.traits.remote)
-            chunks = self._chunks(traits, samples)
+            chunks = self._chunks(await self._own_traits(), samples)
             answers: list[Answer] = [(None, None)] * len(samples)
 
             async def ask(places: Sequence[int]) -> None:
                 nonlocal left
                 asked = [samples[place] for place in places]
                 with timeline.span_beside("call", f"calls {self._name}"):
-                    scored: Scored = await self._call(
-                        self._handle.score.remote, asked, is_patient=traits.ends_by_itself
-                    )
+                    scored: Scored = await self._call(self._handle.score.remote, asked, is_patient=True)
                 timeline.receive(scored.process, scored.spans)
                 left -= len(places)
                 self._count(scored)
@@ -121,6 +101,10 @@ class RemoteServer:
             return answers
         finally:
             self.num_waiting -= left
+
+    async def _own_traits(self) -> Traits:
+        self._traits = self._traits or await self._call(self._handle.traits.remote)
+        return self._traits
 
     def _chunks(self, traits: Traits, samples: Sequence[Sample]) -> list[list[int]]:
         """Return the places of the samples of each call; no group is cut for a reward of whole groups."""
@@ -163,7 +147,7 @@ class RemoteServer:
         """Return the answer in each text, or None if the grader finds no answers; errors as for `score`."""
         size = self._settings.batch_size
         found: list[str | None] = []
-        is_patient = self._traits is not None and self._traits.ends_by_itself
+        is_patient = self._kind == "reward" and (await self._own_traits()).ends_by_itself
         for begin in range(0, len(texts), size):
             some = await self._call(
                 self._handle.answers.remote, texts[begin : begin + size], is_patient=is_patient
@@ -174,6 +158,7 @@ class RemoteServer:
         return found
 
     async def _call(self, ask: Ask, *given: Sequence[Any], is_patient: bool = False) -> Any:
+        """Call until there is an answer, within `timeout_s` unless the replica has deadlines of its own."""
         timeout_s = None if is_patient else self._settings.timeout_s
         problem = ""
         for attempt in range(self._retries + 1):
@@ -183,11 +168,11 @@ class RemoteServer:
             try:
                 if self._refuse_when_full:
                     return await asyncio.wait_for(self._answer(ask, given), timeout_s)
-                self._follow_replicas()
+                self._replicas.refresh()
                 async with self._slots:
                     return await asyncio.wait_for(self._answer(ask, given), timeout_s)
             except TimeoutError:
-                problem = f"no answer within {timeout_s:g} s"
+                problem = f"no answer within {self._settings.timeout_s:g} s"
             except (RayError, RayServeException) as error:
                 self.is_lost = True
                 problem = f"replica lost ({type(error).__name__})"
@@ -197,19 +182,10 @@ class RemoteServer:
             "See its replica's log, or raise reward_servers.retries or its timeout_s"
         )
 
-    def _follow_replicas(self) -> None:
-        """Count the replicas now and then, in the background, since more of them accept more calls."""
-        if time.monotonic() - self._counted_at < COUNT_EVERY_S:
-            return
-        self._counted_at = time.monotonic()
-
-        async def count() -> None:
-            found = await asyncio.to_thread(num_replicas, self._kind, self._label)
-            if found:
-                least = self._settings.max_replicas  # a server that scales itself must see the demand
-                await self._slots.change(self._settings.max_ongoing_requests * max(found, least))
-
-        self._counting = asyncio.create_task(count())
+    async def _on_replicas(self, count: int) -> None:
+        """Accept more calls where there are more replicas."""
+        least = self._settings.max_replicas  # a server that scales itself must see the demand
+        await self._slots.change(self._settings.max_ongoing_requests * max(count, least))
 
     def _warn(self, what: str) -> None:
         # A lost replica fails many calls at once; warn once.
@@ -223,6 +199,8 @@ class RemoteServer:
             try:
                 found = await response
                 self.is_lost = False
+                if isinstance(found, Late):
+                    raise TimeoutError
                 return found
             except asyncio.CancelledError:
                 response.cancel()  # so that the replica does not go on in vain
@@ -350,16 +328,3 @@ def find_answers(
 
     found = (asyncio.run(ask(kind, part)) for kind, part in graders)
     return next((answers for answers in found if answers is not None), None)
-
-
-def handle_of(kind: str, label: str) -> Any:
-    """Return Serve's handle of a deployed reward or metric.
-
-    Raises:
-        InputError: it is not deployed.
-    """
-    name = deployment_name(kind, label)
-    try:
-        return serve.get_deployment_handle(name, app_name=name)
-    except (RayServeException, KeyError) as error:
-        raise InputError(f"{kind} {label} is not deployed: {error}") from None

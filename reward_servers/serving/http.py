@@ -11,9 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from contracts.errors import RewardError, did_you_mean
 from contracts.network.http_guard import guard
-from contracts.scores import MetricValue, Sample
+from contracts.scores import Answer, MetricValue, Sample
 from contracts.secrets.redaction import redact
-from reward_servers.server import Answer
 
 MOST_BYTES = 16 * 2**20  # of a request's body: some ten thousand samples
 BEARER = HTTPBearer(auto_error=False, description="the service's token")

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from contracts.errors import RewardError
 from contracts.processes import timeline
 from contracts.processes.timeline import Span
-from contracts.scores import MetricValue, Sample
+from contracts.scores import Answer, MetricValue, Sample
 from contracts.secrets.output import guard_process, redacted_errors
-from reward_servers.server import Answer, MetricServer, RewardServer, is_deterministic
-from reward_servers.serving.batches import Batches
+from reward_servers.part_checks import is_deterministic
+from reward_servers.server import MetricServer, RewardServer
+from reward_servers.serving.batches import Batches, TooLate
 from reward_servers.serving.cache import AnswerCache
+from reward_servers.serving.deployments import ReplicaCount
 from reward_servers.settings import Part, ServerSettings
 from reward_servers.user_rewards.sandbox import SandboxedServer
 from reward_servers.user_rewards.trial import Trial, Verdict
@@ -30,9 +32,7 @@ class Traits:
 
     scores_groups: bool  # with all samples of a prompt at once
     is_coroutine: bool
-    ends_by_itself: (
-        bool  # its calls have deadlines of their own: a client waits as long as there is a replica
-    )
+    ends_by_itself: bool  # its calls have deadlines of their own, in place of `timeout_s`
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,10 @@ class Scored:
     counts: Counts = field(default_factory=dict)
     spans: tuple[Span, ...] = ()  # of the replica's timeline
     process: str = ""  # the replica's name
+
+
+class Late:
+    """Answer to a call that has taken longer than `timeout_s`: Serve would print an exception's traceback."""
 
 
 class RewardReplica:
@@ -65,15 +69,19 @@ class RewardReplica:
                 can_remember = self._server.is_deterministic
         groups = self._server.scores_groups
         self._traits = Traits(groups, self._server.is_coroutine, self._server.ends_by_itself)
-        self._batches = Batches(self._server.score, None if groups else settings.batch_size)
+        # A coroutine can block its loop, and a confined reward ends by its own deadlines.
+        ends_surely = self._server.ends_by_itself and not self._server.is_coroutine
+        timeout_s = math.inf if ends_surely else settings.timeout_s
+        self._patience_s = 2 * timeout_s
+        self._batches = Batches(self._server.score, None if groups else settings.batch_size, timeout_s)
         score = self._batches.score
         if isinstance(self._server, RewardServer) and self._server.is_coroutine:
             score = self._server.scored
         size = settings.cache_size if can_remember else 0
         self._cache = AnswerCache(score, size, lambda: self._server.reads_groups, whole_groups=groups)
-        # A coroutine can block its loop, and a confined reward ends by its own deadlines.
-        ends_surely = self._server.ends_by_itself and not self._server.is_coroutine
-        self._patience_s = math.inf if ends_surely else 2 * settings.timeout_s
+        self._replicas: ReplicaCount | None = None  # where they share a rate
+        if self._server.is_coroutine and settings.rate is not None:
+            self._replicas = ReplicaCount("reward", part.label, self._on_replicas)
 
     async def traits(self) -> Traits:
         return self._traits
@@ -82,13 +90,22 @@ class RewardReplica:
         """Call the grader on a few texts before the first batch comes."""
         return await asyncio.to_thread(self._server.try_out, trial)
 
-    async def score(self, samples: Sequence[Sample]) -> Scored:
-        with timeline.span_beside("scores", "calls"):
-            answers, num_cached = await self._cache.score(samples)
+    async def score(self, samples: Sequence[Sample]) -> Scored | Late:
+        if self._replicas is not None:
+            self._replicas.refresh()
+        try:
+            with timeline.span_beside("scores", "calls"):
+                answers, num_cached = await self._cache.score(samples)
+        except TooLate:
+            return Late()
         return Scored(answers, num_cached, self._server.take_counts(), timeline.drain(), self._name)
 
     async def answers(self, texts: Sequence[str]) -> list[str | None] | None:
         return await asyncio.to_thread(self._server.answers, texts)
+
+    async def _on_replicas(self, count: int) -> None:
+        if isinstance(self._server, RewardServer):
+            self._server.share_rate(count)
 
     def check_health(self) -> None:
         """Raise if the grader hangs, so that Serve replaces this replica."""

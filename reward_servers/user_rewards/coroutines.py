@@ -28,17 +28,22 @@ Call = Callable[[], Awaitable[Result]]
 class Coroutines:
     """A loop for calls, within the limits of a server's settings.
 
-    The rate is that of all replicas together, so each has its share.
+    The rate is that of all replicas together, so each has its share; `share_rate` says how many there are.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
         self._timeout_s, self._retries = settings.timeout_s, settings.retries
-        self._pause_s = 0.0 if settings.rate is None else settings.most_replicas / settings.rate
+        self._rate = settings.rate
+        self.share_rate(settings.most_replicas)
         self._slots = asyncio.Semaphore(settings.concurrency)
         self._next_at = 0.0
         self._under_way: dict[object, float] = {}  # when each call began
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="reward-coroutines", daemon=True).start()
+
+    def share_rate(self, num_replicas: int) -> None:
+        """Take one of so many equal shares of the rate; any thread may call this."""
+        self._pause_s = 0.0 if self._rate is None else num_replicas / self._rate
 
     @property
     def busy_s(self) -> float:

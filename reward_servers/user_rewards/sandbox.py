@@ -27,9 +27,8 @@ from typing import Any, Literal
 
 from contracts.errors import InputError, RewardError
 from contracts.processes import working_folder
-from contracts.scores import Sample
+from contracts.scores import Answer, Sample
 from contracts.secrets.redaction import redact
-from reward_servers.server import Answer
 from reward_servers.settings import Part, Sandbox, ServerSettings
 from reward_servers.user_rewards.trial import Trial, Verdict
 

@@ -68,7 +68,8 @@ def _at_most(kind: int, value: int) -> None:
 
 
 def _load(kind: str, part: Part, settings: ServerSettings | None, answers: IO[str]) -> Any:
-    from reward_servers.server import MetricServer, RewardServer, is_deterministic
+    from reward_servers.part_checks import is_deterministic
+    from reward_servers.server import MetricServer, RewardServer
 
     try:
         server = MetricServer(part) if kind == "metric" else RewardServer(part, settings)

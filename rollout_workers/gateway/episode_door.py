@@ -60,7 +60,8 @@ class EpisodeDoor:
         self._room = min(self._window - 1, math.inf if room is None else room)
         self.history = History()
         self.is_shut = False
-        self.is_cut = False  # the program asked for more than its budget
+        self.is_cut = False  # the program asked for more answers than its budget allows
+        self.is_spent = False  # the budget of tokens is spent
         self.is_full = False  # a context left no room for an answer
         self.num_refused, self._last_refusal = 0, ""
         self.flooded = asyncio.Event()
@@ -177,7 +178,7 @@ class EpisodeDoor:
         written = 0
         try:
             if not held:
-                self.is_cut = True
+                self.is_spent = True
                 raise Refused(
                     403, f"the episode's {budget} tokens are spent (environment.token_budget)", "budget"
                 )

@@ -151,8 +151,9 @@ class Programs:
                 return _rollout(door, await self._run(lease, door), self._settings)
             except EpisodeError as error:
                 self.num_restarts += 1
-                door.is_cut = door.is_cut or door.is_full  # other attempts would draw the same, up to there
-                if door.history.calls and (door.is_cut or fault_reward is not None):
+                door.is_spent = door.is_spent or door.is_full
+                is_over = door.is_cut or door.is_spent  # other attempts would draw the same, up to there
+                if door.history.calls and (is_over or fault_reward is not None):
                     return _rollout(door, Reward(fault_reward or 0.0, {"fault": 1.0}), self._settings)
                 if attempt == attempts:
                     raise error
@@ -225,12 +226,13 @@ def _end_at_once(starting: "asyncio.Future[ProgramProcess]") -> None:
 def _rollout(door: EpisodeDoor, reward: Reward, settings: ProgramSettings) -> Rollout:
     lease, turns = door.lease, with_reward(door.history.turns(), reward, settings.credit == "split")
     numbers = {"calls": float(len(turns)), "sequences": float(sum(turn.fresh for turn in turns))}
+    cut = FinishReason.CUT if door.is_cut else FinishReason.STOP
     return Rollout(
         lease.id,
         lease.group,
         lease.prompt,
         turns,
-        FinishReason.LENGTH if door.is_cut else FinishReason.STOP,
+        FinishReason.LENGTH if door.is_spent else cut,
         info={**numbers, "refused": float(door.num_refused), **reward.info},
     )
 

@@ -18,7 +18,7 @@ from rich.console import Console as Terminal
 from contracts.conversations.chat import Chat
 from contracts.conversations.chat_settings import ChatSettings
 from contracts.errors import InputError
-from reward_servers.server import check_at_hand
+from reward_servers.part_checks import check_at_hand
 from reward_servers.user_rewards.own import wants_groups
 from reward_servers.user_rewards.trial import Trial, trial_of
 from services.annotated.parts import (

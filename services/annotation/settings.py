@@ -11,7 +11,7 @@ from contracts.errors import InputError
 from contracts.settings import Settings, build
 from learner.settings import LearnerSettings
 from reward_servers.deadlines import check_deadlines
-from reward_servers.server import check_parts
+from reward_servers.part_checks import check_parts
 from reward_servers.settings import Part, RewardServersSettings, parts
 from rollout_workers.settings import RolloutSettings
 from services.annotated.responses import ResponseData

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from contracts.network.access import check_exposure, token_of
-from reward_servers.server import check_at_hand, check_parts
+from reward_servers.part_checks import check_at_hand, check_parts
 from services.grading.http_service import check_port, serve
 from services.grading.served import chosen, settings_from
 

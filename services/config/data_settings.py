@@ -5,7 +5,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_serializer, field_validator, model_validator
 
 from contracts.settings import Settings
-from reward_servers.server import check_parts
+from reward_servers.part_checks import check_parts
 from reward_servers.settings import Part, parts
 from services.config.value_stage import ValueStage
 

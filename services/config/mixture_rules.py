@@ -5,7 +5,7 @@ from typing import Any
 
 from contracts.errors import InputError
 from learner.algorithms.base import Algorithm
-from reward_servers.server import check_parts
+from reward_servers.part_checks import check_parts
 from reward_servers.settings import Part, parts
 from services.config.data_settings import DataSettings
 from services.tasks.base import SIDE_KEY

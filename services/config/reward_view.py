@@ -73,7 +73,13 @@ class Judging:
         judged_whole = self.at in WHOLE and not self.rewards_itself
         # A score for the whole rollout is final: no value of a cut-off rest is added to it.
         context = () if judged_whole else rollout.truncated_context
-        return replace(rollout, turns=tuple(turns), reward_parts=parts, truncated_context=context)
+        return replace(
+            rollout,
+            turns=tuple(turns),
+            reward_parts=parts,
+            truncated_context=context,
+            turn_parts=tuple(score.parts for score in scores) if self.at == "turn" else (),
+        )
 
     def _turn(self, rollout: Rollout, index: int) -> Sample:
         """Return an answer as a sample, with what its own role, or its own sequence, heard before."""

@@ -13,8 +13,8 @@ from contracts.errors import InputError, there_are
 from contracts.settings import Settings, build
 from reward_servers.by_part import ByPart
 from reward_servers.deadlines import check_deadlines
+from reward_servers.part_checks import check_parts
 from reward_servers.rewards import REWARDS
-from reward_servers.server import check_parts
 from reward_servers.settings import Part, ServerSettings, parts
 from rollout_workers.environments.base import EnvironmentSettings
 from services.config.component_settings import TABLES, name_and_options

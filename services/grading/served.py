@@ -8,8 +8,8 @@ import yaml
 from contracts.errors import InputError, did_you_mean
 from contracts.settings import build
 from reward_servers.metrics import METRICS
+from reward_servers.part_checks import is_ready
 from reward_servers.rewards import REWARDS
-from reward_servers.server import is_ready
 from reward_servers.settings import Part, RewardServersSettings, parts
 from reward_servers.user_rewards.own import find_grader
 

@@ -9,14 +9,9 @@ from contracts.scores import MetricValue, Sample
 from reward_servers.local import LocalRewardClient
 from reward_servers.metrics import METRICS
 from reward_servers.needs import has_reference, shown_keys
+from reward_servers.part_checks import check_at_hand, check_parts, needs_meta, needs_references
 from reward_servers.rewards import REWARDS
-from reward_servers.server import (
-    MetricServer,
-    check_at_hand,
-    check_parts,
-    needs_meta,
-    needs_references,
-)
+from reward_servers.server import MetricServer
 from reward_servers.settings import Part, parts
 from reward_servers.user_rewards.own import find_grader as of_name
 from reward_servers.user_rewards.trial import Trial, is_own

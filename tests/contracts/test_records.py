@@ -15,7 +15,18 @@ from rollout_workers.worker import WorkerReport
 PROMPT = Prompt("p/1", "3 5", ("6",), {"label": 0}, 2.0)
 TURN = Turn((12,), (15, 2), "6", (-0.5, -0.1), (4, 4), 0.5)
 ROLLOUT = Rollout(
-    9, 4, PROMPT, (TURN,), FinishReason.STOP, {"a": 1.0}, {"won": 1.0}, (12, 15), None, 0.5, True
+    9,
+    4,
+    PROMPT,
+    (TURN,),
+    FinishReason.STOP,
+    {"a": 1.0},
+    {"won": 1.0},
+    (12, 15),
+    None,
+    0.5,
+    True,
+    ({"a": 1.0},),
 )
 RECORDS = (
     PROMPT,

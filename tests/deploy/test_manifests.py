@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from contracts.network.access import TOKEN
-from reward_servers.serving.client import deployment_name
+from reward_servers.serving.deployments import deployment_name
 from reward_servers.settings import ServerSettings, parts
 from services.cli import COMMANDS
 from services.cluster.jobs import STOP_WAIT_S

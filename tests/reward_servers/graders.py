@@ -76,6 +76,12 @@ class Slow:
         return [float(os.getpid()) for _ in samples]
 
 
+class SlowFamily(Slow):
+    """The same for whole groups."""
+
+    scores: ClassVar[str] = "groups"
+
+
 class Tally:
     """How many texts this process has graded so far: a cache shows in it."""
 

@@ -10,8 +10,9 @@ from contracts.errors import RewardError
 from contracts.scores import Sample
 from reward_servers.metrics import METRICS
 from reward_servers.needs import has_reference
+from reward_servers.part_checks import needs_meta
 from reward_servers.rewards import REWARDS
-from reward_servers.server import MetricServer, RewardServer, needs_meta
+from reward_servers.server import MetricServer, RewardServer
 from reward_servers.settings import Part
 
 PICKY = Part(name="tests.reward_servers.graders:Picky", label="picky")

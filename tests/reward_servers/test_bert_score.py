@@ -8,8 +8,8 @@ from contracts.errors import InputError
 from contracts.scores import Sample
 from reward_servers import requirements
 from reward_servers.metrics.bert_score import BertScore as BertScoreMetric
+from reward_servers.part_checks import check_at_hand
 from reward_servers.rewards.bert_score import BertScore
-from reward_servers.server import check_at_hand
 from reward_servers.settings import parts
 from tests.reward_servers.pairs import made
 from tests.reward_servers.tiny_models import WORDS, make_encoder

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.scores import Sample
-from reward_servers.server import Answer, is_deterministic
+from contracts.scores import Answer, Sample
+from reward_servers.part_checks import is_deterministic
 from reward_servers.serving.cache import AnswerCache, key_of
 from reward_servers.serving.replicas import RewardReplica
 from reward_servers.settings import Part, ServerSettings, parts

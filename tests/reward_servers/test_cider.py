@@ -17,9 +17,9 @@ from contracts.scores import Sample
 from reward_servers import requirements
 from reward_servers.metrics.cider import Cider as CiderMetric
 from reward_servers.metrics.cider_rl4lms_compat import CiderRl4lmsCompat as CompatMetric
+from reward_servers.part_checks import check_at_hand
 from reward_servers.rewards.cider import Cider
 from reward_servers.rewards.cider_rl4lms_compat import CiderRl4lmsCompat
-from reward_servers.server import check_at_hand
 from reward_servers.settings import parts
 from reward_servers.text import captions
 from reward_servers.text.captions import caption_words

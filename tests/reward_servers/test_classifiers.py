@@ -16,10 +16,11 @@ from reward_servers.metrics.learned_reward import LearnedReward as LearnedMetric
 from reward_servers.models.checkpoint import read_config
 from reward_servers.models.classifier import Classifier, classifier
 from reward_servers.models.intent import utterance_pair
+from reward_servers.part_checks import check_at_hand
 from reward_servers.rewards.bleurt import Bleurt
 from reward_servers.rewards.intent_accuracy import IntentAccuracy
 from reward_servers.rewards.learned_reward import LearnedReward
-from reward_servers.server import RewardServer, check_at_hand
+from reward_servers.server import RewardServer
 from reward_servers.settings import parts
 from tests.reward_servers.tiny_models import WORDS, make_classifier
 

@@ -10,8 +10,8 @@ from contracts.scores import Sample, Score
 from contracts.settings import Settings, build
 from reward_servers.combine import weighted_sum
 from reward_servers.local import LocalRewardClient
+from reward_servers.part_checks import check_parts
 from reward_servers.rewards import REWARDS
-from reward_servers.server import check_parts
 from reward_servers.settings import Part, parts
 
 WORDS = {"weight", "standardize", "clip", "threshold"}

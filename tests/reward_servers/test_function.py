@@ -7,7 +7,8 @@ import pytest
 
 from contracts.errors import InputError
 from contracts.scores import Sample
-from reward_servers.server import RewardServer, check_parts
+from reward_servers.part_checks import check_parts
+from reward_servers.server import RewardServer
 from reward_servers.settings import Part, parts
 from reward_servers.user_rewards.own import find_grader
 from reward_servers.user_rewards.trial import MADE_UP

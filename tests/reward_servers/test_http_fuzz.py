@@ -13,8 +13,8 @@ from starlette.testclient import TestClient
 
 from contracts.errors import RewardError
 from contracts.network.access import digest
-from contracts.scores import MetricValue, Sample
-from reward_servers.server import Answer, MetricServer, RewardServer
+from contracts.scores import Answer, MetricValue, Sample
+from reward_servers.server import MetricServer, RewardServer
 from reward_servers.serving import http
 from reward_servers.serving.http import MOST_BYTES, NotMeasurable, http_app
 from reward_servers.settings import parts

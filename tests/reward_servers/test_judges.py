@@ -17,8 +17,9 @@ from contracts.errors import InputError
 from contracts.scores import Sample
 from reward_servers.chat_models import backoff
 from reward_servers.chat_models.asked_model import Malformed, as_json
+from reward_servers.part_checks import check_at_hand, check_parts
 from reward_servers.rewards.judge_group import form, ranking_of, shuffled, spread
-from reward_servers.server import RewardServer, check_at_hand, check_parts
+from reward_servers.server import RewardServer
 from reward_servers.serving.replicas import RewardReplica, Scored
 from reward_servers.settings import Part, RewardServersSettings, ServerSettings, parts
 from reward_servers.user_rewards.apart import try_apart

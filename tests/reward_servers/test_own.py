@@ -11,13 +11,8 @@ from contracts.errors import InputError
 from contracts.rollout import Prompt
 from contracts.scores import Sample
 from reward_servers.local import LocalRewardClient
-from reward_servers.server import (
-    RewardServer,
-    check_parts,
-    is_deterministic,
-    needs_meta,
-    needs_references,
-)
+from reward_servers.part_checks import check_parts, is_deterministic, needs_meta, needs_references
+from reward_servers.server import RewardServer
 from reward_servers.settings import Part, RewardServersSettings, Sandbox, parts
 from reward_servers.user_rewards.apart import try_apart
 from reward_servers.user_rewards.own import settled, wants_groups
@@ -231,6 +226,24 @@ def test_a_reward_of_groups_is_called_with_one_whole_group_at_a_time(file: Path)
     assert score is None and 'it scores whole groups, and this sample has no group; give it "group"' in (
         error or ""
     )
+
+
+def test_a_group_that_lost_a_sample_says_so_for_each_of_the_others(tmp_path: Path) -> None:
+    own = tmp_path / "needs.py"
+    own.write_text(
+        "def own(samples):\n    return [1.0] * len(samples)\n"
+        "own.scores, own.needs_references = 'groups', True\n"
+    )
+    samples = [
+        Sample(text, references=("r",) * (text != "b"), group=group)
+        for text, group in zip("abcd", "pppq", strict=True)
+    ]
+    *found, (score, error) = RewardServer(part(own, "own")).score(samples)
+    assert (score, error) == (1.0, None)
+    lost = "1 of the 3 samples in this one's group can't be scored; the first: reward own: "
+    assert [score for score, _ in found] == [None] * 3
+    assert [lost in str(error) for _, error in found] == [True, False, True]
+    assert all("the sample: 'b'" in str(error) for _, error in found)
 
 
 def test_a_group_fails_as_a_whole_and_alone(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from contracts.scores import Sample
 from reward_servers.metrics.perplexity import Perplexity
 from reward_servers.models.language_model import language_model
 from reward_servers.models.perplexity import perplexity, windows
-from reward_servers.server import MetricServer, check_at_hand
+from reward_servers.part_checks import check_at_hand
+from reward_servers.server import MetricServer
 from reward_servers.settings import parts
 from tests.models import make_tiny_model
 

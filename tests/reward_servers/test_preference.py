@@ -8,9 +8,9 @@ import pytest
 from contracts.errors import InputError
 from contracts.scores import Sample
 from reward_servers.models.preference import AnswersGoodOrBad
+from reward_servers.part_checks import check_at_hand
 from reward_servers.rewards.learned_reward import LearnedReward
 from reward_servers.rewards.preference_model import PreferenceModel
-from reward_servers.server import check_at_hand
 from reward_servers.settings import parts
 from tests.models import make_tiny_model
 from tests.reward_servers.tiny_models import make_classifier

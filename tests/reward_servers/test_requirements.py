@@ -10,8 +10,9 @@ from contracts.errors import InputError
 from contracts.scores import Sample
 from contracts.settings import Settings
 from reward_servers import requirements
+from reward_servers.part_checks import check_at_hand, is_ready
 from reward_servers.requirements import Requirement
-from reward_servers.server import RewardServer, check_at_hand, is_ready
+from reward_servers.server import RewardServer
 from reward_servers.settings import parts
 from services.commands import listing
 from services.preflight import examination

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -9,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import InputError, RewardError
-from contracts.scores import MetricValue, Sample, Score
+from contracts.scores import Answer, MetricValue, Sample, Score
 from reward_servers.combine import weighted_sum
 from reward_servers.local import LocalRewardClient
-from reward_servers.server import Answer, MetricServer, RewardServer, check_parts, needs_references
-from reward_servers.serving.batches import Batches
+from reward_servers.part_checks import check_parts, needs_references
+from reward_servers.server import MetricServer, RewardServer
+from reward_servers.serving.batches import Batches, TooLate
 from reward_servers.settings import Part, parts
 from reward_servers.user_rewards.own import scoring_of
 
@@ -161,6 +163,21 @@ def test_a_call_given_up_while_it_waits_is_not_scored() -> None:
         return recorder
 
     assert sum(asyncio.run(scenario()).batches) == 4
+
+
+def test_a_group_has_its_time_from_its_own_beginning_on_and_a_late_one_delays_no_other_for_good() -> None:
+    def score(samples: Sequence[Sample]) -> list[Answer]:
+        time.sleep(1.2 if samples[0].text == "slow" else 0.1)
+        return [(1.0, None) for _ in samples]
+
+    async def scenario() -> list[list[Answer] | BaseException]:
+        batches = Batches(score, None, timeout_s=0.5)
+        calls = [texts("x", "y")] * 7 + [texts("slow", "y")] + [texts("x")]  # the last begins after 1.9 s
+        return await asyncio.gather(*map(batches.score, calls), return_exceptions=True)
+
+    *first, late, last = asyncio.run(scenario())
+    assert first == [[(1.0, None)] * 2] * 7 and last == [(1.0, None)]
+    assert isinstance(late, TooLate)
 
 
 @given(st.lists(st.lists(st.text(max_size=5), min_size=1, max_size=9), max_size=8), st.integers(1, 6))

@@ -21,6 +21,7 @@ from contracts.settings import build
 from reward_servers.serving.http import MOST_BYTES
 from reward_servers.settings import RewardServersSettings, ServerSettings, parts
 from reward_servers.user_rewards.trial import trial_of
+from tests.reward_servers.test_math import TOWERS
 
 pytestmark = pytest.mark.ray
 
@@ -178,13 +179,29 @@ def test_a_full_queue_makes_the_client_wait(client: Any) -> None:
 
 
 def test_an_answer_that_stays_away_is_an_error_that_says_so(address: str) -> None:
+    from reward_servers.serving.app import deploy, remove
     from reward_servers.serving.client import RewardClient
 
-    impatient = settings(retries=1, default={"timeout_s": 0.2})
-    client = RewardClient(MOODY_ALONE, impatient)
-    with pytest.raises(RewardError, match=r"reward moody: no answer within 0\.2 s, 2 times"):
+    own = parts({"name": f"{GRADERS}:Moody", "label": "late"})
+    impatient = build(RewardServersSettings, {"retries": 1, "late": {"timeout_s": 0.6}}, "")
+    deploy(own, (), impatient, http=False)
+    client = RewardClient(own, impatient)
+    with pytest.raises(RewardError, match=r"reward late: no answer within 0\.6 s, 2 times"):
         client.submit([Sample("sleep")]).result(30)
     client.close()
+    remove(own, ())
+
+
+def test_answers_of_a_reward_with_deadlines_of_its_own_may_take_longer_than_a_batch(address: str) -> None:
+    from reward_servers.serving.app import deploy, remove
+    from reward_servers.serving.client import find_answers
+
+    hangs, _ = TOWERS["digits"]
+    own = parts({"name": "math", "limits": {"seconds": 1.0}})
+    impatient = build(RewardServersSettings, {"retries": 1, "math": {"timeout_s": 0.6}}, "")
+    deploy(own, (), impatient, http=False)
+    assert find_answers([("reward", own[0])], [hangs, r"\boxed{7}"], impatient) == [None, "7"]
+    remove(own, ())
 
 
 def test_closing_a_client_cancels_what_is_under_way(address: str) -> None:
@@ -198,7 +215,7 @@ def test_closing_a_client_cancels_what_is_under_way(address: str) -> None:
 
 
 def test_a_replica_whose_grader_hangs_calls_itself_ill() -> None:
-    from reward_servers.serving.replicas import RewardReplica
+    from reward_servers.serving.replicas import Late, RewardReplica
 
     async def scenario() -> None:
         replica = RewardReplica(MOODY_ALONE[0], ServerSettings(timeout_s=0.05))
@@ -207,7 +224,8 @@ def test_a_replica_whose_grader_hangs_calls_itself_ill() -> None:
         await asyncio.sleep(0.3)  # beyond twice the time-out
         with pytest.raises(RewardError, match="at one batch for"):
             replica.check_health()
-        await call
+        assert isinstance(await call, Late)
+        await asyncio.sleep(1.2)  # until it has thought of an answer after all
         replica.check_health()
 
     asyncio.run(scenario())

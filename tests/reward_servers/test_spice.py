@@ -10,10 +10,10 @@ from contracts.errors import InputError, RewardError
 from contracts.scores import Sample
 from reward_servers import requirements
 from reward_servers.metrics.spice import Spice as SpiceMetric
+from reward_servers.part_checks import check_at_hand
 from reward_servers.requirements import REQUIREMENTS, missing, spice_folder
 from reward_servers.rewards.spice import Spice
 from reward_servers.rewards.spider import Spider
-from reward_servers.server import check_at_hand
 from reward_servers.settings import parts
 from reward_servers.text import spice
 

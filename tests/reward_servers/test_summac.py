@@ -13,8 +13,8 @@ from reward_servers.metrics.summac_conv import SummacConv
 from reward_servers.metrics.summac_zs import SummacZs as SummacZsMetric
 from reward_servers.models.nli import judge, nli_model
 from reward_servers.models.summac import EDGES, ConvolutionHead, images, pieces, zero_shot
+from reward_servers.part_checks import check_at_hand
 from reward_servers.rewards.summac_zs import SummacZs
-from reward_servers.server import check_at_hand
 from reward_servers.settings import parts
 from tests.reward_servers.tiny_models import make_classifier
 

@@ -185,7 +185,7 @@ def test_the_models_copy_speaks_and_is_not_trained() -> None:
 
 def test_an_episode_that_is_cut_off_leaves_what_the_model_would_have_seen() -> None:
     rollout, _ = plays(Told(says=("one", "two", "over"), max_turns=2))
-    assert rollout.finish_reason is FinishReason.LENGTH
+    assert rollout.finish_reason is FinishReason.CUT  # no limit of tokens was reached
     assert text(rollout.truncated_context) == "one look go two look go over"
 
     rollout, _ = plays(Told(says=("one",), truncates=True))

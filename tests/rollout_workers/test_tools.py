@@ -143,7 +143,7 @@ def test_calls_beyond_the_limits_are_refused_in_words() -> None:
     assert told[1].count("42") == 2 and "only 2 calls are made at a time; repeat this one" in told[1]
     assert "42" in told[2]  # the repeated call is the third
     assert "all 3 calls have been made; answer without another one" in told[3]
-    assert rollout.finish_reason is FinishReason.LENGTH and len(rollout.turns) == 4
+    assert rollout.finish_reason is FinishReason.CUT and len(rollout.turns) == 4
 
 
 def test_a_long_result_is_cut_by_tokens() -> None:

@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import Any
 
 from contracts.processes import timeline
-from contracts.rollout import FinishReason, Lease, Rollout
+from contracts.rollout import UNFINISHED, Lease, Rollout
 from services.config.post_processing import PostProcess, PostProcessed
 from services.loop.collecting import Collector
 from services.loop.evaluations.policy_perplexity import PERPLEXITY, PolicyPerplexity
@@ -68,8 +68,7 @@ def evaluate(
             row[key] = "n/a" if value.rows is None else value.rows[index]
         rows.append(row)
     if parts:
-        found_of = measure_parts(parts, rollouts, rows, rewards, split, at_k)
-        metrics, answers = metrics | found_of.metrics, found_of.answers
+        metrics |= measure_parts(parts, rollouts, rows, rewards, split, at_k)
     elif at_k is not None and rollouts:
         answers = rewards.answers([sample.text for sample in samples])
     if at_k is not None:
@@ -126,4 +125,4 @@ def how_it_ended(rollout: Rollout) -> str:
     for end in ("won", "lost"):
         if rollout.info.get(end):
             return end
-    return "cut" if rollout.finish_reason is FinishReason.LENGTH else "ended"
+    return "cut" if rollout.finish_reason in UNFINISHED else "ended"

@@ -90,13 +90,14 @@ class AtK:
     ) -> dict[str, float]:
         """Return the numbers with their standard errors, and add each prompt's own ones to its rows.
 
-        A number of j texts leaves out prompts with fewer than j scored texts.
+        A number of j texts leaves out prompts with fewer than j scored texts. A vote leaves out prompts whose
+        rows have no key `answer`: a mixture's part may have no grader that finds answers.
 
         Args:
             rows: predictions; `answers` are added to them, too.
             groups: of each row; texts of one prompt share one.
             prompts: of each row, for the standard errors; two groups may have the same prompt.
-            answers: what each text answers; None: texts have no answers to vote on.
+            answers: what each text answers; None: texts have no answers but those that rows have already.
 
         Raises:
             InputError: no row has the column `by`.
@@ -116,22 +117,27 @@ class AtK:
             if isinstance(rows[place].get(self.by), int | float):
                 members.setdefault(group, []).append(place)
         found: dict[str, float] = {}
-        for name, (least, number) in self._numbers(rows).items():
-            full = [own for own in members.values() if len(own) >= least]
+        for name, (full, number) in self._numbers(rows, list(members.values())).items():
             found |= _over_prompts(name, [number(own) for own in full], full, rows, prompts)
         return found
 
     def _numbers(
-        self, rows: Sequence[Mapping[str, Any]]
-    ) -> dict[str, tuple[int, Callable[[list[int]], float]]]:
-        """Return by name the fewest texts of a prompt, and the function of its rows' places."""
+        self, rows: Sequence[Mapping[str, Any]], members: Sequence[list[int]]
+    ) -> dict[str, tuple[list[list[int]], Callable[[list[int]], float]]]:
+        """Return by name the prompts that count, each as its rows' places, and the function of these."""
         values = [row.get(self.by) for row in rows]
 
         def mean(own: list[int]) -> float:
             return fmean(float(values[place]) for place in own)  # type: ignore[arg-type]
 
+        def full(least: int) -> list[list[int]]:
+            return [own for own in members if len(own) >= least]
+
+        numbers: dict[str, tuple[list[list[int]], Callable[[list[int]], float]]] = {
+            f"mean@{self.k}": (full(1), mean)
+        }
         if self.at is None:
-            return {f"mean@{self.k}": (1, mean)}
+            return numbers
         limit = self.at
         passed = [isinstance(value, int | float) and value >= limit for value in values]
 
@@ -141,9 +147,9 @@ class AtK:
         def at_least_one(j: int) -> Callable[[list[int]], float]:
             return lambda own: pass_at_k(len(own), sum(passed[place] for place in own), j)
 
-        numbers: dict[str, tuple[int, Callable[[list[int]], float]]] = {f"mean@{self.k}": (1, mean)}
-        numbers |= {f"pass@{j}": (j, at_least_one(j)) for j in sizes(self.k)}
-        return numbers | ({f"maj@{self.k}": (self.k, vote)} if "answer" in rows[0] else {})
+        numbers |= {f"pass@{j}": (full(j), at_least_one(j)) for j in sizes(self.k)}
+        voting = [own for own in full(self.k) if "answer" in rows[own[0]]]
+        return numbers | {f"maj@{self.k}": (voting, vote)}
 
 
 def _over_prompts(

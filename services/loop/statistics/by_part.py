@@ -1,7 +1,6 @@
 """Numbers of each part of a mixture, under names such as `parts/easy/reward/mean`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from contracts.clients import RewardClient
@@ -26,20 +25,9 @@ def training_by_part(
     for part, own_rewards in rewards.items():
         own = [rollout for rollout in rollouts if rollout.prompt.part == part]
         numbers = {"prompts": float(len({rollout.group for rollout in own})), **reward_statistics(own)}
-        numbers |= shares(own_rewards, [rollout.reward_parts for rollout in own])
+        numbers |= shares(own_rewards, [row for rollout in own for row in rollout.judged_parts])
         found |= named(part, numbers)
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class PartsMeasured:
-    """Results of an evaluation for the texts of each part.
-
-    Example: `PartsMeasured({"parts/easy/reward/mean": 0.5, "parts/hard/reward/mean": 0.1}, ["7", None, "8"])`
-    """
-
-    metrics: dict[str, float]
-    answers: list[str | None] | None  # of all rows, for a majority vote; None: no part's graders find answers
 
 
 def measure_parts(
@@ -49,21 +37,21 @@ def measure_parts(
     rewards: RewardClient,
     split: str,
     at_k: AtK | None,
-) -> PartsMeasured:
+) -> dict[str, float]:
     """Compute each part's statistics and metrics over its own texts, and write them into the rows.
+
+    Rows of a part whose graders find answers get these, too, for a vote.
 
     Args:
         rows: predictions, one for each rollout.
         at_k: rule for the numbers of several texts per prompt, if there are several.
     """
     metrics: dict[str, float] = {}
-    answers: list[str | None] = [None] * len(rollouts)
-    finds_answers = False
     for part in parts:
-        places = [place for place, rollout in enumerate(rollouts) if rollout.prompt.part == part]
-        if not places:
+        both = [each for each in zip(rollouts, rows, strict=True) if each[0].prompt.part == part]
+        if not both:
             continue
-        own, own_rows = [rollouts[place] for place in places], [rows[place] for place in places]
+        own, own_rows = [rollout for rollout, _ in both], [row for _, row in both]
         values = rewards.compute_metrics([as_sample(rollout, split) for rollout in own], part)
         for index, row in enumerate(own_rows):
             row[PART] = part
@@ -72,10 +60,9 @@ def measure_parts(
         if at_k is not None:
             found = rewards.answers([rollout.text for rollout in own], part)
             if found is not None:
-                finds_answers = True
-                for place, answer in zip(places, found, strict=True):
-                    answers[place] = answer
+                for row, answer in zip(own_rows, found, strict=True):
+                    row["answer"] = answer
             if any(at_k.by in row for row in own_rows):  # a metric of other parts alone
-                numbers |= numbers_at_k(at_k, own, own_rows, found)
+                numbers |= numbers_at_k(at_k, own, own_rows, None)
         metrics |= named(part, numbers)
-    return PartsMeasured(metrics, answers if finds_answers else None)
+    return metrics

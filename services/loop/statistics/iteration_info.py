@@ -52,7 +52,7 @@ class IterationInfo:
         if self.of_parts:
             info |= training_by_part(rollouts, self.of_parts)
         else:
-            info |= shares(self.rewards, [rollout.reward_parts for rollout in rollouts])
+            info |= shares(self.rewards, [row for rollout in rollouts for row in rollout.judged_parts])
         info |= {f"throughput/cached/{label}": share for label, share in self.client.cached().items()}
         info |= self.client.take_counts()
         training = training_info(done.trained)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from contracts.roles import by_role
-from contracts.rollout import FinishReason, Rollout
+from contracts.rollout import UNFINISHED, Rollout
 from services.loop.collecting import Collected
 from services.loop.statistics.at_k import AtK
 from services.runs.standard_errors import standard_error
@@ -56,7 +56,7 @@ def play_statistics(collected: Collected) -> dict[str, float]:
         values = [rollout.info[name] for rollout in rollouts if name in rollout.info]
         found[f"environment/{name}/mean"] = statistics.fmean(values)
     found["turns/mean"] = statistics.fmean(len(rollout.turns) for rollout in rollouts)
-    cut = [rollout.finish_reason is FinishReason.LENGTH for rollout in rollouts]
+    cut = [rollout.finish_reason in UNFINISHED for rollout in rollouts]
     found["finish/cut"] = statistics.fmean(cut)
     return found
 

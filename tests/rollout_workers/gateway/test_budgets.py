@@ -66,7 +66,7 @@ def test_calls_at_once_stay_within_the_budget_of_tokens(served: Served) -> None:
     drawn = [len(call.generation.tokens) for call in door.history.calls]
     assert len(found) == 4 and 0 < sum(drawn) <= 320
     refused = [each for each in found if isinstance(each, openai.PermissionDeniedError)]
-    assert len(refused) == 4 - len(drawn) and door.is_cut == bool(refused)
+    assert len(refused) == 4 - len(drawn) and door.is_spent == bool(refused)
     assert sum(drawn) == 320 or not refused
 
 

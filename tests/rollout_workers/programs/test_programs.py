@@ -102,7 +102,7 @@ def test_programs_that_misbehave_cost_their_episodes_alone(make: Any) -> None:
     assert "RuntimeError: the tool broke" in str(errors["dies"])
     assert "made no call for 3 s" in str(errors["hangs"])
     flooded = found[moods.index("floods")]  # beyond its budget, so cut: another attempt would draw the same
-    assert flooded.finish_reason is FinishReason.LENGTH and flooded.info["fault"] == 1
+    assert flooded.finish_reason is FinishReason.CUT and flooded.info["fault"] == 1
     assert "without an answer of the model" in str(errors["silent"])
     assert "much" in str(errors["odd"]) and "expected a number" in str(errors["odd"])
     assert all(isinstance(errors[mood], EpisodeError) for mood in failed)
@@ -140,7 +140,7 @@ def test_an_episode_that_wants_more_than_its_budget_is_cut(make: Any) -> None:
     """The program does not expect a refusal, and ends with exit code 1."""
     worker = make(max_turns=1)
     (made,) = play(worker, leases("good"))
-    assert made.error is None and made.finish_reason is FinishReason.LENGTH and len(made.turns) == 1
+    assert made.error is None and made.finish_reason is FinishReason.CUT and len(made.turns) == 1
     assert made.total_reward == 0.0 and made.info["fault"] == 1
     assert worker.poll(0.0).num_restarts == 1  # another attempt would draw the same
 

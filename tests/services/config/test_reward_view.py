@@ -11,6 +11,8 @@ from rich.console import Console as Terminal
 
 from contracts.rollout import FinishReason, Prompt, Rollout, Sampling, Turn
 from contracts.scores import MetricValue, Sample, Score
+from reward_servers.settings import parts
+from reward_servers.shaping import shares
 from services.config.reward_view import Judging, talk_before, with_score
 from services.loop.collecting import Collector, FailureBudget
 from services.loop.evaluations.evaluation import evaluate
@@ -72,6 +74,17 @@ def test_each_role_earns_the_score_of_a_whole_talk_and_that_of_its_own_turns() -
     scored = Judging(at="turn").scored(debate, [Score(score, {"wit": score}) for score in (1.0, 4.0, 2.0)])
     assert [turn.reward for turn in scored.turns] == [1.0, 4.0, 2.0]
     assert scored.total_reward == scored.reward_parts["wit"] == 3.5  # (1 + 2 + 4) / 2
+
+
+def test_a_share_counts_what_each_answer_earned() -> None:
+    """Length is clipped at 1 for each answer: 3 · 1 of it against 3 · 1 of wit."""
+    both = parts([{"name": "length", "clip": [0, 1]}, {"name": "rouge", "label": "wit"}])
+    scores = [Score(2.0, {"length": 5.0, "wit": 1.0})] * 3
+    scored = Judging(at="turn").scored(TALK, scores)
+    assert scored.reward_parts == {"length": 15.0, "wit": 3.0}
+    assert shares(both, scored.judged_parts) == {"reward/length/share": 0.5, "reward/wit/share": 0.5}
+    whole = Judging().scored(TALK, scores[:1])
+    assert whole.judged_parts == (whole.reward_parts,)
 
 
 class Seen(FakeRewards):

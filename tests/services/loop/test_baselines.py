@@ -97,6 +97,9 @@ def test_what_an_environment_measured_by_hand() -> None:
     nothing = {"environment/failed": 1.0, "environment/restarts": 0.0}
     assert play_statistics(Collected(num_environment_failed=1)) == nothing
     assert [how_it_ended(each) for each in (won, cut)] == ["won", "cut"]
+    of_turns = replace(cut, finish_reason=FinishReason.CUT)  # by environment.max_turns
+    assert play_statistics(Collected([won, of_turns]))["finish/cut"] == 0.5
+    assert how_it_ended(of_turns) == "cut"
     assert how_it_ended(replace(cut, info={"lost": 1.0})) == "lost"
     assert how_it_ended(replace(won, info={})) == "ended"
 

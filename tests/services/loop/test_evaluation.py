@@ -158,3 +158,23 @@ class NobodyVotes(Parity):
 def test_a_text_per_prompt_is_evaluated_as_ever() -> None:
     found = with_at_k(AtK.of(EvaluationSettings(pass_at=0.5)), NobodyVotes(), samples=1)
     assert not [key for key in (*found.metrics, *found.rows[0]) if "@" in key or key == "answer"]
+
+
+class OnePartVotes(Parity):
+    """The answers of sums are found, those of chats are not."""
+
+    def answers(self, texts: Sequence[str], part: str | None = None) -> list[str | None] | None:
+        return super().answers(texts) if part == "sums" else None
+
+
+def test_a_part_without_answers_is_in_no_vote() -> None:
+    asked = [Prompt("s/0", "a", meta={"part": "sums"}), Prompt("c/0", "b", meta={"part": "chat"})]
+    tokens, sampling = PromptTokens(WordTokens()), Sampling(max_tokens=4)
+    leases = evaluation_leases(asked, tokens, sampling, samples=4, seed=0)
+    console = Console(Terminal(file=io.StringIO()))
+    collector = Collector(FakeWorkers([]), OnePartVotes(), FailureBudget(10, 10), console, lambda: None, 1.0)
+    found = evaluate("validation", leases, collector, at_k=AtK(4), parts=("sums", "chat"))
+    assert found.metrics["maj@4"] == found.metrics["parts/sums/maj@4"] == 0.5
+    assert found.metrics["pass@1"] == 0.5  # of both parts
+    assert "parts/chat/pass@1" in found.metrics and "parts/chat/maj@4" not in found.metrics
+    assert [row.get("answer") for row in found.rows] == ["0", "0", "1", "1", None, None, None, None]

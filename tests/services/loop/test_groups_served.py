@@ -178,3 +178,33 @@ def test_a_judge_is_served_as_any_reward(cluster: None) -> None:
     # A replica tells its counts with its answers: one that only had the trial has told nothing.
     assert len(model.requests) == 20 + num_tried
     assert counts["reward/judge/requests"] in (20, 20 + num_tried)
+
+
+def test_groups_that_wait_for_others_have_not_begun_their_time(cluster: None) -> None:
+    """Eight groups of 0.4 s each in one replica, where a group has 1.5 s."""
+    from reward_servers.serving.app import deploy, remove
+
+    part = Part(name=f"{GRADERS}:SlowFamily", label="slowly")
+    settings = build(RewardServersSettings, {"retries": 0, "slowly": {"timeout_s": 1.5}}, "")
+    deploy([part], (), settings, http=False)
+    client = Client([part], settings)
+    samples = [Sample("x" * n, group=f"train/{n // SIZE}") for n in range(8 * SIZE)]
+    assert len({score.total for score in client.submit(samples).result(60)}) == 1  # the one process
+    client.close()
+    remove([part], ())
+
+
+def test_replicas_share_a_rate_after_there_are_more_of_them(cluster: None) -> None:
+    from reward_servers.serving.app import deploy, remove, scale
+
+    part = Part(name=f"{GRADERS}:Sluggish", label="paced", options={"seconds": 0.0})
+    settings = build(RewardServersSettings, {"paced": {"rate": 10.0, "cache_size": 0}}, "")
+    deploy([part], (), settings, http=False)
+    scale("reward", "paced", 3, timeout_s=60)
+    client = Client([part], settings)
+    client.submit([Sample("x")] * 20).result(60)  # they look around
+    began = time.monotonic()
+    client.submit([Sample("x")] * 40).result(60)
+    assert time.monotonic() - began > 2.8  # 10 a second, not 30
+    client.close()
+    remove([part], ())

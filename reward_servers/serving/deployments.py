@@ -1,0 +1,72 @@
+"""Deployments of rewards and metrics: their names, their handles, and how many replicas they have now."""
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ray import serve
+from ray.serve.exceptions import RayServeException
+
+from contracts.errors import InputError
+
+COUNT_EVERY_S = 2.0  # between counts of the replicas, which `whetstone scale` may change
+
+
+def deployment_name(kind: str, label: str) -> str:
+    """Return the name of both the Serve application and its only deployment: `reward-rouge`."""
+    return f"{kind}-{label}"
+
+
+def num_replicas(kind: str, label: str) -> int:
+    """Return how many replicas are up; 0 if the part is not deployed."""
+    name = deployment_name(kind, label)
+    application = serve.status().applications.get(name)
+    deployment = application and application.deployments.get(name)
+    return deployment.replica_states.get("RUNNING", 0) if deployment else 0
+
+
+def handle_of(kind: str, label: str) -> Any:
+    """Return Serve's handle of a deployed reward or metric.
+
+    Raises:
+        InputError: it is not deployed.
+    """
+    name = deployment_name(kind, label)
+    try:
+        return serve.get_deployment_handle(name, app_name=name)
+    except (RayServeException, KeyError) as error:
+        raise InputError(f"{kind} {label} is not deployed: {error}") from None
+
+
+class ReplicaCount:
+    """Count of a deployment's replicas, made now and then in the background of one event loop.
+
+    Args:
+        on_count: awaited in the event loop with each count above 0.
+        counted_at: when the replicas were last known, as `time.monotonic()` tells it.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        label: str,
+        on_count: Callable[[int], Awaitable[None]],
+        counted_at: float = -math.inf,
+    ) -> None:
+        self._kind, self._label, self._on_count = kind, label, on_count
+        self._counted_at = counted_at
+        self._counting: asyncio.Task[None] | None = None
+
+    def refresh(self) -> None:
+        """Count again, unless that was a moment ago."""
+        if time.monotonic() - self._counted_at < COUNT_EVERY_S:
+            return
+        self._counted_at = time.monotonic()
+        self._counting = asyncio.create_task(self._count())
+
+    async def _count(self) -> None:
+        found = await asyncio.to_thread(num_replicas, self._kind, self._label)
+        if found:
+            await self._on_count(found)
