@@ -27,9 +27,9 @@ PAGE = Path("docs/results/diagnose.md")
 ITERATIONS = 40
 HEADING = """# Runs with a fault built in
 
-`whetstone diagnose` on runs of the demo's small model. Some have settings that build a pathology in,
-the others the settings by which every algorithm learns ([learning](learning.md)). {iterations} iterations of
-64 rollouts on the CPU, an evaluation every ten. `benchmarks/diagnose_runs.py` has each run's settings.
+`whetstone diagnose` looked at runs of the demo's small model. Some runs have settings that cause a known
+fault. The others have the settings by which every algorithm [learns](learning.md). A run takes {iterations}
+iterations of 64 rollouts on the CPU and evaluates every ten. `benchmarks/diagnose_runs.py` lists settings.
 
 The runs with seed 0 changed five rules. A clip fraction counts above 0.8 (before: 0.5), as ratios of whole
 responses are clipped more often. KL counts only where the reward does not pay for it. Entropy counts below

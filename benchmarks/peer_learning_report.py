@@ -13,11 +13,11 @@ RESULTS = Path(__file__).parents[1] / "docs" / "results"
 SIDES = {"trl": "C1", "whetstone": "C0"}
 LAST = 10  # iterations
 ABOUT = f"""\
-The same small model, prompts, reward, learning rate, group size and tokens on both sides. The reward is the
-share of a story's words that begin with `{LETTER}`. Seeds: {{seeds}}; ± is the standard error over seeds. A
-difference is clear where it exceeds Welch's bound at 95 %. *Last*: mean reward of the last {LAST} iterations;
-*all*: of all, which is larger where learning is faster by sample. Seconds count from the first iteration.
-`python -m benchmarks.peer_learning MODEL` repeats it."""
+trl and Whetstone train the same small model with the same prompts, reward, learning rate, group size and
+number of tokens. The reward is the share of a story's words that begin with `{LETTER}`. Seeds: {{seeds}}.
+± is the standard error over seeds; a difference is clear if it exceeds Welch's bound at 95 %. *Last* is the
+mean reward of the last {LAST} iterations, *all* that of all iterations: more if fewer texts were enough.
+Seconds count from the first iteration. `python -m benchmarks.peer_learning MODEL` repeats it."""
 Runs = Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]  # (algorithm, side) -> a curve for each seed
 
 

@@ -14,7 +14,7 @@ MOST_DEATHS_AT_START = 3  # deaths in a row at a place where no worker was ever 
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """Place that one worker after the other fills."""
+    """A slot for one worker; a new worker takes it when its worker is lost."""
 
     is_added: bool = False  # added during the run
     is_extra: bool = False  # beyond the number of workers at the run's start

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_until_it_has_run_the_page_says_so() -> None:
-    assert "**It has not run yet.**" in page(None, {})
+    assert "**These tests and benchmarks have not run yet.**" in page(None, {})
     stored = PAGE.read_text()
     assert stored == page(None, {}) or "\nMeasured on " in stored
 

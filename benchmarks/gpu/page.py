@@ -12,8 +12,8 @@ on one GPU of 80 GB. The model has Qwen2.5's shape of 0.5B and random weights. [
 found](gpu_defects.md) before any GPU ran it is a page of its own.
 """
 NOT_RUN = """
-**It has not run yet.** No machine with a GPU was at hand; all that other pages say of GPUs is worked out, or
-tried on CPUs.
+**These tests and benchmarks have not run yet.** No machine with a GPU was at hand. What other
+pages say of GPUs was calculated, or tried on CPUs.
 """
 ABOUT = {
     "tests": "Tests that need a GPU",

@@ -26,7 +26,7 @@ class FreeReward(torch.nn.Module):
     score = torch.nn.Identity()
 
     def parity(self, input_ids: torch.Tensor, **_: Any) -> SimpleNamespace:
-        """Return a hidden state of width 1 for every token."""
+        """Return the parity of each token's id, 0 or 1, as a hidden state of width 1."""
         return SimpleNamespace(hidden_states=((input_ids % 2).float().unsqueeze(-1),))
 
 

@@ -153,7 +153,7 @@ class LearnerProcess:
             self._sending.release()
 
     def sent_whole(self) -> "tuple[WeightManifest, dict[str, Array]]":
-        """Return the whole last sent weights, even while an update runs."""
+        """Return manifest and all arrays of the weights that were sent last, even while an update runs."""
         return self._sending.whole()
 
     @property

@@ -89,10 +89,10 @@ class Ranks:
         self._roots.append(root)
 
     def gather(self, *, is_last: bool = True) -> None:
-        """Gather the parameters outside of blocks; they stay until a backward pass or `release`.
+        """Gather the parameters outside of transformer blocks; they stay until a backward pass or `release`.
 
         Args:
-            is_last: whether the next pass is the last of a minibatch.
+            is_last: whether the next pass is the last of a minibatch; with gradients kept, only it sums them.
         """
         for root in self._roots:
             root.set_requires_gradient_sync(is_last or not self._keeps_gradients)

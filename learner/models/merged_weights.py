@@ -29,7 +29,7 @@ def matrices_of(lm: nn.Module) -> set[int]:
 
 
 def merged_parameters(lm: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield names and parameters, merged, each in the model's own shape; tied ones once."""
+    """Yield names and parameters of the model without adapter, whose change is merged in; tied ones once."""
     layers = {name: module for name, module in lm.named_modules() if hasattr(module, "lora_A")}
     matrices = matrices_of(lm)
     for name, parameter in lm.named_parameters():

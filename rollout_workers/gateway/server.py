@@ -123,7 +123,7 @@ class Gateway:
         self._doors.pop(_digest(key), None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, as ASGI has it."""
+        """Answer one HTTP request; uvicorn calls this method by the ASGI protocol."""
         door: Door | None = None
         try:
             door = self._door_of(scope)

@@ -79,10 +79,10 @@ class Refilled(Online):
         self._has_told = False
 
     def next(self, done: int) -> Collected:
-        """Return the batch, filled up.
+        """Return a batch of prompts to learn from; lease more until it is full or no refill is left.
 
         Raises:
-            RunError: every rollout was lost, or no prompt of any round taught something.
+            RunError: every rollout was lost, or the algorithm can learn from no prompt of any round.
             InputError: every rollout was lost, for a reason that the user can fix.
         """
         self._meter.begin()

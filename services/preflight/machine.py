@@ -133,7 +133,7 @@ def port(number: int, user: str) -> Finding:
 
 
 def least_gpu_bytes() -> int | None:
-    """Return the memory of this machine's smallest GPU, by its driver; None where it does not tell."""
+    """Return the bytes of memory of the smallest GPU, as nvidia-smi tells; None: it tells no size."""
     sizes = [line for line in _asked_of_driver("memory.total", "nounits") if line.isdecimal()]
     return min(int(mebibytes) for mebibytes in sizes) * 2**20 if sizes else None
 

@@ -74,9 +74,9 @@ def values_of(recipe: str, row: str, metric: str) -> Sequence[Published]:
 def _line(number: int, row: dict[str, str]) -> Published:
     where, by = f"{FILE.name}, line {number}", row["by"]
     if row["certainty"] not in CERTAINTIES:
-        raise InputError(f"{where}: got certainty={row['certainty']!r}; {there_are(CERTAINTIES)}")
+        raise InputError(f"{where}, column certainty: got {row['certainty']!r}; {there_are(CERTAINTIES)}")
     if by not in get_args(By):
-        raise InputError(f"{where}: got by={by!r}; {there_are(get_args(By))}")
+        raise InputError(f"{where}, column by: got {by!r}; {there_are(get_args(By))}")
     try:
         error = float(row["error"]) if row["error"] else None
         float(row["value"])

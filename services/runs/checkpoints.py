@@ -1,6 +1,7 @@
 """Checkpoints that are complete or absent: written under another name, renamed once the last byte is on disk.
 
-Each has checksums of its files. A damaged one is renamed, not deleted. Runs go on from the newest whole one.
+`learner/checkpoint.py` writes the learner's files in it. Each has checksums of its files. A damaged one is
+renamed, not deleted. Runs go on from the newest whole one.
 """
 
 import contextlib

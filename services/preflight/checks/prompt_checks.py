@@ -56,15 +56,15 @@ def check_references(
     lacking = next((prompt for prompt in prompts if not has_reference(prompt.references)), None)
     if lacking is None:
         return
-    given = "only empty ones" if lacking.references else "none"
+    given = "only empty references" if lacking.references else "no reference"
     remedy = (
-        "Leave it out of the data"
+        "Leave this prompt out of the data"
         if lacking.references
-        else "The task prompts takes them from a column of yours: task.references_column="
+        else "With task=prompts, name the column of references: task.references_column=NAME"
     )
     if evaluation.perplexity_stride is not None and evaluation.perplexity_meta is None:
         raise InputError(
-            f"evaluation.perplexity_stride asks for the references' perplexity, and prompt {lacking.id} has "
+            f"evaluation.perplexity_stride needs a reference for every prompt, and prompt {lacking.id} has "
             f"{given}. {remedy}"
         )
     if imitated_by is not None:

@@ -262,7 +262,7 @@ def test_a_model_without_a_window_takes_any_prompt(model: Path) -> None:
 
 
 def test_a_reward_that_compares_needs_references(model: Path) -> None:
-    assert "reward=rouge compares with references, and prompt words/train/0 has none" in refusal(
+    assert "reward=rouge compares with references, and prompt words/train/0 has no reference" in refusal(
         model, task=words(3), reward="rouge"
     )
     assert "metrics=rouge compares with references" in refusal(model, task=words(3), metrics="rouge")
