@@ -33,18 +33,21 @@ def schedule_factor(
 
 
 def moved(settings: LearnerSettings, iteration: int, before: int, now: int) -> str | None:
-    """Say how the rate of `iteration` moves where a run of `before` iterations has `now`; None: it stays.
+    """Say how the rate moves from `iteration` on if a run of `before` iterations has `now`; None: it stays.
 
     >>> (moved(LearnerSettings(lr_schedule="linear"), 3, 4, 8) or "").rpartition(": ")[-1]
     'iteration 3 has 0.75 of the learning rate, not 0.5'
     """
-    was, becomes = (
-        schedule_factor(settings.lr_schedule, iteration, end, settings.warmup_iterations, settings.lr_end)
-        for end in (before, now)
-    )
-    if was == becomes:
-        return None
-    return (
-        f"learner.lr_schedule={settings.lr_schedule} falls until iteration {now} now, no longer {before}: "
-        f"iteration {iteration} has {becomes:.3g} of the learning rate, not {was:.3g}"
-    )
+    warmup = settings.warmup_iterations
+    # The rate of the next iteration may stay, as in a warm-up, and later ones move.
+    for later in (iteration, (iteration + now) // 2, now) if iteration <= now else ():
+        was, becomes = (
+            f"{schedule_factor(settings.lr_schedule, later, end, warmup, settings.lr_end):.3g}"
+            for end in (before, now)
+        )
+        if was != becomes:
+            return (
+                f"learner.lr_schedule={settings.lr_schedule} falls until iteration {now} now, no longer "
+                f"{before}: iteration {later} has {becomes} of the learning rate, not {was}"
+            )
+    return None

@@ -164,9 +164,8 @@ class ServerSettings(Settings):
     max_queued_requests: int = Field(default=-1, ge=-1)  # calls that may queue; -1: any number
     batch_size: int = Field(default=64, ge=1)  # samples that a grader sees at once
     cache_size: int = Field(default=4096, ge=0)  # answers that a replica of a reward caches; 0: none
-    timeout_s: float = Field(
-        default=60.0, gt=0
-    )  # for a batch, a whole group, or a coroutine's call; the queue before it does not count
+    # for a batch, a whole group, or a coroutine's call, without the queue before it
+    timeout_s: float = Field(default=60.0, gt=0)
     concurrency: int = Field(default=16, ge=1)  # calls of a coroutine at a time, in each replica
     rate: float | None = Field(default=None, gt=0)  # calls of a coroutine per second, in all replicas
     retries: int = Field(default=4, ge=0)  # of a coroutine's call that raises, or takes over timeout_s

@@ -124,7 +124,9 @@ def http_application(
         def servers(kind: str, parts: Sequence[Part]) -> dict[str, RemoteServer]:
             return {
                 part.label: RemoteServer(
-                    kind, part.label, settings.for_label(part.label), settings.retries, refuse_when_full=True
+                    *(kind, part.label, settings.for_label(part.label), settings.retries),
+                    refuse_when_full=True,
+                    patience_s=settings.patience_s([part.label]),
                 )
                 for part in parts
             }

@@ -52,16 +52,26 @@ class RemoteServer:
 
     It sends only as many calls at a time as the replicas accept. While another client fills the queue, a call
     waits for its turn; with `refuse_when_full` it raises `QueueFull` at once.
+
+    Args:
+        patience_s: the longest wait for a replica that measures its own time; None: the caller has a limit.
     """
 
     def __init__(
-        self, kind: str, label: str, settings: ServerSettings, retries: int, *, refuse_when_full: bool = False
+        self,
+        kind: str,
+        label: str,
+        settings: ServerSettings,
+        retries: int,
+        *,
+        refuse_when_full: bool = False,
+        patience_s: float | None = None,
     ) -> None:
         self._name, self._kind = f"{kind} {label}", kind
         self._handle = handle_of(kind, label)
         self._settings = settings
         self._retries = retries
-        self._refuse_when_full = refuse_when_full
+        self._refuse_when_full, self._patience_s = refuse_when_full, patience_s
         self._warned_at = -math.inf
         self._slots = Slots(settings.max_ongoing_requests * settings.most_replicas)
         self._replicas = ReplicaCount(kind, label, self._on_replicas, counted_at=time.monotonic())
@@ -103,7 +113,7 @@ class RemoteServer:
             self.num_waiting -= left
 
     async def _own_traits(self) -> Traits:
-        self._traits = self._traits or await self._call(self._handle.traits.remote)
+        self._traits = self._traits or await self._call(self._handle.traits.remote, is_patient=True)
         return self._traits
 
     def _chunks(self, traits: Traits, samples: Sequence[Sample]) -> list[list[int]]:
@@ -147,7 +157,9 @@ class RemoteServer:
         """Return the answer in each text, or None if the grader finds no answers; errors as for `score`."""
         size = self._settings.batch_size
         found: list[str | None] = []
-        is_patient = self._kind == "reward" and (await self._own_traits()).ends_by_itself
+        traits = await self._own_traits() if self._kind == "reward" else None
+        # A coroutine's deadlines are of its scores; it finds answers in a thread.
+        is_patient = traits is not None and traits.ends_by_itself and not traits.is_coroutine
         for begin in range(0, len(texts), size):
             some = await self._call(
                 self._handle.answers.remote, texts[begin : begin + size], is_patient=is_patient
@@ -158,8 +170,8 @@ class RemoteServer:
         return found
 
     async def _call(self, ask: Ask, *given: Sequence[Any], is_patient: bool = False) -> Any:
-        """Call until there is an answer, within `timeout_s` unless the replica has deadlines of its own."""
-        timeout_s = None if is_patient else self._settings.timeout_s
+        """Call until there is an answer, within `timeout_s` unless the replica measures its time itself."""
+        timeout_s = self._patience_s if is_patient else self._settings.timeout_s
         problem = ""
         for attempt in range(self._retries + 1):
             if attempt:
@@ -171,8 +183,8 @@ class RemoteServer:
                 self._replicas.refresh()
                 async with self._slots:
                     return await asyncio.wait_for(self._answer(ask, given), timeout_s)
-            except TimeoutError:
-                problem = f"no answer within {self._settings.timeout_s:g} s"
+            except TimeoutError as error:
+                problem = f"no answer within {error.args[0] if error.args else timeout_s:g} s"
             except (RayError, RayServeException) as error:
                 self.is_lost = True
                 problem = f"replica lost ({type(error).__name__})"
@@ -200,7 +212,7 @@ class RemoteServer:
                 found = await response
                 self.is_lost = False
                 if isinstance(found, Late):
-                    raise TimeoutError
+                    raise TimeoutError(found.after_s)
                 return found
             except asyncio.CancelledError:
                 response.cancel()  # so that the replica does not go on in vain

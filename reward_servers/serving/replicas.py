@@ -49,8 +49,14 @@ class Scored:
     process: str = ""  # the replica's name
 
 
+@dataclass(frozen=True, slots=True)
 class Late:
-    """Answer to a call that has taken longer than `timeout_s`: Serve would print an exception's traceback."""
+    """Answer to a call that has taken longer than `timeout_s`: Serve would print an exception's traceback.
+
+    Example: `Late(after_s=60.0)`
+    """
+
+    after_s: float
 
 
 class RewardReplica:
@@ -71,9 +77,9 @@ class RewardReplica:
         self._traits = Traits(groups, self._server.is_coroutine, self._server.ends_by_itself)
         # A coroutine can block its loop, and a confined reward ends by its own deadlines.
         ends_surely = self._server.ends_by_itself and not self._server.is_coroutine
-        timeout_s = math.inf if ends_surely else settings.timeout_s
-        self._patience_s = 2 * timeout_s
-        self._batches = Batches(self._server.score, None if groups else settings.batch_size, timeout_s)
+        self._timeout_s = math.inf if ends_surely else settings.timeout_s
+        self._patience_s = 2 * self._timeout_s
+        self._batches = Batches(self._server.score, None if groups else settings.batch_size, self._timeout_s)
         score = self._batches.score
         if isinstance(self._server, RewardServer) and self._server.is_coroutine:
             score = self._server.scored
@@ -97,7 +103,7 @@ class RewardReplica:
             with timeline.span_beside("scores", "calls"):
                 answers, num_cached = await self._cache.score(samples)
         except TooLate:
-            return Late()
+            return Late(self._timeout_s)
         return Scored(answers, num_cached, self._server.take_counts(), timeline.drain(), self._name)
 
     async def answers(self, texts: Sequence[str]) -> list[str | None] | None:

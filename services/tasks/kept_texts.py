@@ -14,13 +14,21 @@ UNCHANGED = ("string", "large_string", "int64", "bool")  # types whose values ar
 
 
 def csv_options(path: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Return the options of `datasets` by which the columns `names` keep their texts, "" and "NA" too."""
+    """Return the options of `datasets` by which the columns `names` keep their texts, "" and "NA" too.
+
+    Empty cells of other columns stay null, and their numbers numbers.
+    """
     if path.suffix != ".csv":
         return {}
+    from pandas.io.parsers.readers import STR_NA_VALUES
+
     with path.open(encoding="utf-8-sig", newline="") as file:
         there = next(csv.reader(file), [])
     kept = [name for name in names if name in there]
-    return {"converters": dict.fromkeys(kept, str), "keep_default_na": False} if kept else {}
+    if not kept:
+        return {}
+    nulls = {name: sorted(STR_NA_VALUES) for name in there if name not in kept}
+    return {"converters": dict.fromkeys(kept, str), "keep_default_na": False, "na_values": nulls}
 
 
 def with_texts(rows: Any, path: Path, names: Sequence[str]) -> Any:
@@ -61,7 +69,7 @@ def _texts(values: Sequence[Any]) -> list[Any] | None:
 def _read(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the file's rows; none where it is neither JSON Lines nor a list of objects."""
     with path.open(encoding="utf-8") as file:
-        is_list = path.suffix == ".json" and file.read(1) == "["
+        is_list = path.suffix == ".json" and next(filter(str.strip, file), "").lstrip().startswith("[")
         file.seek(0)
         try:
             rows: Iterable[Any] = json.load(file) if is_list else map(json.loads, filter(str.strip, file))

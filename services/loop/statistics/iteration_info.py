@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from contracts.clients import FleetClient, RewardClient
+from contracts.rollout import FinishReason
 from reward_servers.settings import Part
 from reward_servers.shaping import shares
 from services.config.measures import Measures
@@ -64,7 +65,7 @@ def rollout_info(
 ) -> dict[str, float]:
     """Return a line of rollout_info.jsonl: rewards, KL, lengths, times and throughput."""
     generated = sum(rollout.num_generated for rollout in found.rollouts)
-    stopped = sum(rollout.finish_reason == "stop" for rollout in found.rollouts)
+    stopped = sum(rollout.finish_reason is not FinishReason.LENGTH for rollout in found.rollouts)
     scored = found.rollouts[0].turns[-1].reward is not None
     info = reward_statistics(found.rollouts) if scored else {}
     info |= {

@@ -193,6 +193,8 @@ def test_a_falling_rate_that_another_length_moves_is_told_once(tmp_path: Path) -
     said = "falls until iteration 8 now, no longer 4: iteration 5 has 0.5 of the learning rate, not 0"
     assert said in Loop(tmp_path, iterations=8, **falling).run().screen.getvalue()
     assert "falls until" not in Loop(tmp_path, iterations=8, **falling).run().screen.getvalue()
+    shorter = Loop(tmp_path, iterations=6, **falling).run().screen.getvalue()
+    assert "falls until" not in shorter  # nothing is left to train
     Loop(tmp_path / "constant").run()
     assert "falls until" not in Loop(tmp_path / "constant", iterations=8).run().screen.getvalue()
 

@@ -11,6 +11,7 @@ from contracts.rollout import Prompt
 from services.annotated.responses import ResponseData, read_responses
 from services.grading.sample_files import read_samples
 from services.reward_training.data import RewardData, read_split
+from services.tasks.files import from_files
 from services.tasks.prompts import Prompts
 
 USER, ANSWER = {"role": "user", "content": "3 + 4 ?"}, {"role": "assistant", "content": "7"}
@@ -89,7 +90,7 @@ def test_references_are_the_texts_of_the_file(tmp_path: Path, name: str, answers
     """Dates, numbers of two kinds, and texts beside numbers, which `datasets` reads otherwise."""
     made = [{"prompt": f"{number} ?", "answer": answer} for number, answer in enumerate(answers)]
     file = tmp_path / name
-    file.write_text(json.dumps(made) if name == "rows.json" else "\n".join(map(json.dumps, made)))
+    file.write_text(f"\n {json.dumps(made)}" if name == "rows.json" else "\n".join(map(json.dumps, made)))
     expected = [tuple(map(str, each if isinstance(each, list) else [each])) for each in answers]
     assert references(file) == expected
 
@@ -100,6 +101,14 @@ def test_references_of_a_table_are_its_cells(tmp_path: Path) -> None:
         file = tmp_path / f"{place}.csv"  # a column of one kind each, which `datasets` would make a type of
         file.write_text("prompt,answer\n" + "".join(f"{n} ?,{column[0]}\n" for n in range(3)))
         assert references(file) == [(cells[place],)] * 3
+
+
+def test_other_columns_of_a_table_keep_their_numbers_and_nulls(tmp_path: Path) -> None:
+    file = tmp_path / "train.csv"
+    file.write_text("prompt,answer,level,note\n1 ?,NA,3,\n2 ?,,,x\n3 ?,007,5,y\n")
+    rows = from_files(str(file), "train", ["prompt"], texts=["prompt", "answer"])
+    assert list(rows["answer"]) == ["NA", "", "007"]
+    assert list(rows["level"]) == [3.0, None, 5.0] and list(rows["note"]) == [None, "x", "y"]
 
 
 def references(file: Path) -> list[tuple[str, ...]]:
