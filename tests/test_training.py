@@ -117,7 +117,8 @@ def test_a_run_leaves_the_files_of_the_design(done: Run) -> None:
 
     assert sorted(file.name for file in path.iterdir() if not file.name.startswith(".")) == sorted(
         [
-            *("config.yaml", "rollout_info.jsonl", "training_info.jsonl", "log.txt", "provenance.json"),
+            *("config.yaml", "rollout_info.jsonl", "training_info.jsonl", "log.txt"),
+            *("provenance.json", "trackers.json"),
             *("val_split_metrics.jsonl", "test_split_metrics.jsonl"),
             *("checkpoints", "model", "report.html", "learning_curves.png"),
             *(f"epoch_{n}_{split}_split_predictions.json" for split, found in epochs.items() for n in found),

@@ -88,7 +88,7 @@ def score(
     Example: `score(["rouge", my_function], [{"prediction": "a b", "references": ["a c"]}]).metrics`
 
     Raises:
-        InputError: there is no such grader, or a sample lacks what it needs.
+        InputError: there is no such grader, two give values of one name, or a sample lacks what it needs.
     """
     from pandas import DataFrame
 
@@ -98,8 +98,16 @@ def score(
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "samples.jsonl")
         write_lines(file, [{key: row[key] for key in COLUMNS if key in row} for row in rows])
-        for part in configured(asked, _writer(folder)):
-            found |= _scored({"name": part} if isinstance(part, str) else part, file, as_rewards)
+        for each in configured(asked, _writer(folder)):
+            part = {"name": each} if isinstance(each, str) else each
+            values = _scored(part, file, as_rewards)
+            if twice := sorted(values.keys() & found.keys()):
+                label = part.get("label") or _reward_key(part)
+                raise InputError(
+                    f"graders: two of them give '{twice[0]}'; expected another label for one of them: "
+                    f'{{"name": …, "label": "{label}2"}}'
+                )
+            found |= values
     by_row = {key: value["rows"] for key, value in found.items() if value["rows"] is not None}
     table = DataFrame(
         [{**row, **{key: values[i] for key, values in by_row.items()}} for i, row in enumerate(rows)]
@@ -108,13 +116,23 @@ def score(
 
 
 def _scored(part: Mapping[str, Any], file: Path, as_reward: bool) -> dict[str, dict[str, Any]]:
-    """Return each key's value over all samples (`corpus`), and for each sample (`rows`)."""
+    """Return each key's value over all samples (`corpus`), and for each sample (`rows`).
+
+    A label takes the place of a reward's name, and stands before a metric's keys.
+    """
     options = [f"{key}={json.dumps(value)}" for key, value in part.items() if key not in ("name", "label")]
     command = ["score", part["name"], "--predictions", str(file), "--json", *["--reward"] * as_reward]
     if options:
         command += ["--option", *options]
     found: dict[str, dict[str, Any]] = json.loads(run_command(command, show=False))
-    return {part.get("label", key) if key == part["name"] else key: value for key, value in found.items()}
+    if (label := part.get("label")) is None:
+        return found
+    return {label if key == _reward_key(part) else f"{label}/{key}": value for key, value in found.items()}
+
+
+def _reward_key(part: Mapping[str, Any]) -> str:
+    """Return the key of a reward's values: its name, or a class's without its module."""
+    return str(part["name"]).rpartition(":")[2]
 
 
 def _rows(samples: "Sequence[str | Mapping[str, Any]] | DataFrame") -> list[dict[str, Any]]:

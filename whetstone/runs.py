@@ -92,7 +92,8 @@ class Run:
             write_lines(file, [{"prompt": prompt} for prompt in asked])
             command = ["generate", str(self.folder), "--prompts", str(file), "--n", str(n), "--json", *words]
             printed = run_command(command, show=False)
-        return [json.loads(line)["prediction"] for line in printed.splitlines()]
+        # splitlines() would also split inside texts, at U+2028.
+        return [json.loads(line)["prediction"] for line in printed.split("\n") if line]
 
 
 def load_run(folder: str | os.PathLike[str]) -> Run:

@@ -62,7 +62,7 @@ def demo_model(folder: str | os.PathLike[str] = "runs/demo-start-model") -> Path
 def ask(*question: str) -> str:
     """Ask `whetstone/child.py`, and return its answer."""
     printed = run_command(question, module=CHILD, show=False)
-    answer: str = json.loads(printed.splitlines()[-1])
+    answer: str = json.loads(printed.rstrip("\n").split("\n")[-1])
     return answer
 
 

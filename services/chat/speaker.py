@@ -164,5 +164,6 @@ def _generation_config(lm: Any, tokenizer: Any, sampling: Sampling, ends: Sequen
         pad_token_id=ends[0] if padding is None and ends else padding,
         decoder_start_token_id=start_token(lm) if lm.config.is_encoder_decoder else None,
         do_sample=sampling.temperature > 0,
+        repetition_penalty=sampling.repetition_penalty,
         **(drawn if sampling.temperature > 0 else {}),
     )

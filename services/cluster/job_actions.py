@@ -111,6 +111,9 @@ def stop(jobs: "Jobs", id: str) -> int:
 
 def stop_all(jobs: "Jobs") -> int:
     """Stop all jobs, before a cluster or one of its nodes shuts down."""
-    for job in [job for job in jobs.all() if not job.is_over]:
+    going = [job for job in jobs.all() if not job.is_over]
+    if not going:
+        print(f"no run of `whetstone submit` goes on at {jobs.address}: there is nothing to stop")
+    for job in going:
         stop(jobs, job.id)
     return 0

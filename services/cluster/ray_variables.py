@@ -34,7 +34,12 @@ PATIENT = patient(PATIENCE_S)
 
 
 def prepare_ray() -> None:
-    """Set the variables that the user has not set. Call this before Ray is imported."""
+    """Set the variables that the user has not set. Call this before Ray is imported.
+
+    Remove a blank RAY_ADDRESS: it names no cluster.
+    """
+    if not os.environ.get("RAY_ADDRESS", "").strip():
+        os.environ.pop("RAY_ADDRESS", None)
     wanted = dict(PATIENT)
     if "RAY_ADDRESS" not in os.environ:
         wanted |= OF_ONES_OWN

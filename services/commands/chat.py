@@ -65,7 +65,7 @@ def run(argv: Sequence[str]) -> int:
             reader, speaker = _ready(model, sampling, room, arguments)
         note = _endless(sampling) if speaker.never_ends else ""
         name = Path(arguments.model).resolve().name if model.of_run else arguments.model
-        serve(door, Facts(name, sampling, arguments.system, note), reader, speaker)
+        serve(door, Facts(name, sampling, arguments.system or None, note), reader, speaker)
     return 0
 
 
@@ -110,7 +110,7 @@ def _ready(model: RunModel, sampling: Sampling, room: int | None, arguments: arg
 
     config = RunFolder(Path(arguments.model)).config() if model.of_run else {}
     tokenizer = load_tokenizer(model)
-    layout = layout_of(config, tokenizer, model.chat, arguments.system)
+    layout = layout_of(config, tokenizer, model.chat, arguments.system or None)
     if layout.most is not None:  # the run cut its prompts there
         room = min((limit for limit in (room, model.limit.max_tokens) if limit), default=None)
     sampling = replace(sampling, stop=(*sampling.stop, *layout.stop))

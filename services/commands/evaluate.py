@@ -28,12 +28,13 @@ the defaults.
 
   whetstone evaluate runs/NAME --split test
   whetstone evaluate runs/NAME evaluation.temperature=0 evaluation.num_prompts=null
-  whetstone evaluate runs/NAME model.path=gpt2                 another model, everything else the same
+  whetstone evaluate runs/NAME model.path=gpt2 --output gpt2.json   another model, all else the same
   whetstone evaluate model.path=gpt2 task=imdb task.data_files=FOLDER reward=sentiment
 
   whetstone evaluate runs/NAME --tasks gsm8k,hellaswag       the tasks of lm-eval, where it is installed
 
-With a RUN the result is also written to RUN/evaluation_SPLIT.json, or to --output."""
+With a RUN the result is also written to RUN/evaluation_SPLIT.json, or to --output. A result of other
+overrides that is there is kept: give --output for another one."""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -50,7 +51,7 @@ def run(argv: Sequence[str]) -> int:
     folder, overrides = _run_and_overrides(arguments.words)
     with doing("reading the configuration"):
         settings = settings_for(folder, overrides)
-    output = output_file(arguments.output, folder, arguments.split)
+    output = output_file(arguments.output, folder, arguments.split, overrides)
     with doing("checking settings, model and data"):
         from services.preflight import preflight
 

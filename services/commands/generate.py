@@ -9,15 +9,17 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from contracts.conversations.chat import Chat
-from contracts.conversations.messages import MESSAGES, conversation, is_conversation, text_of
+from contracts.conversations.messages import text_of
 from contracts.errors import InputError
 from contracts.rollout import Lease, Prompt, Rollout, Sampling
 from contracts.whole_texts import expect_whole, lines_of
 from services.generation.chat_options import add_chat_options, with_chosen_chat
+from services.generation.prompt_rows import rows_of_file
 from services.generation.run_model import (
     ARGUMENT,
     RunModel,
@@ -31,7 +33,6 @@ from services.generation.run_model import (
     room_for_prompt,
 )
 from services.generation.writing import engine_for, in_order, write
-from services.tasks.rows import check_columns, read_checked, text_at
 from services.terminal.doing import doing
 
 
@@ -46,8 +47,7 @@ def run(argv: Sequence[str]) -> int:
     sampling = chosen_sampling(model, arguments)
     if arguments.engine == "vllm" and importlib.util.find_spec("vllm") is None:
         raise InputError("--engine vllm: vLLM is not installed; whetstone doctor says how to get it")
-    rows = _rows(arguments)
-    prompts = [_prompt(number, row) for number, row in enumerate(rows)]
+    rows, prompts = _rows(arguments)
     check_lengths(model, [prompt.text for prompt in prompts], sampling.max_tokens)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     with doing("loading the tokenizer"):
@@ -79,7 +79,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--prompts",
         metavar="FILE.jsonl",
-        help='lines {"prompt": "…"}, or a list of messages; other columns are passed on',
+        help='lines {"prompt": "…"}, or a list of messages; a last answer of the assistant is the reference, '
+        "and other columns are passed on",
     )
     parser.add_argument("--n", type=at_least(1), default=1, metavar="K", help="texts for each prompt")
     parser.add_argument("--engine", choices=("auto", "vllm", "transformers"), default="auto")
@@ -89,49 +90,23 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _rows(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return a row `{"prompt": …}` for each prompt, with the other columns of the file.
+def _rows(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], list[Prompt]]:
+    """Return a row `{"prompt": …}` for each prompt, with the other columns of the file; and the prompts.
 
     Raises:
         InputError: the file can't be used, or there is no prompt.
     """
-    rows = [{"prompt": text} for text in arguments.prompt or ()]
-    expect_whole([row["prompt"] for row in rows], "--prompt")
+    texts = list(arguments.prompt or ())
+    expect_whole(texts, "--prompt")
+    if not texts and arguments.prompts is None and not sys.stdin.isatty():
+        texts = [line for line in lines_of(sys.stdin, "standard input") if line.strip()]
+    rows, prompts = [{"prompt": text} for text in texts], [Prompt("", text) for text in texts]
     if arguments.prompts is not None:
-        rows += _rows_of_file(Path(arguments.prompts))
-    elif not rows and not sys.stdin.isatty():
-        rows = [{"prompt": line} for line in lines_of(sys.stdin, "standard input") if line.strip()]
+        of_file = rows_of_file(Path(arguments.prompts))
+        rows, prompts = rows + of_file[0], prompts + of_file[1]
     if not rows:
         raise InputError("no prompt: give --prompt TEXT, --prompts FILE.jsonl, or lines on standard input")
-    return rows
-
-
-def _check_row(row: Mapping[str, Any], where: str) -> None:
-    if "prompt" not in row and "messages" in row:
-        conversation(row["messages"], where)
-        return
-    check_columns(row, ["prompt"], where)
-    if not is_conversation(row["prompt"]):
-        text_at(row, "prompt", where)
-
-
-def _rows_of_file(path: Path) -> list[dict[str, Any]]:
-    try:
-        rows = read_checked(path, [], check=_check_row)
-    except InputError as error:
-        raise InputError(f"--prompts: {str(error).removeprefix('task.data_files: ')}") from None
-    rows = [row if "prompt" in row else {"prompt": row["messages"], **row} for row in rows]
-    if not rows:
-        raise InputError(f'--prompts: {path}: expected lines {{"prompt": …}} in a .jsonl file')
-    return rows
-
-
-def _prompt(number: int, row: Mapping[str, Any]) -> Prompt:
-    """Return a row's prompt: a text, or a list of messages."""
-    if isinstance(row["prompt"], str):
-        return Prompt(str(number), row["prompt"])
-    messages = conversation(row["prompt"], f"prompt {number + 1}")
-    return Prompt(str(number), text_of(messages), meta={MESSAGES: messages})
+    return rows, [replace(prompt, id=str(number)) for number, prompt in enumerate(prompts)]
 
 
 def _leases(

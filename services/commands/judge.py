@@ -43,8 +43,8 @@ def run(argv: Sequence[str]) -> int:
     model = _model(arguments)
     found = read_pairs(arguments.a, arguments.b, arguments.num_prompts)
     out = Path(arguments.out)
-    rows = judge(found, about, model, out, arguments.in_flight)
-    result = summary(arguments.a, arguments.b, rows, about, model)
+    rows, elsewhere = judge(found, about, model, out, arguments.in_flight)
+    result = summary(arguments.a, arguments.b, rows, about, model) | {"replies_from_elsewhere": elsewhere}
     written = write(result, rows, out)
     if arguments.json:
         print(json.dumps(without_nan(result), ensure_ascii=False))

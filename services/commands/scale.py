@@ -17,12 +17,18 @@ def run(argv: Sequence[str]) -> int:
     """Scale, and wait until it is done. Return the exit code.
 
     Raises:
-        InputError: nothing runs here, no reward has this label, or the reward scales by itself.
+        InputError: nothing runs here, no reward has this label, the reward scales by itself, or --metric
+            was given for workers.
         RunError: that many workers can't start.
         DeadlineExceeded: replicas or workers do not come up in time.
     """
     arguments = _parser().parse_args(argv)
     if arguments.number.startswith(WORKERS):
+        if arguments.metric:
+            raise InputError(
+                f"--metric with {arguments.number}: a run's workers are no metric's; leave out --metric, "
+                "or give the metric's label and a number, such as rouge 2 --metric"
+            )
         _scale_workers(Path(arguments.what), _count(arguments.number), arguments.timeout)
     else:
         kind = "metric" if arguments.metric else "reward"

@@ -1,8 +1,10 @@
 """`whetstone score`: compute a metric or reward over JSON Lines files, without training and Ray."""
 
 import argparse
+import contextlib
 import json
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,16 +23,21 @@ def run(argv: Sequence[str]) -> int:
         InputError: a name or option is unknown, a file can't be used, or a sample can't be scored.
     """
     arguments = _parser().parse_args(argv)
-    kind, part = find_grader(arguments.name, _options(arguments.option), arguments.reward)
-    samples = read_samples(Path(arguments.predictions), arguments.references and Path(arguments.references))
-    check_needs(kind, part, samples)
-    with doing(f"computing {kind} {part.label} of {len(samples)} texts"):
-        values = metric_values(part, samples) if kind == "metric" else reward_values(part, samples)
+    with contextlib.redirect_stdout(sys.stderr):  # stdout is for the values alone, and a grader may print
+        values = _values(arguments)
     if arguments.json:
         print(json.dumps({key: {"corpus": v.corpus, "rows": v.rows} for key, v in values.items()}))
     else:
         _print_table(values)
     return 0
+
+
+def _values(arguments: argparse.Namespace) -> dict[str, MetricValue]:
+    kind, part = find_grader(arguments.name, _options(arguments.option), arguments.reward)
+    samples = read_samples(Path(arguments.predictions), arguments.references and Path(arguments.references))
+    check_needs(kind, part, samples)
+    with doing(f"computing {kind} {part.label} of {len(samples)} texts"):
+        return metric_values(part, samples) if kind == "metric" else reward_values(part, samples)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -8,17 +8,24 @@ from typing import Any
 from rich.console import Console as Terminal
 
 from contracts.errors import InputError
+from contracts.secrets.secret_values import hide
 from services.runs.changes import error_of
 from services.runs.folder import RunFolder
+from services.runs.json_lines import read_object
 from services.runs.standard_errors import error_key, is_error
 from services.terminal.readable import number
 
 
-def output_file(asked: str | None, folder: RunFolder | None, split: str) -> Path | None:
+def output_file(
+    asked: str | None, folder: RunFolder | None, split: str, overrides: Sequence[str] = ()
+) -> Path | None:
     """Return the file for the result, or None.
 
+    Args:
+        overrides: of the run's configuration. The run's own file is not written over by a result of others.
+
     Raises:
-        InputError: the file can't be written.
+        InputError: the file can't be written, or holds the result of other overrides.
     """
     if asked is not None:
         path = Path(asked)
@@ -26,11 +33,25 @@ def output_file(asked: str | None, folder: RunFolder | None, split: str) -> Path
         path = folder.path / f"evaluation_{split}.json"
     else:
         return None
+    if asked is None and path.is_file() and (there := _overrides_in(path)) != (ours := _told(overrides)):
+        raise InputError(
+            f"{path} holds the result {there}, and this one is {ours}: give --output FILE for it, or remove "
+            "that file"
+        )
     if path.is_dir():
         raise InputError(f"--output {path}: is a folder; expected a file's name")
     if not os.access(path.parent, os.W_OK):
         raise InputError(f"{path} can't be written: {path.parent} is missing or not writable; give --output")
     return path
+
+
+def _overrides_in(file: Path) -> str:
+    return _told(read_object(file).get("overrides") or ())
+
+
+def _told(overrides: Sequence[str]) -> str:
+    """Return the overrides as they stand in a file, without secrets and in any order."""
+    return f"with {' '.join(sorted(map(hide, overrides)))}" if overrides else "without overrides"
 
 
 def print_table(

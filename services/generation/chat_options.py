@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from contracts.conversations.chat_settings import ChatSettings
+from contracts.conversations.chat_settings import ChatForm, ChatSettings
 from contracts.errors import InputError
 from contracts.settings import build
 from services.generation.run_model import RunModel
@@ -15,19 +15,21 @@ from services.models.chat_template import form_of
 def add_chat_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that `with_chosen_chat` reads."""
     group = parser.add_argument_group(
-        "chat template", "unless given, the run's; else the tokenizer's, if any"
+        "chat template", "each, unless given, the run's; the template else the tokenizer's, if any"
     )
     group.add_argument(
         "--template", metavar="FILE", help="a file in Jinja; tokenizer: its own; none: plain text"
     )
-    group.add_argument("--system", metavar="TEXT", help="the system message, before everything else")
+    group.add_argument("--system", metavar="TEXT", help='the system message, before all else; "": none')
     group.add_argument(
         "--template-options", metavar="JSON", help="""for the template: '{"enable_thinking": false}'"""
     )
 
 
 def with_chosen_chat(model: RunModel, arguments: argparse.Namespace) -> RunModel:
-    """Return the model with the command line's chat template, system message and options in place of its own.
+    """Return the model with the command line's chat template, system message and options.
+
+    What is not given stays the model's own. An empty system message means none.
 
     Raises:
         InputError: options are no JSON object, or are given where there is no template.
@@ -35,18 +37,24 @@ def with_chosen_chat(model: RunModel, arguments: argparse.Namespace) -> RunModel
     template, system, options = arguments.template, arguments.system, _json_options(arguments)
     if template is None and system is None and options is None:
         return model
-    given = {"template": template, "system": system, "options": options}
+    given = {"template": template, "system": system or None, "options": options}
     given = {key: value for key, value in given.items() if value is not None}
     asked = build(ChatSettings, given, where="the chat template")
+    own = model.chat
     if template is not None:
-        return replace(model, chat=form_of(asked, "auto", model.files.tokenizer_folder))
-    if model.chat is None:
+        form = form_of(asked, "auto", model.files.tokenizer_folder)
+        if form is None:
+            return replace(model, chat=None)
+        own = replace(own or ChatForm(), template=form.template)
+    if own is None:
+        if not system and options is None:  # no system message: plain text has none
+            return model
         raise InputError(
             "--system and --template-options are for a chat template, and this model reads plain text: give "
             "--template tokenizer, or --template FILE, with them"
         )
-    merged = {**model.chat.options, **(options or {})}
-    return replace(model, chat=replace(model.chat, system=system or model.chat.system, options=merged))
+    message = own.system if system is None else system or None
+    return replace(model, chat=replace(own, system=message, options={**own.options, **(options or {})}))
 
 
 def _json_options(arguments: argparse.Namespace) -> dict[str, Any] | None:

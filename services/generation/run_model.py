@@ -1,12 +1,13 @@
 """A finished run's model, or any other, and its sampling, for the commands that use a model."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from contracts.conversations.chat_settings import TOKENIZER, ChatForm, ChatSettings
+from contracts.conversations.chat_settings import ChatForm, ChatSettings
 from contracts.errors import InputError
 from contracts.rollout import Sampling
 from contracts.settings import build
@@ -14,13 +15,12 @@ from learner.settings import ModelSettings
 from rollout_workers.settings import RolloutSettings
 from services.config.evaluation_settings import DRAWN_AS, EvaluationSettings
 from services.config.other_versions import naming_unknown_options
+from services.generation.as_trained import drawn_by, reading_of
 from services.models.chat_template import form_of
 from services.models.files import ModelFiles, read_model
 from services.runs.folder import RunFolder, is_run
 from services.runs.nearby import nearby_runs
-from services.tasks.base import SIDE_KEY
 from services.tokens.prompt_limit import UNCUT, PromptLimit
-from services.tokens.prompt_tokens import sides_of
 
 SAMPLING_OPTIONS = ("max_tokens", "temperature", "top_p", "top_k")
 ARGUMENT = {"metavar": "RUN_OR_MODEL", "help": "a run's folder, a model's folder, or a hub name"}
@@ -41,6 +41,7 @@ class RunModel:
     of_run: bool
     limit: PromptLimit = UNCUT  # of prompts in the run's evaluation
     chat: ChatForm | None = None  # the template by which it reads prompts; None: as plain texts
+    notes: tuple[str, ...] = ()  # what commands that use it do otherwise than the run
 
 
 def find_model(path: str) -> RunModel:
@@ -54,10 +55,12 @@ def find_model(path: str) -> RunModel:
         model = str(model_of(run))
         files = _checked_files(model)
         with naming_unknown_options(run.config_file, run.config()):
-            rollout, evaluation, limit = _drawn_by(run)
-            chat = _chat_of(run, files)
+            rollout, evaluation = drawn_by(run)
+            longest = evaluation.max_prompt_tokens or rollout.max_prompt_tokens
+            (limit, chat), note = reading_of(run, longest, files.tokenizer_folder)
         sampling = _merged(rollout, evaluation)
-        return RunModel(model, files, rollout, sampling, of_run=True, limit=limit, chat=chat)
+        notes = tuple(filter(None, [note, _without_beams(evaluation.num_beams)]))
+        return RunModel(model, files, rollout, sampling, of_run=True, limit=limit, chat=chat, notes=notes)
     defaults, files = RolloutSettings(), _checked_files(path)
     sampling, chat = (
         _merged(defaults, EvaluationSettings()),
@@ -96,12 +99,16 @@ def add_sampling_options(parser: argparse.ArgumentParser, seed: int | None) -> N
 def chosen_sampling(model: RunModel, arguments: argparse.Namespace) -> Sampling:
     """Return the model's sampling, with the command line's values in place of its own.
 
+    Say on standard error what is done otherwise than in the run.
+
     Raises:
         InputError: a value is out of its range.
     """
     given = {name: getattr(arguments, name) for name in SAMPLING_OPTIONS}
     asked = build(EvaluationSettings, given, where="").model_dump(include=set(given), exclude_none=True)
     sampling = replace(model.sampling, **asked)
+    for note in model.notes:
+        print(f"note: {note}", file=sys.stderr)
     # --max-tokens may be below the run's min_tokens.
     return replace(sampling, min_tokens=min(sampling.min_tokens, sampling.max_tokens))
 
@@ -181,35 +188,16 @@ def _checked_files(path: str) -> ModelFiles:
         raise InputError(told + (f". Runs nearby, newest first:{listed}" if nearby else "")) from None
 
 
-def _drawn_by(run: RunFolder) -> tuple[RolloutSettings, EvaluationSettings, PromptLimit]:
-    # Only these sections: the model can be used without the user's own task or reward class.
-    config = run.config()
-    rollout = build(RolloutSettings, _section(config, "rollout"), where=f"{run.config_file}: rollout")
-    evaluation = build(
-        EvaluationSettings, _section(config, "evaluation"), where=f"{run.config_file}: evaluation"
+def _without_beams(num_beams: int) -> str:
+    if num_beams == 1:
+        return ""
+    return (
+        f"the run's evaluations search with {num_beams} beams (evaluation.num_beams); this command draws "
+        "without beams"
     )
-    sides = sides_of(_section(config, "task").get(SIDE_KEY), None)
-    longest = evaluation.max_prompt_tokens or rollout.max_prompt_tokens
-    return rollout, evaluation, PromptLimit(longest, sides["validation"])
-
-
-def _chat_of(run: RunFolder, files: ModelFiles) -> ChatForm | None:
-    """Return the chat template of a run's prompts; one from a file is in the exported tokenizer."""
-    config = run.config()
-    given = dict(_section(_section(config, "model"), "chat"))
-    chat = build(ChatSettings, given, where=f"{run.config_file}: model.chat")
-    if chat.is_explicit:
-        chat = chat.model_copy(update={"template": TOKENIZER})
-    template = str(_section(config, "environment").get("template", "plain"))
-    return form_of(chat, template, files.tokenizer_folder)
-
-
-def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = config.get(name)
-    return found if isinstance(found, Mapping) else {}
 
 
 def _merged(rollout: RolloutSettings, evaluation: EvaluationSettings) -> Sampling:
     # Without NLPO's mask, which an exported model lacks, and without beams, which some engines lack.
-    own = evaluation.model_dump(include=set(DRAWN_AS), exclude_none=True)
+    own = evaluation.model_dump(include={*DRAWN_AS, "repetition_penalty"}, exclude_none=True)
     return Sampling(**{name: getattr(rollout, name) for name in DRAWN_AS} | own)

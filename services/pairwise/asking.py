@@ -6,6 +6,7 @@ pairs × orders ─▶ those without a kept reply ─▶ chat model ─▶ repli
 import asyncio
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from services.pairwise.question import ORDERS, Order, Question
 from services.pairwise.texts import Pair
 from services.runs.json_lines import append_row, read_rows
 
+UNKNOWN = "an unknown address"  # of replies that an older version saved
 GIVEN_UP_AFTER = 8  # questions in a row without a reply: the server is gone
 
 
@@ -47,6 +49,13 @@ def questions(pairs: Iterable[Pair], question: Question, model: ChatModel) -> li
 def kept_replies(file: Path) -> dict[str, str]:
     """Return the saved replies by the question's key; a line that a kill cut short counts as none."""
     return {row["key"]: row["reply"] for row in read_rows(file, {"key": str, "reply": str})}
+
+
+def from_elsewhere(file: Path, asked: Iterable[Asked], model: ChatModel) -> dict[str, int]:
+    """Count the saved replies to these questions that are not of the model's address, by their address."""
+    keys = {each.key for each in asked}
+    urls = {row["key"]: str(row.get("url", UNKNOWN)) for row in read_rows(file, {"key": str, "reply": str})}
+    return dict(Counter(url for key, url in urls.items() if key in keys and url != model.shown_url))
 
 
 def ask(
@@ -133,6 +142,7 @@ class _Desk:
     def _keep(self, asked: Asked, reply: str) -> None:
         self._replies[asked.key] = reply
         row = {"key": asked.key, "prompt": asked.pair.id, "order": asked.order, "reply": reply}
+        row["url"] = self._model.shown_url
         try:
             append_row(self._file, row)
         except OSError as error:

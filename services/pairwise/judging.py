@@ -7,7 +7,7 @@ from rich.console import Console as Terminal
 
 from contracts.errors import InputError
 from reward_servers.chat_models.chat_model import ChatModel
-from services.pairwise.asking import Asked, ask, kept_replies, questions
+from services.pairwise.asking import Asked, ask, from_elsewhere, kept_replies, questions
 from services.pairwise.outcome import Judged, judged
 from services.pairwise.question import Question
 from services.pairwise.texts import Pairs
@@ -16,8 +16,12 @@ from services.terminal.interrupts import on_interruption
 from services.tracking.progress import Progress
 
 
-def judge(found: Pairs, about: Question, model: ChatModel, out: Path, num_in_flight: int) -> list[Judged]:
+def judge(
+    found: Pairs, about: Question, model: ChatModel, out: Path, num_in_flight: int
+) -> tuple[list[Judged], dict[str, int]]:
     """Ask what has no kept reply yet; return the verdict on each pair.
+
+    Return also how many of the replies came from other addresses, by address.
 
     Raises:
         InputError: the folder `out` is in use or can't be written, or the server refuses.
@@ -26,8 +30,9 @@ def judge(found: Pairs, about: Question, model: ChatModel, out: Path, num_in_fli
     _claim(out)
     on_interruption(lambda: f"the replies so far are saved in {out}; the same command continues")
     asked = questions(found.pairs, about, model)
-    replies = _ask(asked, model, out / "replies.jsonl", num_in_flight, found)
-    return judged(found.pairs, asked, replies, about)
+    file = out / "replies.jsonl"
+    replies = _ask(asked, model, file, num_in_flight, found)
+    return judged(found.pairs, asked, replies, about), from_elsewhere(file, asked, model)
 
 
 def _ask(

@@ -87,8 +87,8 @@ def counts(found: dict[str, Any]) -> str:
     """Say how many pairs are judged, and why others are not.
 
     >>> print(counts({"num_prompts": 3, "num_pairs": 9, "num_judged": 6, "num_same_text": 1,
-    ...     "num_not_understood": 0, "num_without_reply": 0}))
-    6 of 9 pairs of 3 prompts are judged, 1 because both texts are the same.
+    ...     "num_not_understood": 0, "num_without_reply": 0, "replies_from_elsewhere": {"http://a/v1": 2}}))
+    6 of 9 pairs of 3 prompts are judged, 1 because both texts are the same; 2 replies are from http://a/v1.
     """
     prompts, pairs = found["num_prompts"], found["num_pairs"]
     what = f"{prompts} prompts" if pairs == prompts else f"{pairs} pairs of {prompts} prompts"
@@ -98,6 +98,7 @@ def counts(found: dict[str, Any]) -> str:
     if found["num_not_understood"] or found["num_without_reply"]:
         told += f"; not understood: {found['num_not_understood']}"
         told += f", without a reply: {found['num_without_reply']}"
+    told += "".join(f"; {num} replies are from {url}" for url, num in found["replies_from_elsewhere"].items())
     return f"{told}."
 
 

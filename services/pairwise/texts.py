@@ -123,9 +123,19 @@ def _written(row: Any, where: str) -> Written:
     prompt, text = row.get("prompt_text", row.get("prompt")), row.get("generated_text", row.get("prediction"))
     if not isinstance(prompt, str) or not isinstance(text, str):
         raise InputError(f"{where}: has {', '.join(map(str, row)) or 'nothing'}; {EXPECTED}")
-    references = row.get("references") or FIRST_REFERENCE.findall(str(row.get("ref_text", "")))
-    first = str(references[0]) if references else None
-    return Written(str(row.get("sample_id", row.get("id", prompt))), prompt, text, first)
+    return Written(
+        str(row.get("sample_id", row.get("id", prompt))), prompt, text, _first_reference(row, where)
+    )
+
+
+def _first_reference(row: Mapping[str, Any], where: str) -> str | None:
+    given = row.get(REFERENCES)
+    texts = [given] if isinstance(given, str) else given
+    if not texts:
+        texts = FIRST_REFERENCE.findall(str(row.get("ref_text", "")))
+    if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
+        raise InputError(f"{where}: {REFERENCES} is {given!r:.80}; expected a text or a list of texts")
+    return texts[0] if texts else None
 
 
 def _references(side: Iterable[Written], source: str) -> list[Written]:

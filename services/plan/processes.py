@@ -8,6 +8,7 @@ from reward_servers.settings import Part, RewardServersSettings, ServerSettings
 from reward_servers.user_rewards.own import unit_of
 from rollout_workers.environments.base import EnvironmentSettings
 from services.preflight.deployment import Deployment
+from services.preflight.machine import threads_each
 from services.preflight.placement import Reservation
 
 ASLEEP = {
@@ -67,16 +68,15 @@ def _row(part: str, count: str, what: str, reserved: Reservation, open_shares: b
 def _learner(learner: LearnerSettings, algorithm_name: str, deployed: Deployment) -> str:
     auto = {None: "a GPU where its node has one", True: "cuda", False: "cpu"}[deployed.learner_on_gpu]
     device = auto if learner.device == "auto" else learner.device
-    shared = learner.num_processes > 1 and learner.num_threads is None
-    threads = "all cores shared out" if shared else _threads(learner.num_threads)
-    return f"{algorithm_name}, on {device}, {threads}"
+    threads = learner.num_threads or threads_each(deployed.machine.num_cores, learner.num_processes)
+    return f"{algorithm_name}, on {device}, {_threads(threads)}"
 
 
 def _workers(deployed: Deployment) -> str:
     rollout = deployed.rollout
     engine = {"vllm": "vLLM"}.get(deployed.engine, "transformers")
     dtype = deployed.engine_dtype or "bfloat16 on a GPU, float32 on a CPU"
-    told = [engine, dtype, _threads(rollout.num_threads)]
+    told = [engine, dtype, _threads(rollout.num_threads or threads_each(deployed.machine.num_cores))]
     if (size := rollout.tensor_parallel_size) > 1:
         on_cpu = deployed.workers_on_gpu is False
         told.insert(1, f"split over {size} {'processes' if on_cpu else 'GPUs'}")
@@ -88,10 +88,8 @@ def _workers(deployed: Deployment) -> str:
     return ", ".join(told)
 
 
-def _threads(asked: int | None) -> str:
-    if asked is None:
-        return "threads on all cores"
-    return f"{asked} thread{'s' * (asked > 1)}"
+def _threads(count: int) -> str:
+    return f"{count} thread{'s' * (count > 1)}"
 
 
 def _server(kind: str, part: Part, server: ServerSettings, weighs: bool = False) -> Processes:

@@ -29,8 +29,10 @@ from services.preflight.machine import (
     find_gpus,
     gpu,
     memory,
+    num_cores,
     port,
     shared_memory,
+    threads_each,
 )
 
 PORTS = {8000: "whetstone serve", 8265: "Ray's dashboard"}
@@ -78,7 +80,8 @@ def plan(installed: Mapping[str, str | None], gpus: Gpus) -> Finding:
     has_vllm = any(installed.get(name) for name in VLLM_PACKAGES)
     engine = choose_engine("auto", is_encoder_decoder=False, has_vllm=has_vllm).replace("vllm", "vLLM")
     device, dtype = "GPU" if gpus.usable else "CPU", choose_dtype("auto", on_gpu=gpus.usable)
-    threads = os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))
+    count = threads_each(num_cores())
+    threads = f"{count} thread{'s' * (count > 1)}"
     address = os.environ.get("RAY_ADDRESS")
     where = f", in the Ray cluster at {address}" if address else ""
-    return Finding("a run uses", "ok", f"{engine} on the {device}, {dtype}, {threads} threads{where}")
+    return Finding("a run uses", "ok", f"{engine} on the {device}, {dtype}, {threads}{where}")

@@ -56,6 +56,15 @@ def num_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> float:
     return count
 
 
+def threads_each(num_cores: float, num_processes: int = 1) -> int:
+    """Return how many threads each of the processes gets that share the cores.
+
+    >>> threads_each(8.0), threads_each(8.0, 3), threads_each(1.5, 2)
+    (8, 2, 1)
+    """
+    return max(1, int(num_cores) // num_processes)
+
+
 def cores(cgroup: Path = Path("/sys/fs/cgroup")) -> Finding:
     count = num_cores(cgroup)
     if count < 2:

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from contracts.clients import LearnerClient
+from contracts.errors import InputError
 from services.runs import checkpoints
 from services.runs.best import Best, Criterion, best_of
 from services.runs.checksums import write_checksums
 from services.runs.folder import RunFolder
-from services.runs.json_lines import write_atomically
+from services.runs.json_lines import read_object, write_atomically
 from services.runs.uploads import Uploads
 
 TRAINED = "trained.json"  # in an exported model: the iteration after which it was exported
@@ -94,12 +95,7 @@ class Keeper:
 
     def _tell(self, best: Best) -> None:
         assert self._criterion is not None
-        said = {
-            "iteration": best.iteration,
-            "metric": f"val/{self._criterion.key}",
-            "better": self._criterion.better,
-            "value": best.value,
-        }
+        said = {"iteration": best.iteration, **_named(self._criterion), "value": best.value}
         write_atomically(self._folder.best_file, json.dumps(said) + "\n")
         self._told = best
 
@@ -110,6 +106,30 @@ def trained_until(model: Path) -> int | None:
         return int(json.loads((model / TRAINED).read_text())["iteration"])
     except (OSError, ValueError, LookupError, TypeError):
         return None
+
+
+def is_exported(folder: RunFolder, iterations: int, keep_best: str | None) -> bool:
+    """Return whether `model/` is of so many iterations, and `best_model/` the best one by `keep_best`.
+
+    A model of an older version, which does not say its iteration, counts.
+    """
+    until = trained_until(folder.model)
+    if not folder.model.exists() or (until is not None and until < iterations):
+        return False
+    if keep_best is None:
+        return True
+    try:
+        told = read_object(folder.best_file)
+    except InputError:
+        return False
+    is_same = _named(Criterion.of(keep_best)).items() <= told.items()
+    best_until = trained_until(folder.best_model)
+    return is_same and folder.best_model.exists() and best_until in (None, told.get("iteration"))
+
+
+def _named(criterion: Criterion) -> dict[str, str]:
+    """Return the criterion as `best.json` names it."""
+    return {"metric": f"val/{criterion.key}", "better": criterion.better}
 
 
 def _export(learner: LearnerClient, place: Path, iteration: int) -> None:

@@ -10,6 +10,7 @@
         model/  best_model/  report.html  diagnosis.html  learning_curves.png  log.txt  provenance.json
         episodes.jsonl                              some episodes as they come, for `whetstone watch`
         timeline.json                               with --timeline
+        functions/                                  reward functions from a script or notebook
 
 Iterations count from 1; epoch n of an evaluation is the number of iterations before it, so 0 is the
 untrained model.
@@ -134,6 +135,18 @@ class RunFolder:
     @property
     def episodes(self) -> Path:
         return self.path / "episodes.jsonl"
+
+    @property
+    def functions(self) -> Path:
+        return self.path / "functions"
+
+    @property
+    def trackers(self) -> Path:
+        return self.path / "trackers.json"
+
+    @property
+    def provenance(self) -> Path:
+        return self.path / "provenance.json"
 
     @property
     def timeline(self) -> Path:

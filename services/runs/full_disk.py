@@ -5,6 +5,7 @@ from pathlib import Path
 from contracts.errors import DiskFull, RunError
 from contracts.processes.disk import full_places, is_full, ray_folder
 from services.runs import checkpoints
+from services.runs.checkpoint_retention import trained_until
 from services.runs.folder import RunFolder
 
 
@@ -29,7 +30,7 @@ def what_is_safe(folder: RunFolder) -> str:
         return f"No checkpoint is in {folder.path} yet. {lost}. Make room, and the same command begins anew"
     saved = newest[0]
     lost = f"Not saved: {_iterations(saved + 1, last)}. " if last > saved else ""
-    model = ", model/" if folder.model.exists() else ""
+    model = ", model/" if trained_until(folder.model) == saved else ""
     return (
         f"Safe in {folder.path}: checkpoint {saved}{model} and the lines until iteration {saved}. {lost}"
         "Make room, and the same command goes on from there"

@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -25,7 +25,7 @@ from services.runs import checkpoints
 from services.runs import claim as run_claim
 from services.runs.best import Criterion, best_of
 from services.runs.checksums import Files, entry, read_checksums, said_of
-from services.runs.folder import Completed, RunFolder
+from services.runs.folder import SPLITS, Completed, RunFolder
 
 MANIFEST = "manifest.json"
 AT_THE_TIME = "run"  # the run's lines, within a checkpoint
@@ -118,9 +118,9 @@ class Mirror:
         self.put_tree(folder.checkpoint(iteration), f"checkpoints/{iteration}", besides)
 
     def put_files(self, folder: RunFolder) -> None:
-        """Copy the changed files directly in the run's folder, and `best.json`."""
+        """Copy the changed files directly in the run's folder, its functions and `best.json`."""
         beside = [folder.best_file] if folder.best_file.exists() else []
-        for path in [*folder.path.iterdir(), *beside]:
+        for path in [*folder.path.iterdir(), *folder.functions.glob("*.py"), *beside]:
             if path.name.startswith(".") or not path.is_file():
                 continue
             name, found = path.relative_to(folder.path).as_posix(), path.stat()
@@ -148,14 +148,14 @@ class Mirror:
         """Return the iterations of the complete checkpoints, newest first."""
         return [n for n in self._checkpoints() if self._fs.exists(self._path(f"checkpoints/{n}", MANIFEST))]
 
-    def config(self, iteration: int) -> bytes:
-        """Return the configuration with which a checkpoint was written.
+    def config(self, within: str = "") -> bytes:
+        """Return the run's configuration, or that of a folder within the mirror.
 
         Raises:
             Broken: it is missing.
             RunError: the mirror fails.
         """
-        return self._read(f"checkpoints/{iteration}/{AT_THE_TIME}/config.yaml")
+        return self._read(f"{within}config.yaml")
 
     def restore(
         self, folder: RunFolder, note: Callable[[str], None], keep_best: str | None = None
@@ -180,6 +180,7 @@ class Mirror:
                 "one back there, or choose another run_name= to begin anew"
             )
         self._spared |= self._named_best() - folder.checkpoints().keys()
+        self._fetch_the_rest(folder)
         return restored
 
     def _restore_newest(
@@ -194,7 +195,6 @@ class Mirror:
             except Broken as error:
                 note(f"{self.url}/checkpoints/{iteration}: {error}; an older one is looked for")
                 continue
-            self._fetch_predictions(folder)
             return iteration
         return None
 
@@ -258,14 +258,27 @@ class Mirror:
             if said_of(path) != said:
                 raise Broken(f"{relative} is not what its manifest says")
 
-    def _fetch_predictions(self, folder: RunFolder) -> None:
-        """Copy the predictions of past evaluations that the folder lacks."""
-        pattern = "epoch_*_split_predictions.json"
+    def _fetch_the_rest(self, folder: RunFolder) -> None:
+        """Copy what the folder lacks: log, provenance, ids in trackers, episodes, functions, predictions.
+
+        Predictions come only with their evaluation in the folder's lines.
+        """
+        evaluated = [(row["epoch"], split) for split in SPLITS for row in folder.evaluations(split)]
+        predictions = [folder.predictions_file(epoch, split) for epoch, split in evaluated]
+        wanted = [folder.log, folder.provenance, folder.trackers, folder.episodes, *predictions]
+        self._fetch_missing("*", folder.path, {path.name for path in wanted})
+        self._fetch_missing(f"{folder.functions.name}/*.py", folder.functions)
+
+    def _fetch_missing(self, pattern: str, place: Path, names: Container[str] | None = None) -> None:
+        """Copy the matching files that `place` lacks: those with these names, or all."""
         with self._own_errors(pattern), contextlib.suppress(FileNotFoundError):
             for found in self._fs.glob(self._path(pattern)):
-                local = folder.path / PurePosixPath(found).name
-                if not local.exists():
-                    self._fs.get_file(found, str(local))
+                name = PurePosixPath(found).name
+                if (place / name).exists() or (names is not None and name not in names):
+                    continue
+                place.mkdir(exist_ok=True)
+                self._fs.get_file(found, str(place / f".{name}.tmp"))
+                os.replace(place / f".{name}.tmp", place / name)
 
     def _named_best(self) -> set[int]:
         """Return the iteration that the mirror's `best.json` names, if there is one."""
@@ -351,12 +364,15 @@ def open_mirror(
 
 
 def _config_of(mirror: Mirror, iterations: list[int]) -> dict[str, Any] | None:
-    """Return the first configuration that can be read. Where none can, `restore` reports it."""
+    """Return the first configuration that can be read, of a checkpoint or else of the run.
+
+    Where none can, `restore` reports it.
+    """
     import yaml
 
-    for iteration in iterations:
+    for place in [*(f"checkpoints/{iteration}/{AT_THE_TIME}/" for iteration in iterations), ""]:
         with contextlib.suppress(Broken, yaml.YAMLError):
-            found = yaml.safe_load(mirror.config(iteration))
+            found = yaml.safe_load(mirror.config(place))
             if isinstance(found, dict):
                 return found
     return None

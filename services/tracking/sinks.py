@@ -24,10 +24,10 @@ class Sink(Protocol):
         """End the run; False: it failed or was stopped."""
 
 
-def open_sink(name: str, project: str, run_name: str, output_dir: Path) -> Sink:
-    """Begin a run in a tracker, or go on with the run of this name where the tracker can."""
+def open_sink(name: str, project: str, run_name: str, output_dir: Path, identity: str | None) -> Sink:
+    """Begin a run in a tracker, or go on with the run of this `identity` where the tracker can."""
     module = importlib.import_module(f"services.tracking.{name}_sink")
-    sink: Sink = module.open_run(project, run_name, output_dir)
+    sink: Sink = module.open_run(project, run_name, output_dir, identity)
     return sink
 
 

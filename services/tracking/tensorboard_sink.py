@@ -1,10 +1,12 @@
-"""TensorBoard: event files in `<output_dir>/tensorboard/<run_name>`."""
+"""TensorBoard: event files in `<output_dir>/tensorboard/<run_name>-<the run's id>`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tensorboardX import SummaryWriter
+
+from services.tracking.identity import own_name
 
 
 class TensorboardSink:
@@ -31,6 +33,6 @@ class TensorboardSink:
         self._writer.close()
 
 
-def open_run(project: str, run_name: str, output_dir: Path) -> TensorboardSink:
+def open_run(project: str, run_name: str, output_dir: Path, identity: str | None) -> TensorboardSink:
     """Open a new event file; TensorBoard joins it to the run's earlier ones."""
-    return TensorboardSink(output_dir / "tensorboard" / run_name)
+    return TensorboardSink(output_dir / "tensorboard" / own_name(run_name, identity))

@@ -16,12 +16,19 @@ from services.tracking.sinks import TITLES, Sink, open_sink
 class Tracker:
     """Writer of one run to all its trackers. Only `run_id` and `finish` wait for them, with deadlines."""
 
-    def __init__(self, settings: TrackingSettings, output_dir: Path, run_name: str, run_id: str | None):
+    def __init__(
+        self,
+        settings: TrackingSettings,
+        output_dir: Path,
+        run_name: str,
+        run_id: str | None,
+        identity: str | None,
+    ) -> None:
         self.settings = settings
         self.output_dir = output_dir.absolute()
         self.run_name = hide(run_name)
         self.on_metrics: Callable[[Mapping[str, Any], int], None] = lambda metrics, step: None
-        self._run_id = run_id
+        self._run_id, self._identity = run_id, identity
         self._status: Status = "FINISHED"
         self._mlflow: Background[MlflowRun] = Background(
             f"MLflow at {self.uri}", self._open_mlflow, lambda run: run.close(self._status)
@@ -36,14 +43,16 @@ class Tracker:
         run_name: str,
         run_id: str | None = None,
         *,
+        identity: str | None = None,
         at_once: bool = True,
     ) -> "Tracker":
         """Begin tracking, or go on with MLflow's run `run_id`. Returns before any tracker is imported.
 
         Args:
+            identity: the run's id in trackers that take ours; None: they go by the run's name and place.
             at_once: False: trackers are imported and opened at `open` or at the end; what comes is kept.
         """
-        tracker = cls(settings, Path(output_dir), run_name, run_id)
+        tracker = cls(settings, Path(output_dir), run_name, run_id, identity)
         if settings.enabled:
             tracker._mlflow.start(at_once=at_once)
         for sink in tracker._sinks:
@@ -100,23 +109,27 @@ class Tracker:
         """Copy a file or a folder into MLflow, in its state when the thread reaches it."""
         self._mlflow.add(lambda run: run.artifact(path))
 
-    def finish(self, status: Status = "FINISHED") -> None:
-        """Write the pending jobs and close the run; wait half a minute for each tracker at most."""
+    def finish(self, status: Status = "FINISHED", mlflow_s: float | None = None) -> None:
+        """Write the pending jobs and close the run; wait half a minute for each tracker at most.
+
+        Args:
+            mlflow_s: wait this long for MLflow instead: a model is on its way.
+        """
         self._status = status
-        self._mlflow.finish()
+        self._mlflow.finish(mlflow_s)
         for sink in self._sinks:
             sink.finish()
 
     def _open_mlflow(self) -> MlflowRun:
-        earlier, self._run_id = self._run_id, None
-        run = MlflowRun.open(self.settings, self.output_dir, self.run_name, earlier)
+        # A server that fails now may have the run at the next resume: checkpoints keep its id.
+        run = MlflowRun.open(self.settings, self.output_dir, self.run_name, self._run_id)
         self._run_id = run.run_id
         return run
 
     def _sink(self, name: str) -> Background[Sink]:
         return Background(
             TITLES[name],
-            lambda: open_sink(name, self.settings.experiment, self.run_name, self.output_dir),
+            lambda: open_sink(name, self.settings.experiment, self.run_name, self.output_dir, self._identity),
             lambda sink: sink.close(self._status == "FINISHED"),
         )
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from services.tracking.identity import own_name
+
 
 class TrackioSink:
     """Run in Trackio."""
@@ -29,8 +31,8 @@ class TrackioSink:
         self._run.finish()
 
 
-def open_run(project: str, run_name: str, output_dir: Path) -> TrackioSink:
-    """Begin the run, or go on with the run of this name."""
+def open_run(project: str, run_name: str, output_dir: Path, identity: str | None) -> TrackioSink:
+    """Begin the run, or go on with it: Trackio knows a run by its name."""
     import trackio
     import trackio.run
 
@@ -40,7 +42,7 @@ def open_run(project: str, run_name: str, output_dir: Path) -> TrackioSink:
     return TrackioSink(
         trackio.init(
             project=project,
-            name=run_name,
+            name=own_name(run_name, identity),
             resume="allow",
             embed=False,
             auto_log_gpu=False,

@@ -30,18 +30,22 @@ class WandbSink:
         self._run.finish(exit_code=0 if is_finished else 1)
 
 
-def open_run(project: str, run_name: str, output_dir: Path) -> WandbSink:
-    """Begin the run, or go on with it: its id follows from the run's folder."""
+def open_run(project: str, run_name: str, output_dir: Path, identity: str | None) -> WandbSink:
+    """Begin the run, or go on with it."""
     import wandb
 
-    folder = output_dir / run_name
     run = wandb.init(
         project=project,
         name=run_name,
-        id=hashlib.sha256(str(folder).encode()).hexdigest()[:16],
+        id=identity or _id_by_place(output_dir / run_name),
         resume="allow",
         dir=str(output_dir),
         settings=wandb.Settings(silent=True, console="off"),
     )
     run.define_metric("*", step_metric="iteration")
     return WandbSink(run)
+
+
+def _id_by_place(folder: Path) -> str:
+    """Return the id that older versions gave to the run in this folder."""
+    return hashlib.sha256(str(folder).encode()).hexdigest()[:16]

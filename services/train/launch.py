@@ -43,6 +43,7 @@ from services.loop.learner_restarts import LearnerRestarts
 from services.models.chat_template import form_of
 from services.models.files import read_model
 from services.preflight.deployment import Deployment, deployment
+from services.preflight.machine import num_cores, threads_each
 from services.preflight.placement import Graders, Reservation
 from services.preflight.transport import choose_transport
 from services.terminal.starting import Starting
@@ -220,7 +221,7 @@ def deployed(
 def start_fleet(model: WorkerModel, deployed: Deployment, note: Note, tell: Note | None = None) -> Fleet:
     """Start the rollout workers; `wait_until_ready` waits for them."""
     rollout, strategy = deployed.engine_settings, deployed.strategy
-    options = _options(deployed.placement.worker, rollout.num_threads)
+    options = _options(deployed.placement.worker, rollout.num_threads or threads_each(num_cores()))
     places = places_together(deployed, note)
 
     def make_worker(is_extra: bool) -> object:
@@ -247,9 +248,9 @@ def start_learner(
     settings: RunSettings, deployed: Deployment, note: Note, tell: Note | None = None
 ) -> LearnerGroup:
     """Start the learner's processes; `wait_until_ready` waits for them."""
-    cores = max(1, (os.cpu_count() or 1) // settings.learner.num_processes)
     transport = choose_transport(settings.learner, settings.model, deployed)
-    options = _options(deployed.placement.learner, settings.learner.num_threads or cores)
+    threads = settings.learner.num_threads or threads_each(num_cores(), settings.learner.num_processes)
+    options = _options(deployed.placement.learner, threads)
     actor = ray.remote(LearnerProcess)
     place_of = gang(deployed.placement, settings.learner.start_timeout_s, note)
 
@@ -305,18 +306,17 @@ def served_rewards(
             remove(rewards, metrics)
 
 
-def _options(reserved: Reservation, num_threads: int | None) -> dict[str, object]:
+def _options(reserved: Reservation, threads: int) -> dict[str, object]:
     """Return the options of an actor: what it reserves, and how many threads it may use.
 
     Ray gives an actor without processors of its own a single thread unless told otherwise.
     """
-    threads = str(num_threads or os.cpu_count() or 1)
     return {
         "num_cpus": reserved.num_cpus,
         "num_gpus": reserved.num_gpus,
         "runtime_env": {
             "env_vars": {
-                "OMP_NUM_THREADS": threads,
+                "OMP_NUM_THREADS": str(threads),
                 "GLIBC_TUNABLES": MALLOC_TUNABLES,
                 **({JOINS_NODES: "1"} if os.environ.get("RAY_ADDRESS") else {}),
                 **timeline.variable(),

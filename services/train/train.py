@@ -18,14 +18,16 @@ from contracts.secrets.redaction import without_secrets
 from services.config.other_versions import comparable
 from services.config.settings import RunSettings
 from services.runs import checkpoints, provenance, trace
+from services.runs.checkpoint_retention import is_exported
 from services.runs.claim import flatten, plain
 from services.runs.folder import RunFolder
 from services.runs.full_disk import explained
 from services.runs.mirror import Mirror, open_mirror
-from services.runs.uploads import Uploads
+from services.runs.uploads import GIVE_UP_S, Uploads
 from services.terminal.doing import doing
 from services.terminal.interrupts import EXIT_INTERRUPTED, Interrupted, StopRequest, on_interruption
 from services.tracking.console import Console, open_console
+from services.tracking.identity import identity_of
 from services.tracking.mlflow_run import Status
 from services.tracking.run_log import log_to
 from services.tracking.settings import TrackingSettings
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+BRING_BACK = "Bring it back, or choose another run_name= for a new run"
 ASKED_TO_STOP = "asked to stop: it ends as soon as its state is whole and saved; asked again, at once"
 
 
@@ -87,7 +90,7 @@ def train(settings: RunSettings, *, here: bool = False) -> int:
         console.stop()
         with doing("writing the report"):
             unreported = None if here else _try_to_report(folder, tracker)
-            _finish_tracking(tracker, folder, status)
+        _finish_tracking(tracker, folder, status)
         failure = uploads.finish() if uploads is not None else None
     if unreported is not None:
         raise explained(unreported, folder)
@@ -187,7 +190,11 @@ def _start_tracker(tracking: TrackingSettings, config: Mapping[str, Any], folder
     found = checkpoints.latest(folder)
     run_id = checkpoints.read_state(found[1]).get("tracking_run_id") if found else None
     # Its imports take seconds, of which the run's parts have more need.
-    tracker = Tracker.start(tracking, config["output_dir"], config["run_name"], run_id, at_once=False)
+    tracker = Tracker.start(
+        *(tracking, config["output_dir"], config["run_name"], run_id),
+        identity=identity_of(folder),
+        at_once=False,
+    )
     tracker.log_parameters(flatten(config))
     tracker.log_artifact(folder.config_file)
     # Digests of large data files take minutes.
@@ -198,16 +205,22 @@ def _start_tracker(tracking: TrackingSettings, config: Mapping[str, Any], folder
 def _record_provenance(folder: RunFolder, config: Mapping[str, Any], tracker: Tracker) -> None:
     try:
         tracker.log_provenance(provenance.record(folder, config))
+        for changed in provenance.changed_since_begin(folder):
+            log.warning("%s is not what this run began with. %s", changed, BRING_BACK)
     except OSError as error:  # a data file that vanished, or a full disk: others say so
-        log.warning("the run's %s can't be written: %s", provenance.FILE, error)
+        log.warning("the run's %s can't be written: %s", folder.provenance.name, error)
 
 
 def _finish_tracking(tracker: Tracker, folder: RunFolder, status: Status) -> None:
     """Hand the log to the tracker, and the model where it was asked for; close the tracker."""
-    for path in (folder.log, folder.model):
-        if path.exists() and (path != folder.model or tracker.settings.model):
-            tracker.log_artifact(path)
-    tracker.finish(status)
+    mlflow_s, what = None, "closing the trackers"
+    if folder.log.exists():
+        tracker.log_artifact(folder.log)
+    if tracker.settings.enabled and tracker.settings.model and folder.model.exists():
+        tracker.log_artifact(folder.model)
+        mlflow_s, what = GIVE_UP_S, "copying the model into MLflow"
+    with doing(what):
+        tracker.finish(status, mlflow_s)
 
 
 def _try_to_report(folder: RunFolder, tracker: Tracker) -> Exception | None:
@@ -230,8 +243,7 @@ def finish_report(folder: RunFolder, tracker: Tracker) -> None:
 
 def _is_done(folder: RunFolder, iterations: int, keep_best: str | None) -> bool:
     finished = max(folder.checkpoints(), default=-1)
-    has_models = folder.model.exists() and (keep_best is None or folder.best_model.exists())
-    return has_models and finished >= iterations
+    return finished >= iterations and is_exported(folder, iterations, keep_best)
 
 
 def _last_words(folder: RunFolder) -> str:

@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,13 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from ray.job_submission import JobDetails, JobStatus
 
 from contracts.network.access import TOKEN
 from reward_servers.serving.deployments import deployment_name
 from reward_servers.settings import ServerSettings, parts
 from services.cli import COMMANDS
-from services.cluster.jobs import STOP_WAIT_S
+from services.cluster.jobs import STOP_WAIT_S, _is_ours, _job
 from services.config.compose import run_settings
 
 ROOT = Path(__file__).parents[2]
@@ -135,6 +137,21 @@ def test_the_jobs_command_is_a_run_that_composes() -> None:
     assert spec["backoffLimit"] > 0 and settings.resume == "auto"
 
 
+def test_the_job_is_one_that_submit_stops_and_resumes() -> None:
+    spec = manifest("rayjob")["spec"]
+    details = JobDetails(
+        type="SUBMISSION",
+        submission_id="first-1",
+        status=JobStatus.RUNNING,
+        entrypoint=spec["entrypoint"],
+        metadata=spec["metadata"],
+    )
+    _, _, *words = shlex.split(spec["entrypoint"])
+    settings = run_settings(words)
+    assert _is_ours(details) and list(_job(details).overrides) == words
+    assert _job(details).folder == f"{settings.output_dir}/{settings.run_name}"
+
+
 def test_the_services_applications_are_named_as_their_parts_and_reached_by_http() -> None:
     configuration = yaml.safe_load(manifest("rayservice")["spec"]["serveConfigV2"])
     named: dict[str, list[str]] = {"reward": [], "metric": []}
@@ -167,3 +184,23 @@ def test_the_slurm_script_is_a_shell_script_that_signals_the_run_alone() -> None
     (ahead_s,) = map(int, re.findall(r"USR1@(\d+)", text))
     assert ahead_s >= 120
     assert "RAY_AUTH_TOKEN=" not in text  # on no command line, and in no exported value
+
+
+def test_a_slurm_job_whose_start_fails_leaves_no_token_behind(tmp_path: Path) -> None:
+    """Slurm's `scontrol` looks whether the token is there, and fails."""
+    files = {
+        tmp_path / ".venv/bin/activate": "",
+        tmp_path
+        / "scontrol": "#!/bin/sh\ntest -s $RAY_AUTH_TOKEN_PATH && echo >$WHETSTONE_HOME/seen\nexit 3\n",
+        tmp_path / "python": f'#!/bin/sh\nexec {sys.executable} "$@"\n',
+    }
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+    job = {"SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n"}
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "WHETSTONE_HOME": str(tmp_path), **job}
+    done = subprocess.run(["bash", ROOT / "deploy/slurm/train.sbatch"], env=environment)
+    assert done.returncode == 3
+    assert (tmp_path / "seen").exists()
+    assert not list(tmp_path.glob(".ray-token-*"))

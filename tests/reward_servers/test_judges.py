@@ -217,11 +217,12 @@ def test_busy_servers_are_asked_again_and_single_texts_fail(url: str, model: Mod
 
 @pytest.mark.usefixtures("soon")
 def test_a_late_reply_is_asked_for_again(url: str, model: Model) -> None:
-    model.delay_s = lambda text: 1.0 if len(model.requests) == 1 else 0.0
-    server = RewardServer(judge(url), ServerSettings(timeout_s=0.3, retries=1))
+    model.delay_s = lambda text: 9.0 if len(model.requests) == 1 else 0.0
+    server = RewardServer(judge(url), ServerSettings(timeout_s=4.0, retries=1))
     assert server.score(texts(4)) == [(pytest.approx(value(4)), None)]
-    model.delay_s = lambda text: 1.0
-    ((score, error),) = server.score(texts(5))
+    model.delay_s = lambda text: 9.0
+    impatient = RewardServer(judge(url), ServerSettings(timeout_s=0.3, retries=1))
+    ((score, error),) = impatient.score(texts(5))
     assert score is None and "no answer within 0.3 s" in (error or "")
 
 

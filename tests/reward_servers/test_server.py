@@ -167,16 +167,16 @@ def test_a_call_given_up_while_it_waits_is_not_scored() -> None:
 
 def test_a_group_has_its_time_from_its_own_beginning_on_and_a_late_one_delays_no_other_for_good() -> None:
     def score(samples: Sequence[Sample]) -> list[Answer]:
-        time.sleep(1.2 if samples[0].text == "slow" else 0.1)
+        time.sleep(4.0 if samples[0].text == "slow" else 0.5)
         return [(1.0, None) for _ in samples]
 
     async def scenario() -> list[list[Answer] | BaseException]:
-        batches = Batches(score, None, timeout_s=0.5)
-        calls = [texts("x", "y")] * 7 + [texts("slow", "y")] + [texts("x")]  # the last begins after 1.9 s
+        batches = Batches(score, None, timeout_s=2.4)
+        calls = [texts("x", "y")] * 5 + [texts("slow", "y")] + [texts("x")]  # the last begins after 6.5 s
         return await asyncio.gather(*map(batches.score, calls), return_exceptions=True)
 
     *first, late, last = asyncio.run(scenario())
-    assert first == [[(1.0, None)] * 2] * 7 and last == [(1.0, None)]
+    assert first == [[(1.0, None)] * 2] * 5 and last == [(1.0, None)]
     assert isinstance(late, TooLate)
 
 

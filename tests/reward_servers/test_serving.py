@@ -197,7 +197,7 @@ def test_answers_of_a_reward_with_deadlines_of_its_own_may_take_longer_than_a_ba
     from reward_servers.serving.client import find_answers
 
     hangs, _ = TOWERS["digits"]
-    own = parts({"name": "math", "limits": {"seconds": 1.0}})
+    own = parts({"name": "math", "limits": {"seconds": 3.0}})
     impatient = build(RewardServersSettings, {"retries": 1, "math": {"timeout_s": 0.6}}, "")
     deploy(own, (), impatient, http=False)
     assert find_answers([("reward", own[0])], [hangs, r"\boxed{7}"], impatient) == [None, "7"]

@@ -55,7 +55,7 @@ def test_killed_hung_and_raising_environments_are_replaced_and_their_episodes_pl
 ) -> None:
     moods = ("", "dies", "hangs", "raises")
     leases = [lease(i, mood=mood, once=str(tmp_path / f"once{i}")) for i, mood in enumerate(moods)]
-    found, episodes, _ = play(Moody(num_parallel=4, step_timeout_s=1.5), leases)
+    found, episodes, _ = play(Moody(num_parallel=4, step_timeout_s=5.0), leases)
 
     assert sorted(rollout.lease_id for rollout in found) == [0, 1, 2, 3]
     assert episodes.num_restarts == 3

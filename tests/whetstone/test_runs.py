@@ -7,6 +7,8 @@ import pytest
 
 import whetstone
 from services.runs.folder import INFO_FILES, RunFolder
+from tests.models import make_tiny_model
+from tests.reward_servers import graders
 from whetstone.errors import InputError
 
 
@@ -72,3 +74,24 @@ def test_samples_of_a_run_are_scored_with_their_references() -> None:
     graded = whetstone.score("exact_match", DataFrame([row]))
     assert graded.metrics == {"lexical/exact_match": 1.0}
     assert json.loads(graded.samples.to_json(orient="records"))[0]["references"] == ["a b", "c"]
+
+
+def test_graders_of_one_name_need_labels_which_classes_and_metrics_have_too() -> None:
+    def first(samples: list) -> list[float]:  # type: ignore[type-arg]
+        return [1.0 for _ in samples]
+
+    words = {"name": graders.Words, "label": "more", "factor": 2.0}
+    graded = whetstone.score([first, graders.Words, words, {"name": "length", "label": "own"}], ["a b"])
+    assert graded.metrics == {"first": 1.0, "Words": 2.0, "more": 4.0, "own/length/mean_words": 2.0}
+
+    with pytest.raises(
+        InputError, match=r"two of them give 'first'; .* \{\"name\": …, \"label\": \"first2\"\}"
+    ):
+        whetstone.score([first, first], ["a b"])
+
+
+def test_texts_may_have_any_line_separators(tmp_path: Path) -> None:
+    make_tiny_model(tmp_path / "model")
+    (tmp_path / "config.yaml").write_text("rollout: {max_tokens: 2}\n")
+    prompts = ["3\u20285", "3\u20295", "3\x855"]
+    assert len(whetstone.load_run(tmp_path).generate(prompts, engine="transformers")) == 3

@@ -219,6 +219,18 @@ def test_an_answer_comes_in_pieces_and_is_what_transformers_writes(
     assert answer.finish_reason == FinishReason.LENGTH
 
 
+def test_a_repetition_penalty_is_that_of_transformers(model: Path, tokenizer: Any, speaker: Speaker) -> None:
+    from transformers import AutoModelForCausalLM
+
+    sampling = Sampling(max_tokens=12, temperature=0.0, repetition_penalty=9.0)
+    answer = speaker_of(model, sampling).answer([6, 8], lambda _: None)
+    read = tokenizer("3 5", return_tensors="pt")["input_ids"]
+    lm = AutoModelForCausalLM.from_pretrained(model)
+    written = lm.generate(read, max_new_tokens=12, do_sample=False, repetition_penalty=9.0)[0, 2:]
+    assert answer.text == tokenizer.decode(written, skip_special_tokens=True)
+    assert answer.text != speaker.answer([6, 8], lambda _: None).text
+
+
 @pytest.mark.parametrize("architecture", ["t5", "bart"])
 def test_an_encoder_decoder_answers_as_transformers_has_it(tmp_path: Path, architecture: Any) -> None:
     from transformers import AutoModelForSeq2SeqLM

@@ -17,7 +17,7 @@ import pytest
 from contracts.errors import InputError, RunError
 from services import cli
 from services.cluster.open_cluster import MAKE_A_TOKEN
-from services.cluster.ray_variables import PATIENT
+from services.cluster.ray_variables import OF_ONES_OWN, PATIENT, prepare_ray
 from services.terminal.interrupts import interruptible
 from tests.runs import ROOT
 
@@ -45,6 +45,22 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 # ---- what can't work ----
+
+
+@pytest.mark.parametrize(
+    ("given", "left"), [("", None), (" ", None), ("10.0.0.1:6379", "10.0.0.1:6379"), (None, None)]
+)
+def test_a_blank_address_is_no_cluster(
+    given: str | None, left: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (*OF_ONES_OWN, *PATIENT, "RAY_COLOR_PREFIX"):
+        monkeypatch.setenv(name, "")  # so that what is set here ends with the test
+        monkeypatch.delenv(name)
+    if given is not None:
+        monkeypatch.setenv("RAY_ADDRESS", given)
+    prepare_ray()
+    assert os.environ.get("RAY_ADDRESS") == left
+    assert (OF_ONES_OWN.keys() <= os.environ.keys()) == (left is None)
 
 
 @pytest.mark.parametrize("variable", ["RAY_TMPDIR", "TMPDIR"])

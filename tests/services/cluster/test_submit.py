@@ -117,6 +117,8 @@ def test_a_new_users_cluster_has_no_token_and_every_command_warns() -> None:
             _, said = answer(head, *words)
             assert f"warning: {head.job_server} asks for no token" in said, said
             assert "ray get-auth-token --generate" in said
+        code, said = answer(head, "stop", "all")
+        assert code == 0 and f"no run of `whetstone submit` goes on at {head.job_server}" in said
         made = subprocess.run(
             [*RAY, "get-auth-token", "--generate"], env=head.environment, capture_output=True, timeout=120
         )

@@ -1,5 +1,6 @@
 """`whetstone scale` where there is nothing to scale; `tests/reward_servers/test_scaling.py` has the rest."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,11 @@ def test_a_label_and_a_number_are_needed(argv: list[str], capsys: pytest.Capture
     with pytest.raises(SystemExit):
         run(argv)
     assert "usage: whetstone scale" in capsys.readouterr().err
+
+
+def test_a_runs_workers_are_no_metrics(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--metric with workers=2: .* leave out --metric"):
+        run([str(tmp_path), "workers=2", "--metric"])
 
 
 @pytest.fixture

@@ -219,3 +219,27 @@ def test_an_output_that_can_not_be_written_is_refused_before_anything_starts(
     told = refusal(str(run.path), "--output", str(tmp_path / "nowhere" / "file.json"))
     assert f"{tmp_path / 'nowhere'} is missing or not writable" in told
     assert "is a folder; expected a file's name" in refusal(str(run.path), "--output", str(tmp_path))
+
+
+def test_another_models_result_is_refused_before_anything_starts(run: RunFolder) -> None:
+    file = run.path / "evaluation_validation.json"
+    file.write_text('{"overrides": []}')
+    try:
+        told = refusal(str(run.path), "model.path=nowhere/at/all")
+    finally:
+        file.unlink()
+    assert "without overrides, and this one is with model.path=nowhere/at/all: give --output FILE" in told
+
+
+def test_a_runs_own_result_is_not_written_over_by_that_of_other_overrides(tmp_path: Path) -> None:
+    folder, other = RunFolder(tmp_path), ["model.path=gpt2", "seed=1"]
+    file = tmp_path / "evaluation_test.json"
+    file.write_text(json.dumps({"model": "runs/numbers/model", "overrides": [], "predictions": []}))
+    assert output_file(None, folder, "test") == file  # the same command
+    with pytest.raises(InputError, match=r"without overrides, and this one is with .*gpt2 .*--output FILE"):
+        output_file(None, folder, "test", other)
+    assert output_file(str(file), folder, "test", other) == file  # asked for by name
+    file.write_text(json.dumps({"model": "gpt2", "overrides": other, "predictions": []}))
+    assert output_file(None, folder, "test", other[::-1]) == file
+    with pytest.raises(InputError, match=r"holds the result with model\.path=gpt2 seed=1, and this one is"):
+        output_file(None, folder, "test")

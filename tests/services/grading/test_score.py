@@ -101,6 +101,19 @@ def test_a_name_that_is_both_is_the_metric_unless_the_reward_is_asked_for(
     assert asked == {"length": {"corpus": 0.5, "rows": [0.5, 0.5]}}
 
 
+def test_what_a_grader_prints_stays_out_of_the_values(
+    capsys: pytest.CaptureFixture[str], predictions: str, tmp_path: Path
+) -> None:
+    chatty = tmp_path / "chatty.py"
+    chatty.write_text(
+        "print('imported')\ndef ones(completions):\n    print('asked')\n    return [1.0] * len(completions)\n"
+    )
+    assert run([f"{chatty}:ones", "--predictions", predictions, "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out) == {"ones": {"corpus": 1.0, "rows": [1.0, 1.0]}}
+    assert "imported" in said.err and "asked" in said.err
+
+
 def test_the_table_is_for_people(capsys: pytest.CaptureFixture[str], predictions: str) -> None:
     assert run(["length", "--predictions", predictions]) == 0
     printed = capsys.readouterr().out

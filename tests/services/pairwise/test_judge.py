@@ -181,6 +181,21 @@ def test_a_killed_command_goes_on_behind_a_line_that_was_cut_short(
     assert len([line for line in file.read_text().splitlines() if line.endswith("}")]) == 16
 
 
+def test_replies_of_another_address_are_kept_and_counted(
+    sides: tuple[Path, Path], url: str, judge: Judge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(argv(sides, url)) == 0
+    assert judgement(sides)["replies_from_elsewhere"] == {}
+    file = sides[0].parent / "out" / "replies.jsonl"
+    rows = [json.loads(line) for line in file.read_text().split("\n") if line]
+    del rows[0]["url"]  # as older versions saved it
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows[:10]))
+    with serving(judge.answer) as other:
+        assert run(argv(sides, other)) == 0
+    assert judgement(sides)["replies_from_elsewhere"] == {url: 9, "an unknown address": 1}
+    assert f"9 replies are from {url}" in capsys.readouterr().out
+
+
 # What fails
 
 
@@ -434,6 +449,18 @@ def test_a_runs_folder_its_files_and_references(tmp_path: Path) -> None:
     (tmp_path / "evaluation_test.json").write_text(json.dumps({"predictions": json.loads(file.read_text())}))
     assert read_side(str(tmp_path / "evaluation_test.json")) == read_side(str(file))
     assert read_pairs(str(file), "references").pairs == [Pair("t/0", "p", "new", " gold")]
+
+
+def test_references_are_a_text_or_a_list_of_texts(tmp_path: Path) -> None:
+    def first(references: object) -> str | None:
+        row = {"prompt": "p", "prediction": "x", "references": references}
+        (tmp_path / "a.jsonl").write_text(json.dumps(row))
+        return read_side(str(tmp_path / "a.jsonl"))[0].reference
+
+    assert (first("gold"), first(["gold", "other"]), first(None), first([])) == ("gold", "gold", None, None)
+    for wrong in ({"a": 1}, [["gold"]], 7):
+        with pytest.raises(InputError, match=r"row 1: references is .*; expected a text or a list of texts"):
+            first(wrong)
 
 
 def test_several_texts_for_a_prompt_are_paired_in_their_order(tmp_path: Path) -> None:

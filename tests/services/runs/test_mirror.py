@@ -363,6 +363,39 @@ def test_another_run_and_an_unwanted_one_are_refused(url: str, tmp_path: Path) -
     assert not there.exists()
 
 
+def test_another_run_is_refused_before_the_first_checkpoint(url: str, tmp_path: Path) -> None:
+    Mirror(url, "run").put_files(run_in(tmp_path / "here"))
+    there = tmp_path / "there" / "run"
+
+    with pytest.raises(InputError, match=r"run holds a run with another configuration:\n  seed: there 1"):
+        open_mirror(url, there, CONFIG | {"seed": 2}, "auto")
+    assert open_mirror(url, there, CONFIG, "auto") is not None
+
+
+def test_what_lies_beside_the_checkpoints_comes_back_where_it_is_missing(url: str, tmp_path: Path) -> None:
+    folder = run_in(tmp_path / "here", 2)
+    beside = [folder.log, folder.provenance, folder.trackers, folder.episodes]
+    beside += [folder.functions / "shorter.py"]
+    folder.functions.mkdir()
+    for path in beside:
+        path.write_text(f"the first {path.name}")
+    folder.write_predictions(1, "val", [{"reward": 1}])  # of no evaluation in the run's lines
+    copy(folder, url)
+
+    there = RunFolder.open(tmp_path / "there", "run", CONFIG, "auto")
+    there.episodes.write_text("newer")
+    Mirror(url, "run").restore(there, print)
+
+    found = [there.path / path.relative_to(folder.path) for path in beside]
+    assert [path.read_text() for path in found] == [
+        "newer" if path == there.episodes else f"the first {path.name}" for path in found
+    ]
+    assert there.prediction_epochs("val") == [2]
+    again = RunFolder.open(tmp_path / "again", "run", CONFIG, "auto")
+    Mirror(f"{url}/empty", "run").restore(again, print)  # of which nothing is there
+    assert contents(again.path).keys() <= {"config.yaml", ".lock"}
+
+
 def test_an_address_that_nobody_knows_and_the_run_itself_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"mirror=nowhere://x: Protocol not known: nowhere"):
         open_mirror("nowhere://x", tmp_path / "run", CONFIG, "auto")

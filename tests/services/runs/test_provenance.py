@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from services.runs import provenance
+from services.runs import checkpoints, provenance
 from services.runs.folder import RunFolder
 
 
@@ -50,5 +50,43 @@ def test_each_start_adds_an_entry(tmp_path: Path) -> None:
     provenance.record(folder, {})
     assert len(provenance.starts(folder)) == 2 and provenance.starts(folder)[0] == first
     assert {"python", "versions", "command"} <= set(first) and "torch" in first["versions"]
-    (folder.path / provenance.FILE).write_text("{")
+    folder.provenance.write_text("{")
     assert provenance.starts(folder) == []
+
+
+def saved(folder: RunFolder, iteration: int) -> None:
+    checkpoints.save(folder, iteration, lambda path: None, {"iteration": iteration})
+
+
+def test_a_resume_names_data_and_models_that_are_not_those_it_began_with(tmp_path: Path) -> None:
+    teacher, file = tmp_path / "teacher", tmp_path / "train.jsonl"
+    teacher.mkdir()
+    weights = bytearray(9_000_000)
+    (teacher / "model.safetensors").write_bytes(weights)
+    config = {
+        "model": {"path": "gpt2", "reference": {"path": str(teacher)}},
+        "task": {"data_files": {"train": str(file)}},
+    }
+    folder = RunFolder.open(tmp_path, "run", config, resume="auto")
+
+    def changed(text: str) -> list[str]:
+        file.write_text(text)
+        provenance.record(folder, config)
+        return provenance.changed_since_begin(folder)
+
+    assert changed("of a start that failed") == changed("one") == []  # the second start began anew
+    saved(folder, 1)
+    assert changed("one") == []
+    assert changed("two") == ["train data train.jsonl"]
+    weights[4_500_000:4_700_000] = b"a" * 200_000
+    (teacher / "model.safetensors").write_bytes(weights)
+    assert changed("one") == [f"model.reference.path {teacher}"]
+
+
+def test_a_run_of_an_older_version_goes_on_without_a_word_of_its_models(tmp_path: Path) -> None:
+    config = {"model": {"path": str(tmp_path)}}
+    folder = RunFolder.open(tmp_path, "run", config, resume="auto")
+    folder.provenance.write_text('[{"command": "whetstone train", "data": []}]')
+    saved(folder, 1)
+    provenance.record(folder, config)
+    assert provenance.changed_since_begin(folder) == []

@@ -90,7 +90,7 @@ def test_references_are_the_texts_of_the_file(tmp_path: Path, name: str, answers
     """Dates, numbers of two kinds, and texts beside numbers, which `datasets` reads otherwise."""
     made = [{"prompt": f"{number} ?", "answer": answer} for number, answer in enumerate(answers)]
     file = tmp_path / name
-    file.write_text(f"\n {json.dumps(made)}" if name == "rows.json" else "\n".join(map(json.dumps, made)))
+    file.write_text(json.dumps(made) if name == "rows.json" else "\n".join(map(json.dumps, made)))
     expected = [tuple(map(str, each if isinstance(each, list) else [each])) for each in answers]
     assert references(file) == expected
 

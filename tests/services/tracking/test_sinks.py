@@ -17,11 +17,13 @@ from services.tracking.settings import TrackingSettings
 from services.tracking.sinks import PACKAGES, missing_packages
 from services.tracking.tracker import Tracker
 
+OWN = "0123456789abcdef"  # a run's id
 
-def track(output_dir: Path, name: str) -> Tracker:
+
+def track(output_dir: Path, name: str, identity: str | None = None) -> Tracker:
     """Log two steps and a sample into MLflow and one other tracker."""
     settings = TrackingSettings(also=(name,))  # type: ignore[arg-type]
-    tracker = Tracker.start(settings, output_dir, "numbers")
+    tracker = Tracker.start(settings, output_dir, "numbers", identity=identity)
     tracker.log_parameters({"seed": 7})
     tracker.log_metrics({"reward/mean": 0.25, "kl/mean": None}, step=1)
     tracker.log_metrics({"reward/mean": 0.5}, step=2)
@@ -54,8 +56,10 @@ def test_tensorboard_has_all_numbers(tmp_path: Path) -> None:
 def test_trackio_has_all_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     pytest.importorskip("trackio")
-    assert track(tmp_path, "trackio").num_failures == 0
-    rows = sqlite3.connect(tmp_path / "trackio" / "whetstone.db").execute("select step, metrics from metrics")
+    assert track(tmp_path, "trackio", OWN).num_failures == 0
+    data = sqlite3.connect(tmp_path / "trackio" / "whetstone.db")
+    assert set(data.execute("select run_name from metrics")) == {("numbers-01234567",)}
+    rows = data.execute("select step, metrics from metrics")
     numbers = [(step, json.loads(text)) for step, text in rows]
     assert [(step, row["reward/mean"]) for step, row in numbers if "reward/mean" in row] == [
         (1, 0.25),
@@ -66,8 +70,8 @@ def test_trackio_has_all_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_weights_and_biases_writes_a_run_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
-    assert track(tmp_path, "wandb").num_failures == 0
-    (file,) = (tmp_path / "wandb").glob("offline-run-*/run-*.wandb")
+    assert track(tmp_path, "wandb", OWN).num_failures == 0
+    (file,) = (tmp_path / "wandb").glob(f"offline-run-*-{OWN}/run-{OWN}.wandb")
     deadline = time.monotonic() + 60  # its own process writes
     while b"reward/mean" not in file.read_bytes():
         assert time.monotonic() < deadline

@@ -109,12 +109,42 @@ def test_a_resume_goes_on_in_the_same_run(tracker: Tracker, output_dir: Path) ->
     assert len(client_of(tracker).get_metric_history(tracker.run_id, "reward/mean")) == 2
 
 
-def test_a_run_that_the_server_lost_begins_anew(output_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
-    resumed = Tracker.start(TrackingSettings(), output_dir, "numbers", run_id="0" * 32)
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_run_that_the_server_lost_begins_anew(
+    is_deleted: bool, tracker: Tracker, output_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost = tracker.run_id if is_deleted else "0" * 32
+    if is_deleted:
+        tracker.finish()
+        client_of(tracker).delete_run(lost)
+    resumed = Tracker.start(TrackingSettings(), output_dir, "numbers", run_id=lost)
     resumed.finish()
 
-    assert resumed.run_id not in (None, "0" * 32)
+    assert resumed.run_id not in (None, lost)
     assert "a new one begins" in caplog.text
+
+
+def test_a_server_that_fails_at_a_resume_keeps_the_run(
+    tracker: Tracker, output_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its checkpoints name the run, so that the next resume goes on with it."""
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise MlflowException("the database is locked")  # an internal error, as REST servers say, too
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, "update_run", fail)
+        failing = Tracker.start(TrackingSettings(), output_dir, "numbers", run_id=tracker.run_id)
+        kept = failing.run_id
+        failing.finish()
+    assert failing.num_failures == 1
+    assert kept == tracker.run_id
+    resumed = Tracker.start(TrackingSettings(), output_dir, "numbers", run_id=kept)
+    assert resumed.run_id == tracker.run_id
+    resumed.finish()
+    assert resumed.num_failures == 0
 
 
 def test_logging_does_not_wait_for_mlflow(output_dir: Path) -> None:

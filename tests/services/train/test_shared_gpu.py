@@ -1,6 +1,7 @@
-"""The order in which a run's parts start, and the places of a learner's ranks."""
+"""The order in which a run's parts start, their threads, and the places of a learner's ranks."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,6 +57,28 @@ def test_on_a_shared_gpu_workers_start_when_the_learner_is_up(
     monkeypatch.setattr(launch, "served_rewards", served)
     with launch.service(run, notes.append, lambda _: None):
         assert notes[:3] == expected
+
+
+def test_learner_and_workers_get_the_cores_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test lets this thread use one core, and looks only at the options with which parts would start."""
+    run, told = run_of(), list[int]()
+    deployed = deployment_of(run, files_of("0.5B"), Machine(2.0, 0))
+
+    def tell(reserved: Reservation, threads: int) -> None:
+        told.append(threads)
+        raise InterruptedError
+
+    monkeypatch.setattr(launch, "_options", tell)
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        with pytest.raises(InterruptedError):
+            launch.start_fleet(launch.WorkerModel("none", "none"), deployed, print)
+        with pytest.raises(InterruptedError):
+            launch.start_learner(run, deployed, print)
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert told == [1, 1]
 
 
 class Rank:

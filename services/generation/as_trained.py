@@ -1,0 +1,100 @@
+"""How a run's model reads prompts and draws tokens, from its configuration alone.
+
+Only the sections that are needed are read: a model can be used without the user's own task or reward class.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from contracts.components import find
+from contracts.conversations.chat_settings import AUTO, NONE, TOKENIZER, ChatForm, ChatSettings
+from contracts.errors import InputError
+from contracts.settings import build
+from rollout_workers.settings import RolloutSettings
+from services.config.evaluation_settings import EvaluationSettings
+from services.models.chat_template import form_of
+from services.runs.folder import RunFolder
+from services.tasks import TASKS
+from services.tasks.base import SIDE_KEY
+from services.tokens.prompt_limit import PromptLimit
+from services.tokens.prompt_tokens import sides_of
+
+Config = Mapping[str, Any]
+Reading = tuple[PromptLimit, ChatForm | None]
+MIXTURE = "mixture"
+
+
+def drawn_by(run: RunFolder) -> tuple[RolloutSettings, EvaluationSettings]:
+    """Return the settings by which a run draws tokens."""
+    config = run.config()
+    rollout = build(RolloutSettings, _section(config, "rollout"), where=f"{run.config_file}: rollout")
+    evaluation = build(
+        EvaluationSettings, _section(config, "evaluation"), where=f"{run.config_file}: evaluation"
+    )
+    return rollout, evaluation
+
+
+def reading_of(run: RunFolder, longest: int | None, tokenizer: Path) -> tuple[Reading, str]:
+    """Return the limit and the chat template of a run's prompts, and a note.
+
+    A mixture's prompts are read as its parts say. Where these differ, its first part decides, and the note
+    says so; else it is empty.
+
+    Args:
+        longest: the most tokens of a prompt; None: any number.
+        tokenizer: the folder of the run's exported tokenizer, which has a template that was a file.
+    """
+    config = run.config()
+    task = _section(config, "task")
+    parts = _section(task, "parts") if task.get("name") == MIXTURE else {}
+    if not parts:
+        chat = _chat(_section(_section(config, "model"), "chat"), f"{run.config_file}: model.chat")
+        side = sides_of(task.get(SIDE_KEY), None)["validation"]
+        return (PromptLimit(longest, side), form_of(chat, _template(config), tokenizer)), ""
+    read = {name: _of_part(config, task, name, part, longest, tokenizer) for name, part in parts.items()}
+    first, *others = read
+    if all(read[other] == read[first] for other in others):
+        return read[first], ""
+    return read[first], (
+        f"the parts of this run's mixture read prompts differently; prompts are read as by its part {first}: "
+        "--template and --system choose otherwise"
+    )
+
+
+def _of_part(
+    config: Config, task: Config, name: str, part: Any, longest: int | None, tokenizer: Path
+) -> Reading:
+    """Return how a mixture's part reads prompts, as `RunSettings.parts` has it."""
+    own = part if isinstance(part, Mapping) else {"task": part}
+    of_run, of_part = _section(_section(config, "model"), "chat"), _section(own, "chat")
+    chat = _chat(of_run, f"task.parts.{name}.chat", of_part)
+    template = _template(config)
+    if template == AUTO and not chat.is_explicit:
+        template = "plain" if chat.template == NONE or _is_raw(str(own.get("task"))) else AUTO
+    side = sides_of(own.get(SIDE_KEY) or task.get(SIDE_KEY), None)["validation"]
+    return PromptLimit(longest, side), form_of(chat, template, tokenizer)
+
+
+def _chat(of_run: Config, where: str, of_part: Config | None = None) -> ChatSettings:
+    """Return chat settings; the run's own template, where it is a file, is in the exported tokenizer."""
+    run = build(ChatSettings, dict(of_run), where=where)
+    given = {**of_run, "template": TOKENIZER} if run.is_explicit else dict(of_run)
+    return build(ChatSettings, {**given, **(of_part or {})}, where=where)
+
+
+def _template(config: Config) -> str:
+    return str(_section(config, "environment").get("template", "plain"))
+
+
+def _is_raw(task: str) -> bool:
+    """Return whether a task's prompts are plain texts; a task that can't be found here counts as none."""
+    try:
+        return bool(getattr(find("task", task, TASKS), "raw_text", False))
+    except InputError:
+        return False
+
+
+def _section(config: Config, name: str) -> Config:
+    found = config.get(name)
+    return found if isinstance(found, Mapping) else {}

@@ -1,0 +1,45 @@
+"""Rows of a user's file of prompts, read as training and evaluations read them.
+
+FILE.jsonl ─▶ read_checked ─▶ prompt_at (a conversation's last answer, its tools) ─▶ rows to print, prompts
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import InputError
+from contracts.rollout import Prompt
+from services.tasks.columns import columns_of, prompt_at
+from services.tasks.rows import check_columns, read_checked
+
+PROMPT, MESSAGES, REFERENCES = "prompt", "messages", "references"  # columns
+
+
+def rows_of_file(path: Path) -> tuple[list[dict[str, Any]], list[Prompt]]:
+    """Return the rows of a file, with what the model is to read under `prompt`, and their prompts.
+
+    An assistant's last message is no part of the prompt. It becomes the row's `references`, unless a column
+    holds these.
+
+    Raises:
+        InputError: the file can't be used, or a conversation has no message to answer.
+    """
+    found: list[tuple[dict[str, Any], Prompt]] = []
+    try:
+        rows = read_checked(path, [], check=lambda row, where: found.append(_read(row, where)))
+    except InputError as error:
+        raise InputError(f"--prompts: {str(error).removeprefix('task.data_files: ')}") from None
+    if not rows:
+        raise InputError(f'--prompts: {path}: expected lines {{"prompt": …}} in a .jsonl file')
+    return [row for row, _ in found], [prompt for _, prompt in found]
+
+
+def _read(row: Mapping[str, Any], where: str) -> tuple[dict[str, Any], Prompt]:
+    column = MESSAGES if PROMPT not in row and MESSAGES in row else PROMPT
+    check_columns(row, [column], where)
+    columns = columns_of(list(row), column, None, where)
+    prompt = prompt_at(row, columns, where, guessed=True)
+    given: dict[str, Any] = {PROMPT: list(prompt.messages) or prompt.text}
+    if columns.references is None and prompt.references and REFERENCES not in row:
+        given[REFERENCES] = list(prompt.references)
+    return {PROMPT: None, **row, **given}, prompt

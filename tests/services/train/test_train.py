@@ -1,0 +1,93 @@
+"""`whetstone train` in this process: when a run is done, and what a start says of changed files."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.errors import RunError
+from services.runs.checkpoint_retention import Keeper, trained_until
+from services.runs.folder import RunFolder
+from services.runs.json_lines import read_object
+from services.runs.provenance import starts
+from services.tracking.run_log import close_log
+from services.train.train import train
+from tests.local_run import small_run
+from tests.models import make_tiny_model
+
+BEST = "val/reward/mean"
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Iterator[Path]:
+    yield make_tiny_model(tmp_path / "model")
+    close_log()
+
+
+def start(model: Path, iterations: int, keep_best: str | None = BEST) -> RunFolder:
+    given: dict[str, Any] = {
+        "algorithm": "ppo",
+        "task": {"name": "increasing_numbers", "num_prompts": 8, "num_eval_prompts": 2},
+        "iterations": iterations,
+        "save_every": 1,
+        "evaluate_every": 1,
+        "keep_checkpoints": 9,
+        "keep_best": keep_best,
+        "metrics": [],
+        "rollout": {"prompts_per_iteration": 4},
+    }
+    assert train(small_run(model, model.parent, **given), here=True) == 0
+    return RunFolder(model.parent / "run")
+
+
+def test_a_run_is_done_only_with_the_models_that_were_asked_for(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = start(model, 1)
+
+    def fails(*_: object) -> None:
+        raise RunError("no room for a model")
+
+    with monkeypatch.context() as patched, pytest.raises(RunError, match="no room"):
+        patched.setattr(Keeper, "export", fails)
+        start(model, 2)
+    assert max(folder.checkpoints()) == 2 and trained_until(folder.model) == 1
+
+    start(model, 2)
+    assert trained_until(folder.model) == 2 and "is done" not in capsys.readouterr().out
+    start(model, 2)
+    assert "is done: 2 iterations" in capsys.readouterr().out
+
+    start(model, 2, f"min:{BEST}")
+    told = read_object(folder.best_file)
+    assert "is done" not in capsys.readouterr().out
+    assert told["better"] == "min" and trained_until(folder.best_model) == told["iteration"]
+
+
+def test_a_resume_says_that_the_first_model_has_changed(model: Path) -> None:
+    said = f"model.path {model} is not what this run began with. Bring it back, or choose another run_name="
+    folder = start(model, 1, None)
+    await_starts(folder, 1)
+    start(model, 2, None)
+    await_starts(folder, 2)
+    assert said not in folder.log.read_text()
+
+    (weights,) = model.glob("*.safetensors")
+    other = make_tiny_model(model.parent / "other", sharpness=2.0)
+    weights.write_bytes((other / weights.name).read_bytes())
+    start(model, 3, None)
+    deadline = time.monotonic() + PATIENCE_S
+    while said not in folder.log.read_text():
+        assert time.monotonic() < deadline, folder.log.read_text()
+        time.sleep(0.1)
+
+
+def await_starts(folder: RunFolder, number: int) -> None:
+    """Wait until the thread of the last start has written its entry."""
+    deadline = time.monotonic() + PATIENCE_S
+    while len(starts(folder)) < number:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
