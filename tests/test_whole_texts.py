@@ -16,9 +16,9 @@ from reward_servers.rewards.tfidf_diversity import inverse_frequencies
 from reward_servers.text.reference_file import read_reference_sets
 from services import cli
 from services.annotated.responses import ResponseData, read_responses
-from services.commands.generate import _rows_of_file
 from services.config.settings import RunSettings
 from services.crowdsourcing.texts import read_texts as read_crowd
+from services.generation.prompt_rows import rows_of_file
 from services.grading.sample_files import read_samples
 from services.pairwise.texts import read_pairs
 from services.reward_training.data import RewardData, read_split
@@ -101,7 +101,7 @@ def test_what_rewards_read_besides(tmp_path: Path) -> None:
 
 def test_prompts_of_a_file_and_of_standard_input(tmp_path: Path) -> None:
     file = lines(tmp_path / "prompts.jsonl", {"prompt": HALF})
-    refused(lambda: _rows_of_file(file), "--prompts: ", "line 3")
+    refused(lambda: rows_of_file(file), "--prompts: ", "line 3")
     for errors in ("strict", "surrogateescape"):
         for num_before in (1, 5000):
             content = io.BytesIO(b"some\n" * num_before + b"\xff\nmore\n")

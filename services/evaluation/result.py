@@ -10,6 +10,7 @@ from rich.console import Console as Terminal
 from contracts.errors import InputError
 from contracts.secrets.secret_values import hide
 from services.runs.changes import error_of
+from services.runs.claim import MAY_CHANGE
 from services.runs.folder import RunFolder
 from services.runs.json_lines import read_object
 from services.runs.standard_errors import error_key, is_error
@@ -22,10 +23,10 @@ def output_file(
     """Return the file for the result, or None.
 
     Args:
-        overrides: of the run's configuration. The run's own file is not written over by a result of others.
+        overrides: of the run's configuration. Without any, the result always goes to the run's own file.
 
     Raises:
-        InputError: the file can't be written, or holds the result of other overrides.
+        InputError: the file can't be written, or holds a result that these overrides don't give.
     """
     if asked is not None:
         path = Path(asked)
@@ -33,10 +34,11 @@ def output_file(
         path = folder.path / f"evaluation_{split}.json"
     else:
         return None
-    if asked is None and path.is_file() and (there := _overrides_in(path)) != (ours := _told(overrides)):
+    shaping = _shaping(overrides)
+    if asked is None and shaping and path.is_file() and (there := _overrides_in(path)) != _told(shaping):
         raise InputError(
-            f"{path} holds the result {there}, and this one is {ours}: give --output FILE for it, or remove "
-            "that file"
+            f"{path} holds the result {there}, and this one is {_told(shaping)}: give --output FILE for it, "
+            "or remove that file"
         )
     if path.is_dir():
         raise InputError(f"--output {path}: is a folder; expected a file's name")
@@ -46,7 +48,16 @@ def output_file(
 
 
 def _overrides_in(file: Path) -> str:
-    return _told(read_object(file).get("overrides") or ())
+    try:
+        return _told(_shaping(read_object(file).get("overrides") or ()))
+    except InputError:
+        return "of a file that can't be read"
+
+
+def _shaping(overrides: Sequence[str]) -> list[str]:
+    """Return the overrides that change the numbers, and not the part of a machine that is used."""
+    of_the_machine = tuple(f"{key}{end}" for key in MAY_CHANGE for end in "=.")
+    return [each for each in overrides if not each.startswith(of_the_machine)]
 
 
 def _told(overrides: Sequence[str]) -> str:

@@ -52,8 +52,18 @@ def reading_of(run: RunFolder, longest: int | None, tokenizer: Path) -> tuple[Re
         chat = _chat(_section(_section(config, "model"), "chat"), f"{run.config_file}: model.chat")
         side = sides_of(task.get(SIDE_KEY), None)["validation"]
         return (PromptLimit(longest, side), form_of(chat, _template(config), tokenizer)), ""
-    read = {name: _of_part(config, task, name, part, longest, tokenizer) for name, part in parts.items()}
+    read, unreadable = dict[str, Reading](), dict[str, str]()
+    for name, part in parts.items():
+        try:
+            read[name] = _of_part(config, task, name, part, longest, tokenizer)
+        except InputError as error:  # a template's file that is not here
+            unreadable[name] = str(error)
+    if not read:
+        raise InputError(next(iter(unreadable.values())))
     first, *others = read
+    if unreadable:
+        name, why = next(iter(unreadable.items()))
+        return read[first], f"{why}; prompts are read as by the part {first}, not {name}"
     if all(read[other] == read[first] for other in others):
         return read[first], ""
     return read[first], (

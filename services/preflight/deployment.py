@@ -32,6 +32,7 @@ class Machine:
     gpu_bytes: float | None = None  # memory of the smallest GPU; None: not known
     nodes: tuple[int, ...] = ()  # GPUs of each node; (): all are on one
     host_bytes: float | None = None  # free beside the GPUs, on the node with the least; None: not known
+    node_cores: float | None = None  # of a cluster's node that computes, with the fewest; None: not known
 
 
 @dataclass(frozen=True, slots=True)

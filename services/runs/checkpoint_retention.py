@@ -67,9 +67,15 @@ class Keeper:
     def export(self, learner: LearnerClient, iteration: int) -> None:
         """Export the current model and the best one. The learner ends with the best one's state."""
         _export(learner, self._folder.model, iteration)
+        evaluated = self._folder.evaluations("validation")
+        if evaluated:  # a finished run may have been started again with another metric
+            self.check(evaluated[-1]["metrics"])
         best = self._best_whole(iteration)
         if best is None:
             return
+        ever = best_of(self._criterion, evaluated) if self._criterion else None
+        if ever is not None and ever.value != best.value:
+            self._note(f"iteration {ever.iteration} was better, but its checkpoint is no longer there")
         if best.iteration != iteration:
             learner.load(str(self._folder.checkpoint(best.iteration)))
         _export(learner, self._folder.best_model, best.iteration)

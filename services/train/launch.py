@@ -221,7 +221,7 @@ def deployed(
 def start_fleet(model: WorkerModel, deployed: Deployment, note: Note, tell: Note | None = None) -> Fleet:
     """Start the rollout workers; `wait_until_ready` waits for them."""
     rollout, strategy = deployed.engine_settings, deployed.strategy
-    options = _options(deployed.placement.worker, rollout.num_threads or threads_each(num_cores()))
+    options = _options(deployed.placement.worker, rollout.num_threads or threads_each(_cores(deployed)))
     places = places_together(deployed, note)
 
     def make_worker(is_extra: bool) -> object:
@@ -249,7 +249,7 @@ def start_learner(
 ) -> LearnerGroup:
     """Start the learner's processes; `wait_until_ready` waits for them."""
     transport = choose_transport(settings.learner, settings.model, deployed)
-    threads = settings.learner.num_threads or threads_each(num_cores(), settings.learner.num_processes)
+    threads = settings.learner.num_threads or threads_each(_cores(deployed), settings.learner.num_processes)
     options = _options(deployed.placement.learner, threads)
     actor = ray.remote(LearnerProcess)
     place_of = gang(deployed.placement, settings.learner.start_timeout_s, note)
@@ -304,6 +304,11 @@ def served_rewards(
     finally:
         if "RAY_ADDRESS" in os.environ:
             remove(rewards, metrics)
+
+
+def _cores(deployed: Deployment) -> float:
+    """Return the cores that a process may use: those of the cluster's smallest node, or of this machine."""
+    return (os.environ.get("RAY_ADDRESS") and deployed.machine.node_cores) or num_cores()
 
 
 def _options(reserved: Reservation, threads: int) -> dict[str, object]:

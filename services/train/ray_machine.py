@@ -14,12 +14,15 @@ ANSWERS_WITHIN_S = 120.0  # a node starts a process that imports nothing of PyTo
 def ray_machine() -> Machine:
     """Return what the cluster, to which this process is connected, has."""
     resources = ray.cluster_resources()
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU")]
+    there = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    nodes = [node for node in there if node.get("GPU")]
+    cores = [cores for node in nodes or there if (cores := node.get("CPU"))]  # a head may compute nothing
     return Machine(
         resources.get("CPU", 0.0),
         resources.get("GPU", 0.0),
         nodes=tuple(int(node["GPU"]) for node in nodes),
         host_bytes=min((node.get("memory", 0.0) for node in nodes), default=None),
+        node_cores=min(cores, default=None),
     )
 
 

@@ -90,8 +90,8 @@ def train(settings: RunSettings, *, here: bool = False) -> int:
         console.stop()
         with doing("writing the report"):
             unreported = None if here else _try_to_report(folder, tracker)
+        failure = uploads.finish() if uploads is not None else None  # the copy of the state comes first
         _finish_tracking(tracker, folder, status)
-        failure = uploads.finish() if uploads is not None else None
     if unreported is not None:
         raise explained(unreported, folder)
     _require_copied(failure, folder)
@@ -212,11 +212,12 @@ def _record_provenance(folder: RunFolder, config: Mapping[str, Any], tracker: Tr
 
 
 def _finish_tracking(tracker: Tracker, folder: RunFolder, status: Status) -> None:
-    """Hand the log to the tracker, and the model where it was asked for; close the tracker."""
+    """Hand the log to the tracker, and a finished run's model where it was asked for; close the tracker."""
     mlflow_s, what = None, "closing the trackers"
     if folder.log.exists():
         tracker.log_artifact(folder.log)
-    if tracker.settings.enabled and tracker.settings.model and folder.model.exists():
+    wants_model = tracker.settings.enabled and tracker.settings.model
+    if wants_model and status == "FINISHED" and folder.model.exists():
         tracker.log_artifact(folder.model)
         mlflow_s, what = GIVE_UP_S, "copying the model into MLflow"
     with doing(what):

@@ -242,4 +242,9 @@ def test_a_runs_own_result_is_not_written_over_by_that_of_other_overrides(tmp_pa
     file.write_text(json.dumps({"model": "gpt2", "overrides": other, "predictions": []}))
     assert output_file(None, folder, "test", other[::-1]) == file
     with pytest.raises(InputError, match=r"holds the result with model\.path=gpt2 seed=1, and this one is"):
-        output_file(None, folder, "test")
+        output_file(None, folder, "test", ["seed=1"])
+    assert output_file(None, folder, "test", [*other, "rollout.num_workers=2"]) == file  # the same numbers
+    assert output_file(None, folder, "test") == file  # the run's own result
+    file.write_text("half")
+    with pytest.raises(InputError, match=r"of a file that can't be read, and this one is .*--output FILE"):
+        output_file(None, folder, "test", other)

@@ -642,9 +642,8 @@ def test_what_a_grader_needs_is_looked_for_in_every_prompt(model: Path, key: str
         f"{key}={PICKY} needs meta data intent, and task={__name__}:Labelled gives: label, length "
         "(prompt words/train/1)" in refusal(model, task={**task, "lacks": "intent"}, **other)
     )
-    assert f"{key}={PICKY} compares with references, and prompt words/train/1 has only empty references" in refusal(
-        model, task={**task, "lacks": "references"}, **other
-    )
+    told = refusal(model, task={**task, "lacks": "references"}, **other)
+    assert f"{key}={PICKY} compares with references, and prompt words/train/1 has only empty" in told
     check(settings(model, task={**task, "lacks": "references"}, reward="length", metrics=["length"]))
 
 

@@ -1,5 +1,6 @@
 """Provenance of a run: digests by another program, commits of a real repository, one entry a start."""
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -87,6 +88,34 @@ def test_a_run_of_an_older_version_goes_on_without_a_word_of_its_models(tmp_path
     config = {"model": {"path": str(tmp_path)}}
     folder = RunFolder.open(tmp_path, "run", config, resume="auto")
     folder.provenance.write_text('[{"command": "whetstone train", "data": []}]')
+    saved(folder, 1)
+    provenance.record(folder, config)
+    assert provenance.changed_since_begin(folder) == []
+
+
+def test_other_files_in_the_folder_of_the_data_are_no_change(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "train.jsonl").write_text("1")
+    config = {"task": {"name": "prompts", "data_files": str(data)}}
+    folder = RunFolder.open(tmp_path, "run", config, resume="auto")
+    provenance.record(folder, config)
+    saved(folder, 1)
+    (data / "written.jsonl").write_text("2")
+    provenance.record(folder, config)
+    assert provenance.changed_since_begin(folder) == []
+    (data / "train.jsonl").write_text("3")
+    provenance.record(folder, config)
+    assert provenance.changed_since_begin(folder) == ["all data train.jsonl"]
+
+
+def test_starts_of_an_older_version_with_other_data_tell_nothing(tmp_path: Path) -> None:
+    data = tmp_path / "train.jsonl"
+    data.write_text("1")
+    config = {"task": {"name": "prompts", "data_files": str(data)}}
+    folder = RunFolder.open(tmp_path, "run", config, resume="auto")
+    old = [{"data": [{"split": "all", "path": str(data), "sha256": digest}]} for digest in ("1f", "2e")]
+    folder.provenance.write_text(json.dumps(old))
     saved(folder, 1)
     provenance.record(folder, config)
     assert provenance.changed_since_begin(folder) == []

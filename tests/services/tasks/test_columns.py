@@ -95,6 +95,12 @@ def test_references_are_the_texts_of_the_file(tmp_path: Path, name: str, answers
     assert references(file) == expected
 
 
+def test_a_list_of_rows_may_begin_with_a_blank_line(tmp_path: Path) -> None:
+    file = tmp_path / "rows.json"
+    file.write_text("\n " + json.dumps([{"prompt": "1 ?", "answer": "2020-01-01"}]))
+    assert references(file) == [("2020-01-01",)]
+
+
 def test_references_of_a_table_are_its_cells(tmp_path: Path) -> None:
     cells = ["007", "True", "2020-01-01", "NA", "", "1.50"]
     for place, column in enumerate(([cell] for cell in cells), start=0):

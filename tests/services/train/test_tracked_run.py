@@ -59,3 +59,10 @@ def test_the_end_waits_for_the_model_and_says_so(
 def test_a_runs_trackers_get_its_own_id(folder: RunFolder) -> None:
     tracker = started(folder, enabled=False)
     assert tracker._identity == identity_of(folder) is not None
+
+
+def test_a_run_that_was_stopped_leaves_its_earlier_model_where_it_is(folder: RunFolder) -> None:
+    tracker = started(folder, model=True)
+    _finish_tracking(tracker, folder, "KILLED")
+    artifacts = folder.path.parent / "mlartifacts" / str(tracker.run_id) / "artifacts"
+    assert (artifacts / "log.txt").is_file() and not (artifacts / "model").exists()

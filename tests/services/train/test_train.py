@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from contracts.errors import RunError
+from contracts.errors import InputError, RunError
 from services.runs.checkpoint_retention import Keeper, trained_until
 from services.runs.folder import RunFolder
 from services.runs.json_lines import read_object
-from services.runs.provenance import starts
+from services.runs.provenance import changed_since_begin, starts
 from services.tracking.run_log import close_log
 from services.train.train import train
 from tests.local_run import small_run
@@ -65,6 +65,8 @@ def test_a_run_is_done_only_with_the_models_that_were_asked_for(
     told = read_object(folder.best_file)
     assert "is done" not in capsys.readouterr().out
     assert told["better"] == "min" and trained_until(folder.best_model) == told["iteration"]
+    with pytest.raises(InputError, match="no metric 'reward/men'"):
+        start(model, 2, "val/reward/men")
 
 
 def test_a_resume_says_that_the_first_model_has_changed(model: Path) -> None:
@@ -73,7 +75,7 @@ def test_a_resume_says_that_the_first_model_has_changed(model: Path) -> None:
     await_starts(folder, 1)
     start(model, 2, None)
     await_starts(folder, 2)
-    assert said not in folder.log.read_text()
+    assert changed_since_begin(folder) == []
 
     (weights,) = model.glob("*.safetensors")
     other = make_tiny_model(model.parent / "other", sharpness=2.0)
