@@ -1,6 +1,8 @@
-"""The number of tokens that a classifier reads at once, the same for training and serving."""
+"""Limits of what a classifier reads, the same for training and serving: its window, and no padding."""
 
 from typing import Any
+
+from contracts.errors import InputError
 
 NO_LIMIT = 1_000_000  # tokenizers without a limit of their own say 10^30
 FALLBACK_WINDOW = 4096  # for models without a limit of positions
@@ -16,3 +18,20 @@ def window_of(tokenizer: Any, config: Any) -> int:
         return FALLBACK_WINDOW
     taken = (config.pad_token_id or 0) + 1 if config.model_type in ROBERTA_LIKE else 0
     return int(positions) - taken
+
+
+def check_pooling(lm: Any, model: str) -> None:
+    """Refuse a classifier that judges a text at its row's last position, as XLNet does.
+
+    In a batch that position is padding, so a text's score would depend on the other texts.
+
+    Raises:
+        InputError: names the model and its kind.
+    """
+    summary = getattr(lm, "sequence_summary", None)
+    if getattr(summary, "summary_type", None) == "last":
+        raise InputError(
+            f"model={model} is of the kind {lm.config.model_type}, whose classifier reads the last position "
+            f"(summary_type=last), which is padding in a batch; expected a classifier that reads a text's "
+            f"first or last token, such as a BERT, RoBERTa or GPT-2: model=FOLDER or NAME"
+        )

@@ -14,7 +14,7 @@ from torch import Tensor
 from contracts.errors import InputError
 from contracts.processes.disk import room_for
 from contracts.processes.loading import ONE_MODEL_AT_A_TIME
-from contracts.windows import window_of
+from contracts.windows import check_pooling, window_of
 from learner.reward_models.batches import Example, micro_batches
 from learner.reward_models.settings import RewardTraining
 
@@ -161,5 +161,6 @@ def _load(path: str, label_names: Sequence[str]) -> tuple[Any, Any, list[str]]:
         raise InputError(
             f"model={path} does not load as a classifier: {type(error).__name__}: {told}"
         ) from error
+    check_pooling(lm, path)
     fresh = [*report["missing_keys"], *(entry[0] for entry in report["mismatched_keys"])]
     return tokenizer, lm, sorted(fresh)

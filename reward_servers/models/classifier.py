@@ -38,7 +38,9 @@ class Classifier:
 
     def logits(self, texts: Sequence[str], seconds: Sequence[str] | None = None) -> torch.Tensor:
         """Return logits of shape (texts, labels), float32, on the CPU, in order."""
-        rows = [self._with_one_end(row) for row in self._transformer.encode(texts, seconds)]
+        given = None if seconds is None else self._without_ends(seconds)
+        encoded = self._transformer.encode(self._without_ends(texts), given)
+        rows = [self._with_an_end(row) for row in encoded]
         logits_NL = torch.zeros(len(rows), self.num_labels)
         with torch.inference_mode():
             for places, inputs in self._transformer.batches(rows):
@@ -46,16 +48,36 @@ class Classifier:
         return logits_NL
 
     def probabilities(self, texts: Sequence[str], seconds: Sequence[str] | None = None) -> torch.Tensor:
-        """Return probabilities (texts, labels): a softmax over the labels, or the sigmoid of a single one."""
-        logits_NL = self.logits(texts, seconds)
-        return logits_NL.sigmoid() if self.num_labels == 1 else logits_NL.softmax(dim=-1)
+        """Return probabilities (texts, labels), by a softmax over the labels.
 
-    def _with_one_end(self, row: dict[str, list[int]]) -> dict[str, list[int]]:
-        """Leave one end token: encoder-decoders judge at it, and fail over a text that holds more."""
-        config, end = self._transformer.lm.config, self._transformer.tokenizer.eos_token_id
-        if not getattr(config, "is_encoder_decoder", False) or end is None:
+        A single label has a sigmoid, and so has each label of a multi-label classifier, as transformers'
+        pipeline gives them.
+        """
+        logits_NL = self.logits(texts, seconds)
+        problem = self._transformer.lm.config.problem_type
+        by_label = self.num_labels == 1 or problem == "multi_label_classification"
+        return logits_NL.sigmoid() if by_label else logits_NL.softmax(dim=-1)
+
+    def _judges_at_end(self) -> bool:
+        """Say whether the model is an encoder-decoder, which judges a text at its last end token.
+
+        Such a model fails over a batch whose rows have different numbers of end tokens.
+        """
+        has_end = self._transformer.tokenizer.eos_token is not None
+        return has_end and bool(self._transformer.lm.config.is_encoder_decoder)
+
+    def _without_ends(self, texts: Sequence[str]) -> list[str]:
+        """Take end marks out of texts, so that a row has those alone that its tokenizer adds."""
+        if not self._judges_at_end():
+            return list(texts)
+        return [text.replace(self._transformer.tokenizer.eos_token, " ") for text in texts]
+
+    def _with_an_end(self, row: dict[str, list[int]]) -> dict[str, list[int]]:
+        """Put an end token behind a row without any, whose tokenizer adds none."""
+        end = self._transformer.tokenizer.eos_token_id
+        if not self._judges_at_end() or end in row["input_ids"]:
             return row
-        return {"input_ids": [*(token for token in row["input_ids"] if token != end), end]}
+        return {"input_ids": [*row["input_ids"][: self._transformer.max_length - 1], end]}
 
 
 @cache

@@ -8,8 +8,7 @@ from contracts.scores import Sample
 from reward_servers.models.checkpoint import labels_of, read_config
 
 END_OF_UTTERANCE = "<EOU>"
-# inform, question, directive, commissive
-NUM_INTENTS = 4
+INTENTS = ("inform", "question", "directive", "commissive")
 # Join the last utterance and the answer with the mark between them, as RL4LMs trained its classifier, or
 # without it, as RL4LMs and OpenRL use the classifier.
 Join = Literal["last_utterance", "last_utterance_unmarked"]
@@ -43,18 +42,34 @@ def check_intent_model(model: str) -> None:
     """Refuse a classifier of anything but the four intents.
 
     Raises:
-        InputError: the model is missing, or doesn't have one label for each intent.
+        InputError: the model is missing, or doesn't have one label for each intent, in their order.
     """
-    labels = labels_of(read_config(model))
-    if len(labels) != NUM_INTENTS:
-        raise InputError(
-            f"model={model} has {len(labels)} labels: {', '.join(labels)}; expected 4: inform, question, "
-            f"directive, commissive, in this order"
-        )
+    if fault := fault_of_labels(labels_of(read_config(model))):
+        raise InputError(f"model={model} has {fault}")
+
+
+def fault_of_labels(labels: Sequence[str]) -> str | None:
+    """Return what is wrong with a classifier's labels, where each must be an intent in its place; else None.
+
+    Other names, such as LABEL_0 or 1, don't say which intent they are, and pass.
+
+    >>> fault_of_labels(["1", "2", "3", "4"])
+    >>> fault_of_labels(["commissive", "directive", "inform", "question"])[:40]
+    '4 labels: commissive, directive, inform,'
+    """
+    named = [label.lower() for label in labels]
+    if len(named) == len(INTENTS) and all(
+        name == intent or name not in INTENTS for name, intent in zip(named, INTENTS, strict=True)
+    ):
+        return None
+    return (
+        f"{len(labels)} labels: {', '.join(labels)}; expected 4: {', '.join(INTENTS)}, in this order, which "
+        f"`whetstone train-reward` gives with data.label_names=[{','.join(INTENTS)}]"
+    )
 
 
 def _intent(sample: Sample) -> int:
     intent = sample.meta.get("intent")
-    if not isinstance(intent, int) or not 1 <= intent <= NUM_INTENTS:
+    if not isinstance(intent, int) or not 1 <= intent <= len(INTENTS):
         raise InputError(f"the meta data's intent is {intent!r}; expected 1, 2, 3 or 4")
     return intent

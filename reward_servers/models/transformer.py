@@ -8,7 +8,7 @@ import transformers
 
 from contracts.errors import InputError
 from contracts.processes.loading import ONE_MODEL_AT_A_TIME
-from contracts.windows import window_of
+from contracts.windows import check_pooling, window_of
 from reward_servers.models.token_batches import batches_by_length
 
 
@@ -45,9 +45,10 @@ class Transformer:
                 f"model={model}: its weights lack {', '.join(absent[:5])}, which would be random; "
                 f"expected a model that was trained as {kind.removeprefix('AutoModelFor')}"
             )
+        check_pooling(loaded, model)
         self.lm = loaded.to(self.device).eval().requires_grad_(False)
-        self._give_padding()
         self.window = window_of(self.tokenizer, self.lm.config)
+        self._give_padding()
         self.max_length = min(max_length or self.window, self.window)
         self._tokens_per_batch = tokens_per_batch
 
@@ -56,14 +57,20 @@ class Transformer:
     ) -> list[dict[str, list[int]]]:
         """Return token ids (and types) of each text or pair of texts, never empty and never too long.
 
-        In a pair the first text is cut, unless the second alone is too long.
+        Of a pair that is too long, each text keeps what the other leaves, or half of the tokens if that is
+        more.
         """
         if not texts:
             return []
-        truncation = "only_first" if seconds is not None else True
-        first = [encodable(text) for text in texts]
-        given = [first] if seconds is None else [first, self._fitting([encodable(text) for text in seconds])]
-        found = self.tokenizer(*given, truncation=truncation, max_length=self.max_length)
+        given = [[encodable(text) for text in some] for some in (texts, seconds) if some is not None]
+        # Some tokenizers of models that tell the texts apart by types, such as ALBERT's, give none unasked.
+        asks_types = seconds is not None and getattr(self.lm.config, "type_vocab_size", 0) > 1
+        found = self.tokenizer(
+            *given,
+            truncation="longest_first",
+            max_length=self.max_length,
+            **({"return_token_type_ids": True} if asks_types else {}),
+        )
         keys = [key for key in ("input_ids", "token_type_ids") if key in found]
         rows = [{key: list(found[key][place]) for key in keys} for place in range(len(texts))]
         for row in rows:
@@ -87,24 +94,18 @@ class Transformer:
             yield places, {key: value.to(self.device) for key, value in inputs.items()}
 
     def _give_padding(self) -> None:
-        """Give a model without padding a padding token, which is masked and never read."""
+        """Give a tokenizer without padding a padding token, and tell the model which token pads rows.
+
+        Causal classifiers read a text at its last token that is no padding by their config.
+        """
         if self.tokenizer.pad_token_id is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token or self.tokenizer.unk_token
-        if self.lm.config.pad_token_id is None:
-            self.lm.config.pad_token_id = self._filler()
+        config = self.lm.config
+        config.get_text_config().pad_token_id = config.pad_token_id = self._filler()
 
     def _filler(self) -> int:
         found = self.tokenizer.pad_token_id
         return 0 if found is None else int(found)
-
-    def _fitting(self, seconds: Sequence[str]) -> list[str]:
-        """Return the second texts, cut so that they leave room for the first."""
-        most = max(1, (self.max_length - self.tokenizer.num_special_tokens_to_add(pair=True)) // 2)
-        found = self.tokenizer(list(seconds), add_special_tokens=False, verbose=False)["input_ids"]
-        return [
-            text if len(ids) <= most else str(self.tokenizer.decode(ids[:most]))
-            for text, ids in zip(seconds, found, strict=True)
-        ]
 
 
 def encodable(text: str) -> str:

@@ -44,6 +44,7 @@ FILES = {
     "generations": ("value/generations.parquet",),
     "value": ("value/values.parquet", "value/head.safetensors", "value/errors.json"),
 }
+NO_REWARDS: dict[str, Any] = {"rewards": {"parts": {}, TOLD: []}}  # in the manifest, where none is asked for
 ROW_GROUP = 1024  # rows per row group in annotated.parquet
 
 
@@ -221,8 +222,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def settle_manifest(folder: Path, asked: Mapping[str, Any], *, overwrite: bool) -> None:
     """Compare the manifest with the settings asked for now, and write the new settings into it.
 
-    A stage that is not asked for stays as it is. Values under `told`, such as a reward's weight, do not
-    affect the files: they are replaced without comparison.
+    A stage that is not asked for stays as it is. Rows that a command without rewards kept are replaced once
+    rewards are asked for. Values under `told`, such as a reward's weight, do not affect the files: they are
+    replaced without comparison.
 
     Args:
         asked: the settings of each stage.
@@ -232,10 +234,12 @@ def settle_manifest(folder: Path, asked: Mapping[str, Any], *, overwrite: bool) 
         InputError: settings differ, and `overwrite` is false; the message names them.
     """
     there = read_manifest(folder)
+    had_rewards, asks_rewards = (bool(each.get("rewards", {}).get("parts")) for each in (there, asked))
+    gets_rewards = asks_rewards and not had_rewards
     changed = {
         stage: differences
         for stage in STAGES
-        if stage in there and stage in asked
+        if stage in there and stage in asked and not (stage == "rewards" and gets_rewards)
         if (
             differences := run_claim.config_differences(
                 there[stage], run_claim.plain(asked[stage]), may_change=(TOLD,)
@@ -253,14 +257,15 @@ def settle_manifest(folder: Path, asked: Mapping[str, Any], *, overwrite: bool) 
             + "\n".join(lines)
             + "\nGive output=OTHER; or overwrite=true, which makes anew what differs and keeps the rest"
         )
-    if changed:
+    anew = [*changed, *(["rewards"] if gets_rewards else [])]
+    if anew:
         (folder / ANNOTATED).unlink(missing_ok=True)
-    for stage in _with_dependents(changed):
+    for stage in _with_dependents(anew):
         there.pop(stage, None)
         for name in FILES[stage]:
             path = folder / name
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    merged = run_claim.plain({"format": 1, **there, **asked})
+    merged = run_claim.plain({"format": 1, **NO_REWARDS, **there, **asked})
     write_atomically(folder / MANIFEST, json.dumps(merged, indent=1, ensure_ascii=False) + "\n")
 
 

@@ -25,6 +25,7 @@ from services.annotated.reward_columns import REWARD, totals
 from services.tokens.response_tokens import vocabulary_fingerprint
 
 OF_REFERENCE = ("prompt_tokens", "tokens", "ref_logprobs", "cut")
+RANKED = "ranked"  # column of `AnnotatedRows`: the data's row has several responses, in an order of their own
 
 
 def merge(folder: Path, rewards: Parts, reference: Parts | None, values: Mapping[str, float] | None) -> Path:
@@ -118,7 +119,7 @@ def read_annotated(
     """
     manifest = _finished(folder)
     asked = parts(manifest.get("rewards", {}).get(TOLD, [])) if rewards is None else tuple(rewards)
-    table = read_table(folder / ANNOTATED)
+    table = _with_ranked(read_table(folder / ANNOTATED))
     rewards_M = totals(table, asked, str(folder / ANNOTATED)) if asked else None
     _check_stages(folder, table, needs_reference=needs_reference, needs_values=needs_values)
     values_M = np.array(table["value"].to_pylist(), float) if needs_values else None
@@ -163,6 +164,13 @@ def check_vocabulary(folder: Path, tokenizer: Any) -> None:
 def weights_of(rewards: Sequence[Part]) -> list[dict[str, Any]]:
     """Return the rewards and their weights for the manifest, in the form that `parts(…)` reads."""
     return [{**part.model_dump(mode="json", exclude={"options"}), **part.options} for part in rewards]
+
+
+def _with_ranked(table: pa.Table) -> pa.Table:
+    """Add the column RANKED, before rows are left out."""
+    names = table["prompt_id"].to_pylist()
+    sizes = Counter(names)
+    return table.append_column(RANKED, pa.array([sizes[name] > 1 for name in names], pa.bool_()))
 
 
 def _finished(folder: Path) -> dict[str, Any]:

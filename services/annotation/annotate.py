@@ -27,6 +27,7 @@ from services.annotated.parts import (
     claimed,
     cuts_between,
     fingerprint,
+    read_manifest,
     reference_fingerprint,
     settle_manifest,
 )
@@ -103,7 +104,7 @@ class Annotation:
             prompts = {row.prompt.id: row.prompt for row in self.rows}.values()
             of_split = ((settings.split, list(prompts)), ("validation", self.validation))
             self.cut_prompts = [self.tokens.cut_prompts(*each) for each in of_split]
-        self.whole_groups = wants_groups(settings.reward)
+        self.whole_groups = self._wants_groups()
         groups = [row.group for row in self.rows]
         cuts = cuts_between(groups, settings.rows_per_part) if self.whole_groups else None
         self.rewards = Parts(self.folder / "rewards", len(self.rows), settings.rows_per_part, cuts)
@@ -117,6 +118,7 @@ class Annotation:
             InputError: the folder holds results of other settings.
         """
         settle_manifest(self.folder, self._manifest(), overwrite=self.settings.overwrite)
+        self._check_kept_rewards()
         self._say_what_was_left_out(self.found)
         self._score_and_generate()
         self._ask_reference()
@@ -125,6 +127,22 @@ class Annotation:
         values = read_values(self.values) if self.values.values.exists() else None
         merge(self.folder, self.rewards, reference, values)
         report(self.folder, self.settings, self.progress, num_cut=self.num_cut)
+
+    def _wants_groups(self) -> bool:
+        """Say whether the rewards, asked for now or kept from an earlier command, score whole groups."""
+        if self.settings.reward:
+            return wants_groups(self.settings.reward)
+        return bool(read_manifest(self.folder).get("rows", {}).get("whole_groups"))
+
+    def _check_kept_rewards(self) -> None:
+        """Check that rewards of an earlier command, which this one does not name, are finished."""
+        kept = read_manifest(self.folder)["rewards"].get("parts")
+        missing = self.rewards.missing()
+        if kept and missing and not self.settings.reward:
+            raise InputError(
+                f"output={self.folder}: {len(missing)} of {len(self.rewards.starts)} parts lack the scores "
+                f"of {', '.join(kept)}; expected all: repeat the reward=… of the command that began them"
+            )
 
     def _score_and_generate(self) -> None:
         """Run the stages that need the reward servers."""
@@ -191,11 +209,12 @@ class Annotation:
                 **({"whole_groups": True} if self.whole_groups else {}),
                 TOLD: {"task": settings.held_out_task},
             },
-            "rewards": {
+        }
+        if settings.reward:
+            asked["rewards"] = {
                 "parts": {part.label: {"name": part.name, **part.options} for part in settings.reward},
                 TOLD: weights_of(settings.reward),
-            },
-        }
+            }
         if model is not None and self.tokens is not None:
             asked["reference"] = {
                 "sha256": reference_fingerprint(model.path, model.files.folder),

@@ -25,7 +25,8 @@ from services.tracking.console import Console
 def report(folder: Path, settings: AnnotateSettings, console: Console, *, num_cut: int) -> None:
     """Print the report, write summary.json, and draw advantages.png if there are values."""
     table = read_table(folder / ANNOTATED)
-    columns = {part.label: _numbers(table[REWARD + part.label].to_pylist()) for part in settings.reward}
+    names = [name for name in table.column_names if name.startswith(REWARD)]
+    columns = {name.removeprefix(REWARD): _numbers(table[name].to_pylist()) for name in names}
     errors = [error for error in table["error"].to_pylist() if error is not None]
     summary: dict[str, Any] = {
         "num_rows": table.num_rows,

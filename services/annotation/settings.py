@@ -123,6 +123,8 @@ class AnnotateSettings(Settings):
             raise ValueError(
                 "value=true learns what the reference earns: expected reward=… and reference=MODEL with it"
             )
+        if self.retry_failed and not self.reward:
+            raise ValueError("retry_failed=true scores rows again: expected reward=… with it, got none")
         self._check_beams()
         self.reward_servers.check_labels(part.label for part in self.reward)
         check_deadlines(self.reward, self.reward_servers)

@@ -134,11 +134,14 @@ def _of_columns(data: RewardData, objective: Objective | None, split: Split) -> 
     def check(row: Mapping[str, Any], where: str) -> None:
         _row(data, objective, row, where)
 
+    def by(row: Mapping[str, Any]) -> str:
+        return _dealt_by(data, objective, row)
+
     try:
         if data.files is not None:
-            rows = from_files(data.files, split, (), check)
+            rows = from_files(data.files, split, (), check, by=by)
         else:
-            rows = from_hub(data.path, split, (), subset=data.subset, revision=data.revision)
+            rows = from_hub(data.path, split, (), subset=data.subset, revision=data.revision, by=by)
     except InputError as error:
         told = str(error).replace("task.data_files", "data.files")
         raise InputError(
@@ -151,9 +154,7 @@ def _of_columns(data: RewardData, objective: Objective | None, split: Split) -> 
 
 
 def _row(data: RewardData, objective: Objective | None, row: Mapping[str, Any], where: str) -> RewardRow:
-    columns = (data.chosen, data.rejected, data.response)
-    if any(is_conversation(in_json(row.get(name))) for name in (data.prompt, *columns)):
-        row = conversed(row, data.prompt, columns, where).row
+    row = _in_texts(data, row, where)
     if _objective_of(data, objective, row, where) == "pairs":
         return _pair(data, row, where)
     label = _label(row[data.label], f"{where}: column '{data.label}'")
@@ -164,6 +165,27 @@ def _row(data: RewardData, objective: Objective | None, row: Mapping[str, Any], 
         text = _joined(data, prompt, text_at(row, data.response, where))
     _refuse_empty(data, text, where)
     return RewardRow((text,), label=label)
+
+
+def _in_texts(data: RewardData, row: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """Return the row with texts in place of conversations."""
+    columns = (data.chosen, data.rejected, data.response)
+    if any(is_conversation(in_json(row.get(name))) for name in (data.prompt, *columns)):
+        return conversed(row, data.prompt, columns, where).row
+    return row
+
+
+def _dealt_by(data: RewardData, objective: Objective | None, row: Mapping[str, Any]) -> str:
+    """Return the text whose rows stay in one split: the prompt, or the text itself where there is none."""
+    try:
+        row = _in_texts(data, row, "data")
+        is_pair = _objective_of(data, objective, row, "data") == "pairs"
+    except InputError:
+        return ""  # the row is refused with its number when it is read
+    names = [data.prompt, data.chosen if is_pair else data.response]
+    if not is_pair and data.text in row:
+        names = [data.text]
+    return next((str(row[name]) for name in names if row.get(name)), "")
 
 
 def _objective_of(

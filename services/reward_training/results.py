@@ -12,6 +12,7 @@ from rich.console import Console as Terminal
 
 from contracts.errors import InputError
 from learner.reward_models.settings import RewardTraining
+from reward_servers.models.intent import fault_of_labels
 from services.runs.json_lines import without_nan, write_atomically
 from services.terminal.readable import duration, number
 from services.tracking.console import Console
@@ -117,6 +118,8 @@ class RewardResults:
         shutil.rmtree(self.folder / ".model.new", ignore_errors=True)
         if not self.model.exists():
             return "interrupted before the first epoch was done: nothing is kept"
+        if not self.epochs:
+            return f"interrupted before training began: the earlier model in {self.model} is as it was"
         best = next(row for row in self.epochs if row["epoch"] == self.best_epoch)["validation"]
         return (
             f"interrupted after {len(self.epochs)} epochs: the best one so far, {self.best_epoch}, is in "
@@ -133,22 +136,30 @@ class RewardResults:
         outputs = "" if self.is_pairwise else " · ".join(f"{i} {name}" for i, name in enumerate(self.names))
         lines = [report, f"{self.folder}: model/, results.json, report.txt ({took})"]
         lines += [f"its labels: {outputs}"] if outputs else []
-        lines += ["To train with it as the reward:", f"  {command}"]
+        lines += ["To train with it as the reward:", f"  {command}"] if command else [self._no_command()]
         if self.is_pairwise:
             raw = f"reward=learned_reward reward.model={self.model.resolve()} reward.output=logit"
             lines.append(f"That is between 0 and 1; the reward as it was learned, without bounds: {raw}")
         terminal.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True, emoji=False)
 
-    def command(self, join: str) -> str:
-        """Return the command that serves the model; a classifier serves its last label, usually the good."""
+    def command(self, join: str) -> str | None:
+        """Return the command that serves the model; a classifier serves its last label, usually the good.
+
+        Return None where the model reads the last utterance, and its labels are not the four intents.
+        """
         model = self.model.resolve()
         if self.is_pairwise:
             reward = f"reward=learned_reward reward.model={model}"
         elif join != "whole":
+            if fault_of_labels(self.names):
+                return None
             reward = f"reward=intent_accuracy reward.model={model} reward.join={join}"
         else:
             reward = f"reward=learned_reward reward.model={model} reward.label_ix={len(self.names) - 1}"
         return f"whetstone train model.path=MODEL task=TASK {reward}"
+
+    def _no_command(self) -> str:
+        return f"The reward intent_accuracy does not take it: it has {fault_of_labels(self.names)}"
 
     def _write(self, finished: bool, command: str | None = None) -> None:
         content = {

@@ -21,7 +21,7 @@ from contracts.rollout import FinishReason, Prompt, Rollout, Turn
 from learner.algorithms.base import Algorithm
 from learner.functional.selection import Selection
 from reward_servers.settings import Part
-from services.annotated.rows import AnnotatedRows
+from services.annotated.rows import RANKED, AnnotatedRows
 from services.config.data_settings import RankBy
 from services.tokens.response_tokens import Tokens
 
@@ -222,11 +222,13 @@ class OfflineSource:
     def _ranked(self, usable: Sequence[int], num_responses: int, rank_by: RankBy) -> list[tuple[int, ...]]:
         """Return `num_responses` responses of each prompt, the best first; count prompts with fewer."""
         rewards_M = self._rows.rewards_M if rank_by == "reward" else None
-        groups: dict[int, list[int]] = {}
-        of_row = self._rows.column("group")
+        groups: dict[tuple[int, str | None], list[int]] = {}
+        names = ("group", "prompt_id", RANKED, "order")
+        of_row, ids, is_ranked, order = (self._rows.column(name) for name in names)
         for place in usable:
-            groups.setdefault(of_row[place], []).append(place)
-        order = self._rows.column("order")
+            # Nobody compared a row's ranked responses with those of other rows of the prompt.
+            own = ids[place] if rewards_M is None and is_ranked[place] else None
+            groups.setdefault((of_row[place], own), []).append(place)
         # float32 as in the learner: rewards that differ only in float64 would be equal there.
         ranks = np.array(order) if rewards_M is None else -rewards_M.astype(np.float32)
         examples = []

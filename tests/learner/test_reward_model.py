@@ -316,3 +316,14 @@ def test_a_window_and_a_model_that_do_not_fit_are_refused(folders: dict[str, Pat
         load(folders["bert"], max_length=65)
     with pytest.raises(InputError, match="does not load as a classifier"):
         load(tmp_path)
+
+
+def test_a_classifier_that_reads_the_last_position_is_refused(tmp_path: Path) -> None:
+    from transformers import XLNetConfig, XLNetLMHeadModel
+
+    make_bert(tmp_path)  # its tokenizer stays
+    XLNetLMHeadModel(
+        XLNetConfig(vocab_size=103, d_model=32, n_layer=1, n_head=2, d_inner=32)
+    ).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"^model=.* kind xlnet, whose classifier reads the last position"):
+        load(tmp_path)

@@ -1,5 +1,6 @@
 """Rewards and metrics by sequence classifiers: tiny ones of every kind, on the CPU."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     made |= {
         "one": make_classifier(root / "one", labels=("score",)),
         "intents": make_classifier(root / "intents", labels=INTENTS, seed=3),
+        "albert": make_classifier(root / "albert", kind="albert"),
     }
     return {name: str(folder) for name, folder in made.items()}
 
@@ -76,6 +78,51 @@ def test_probabilities_are_transformers_own(models: dict[str, str]) -> None:
     ]
     (value,) = LearnedMetric(model=models["roberta"], label_ix=1).compute([sample, sample]).values()
     assert value.corpus == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["bart", "albert", "t5"])
+def test_a_pairs_logits_are_transformers_own(models: dict[str, str], kind: str) -> None:
+    """With separators between the texts, and the types by which ALBERT tells the texts apart."""
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    model = AutoModelForSequenceClassification.from_pretrained(models[kind]).eval()
+    tokenizer = AutoTokenizer.from_pretrained(models[kind])
+    inputs = tokenizer("a cat", "the dog ran", return_tensors="pt", return_token_type_ids=kind == "albert")
+    with torch.no_grad():
+        expected = model(**inputs).logits
+    found = classifier(models[kind]).logits(["a cat", "good"], ["the dog ran", "bad </s> film"])
+    assert found[0].tolist() == pytest.approx(expected[0].tolist(), abs=1e-5)
+
+
+def test_labels_that_may_hold_together_have_a_sigmoid_each(models: dict[str, str], tmp_path: Path) -> None:
+    folder = make_classifier(tmp_path / "many", labels=("toxic", "rude", "threat"))
+    changed(folder, problem_type="multi_label_classification")
+    judge = classifier(str(folder))
+    logits = judge.logits(["the cat sat"])
+    assert judge.probabilities(["the cat sat"]).tolist() == logits.sigmoid().tolist()
+    assert classifier(models["roberta"]).probabilities(["the cat sat"]).sum().item() == pytest.approx(1.0)
+
+
+def test_a_causal_classifier_reads_no_padding_whatever_its_config_says(tmp_path: Path) -> None:
+    """The config pads with "the" (4), rows are padded with </s>."""
+    folder = changed(make_classifier(tmp_path / "gpt2", kind="gpt2"), pad_token_id=4)
+    judge = classifier(str(folder))
+    alone, together = judge.logits(["good"]), judge.logits(["good", "a dog ran . a cat sat ."])
+    assert together[0].tolist() == pytest.approx(alone[0].tolist(), abs=1e-5)
+
+
+def test_a_classifier_that_reads_the_last_position_is_refused(tmp_path: Path) -> None:
+    folder = make_classifier(tmp_path, kind="xlnet")
+    with pytest.raises(InputError, match=r"kind xlnet, whose classifier reads the last position"):
+        Classifier(str(folder))
+
+
+def changed(folder: Path, **values: Any) -> Path:
+    """A model's folder with other values in its config.json."""
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+    return folder
 
 
 def test_the_prompt_counts_unless_left_out_and_the_end_of_a_long_text_is_kept(models: dict[str, str]) -> None:
@@ -254,6 +301,18 @@ def test_an_intent_or_a_classifier_that_is_none_is_refused(models: dict[str, str
         check_at_hand("reward", parts([{"name": "intent_accuracy", "model": models["roberta"]}]))
 
 
+def test_intents_in_another_order_are_refused(tmp_path: Path) -> None:
+    """In the alphabet's order, which words have without data.label_names."""
+    for names, fault in ((sorted(INTENTS), True), (["1", "2", "3", "4"], False)):
+        folder = make_classifier(tmp_path / names[0], labels=names)
+        part = parts([{"name": "intent_accuracy", "model": str(folder)}])
+        if not fault:
+            check_at_hand("reward", part)
+            continue
+        with pytest.raises(InputError, match=r"data\.label_names=\[inform,question,directive,commissive\]"):
+            check_at_hand("reward", part)
+
+
 def test_a_sample_without_an_intent_costs_itself_alone(models: dict[str, str]) -> None:
     (part,) = parts([{"name": "intent_accuracy", "model": models["intents"]}])
     first, second = RewardServer(part).score([Sample("x", meta={"intent": 1}), Sample("y")])
@@ -279,3 +338,16 @@ def test_of_a_pair_both_keep_some_of_their_text(models: dict[str, str]) -> None:
     assert values.isfinite().all()
     assert (values[1] - values[3]).abs().max() > 1e-5  # the second text is still read
     assert (values[0] - values[2]).abs().max() > 1e-5  # and so is the first
+
+
+@pytest.mark.parametrize(("keep", "first_kept"), [("begin", "the"), ("end", "cat")])
+def test_of_a_pair_the_second_text_keeps_what_the_first_leaves(
+    models: dict[str, str], keep: str, first_kept: str
+) -> None:
+    """Of 32 tokens 3 are marks: a first text of 2 leaves 27, whose beginning or end is kept; 27 of 27 fit."""
+    judge = classifier(models["roberta"], None, keep)
+    rows = judge._transformer.encode(["a dog"] * 2, ["the " * 26 + "cat", "the " * 27 + "cat " * 27])
+    vocabulary = judge._transformer.tokenizer.convert_ids_to_tokens
+    whole, cut = (vocabulary(row["input_ids"])[4:-1] for row in rows)
+    assert whole == ["the"] * 26 + ["cat"]
+    assert cut == [first_kept] * 27

@@ -16,7 +16,7 @@ def make_classifier(
     seed: int = 0,
     window: int = 32,
 ) -> Path:
-    """A classifier with these labels, two layers, 32 wide. Kinds: bert, roberta, gpt2, t5, bart."""
+    """A classifier with these labels, two layers, 32 wide; `kind` is a key of `_config`."""
     import torch
     from transformers import AutoModelForSequenceClassification
 
@@ -49,7 +49,10 @@ def make_encoder(folder: Path, *, window: int = 32) -> Path:
 
 
 def _tokenizer(kind: str, window: int) -> Any:
-    """Words by blanks; texts end in `</s>`, and begin with `<s>` in encoders alone. GPT-2's adds nothing."""
+    """Words by blanks; texts end in `</s>`, and begin with `<s>` in encoders alone. GPT-2's adds nothing.
+
+    BART's pairs have a separator of two marks. ALBERT's tokenizer gives types of pairs when asked.
+    """
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import WhitespaceSplit
@@ -64,10 +67,19 @@ def _tokenizer(kind: str, window: int) -> Any:
         bare.post_processor = TemplateProcessing(
             single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=ends
         )
+    elif kind == "albert":
+        bare.post_processor = TemplateProcessing(
+            single="<s> $A </s>", pair="<s>:0 $A:0 </s>:0 $B:1 </s>:1", special_tokens=ends
+        )
+    elif kind == "bart":
+        bare.post_processor = TemplateProcessing(
+            single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=ends
+        )
     elif kind != "gpt2":
         bare.post_processor = TemplateProcessing(
             single="$A </s>", pair="$A </s> $B </s>", special_tokens=ends[1:]
         )
+    names = {"model_input_names": ["input_ids", "attention_mask"]} if kind == "albert" else {}
     pad = {} if kind == "gpt2" else {"pad_token": "<pad>"}  # GPT-2 has none
     return PreTrainedTokenizerFast(
         tokenizer_object=bare,
@@ -78,6 +90,7 @@ def _tokenizer(kind: str, window: int) -> Any:
         sep_token="</s>",
         model_max_length=window,
         **pad,
+        **names,
     )
 
 
@@ -86,9 +99,11 @@ def _config(kind: str, window: int) -> Any:
 
     size = len(SPECIAL) + len(WORDS)
     ends = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "dtype": "float32"}
-    if kind in ("bert", "roberta"):
-        config = transformers.BertConfig if kind == "bert" else transformers.RobertaConfig
-        return config(
+    if kind in ("bert", "roberta", "albert"):
+        extra = {"embedding_size": 16} if kind == "albert" else {}
+        makers = {"bert": "BertConfig", "roberta": "RobertaConfig", "albert": "AlbertConfig"}
+        return getattr(transformers, makers[kind])(
+            **extra,
             vocab_size=size,
             hidden_size=32,
             num_hidden_layers=2,
@@ -107,6 +122,8 @@ def _config(kind: str, window: int) -> Any:
             n_head=2,
             **{**ends, "pad_token_id": None},
         )
+    if kind == "xlnet":
+        return transformers.XLNetConfig(vocab_size=size, d_model=32, n_layer=2, n_head=2, d_inner=64, **ends)
     if kind == "t5":
         shape = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2}
         return transformers.T5Config(vocab_size=size, decoder_start_token_id=0, **shape, **ends)

@@ -385,6 +385,42 @@ def test_a_reference_is_added_without_scoring_again(tmp_path: Path, model: Path)
     assert read_annotated(tmp_path / "out", needs_reference=True).has_reference
 
 
+def test_stages_that_a_command_does_not_name_stay(tmp_path: Path, model: Path) -> None:
+    """Rewards, then a reference, then another one: nothing is scored twice, nor lost."""
+    run(command(tmp_path))
+    rewards = [row["reward.Ledger"] for row in rows_of(tmp_path)]
+    alone = [word for word in command(tmp_path, f"reference={model}") if not word.startswith("reward=")]
+    run(alone)
+    other = make_tiny_model(tmp_path / "other", seed=1, sharpness=5.0)
+    logprobs = [row["ref_logprobs"] for row in rows_of(tmp_path)]
+    run([*alone, f"reference={other}", "overwrite=true"])
+    assert set(scored(tmp_path).values()) == {1} and len(scored(tmp_path)) == 20
+    assert [row["reward.Ledger"] for row in rows_of(tmp_path)] == rewards
+    assert [row["ref_logprobs"] for row in rows_of(tmp_path)] != logprobs
+    assert read_annotated(tmp_path / "out", needs_reference=True).rewards_M is not None
+    assert "Ledger" in json.loads((tmp_path / "out" / "summary.json").read_text())["rewards"]
+    (tmp_path / "out" / "rewards" / "part-000000008.parquet").unlink()
+    told = r"1 of 5 parts lack the scores of Ledger, Length; expected all: repeat the reward="
+    with pytest.raises(InputError, match=told):
+        run([*alone, f"reference={other}"])
+
+
+def test_a_reference_gets_rewards_later(tmp_path: Path, model: Path) -> None:
+    asked = command(tmp_path, f"reference={model}")
+    alone = [word for word in asked if not word.startswith("reward=")]
+    run(alone)
+    part = tmp_path / "out" / "reference" / "part-000000000.parquet"
+    before = part.stat().st_mtime_ns
+    run(asked)
+    found = read_annotated(tmp_path / "out", needs_reference=True)
+    assert found.rewards_M is not None and found.rewards_M[14:16] == pytest.approx([1.77, 1.07])
+    run(alone)  # and they stay
+    assert set(scored(tmp_path).values()) == {1} and len(scored(tmp_path)) == 20
+    assert part.stat().st_mtime_ns == before
+    with pytest.raises(InputError, match=r"retry_failed=true scores rows again: expected reward="):
+        run([*alone, "retry_failed=true"])
+
+
 def test_other_weights_are_another_reference(tmp_path: Path, model: Path) -> None:
     run(command(tmp_path, f"reference={model}"))
     other = make_tiny_model(tmp_path / "other", seed=1, sharpness=5.0)

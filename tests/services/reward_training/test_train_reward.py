@@ -180,7 +180,10 @@ def test_every_preset_is_valid(name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_files_of_other_kinds_and_labels_in_words(bert: Path, tmp_path: Path, kind: str) -> None:
-    rows = [{"question": "1 2", "answer": text, "verdict": WORDS[label]} for text, label in toy_texts(60)]
+    rows = [
+        {"question": f"1 {place}", "answer": text, "verdict": WORDS[label]}
+        for place, (text, label) in enumerate(toy_texts(60))
+    ]
     file = tmp_path / f"rows.{kind}"
     if kind == "csv":
         with file.open("w", newline="") as opened:
@@ -198,7 +201,7 @@ def test_files_of_other_kinds_and_labels_in_words(bert: Path, tmp_path: Path, ki
     assert results(output)["labels"] == ["high", "low"]  # the alphabet's order
     settings = settings_from(argv)
     first = read_split(settings.data, None, None, "train").rows[0]
-    assert first == RewardRow((f"1 2 {rows[0]['answer']}",), label="low")
+    assert first == RewardRow((f"1 0 {rows[0]['answer']}",), label="low")
 
 
 # The best epoch, and interruptions
@@ -287,11 +290,24 @@ def test_an_earlier_model_is_written_over_only_when_asked(bert: Path, tmp_path: 
         ([{"text": 5, "label": 0}], "expected a text in column 'text', got 5"),
         ([{"chosen": "1", "rejected": ""}], "column 'rejected': the text is empty"),
         ([{"chosen": [{"role": "user"}], "rejected": "2"}], "expected a text under 'content'"),
-        ([{"text": "1", "label": 0}, {"chosen": "1", "rejected": "2"}] * 10, "others are pairs"),
-        ([{"text": "1", "label": 1}] * 20, "every training row has the label 1; a classifier needs two"),
-        ([{"chosen": "1", "rejected": "1"}] * 20, "no usable row; left out: {'chosen = rejected': 16}"),
         (
-            [{"text": "1", "label": n // 8} for n in (0, 8, 0, 0, 0, 0, 0, 0, 16, 0)],
+            [
+                row
+                for n in range(10)
+                for row in ({"text": f"{n}", "label": 0}, {"chosen": f"1 {n}", "rejected": f"2 {n}"})
+            ],
+            "others are pairs",
+        ),
+        (
+            [{"text": f"{n}", "label": 1} for n in range(20)],
+            "every training row has the label 1; a classifier needs two",
+        ),
+        (
+            [{"chosen": f"{n}", "rejected": f"{n}"} for n in range(20)],
+            "no usable row; left out: {'chosen = rejected': 16}",
+        ),
+        (
+            [{"text": f"{place}", "label": n} for place, n in enumerate((0, 1, 0, 0, 0, 0, 0, 0, 2, 0))],
             "validation row has the label 2, which no",
         ),
     ],
@@ -325,10 +341,12 @@ def test_bad_requests_are_refused(argv: list[str], message: str) -> None:
 
 
 def test_empty_texts_are_left_out_when_asked_and_counted(tmp_path: Path) -> None:
-    rows = [{"text": "1", "label": 0}, {"text": " ", "label": 1}] * 10
+    rows = [row for n in range(10) for row in ({"text": f"{n}", "label": 0}, {"text": " ", "label": 1})]
     file = write(tmp_path / "rows.jsonl", rows)
     found = read_split(RewardData(files=str(file), skip_empty=True), None, None, "train")
-    assert (len(found.rows), found.skipped) == (8, Counter({"empty": 8}))
+    # the blank texts are one text, the second; the ninth and tenth are "7" and "8"
+    assert [row.texts[0] for row in found.rows] == ["0", "1", "2", "3", "4", "5", "6", "9"]
+    assert found.skipped == Counter({"empty": 10})
 
 
 def test_margins_and_prompts_of_pairs(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Annotated rows as rollouts: what they hold, which are drawn, how a run goes on, what is refused."""
 
+import json
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
@@ -22,6 +23,7 @@ from services.annotated.parts import Parts, settle_manifest
 from services.annotated.rows import AnnotatedRows, merge, read_annotated, weights_of
 from services.annotation import rewards as annotation_rewards
 from services.annotation.reference import SCHEMA
+from services.commands.annotate import run as annotate
 from services.sources.offline import OFFLINE, OfflineSource
 from services.tasks.responses import ResponseRow
 from services.tokens.response_tokens import Tokens
@@ -290,6 +292,27 @@ def test_people_may_have_ranked_them(tmp_path: Path) -> None:
     assert (chosen.text, rejected.text) == ("text 0", "text 1")
     unscored = ranked(read_annotated(tmp_path, ()), num_responses=2).next(1)
     assert [each.text for each in unscored] == ["text 0", "text 1"] and rewards_of(unscored) == [1.0, 0.0]
+
+
+def test_each_pair_of_a_prompt_is_an_example_by_the_order(tmp_path: Path) -> None:
+    """Nobody preferred 1 to 4, or 3 to 2. Rows of one response each are ranked together, 5 before 6."""
+    rows = [
+        {"prompt": "a", "chosen": "1", "rejected": "2"},
+        {"prompt": "a", "chosen": "3", "rejected": "4"},
+        {"prompt": "b", "response": "5"},
+        {"prompt": "b", "response": "6"},
+    ]
+    file, out = tmp_path / "rows.jsonl", tmp_path / "out"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert annotate([f"data.files={file}", "reward=length", f"output={out}", "executor=here"]) == 0
+
+    def to_tokens(prompt: Prompt, response: str) -> Tokens:
+        return Tokens((7,), (int(response),), cut=False)
+
+    source = ranked(read_annotated(out, ()), num_responses=2, rank_by="order", to_tokens=to_tokens)
+    texts = [rollout.text for rollout in source.next(3)]
+    pairs = {(texts[place], texts[place + 1]) for place in (0, 2, 4)}
+    assert pairs == {("1", "2"), ("3", "4"), ("5", "6")} and not source.left_out
 
 
 def test_pros_temperatures_are_ranks_where_the_order_ranks(tmp_path: Path) -> None:
