@@ -344,7 +344,7 @@ def test_of_a_pair_both_keep_some_of_their_text(models: dict[str, str]) -> None:
 def test_of_a_pair_the_second_text_keeps_what_the_first_leaves(
     models: dict[str, str], keep: str, first_kept: str
 ) -> None:
-    """Of 32 tokens 3 are marks: a first text of 2 leaves 27, whose beginning or end is kept; 27 of 27 fit."""
+    """Three of 32 tokens are marks: a first text of 2 leaves 27, of which the beginning or the end is kept."""
     judge = classifier(models["roberta"], None, keep)
     rows = judge._transformer.encode(["a dog"] * 2, ["the " * 26 + "cat", "the " * 27 + "cat " * 27])
     vocabulary = judge._transformer.tokenizer.convert_ids_to_tokens
