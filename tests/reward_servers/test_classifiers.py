@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -105,11 +106,17 @@ def test_labels_that_may_hold_together_have_a_sigmoid_each(models: dict[str, str
 
 
 def test_a_causal_classifier_reads_no_padding_whatever_its_config_says(tmp_path: Path) -> None:
-    """The config pads with "the" (4), rows are padded with </s>."""
+    """The config pads with "the" (4), the tokenizer with </s>, which may also be a text's own end."""
     folder = changed(make_classifier(tmp_path / "gpt2", kind="gpt2"), pad_token_id=4)
     judge = classifier(str(folder))
     alone, together = judge.logits(["good"]), judge.logits(["good", "a dog ran . a cat sat ."])
     assert together[0].tolist() == pytest.approx(alone[0].tolist(), abs=1e-5)
+    ended = "good</s>"
+    lm, tokenizer = judge._transformer.lm, judge._transformer.tokenizer
+    with torch.no_grad():
+        expected = lm(**tokenizer(ended, return_tensors="pt")).logits[0]
+    together = judge.logits([ended, "a dog ran . a cat sat ."])
+    assert together[0].tolist() == pytest.approx(expected.tolist(), abs=1e-5)
 
 
 def test_a_classifier_that_reads_the_last_position_is_refused(tmp_path: Path) -> None:
@@ -344,7 +351,7 @@ def test_of_a_pair_both_keep_some_of_their_text(models: dict[str, str]) -> None:
 def test_of_a_pair_the_second_text_keeps_what_the_first_leaves(
     models: dict[str, str], keep: str, first_kept: str
 ) -> None:
-    """Three of 32 tokens are marks: a first text of 2 leaves 27, of which the beginning or the end is kept."""
+    """Three of 32 tokens are marks: a first text of 2 leaves 27, whose beginning or end is kept."""
     judge = classifier(models["roberta"], None, keep)
     rows = judge._transformer.encode(["a dog"] * 2, ["the " * 26 + "cat", "the " * 27 + "cat " * 27])
     vocabulary = judge._transformer.tokenizer.convert_ids_to_tokens

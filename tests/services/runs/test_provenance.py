@@ -104,9 +104,9 @@ def test_other_files_in_the_folder_of_the_data_are_no_change(tmp_path: Path) -> 
     (data / "written.jsonl").write_text("2")
     provenance.record(folder, config)
     assert provenance.changed_since_begin(folder) == []
-    (data / "train.jsonl").write_text("3")
+    (data / "dev.tsv").write_text("3")
     provenance.record(folder, config)
-    assert provenance.changed_since_begin(folder) == ["all data train.jsonl"]
+    assert provenance.changed_since_begin(folder) == ["all data dev.tsv"]
 
 
 def test_starts_of_an_older_version_with_other_data_tell_nothing(tmp_path: Path) -> None:
