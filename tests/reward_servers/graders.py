@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from contracts.scores import MetricValue, Sample
@@ -40,8 +41,17 @@ class Moody:
             raise KeyError("no such mood")
         if text == "nan":
             return math.nan
+        if text.startswith("wait "):
+            self._wait(Path(text.removeprefix("wait ")))
         time.sleep({"sleep": 1.0, "nap": 0.05}.get(text, 0.0))
         return float(os.getpid()) if text == "pid" else 1.0
+
+    def _wait(self, folder: Path) -> None:
+        """Leave a file with the process's number, and wait for the file "go"."""
+        (folder / str(os.getpid())).touch()
+        end = time.monotonic() + 60
+        while not (folder / "go").exists() and time.monotonic() < end:
+            time.sleep(0.01)
 
 
 class Ranked:

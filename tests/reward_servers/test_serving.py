@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -249,14 +250,20 @@ def test_scaling_one_leaves_the_other_alone(client: Any) -> None:
     assert pids(client) == before
 
 
-def test_a_killed_replica_costs_no_score(client: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_killed_replica_costs_no_score(
+    client: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
     victim = pids(client).pop()
     with caplog.at_level(logging.WARNING):
-        future = client.submit([Sample("nap")] * 64)  # 16 calls of 0.2 s
-        time.sleep(0.5)
+        future = client.submit([Sample(f"wait {tmp_path}")] * 64)
+        end = time.monotonic() + 60
+        while not (tmp_path / str(victim)).exists():  # it is at a call
+            assert time.monotonic() < end
+            time.sleep(0.01)
         os.kill(victim, signal.SIGKILL)
-        scores = future.result(60)
-    assert [score.total for score in scores] == [1.5] * 64
+        (tmp_path / "go").touch()
+        scores = future.result(120)
+    assert [score.total for score in scores] == [2.0] * 64
     assert "reward moody: replica lost" in caplog.text
     assert "retry 1 of 2" in caplog.text
 
