@@ -29,7 +29,7 @@ def add_chat_options(parser: argparse.ArgumentParser) -> None:
 def with_chosen_chat(model: RunModel, arguments: argparse.Namespace) -> RunModel:
     """Return the model with the command line's chat template, system message and options.
 
-    What is not given stays the model's own. An empty system message means none.
+    Options that are not given stay the model's own. An empty system message means none.
 
     Raises:
         InputError: options are no JSON object, or are given where there is no template.
