@@ -61,8 +61,7 @@ class Transformer:
     ) -> list[dict[str, list[int]]]:
         """Return token ids (and types) of each text or pair of texts, never empty and never too long.
 
-        Of a pair that is too long, each text keeps what the other leaves, or half of the tokens if that is
-        more.
+        If a pair is too long, each text keeps what the other leaves, or half of the tokens if that is more.
         """
         if not texts:
             return []

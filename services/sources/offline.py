@@ -226,7 +226,7 @@ class OfflineSource:
         names = ("group", "prompt_id", RANKED, "order")
         of_row, ids, is_ranked, order = (self._rows.column(name) for name in names)
         for place in usable:
-            # Nobody compared a row's ranked responses with those of other rows of the prompt.
+            # A row's ranked responses were not compared with those of other rows of the prompt.
             own = ids[place] if rewards_M is None and is_ranked[place] else None
             groups.setdefault((of_row[place], own), []).append(place)
         # float32 as in the learner: rewards that differ only in float64 would be equal there.

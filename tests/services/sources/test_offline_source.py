@@ -295,7 +295,7 @@ def test_people_may_have_ranked_them(tmp_path: Path) -> None:
 
 
 def test_each_pair_of_a_prompt_is_an_example_by_the_order(tmp_path: Path) -> None:
-    """Nobody preferred 1 to 4, or 3 to 2. Rows of one response each are ranked together, 5 before 6."""
+    """Pairs stay apart; rows of one response each are ranked together, 5 before 6."""
     rows = [
         {"prompt": "a", "chosen": "1", "rejected": "2"},
         {"prompt": "a", "chosen": "3", "rejected": "4"},
