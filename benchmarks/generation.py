@@ -1,16 +1,15 @@
 """(a) Generated tokens per second of a worker and of bare `vllm.LLM.generate`: same prompts and settings."""
 
+import itertools
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-import torch
-
 from benchmarks.models import gpt2_tiny
 from benchmarks.outcome import in_turns, publish, ratio
-from contracts.rollout import Lease, Prompt, Sampling
+from contracts.rollout import Lease, Prompt, Rollout, Sampling
 from rollout_workers.engines.engine_arguments import prepare_environment
 from rollout_workers.engines.vllm_engine import sampling_parameters
 from rollout_workers.settings import RolloutSettings
@@ -21,7 +20,7 @@ SETTINGS = RolloutSettings(max_concurrent=64)
 
 @dataclass(frozen=True, slots=True)
 class TextBatch:
-    """TextBatch of a batch, and their tokens. Example: `TextBatch(count=64, prompt=16, new=64)`"""
+    """Prompts of a batch, and their tokens. Example: `TextBatch(count=64, prompt=16, new=64)`"""
 
     count: int
     prompt: int
@@ -33,23 +32,35 @@ class TextBatch:
 
 def main() -> None:
     texts = TextBatch(count=64, prompt=16, new=64)
-    rows, found = beside_bare_vllm(str(gpt2_tiny()), SETTINGS, texts, None, rounds=9)
+    rows, found = beside_bare_vllm(str(gpt2_tiny()), SETTINGS, texts, rounds=9)
     publish("generation", f"generation: {texts}", rows, found)
 
 
 def beside_bare_vllm(
-    model: str, settings: RolloutSettings, texts: TextBatch, plain: Mapping[str, Any] | None, rounds: int
+    model: str, settings: RolloutSettings, texts: TextBatch, rounds: int
 ) -> tuple[dict[str, float], dict[str, list[float]]]:
-    """Return the rows of a table, and all values.
+    """Measure both sides in this process; return the rows of a table, and all values."""
+    prepare_environment()
+    worker = worker_side(model, settings, texts)
+    return compared(worker, bare_side(model, settings, texts, _as_the_worker(settings)), rounds)
 
-    Args:
-        plain: arguments of the bare `vllm.LLM`; None: those of the worker's engine.
-    """
-    prepare_environment(on_gpu=torch.cuda.is_available())
+
+def compared(
+    worker: Callable[[], float], bare: Callable[[], float], rounds: int
+) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """Measure two sides in turns; return the rows of a table, and all values."""
+    found = in_turns({"vllm.LLM.generate": bare, "rollout worker": worker}, rounds, warm_up=2)
+    share = ratio(found["rollout worker"], found["vllm.LLM.generate"])
+    medians = {f"{name}, tokens/s": sorted(values)[rounds // 2] for name, values in found.items()}
+    return {**medians, "worker / bare vLLM (at least 0.95)": share}, found
+
+
+def bare_side(
+    model: str, settings: RolloutSettings, texts: TextBatch, arguments: Mapping[str, Any]
+) -> Callable[[], float]:
+    """Start a `vllm.LLM`; return a function that has it write a batch, and returns tokens a second."""
     from vllm import LLM
 
-    worker = RolloutWorker(model, model, None, "vllm", settings)
-    worker.ready()
     llm = LLM(
         model=model,
         max_num_seqs=settings.max_concurrent,
@@ -57,43 +68,50 @@ def beside_bare_vllm(
         disable_log_stats=True,
         generation_config="vllm",
         seed=0,
-        **(_as_the_worker(settings) if plain is None else plain),
+        **arguments,
     )
-    # The minimum keeps responses from ending early: both sides generate the same number of tokens.
-    sampling = Sampling(max_tokens=texts.new, min_tokens=texts.new)
     draw = random.Random(0)
-    next_id = 0
 
-    def prompts() -> list[tuple[int, ...]]:
-        return [tuple(draw.randrange(1, 1000) for _ in range(texts.prompt)) for _ in range(texts.count)]
-
-    def bare() -> float:
-        asked = [{"prompt_token_ids": list(tokens)} for tokens in prompts()]
-        parameters = [sampling_parameters(sampling, seed) for seed in range(texts.count)]
+    def tokens_per_s() -> float:
+        asked = [{"prompt_token_ids": list(tokens)} for tokens in prompts(texts, draw)]
+        parameters = [sampling_parameters(sampling(texts), seed) for seed in range(texts.count)]
         for each in parameters:
             each.detokenize = True  # the default: both sides deliver tokens, log-probabilities and text
         started = perf_counter()
         outputs = llm.generate(asked, parameters, use_tqdm=False)
         return sum(len(o.outputs[0].token_ids) for o in outputs) / (perf_counter() - started)
 
-    def ours() -> float:
-        nonlocal next_id
+    return tokens_per_s
+
+
+def worker_side(model: str, settings: RolloutSettings, texts: TextBatch) -> Callable[[], float]:
+    """Start a rollout worker; return a function that has it write a batch, and returns tokens a second."""
+    worker = RolloutWorker(model, model, None, "vllm", settings)
+    worker.ready()
+    draw, ids = random.Random(1), itertools.count()
+
+    def tokens_per_s() -> float:
         leases = [
-            Lease(next_id + i, Prompt(str(i), ""), tokens, i, i, sampling)
-            for i, tokens in enumerate(prompts())
+            Lease(next(ids), Prompt(str(i), ""), tokens, i, i, sampling(texts))
+            for i, tokens in enumerate(prompts(texts, draw))
         ]
-        next_id += texts.count
         started = perf_counter()
         worker.submit(leases)
-        rollouts = []
+        rollouts: list[Rollout] = []
         while len(rollouts) < texts.count:
             rollouts += worker.poll(1.0).rollouts
         return sum(rollout.num_generated for rollout in rollouts) / (perf_counter() - started)
 
-    found = in_turns({"vllm.LLM.generate": bare, "rollout worker": ours}, rounds, warm_up=2)
-    share = ratio(found["rollout worker"], found["vllm.LLM.generate"])
-    medians = {f"{name}, tokens/s": sorted(values)[rounds // 2] for name, values in found.items()}
-    return {**medians, "worker / bare vLLM (at least 0.95)": share}, found
+    return tokens_per_s
+
+
+def prompts(texts: TextBatch, draw: random.Random) -> list[tuple[int, ...]]:
+    return [tuple(draw.randrange(1, 1000) for _ in range(texts.prompt)) for _ in range(texts.count)]
+
+
+def sampling(texts: TextBatch) -> Sampling:
+    """Return how tokens are drawn; the minimum keeps both sides at the same number of tokens."""
+    return Sampling(max_tokens=texts.new, min_tokens=texts.new)
 
 
 def _as_the_worker(settings: RolloutSettings) -> dict[str, Any]:

@@ -1,22 +1,65 @@
-"""Generated tokens per second of a worker and of bare `vllm.LLM.generate`, whose steps may run ahead.
+"""Generated tokens per second of a worker and of bare `vllm.LLM.generate`, in turns.
 
-Both are in this process, one after the other in each round, each with 0.4 of the GPU. So they share vLLM's
-environment: the older model runner, and no process of the engine's own.
+Each has 0.4 of the GPU and a process of its own: two engines of one process share vLLM's state, which CUDA
+graphs refuse. Bare vLLM has a plain script's environment: its newer model runner, an engine in one more
+process, and steps that run ahead.
 """
 
-from benchmarks.generation import TextBatch, beside_bare_vllm
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any
+
+import psutil
+
+from benchmarks.generation import TextBatch, bare_side, compared, worker_side
 from benchmarks.gpu.machine import gpu_name, model, on_gpu
 from benchmarks.outcome import publish
 from rollout_workers.settings import RolloutSettings
 
+SETTINGS = RolloutSettings(max_concurrent=256, gpu_memory_utilization=0.4, kv_cache_gib=0.25)
+ON_GPU = {"dtype": "bfloat16", "gpu_memory_utilization": 0.4}
+ON_CPU = {"dtype": "float32", "enforce_eager": True, "kv_cache_memory_bytes": 2**28}
+
 
 def main() -> None:
     texts = TextBatch(count=256, prompt=128, new=256) if on_gpu() else TextBatch(count=8, prompt=16, new=8)
-    settings = RolloutSettings(max_concurrent=256, gpu_memory_utilization=0.4, kv_cache_gib=0.25)
-    # On a GPU the other side has what a plain script gives it: graphs, compilation, steps that run ahead.
-    plain = {"dtype": "bfloat16", "gpu_memory_utilization": 0.4} if on_gpu() else None
-    rows, found = beside_bare_vllm(str(model()), settings, texts, plain, rounds=3)
+    folder = str(model())
+    # Before the worker sets its environment. Its free memory is counted when bare vLLM has taken its share.
+    with in_process(folder, texts, ON_GPU if on_gpu() else ON_CPU) as bare:
+        rows, found = compared(worker_side(folder, SETTINGS, texts), bare, rounds=5)
     publish("gpu_generation", f"generation: {texts}, {gpu_name()}", rows, found)
+
+
+@contextmanager
+def in_process(folder: str, texts: TextBatch, arguments: Mapping[str, Any]) -> Iterator[Callable[[], float]]:
+    """Start bare vLLM in a process of its own; yield a function that measures one round there."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=serve, args=(there, folder, texts, dict(arguments)))
+    process.start()
+    there.close()  # so that a process that ended is an EOFError here
+    here.recv()
+
+    def tokens_per_s() -> float:
+        here.send(True)
+        return float(here.recv())
+
+    try:
+        yield tokens_per_s
+    finally:
+        # At its own end it would wait for vLLM's engine, which ends after it.
+        for each in [*psutil.Process(process.pid).children(recursive=True), process]:
+            each.kill()
+
+
+def serve(connection: Connection, folder: str, texts: TextBatch, arguments: Mapping[str, Any]) -> None:
+    """Measure a round for each message, until this process is killed."""
+    tokens_per_s = bare_side(folder, SETTINGS, texts, arguments)
+    connection.send(True)
+    while connection.recv():
+        connection.send(tokens_per_s())
 
 
 if __name__ == "__main__":
