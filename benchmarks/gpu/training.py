@@ -40,7 +40,7 @@ def main() -> None:
         shape, title = shape_of(files), algorithm.upper()
         assert shape is not None
         rows |= {f"{title}: tokens read a second": read / update_s} | used(
-            shape, read / update_s, prompt + new, title
+            shape, read / update_s, prompt, new, title
         )
         rows |= beside_the_plan(run, shape, title, rollouts)
         del learner
