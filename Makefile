@@ -38,7 +38,7 @@ test-engines: $(READY)
 test-all: test
 	@$(BIN)/python -m pytest tests -m "long and not gpu"
 
-# The tests and benchmarks that need a GPU, under ten minutes; they write docs/results/gpu.md.
+# The tests and benchmarks that need a GPU, at most half an hour; they write docs/results/gpu.md.
 gpu: $(READY)
 	@$(BIN)/python -m benchmarks.gpu
 

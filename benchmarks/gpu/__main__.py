@@ -23,7 +23,7 @@ from services.train.launch import MALLOC_TUNABLES
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("generation", "training", "pushes", "sleeping", "runs")
-WHOLE_S = 600.0  # for the tests and all parts
+WHOLE_S = 1800.0  # for the tests and all parts; a first start of vLLM compiles for more than a minute
 LAST_WORDS = re.compile(r"^[\w.]*(Error|Exit|Exception)\b.*")
 NO_GPU = (
     "make gpu: PyTorch finds no GPU on this machine; expected an NVIDIA GPU, and an environment of "
@@ -43,9 +43,12 @@ def main(names: Sequence[str]) -> int:
     else:
         began = perf_counter()
         ends = began + WHOLE_S
-        found = {"tests": tested(ends), **{name: measured(name, ends) for name in PARTS}}
-        minutes = (perf_counter() - began) / 60
-        PAGE.write_text(page(f"{machine()}, in {minutes:.1f} minutes", found))
+        found = {"tests": tested(ends)}
+        for name in PARTS:
+            found[name] = measured(name, ends)
+            # After each part: whatever ends the whole, what was measured stays.
+            minutes = (perf_counter() - began) / 60
+            PAGE.write_text(page(f"{machine()}, in {minutes:.1f} minutes", found))
         print(f"{PAGE.relative_to(ROOT)} is written")
     failed = [name for name, rows in found.items() if isinstance(rows, str)]
     for name in failed:
@@ -65,7 +68,8 @@ def machine() -> str:
 
 def tested(ends: float) -> dict[str, Any] | str:
     """Return the numbers of tests that passed, failed and were left out; or what failed."""
-    code, told, _ = _run([sys.executable, "-m", "pytest", "-m", "gpu", "--durations=0", "tests/gpu"], ends)
+    command = [sys.executable, "-m", "pytest", "-m", "gpu", "--durations=0", "tests/gpu"]
+    code, told = _run("tests", command, ends)
     if code:
         failed = re.findall(r"^(?:FAILED|ERROR) .*", told, re.MULTILINE)
         return " ".join(failed) or told.strip()[-500:] or f"they ended with {code}"
@@ -76,38 +80,40 @@ def measured(name: str, ends: float) -> dict[str, Any] | str:
     """Return a part's rows, or why there are none."""
     written = OUT / f"gpu_{name}.json"
     written.unlink(missing_ok=True)
-    code, _, errors = _run([sys.executable, "-m", f"benchmarks.gpu.{name}"], ends)
+    code, told = _run(name, [sys.executable, "-m", f"benchmarks.gpu.{name}"], ends)
     if code or not written.exists():
-        lines = errors.strip().splitlines()
+        lines = told.strip().splitlines()
         words = [line for line in lines if LAST_WORDS.match(line)] or lines
         return words[-1] if words else f"it ended with {code}"
     rows: dict[str, Any] = json.loads(written.read_text())["rows"]
     return rows
 
 
-def _run(command: Sequence[str], ends: float) -> tuple[int, str, str]:
+def _run(name: str, command: Sequence[str], ends: float) -> tuple[int, str]:
     """Run a command until a moment of `perf_counter`, and show what it says; return its code and words.
 
-    After that moment it ends with all processes that it started: they would keep the GPU.
+    The words are in a file from the start, so that they stay if this process is ended, too. After that moment
+    the command ends with all processes that it started: they would keep the GPU.
     """
-    environment = {**os.environ, "GLIBC_TUNABLES": MALLOC_TUNABLES}
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    OUT.mkdir(exist_ok=True)
+    log = OUT / f"gpu_{name}.log"
+    print(f"{name}: see {log.relative_to(ROOT)}", flush=True)
+    environment = {**os.environ, "GLIBC_TUNABLES": MALLOC_TUNABLES, "PYTHONUNBUFFERED": "1"}
     late = ""
-    try:
-        told, errors = process.communicate(timeout=max(1.0, ends - perf_counter()))
-    except subprocess.TimeoutExpired:
-        family = [*psutil.Process(process.pid).children(recursive=True), process]
-        for each in family:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                each.kill()
-        told, errors = process.communicate()
-        late = f"\nit was ended: all together may take {WHOLE_S:.0f} s"
-    print(told)
-    if process.returncode:
-        print(errors + late, file=sys.stderr)
-    return process.returncode, told + late, errors + late
+    with log.open("w") as words:
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=words, stderr=words)
+        try:
+            process.wait(timeout=max(1.0, ends - perf_counter()))
+        except subprocess.TimeoutExpired:
+            family = [*psutil.Process(process.pid).children(recursive=True), process]
+            for each in family:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+            process.wait()
+            late = f"\nit was ended: all together may take {WHOLE_S:.0f} s"
+    told = log.read_text(errors="replace") + late
+    print(told, flush=True)
+    return process.returncode, told
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ from typing import Any
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "gpu.md"
 HEAD = """# On a GPU
 
-`make gpu` runs the tests that need a GPU, then these benchmarks, and writes this page: in under ten minutes
-on one GPU of 80 GB. The model has Qwen2.5's shape of 0.5B and random weights. [What reading the code
+`make gpu` runs the tests that need a GPU, then these benchmarks, and writes this page: in at most half an
+hour on one GPU of 80 GB. The model has Qwen2.5's shape of 0.5B and random weights. [What reading the code
 found](gpu_defects.md) before any GPU ran it is a page of its own.
 """
 NOT_RUN = """

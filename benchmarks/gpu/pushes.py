@@ -17,7 +17,9 @@ from benchmarks.transports import beside_a_copy
 from services.cluster.ray_cluster import cluster
 
 ROUNDS = 5
-SHARED, WHOLE = ("cluster=one_gpu",), ("cluster.learner_gpus=1", "cluster.worker_gpus=1")
+EAGER = "rollout.engine_args={enforce_eager: true}"  # a quick start; a push is the same
+SHARED = ("cluster=one_gpu", EAGER)
+WHOLE = ("cluster.learner_gpus=1", "cluster.worker_gpus=1", EAGER)
 
 
 def main() -> None:

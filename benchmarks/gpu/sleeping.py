@@ -14,7 +14,13 @@ ROUNDS, TEXT = 5, tuple(range(1, 33))
 
 
 def main() -> None:
-    settings = RolloutSettings(sleep=True, gpu_memory_utilization=0.8, kv_cache_gib=0.25, max_concurrent=64)
+    settings = RolloutSettings(
+        sleep=True,
+        gpu_memory_utilization=0.8,
+        kv_cache_gib=0.25,
+        max_concurrent=64,
+        engine_args={"enforce_eager": True} if on_gpu() else {},  # a quick start; graphs do not sleep
+    )
     engine = VLLMEngine(str(model()), str(model()), None, settings)
     if not on_gpu():
         rows: dict[str, Any] = {"sleep": "vLLM's engine on a CPU has no sleep"}
