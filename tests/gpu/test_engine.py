@@ -14,7 +14,8 @@ from rollout_workers.settings import RolloutSettings
 from tests.rollout_workers.generation import finish, load, load_lm, perturb, worst_difference
 
 pytestmark = [pytest.mark.gpu, pytest.mark.vllm]
-ROUNDING = 0.15  # of a log-probability in bfloat16, for a model with clear opinions
+# Twice the largest step of a log-probability, 0.15, between Hugging Face's passes in float32 and in bfloat16
+ROUNDING = 0.3
 SETTINGS = RolloutSettings(max_concurrent=32, gpu_memory_utilization=0.3, sleep=True, kv_cache_gib=0.25)
 versions = count(1)
 
