@@ -14,8 +14,8 @@ class KLSettings(Settings):
       over the vocabulary, without noise). Only `k1` gives the token itself the gradient of KL(π‖π_ref).
       `k2` and `k3` hardly act near the reference; `full` charges a state to the tokens before it.
     - In the loss: + β·KL, by `k1` with the exact gradient (the ratio inside the graph, trl-textworld's),
-      `k2`, `k3` (GRPO's; its gradient is that of KL(π_ref‖π)), `full`, `forward` (KL(π_ref‖π), sampled) or
-      `forward_full`.
+      `k2`, `k3` (GRPO's; its gradient is that of KL(π_ref‖π)), `k3_exact` (trl's: its gradient is that of
+      KL(π‖π_ref)), `full`, `forward` (KL(π_ref‖π), sampled) or `forward_full`.
 
     Controllers adapt β to a target KL: `rl4lms`' in nats per *token*, `ziegler`'s (arXiv 1909.08593, §2.2) in
     nats per *sequence*.
@@ -24,7 +24,7 @@ class KLSettings(Settings):
     """
 
     placement: Literal["reward", "loss"] = "reward"
-    estimator: Literal["k1", "k2", "k3", "full", "forward", "forward_full"] = "k1"
+    estimator: Literal["k1", "k2", "k3", "k3_exact", "full", "forward", "forward_full"] = "k1"
     controller: Literal["rl4lms", "ziegler"] = "rl4lms"
     coefficient: float = Field(default=0.1, ge=0)
     target: float | None = Field(default=None, gt=0)
@@ -32,7 +32,12 @@ class KLSettings(Settings):
     measure_every: int = Field(default=1, ge=0)  # responses; where coefficient is 0
 
     @model_validator(mode="after")
-    def _forward_only_in_the_loss(self) -> "KLSettings":
+    def _only_in_the_loss(self) -> "KLSettings":
+        if self.placement == "reward" and self.estimator == "k3_exact":
+            raise ValueError(
+                "estimator=k3_exact corrects a gradient, and a reward has none; expected placement=loss with "
+                "it, or estimator=k3"
+            )
         if self.placement == "reward" and self.estimator.startswith("forward"):
             raise ValueError(
                 f"estimator={self.estimator} measures KL(reference‖policy), which only a loss can push on; "

@@ -40,6 +40,14 @@ def exact_gradient_kl(logprobs_N: Tensor, old_logprobs_N: Tensor, ref_logprobs_N
     return (logprobs_N - old_logprobs_N).exp() * (logprobs_N - ref_logprobs_N)
 
 
+def exact_gradient_k3(logprobs_N: Tensor, old_logprobs_N: Tensor, ref_logprobs_N: Tensor) -> Tensor:
+    """Return ρ · k3 with ρ = π/π_old inside the graph: value and gradient of KL(π‖π_ref), never negative.
+
+    DeepSeek-V3.2, arXiv 2512.02556; trl's default. It is unbiased under tokens of π_old, as is its gradient.
+    """
+    return (logprobs_N - old_logprobs_N).exp() * k3(logprobs_N, ref_logprobs_N)
+
+
 def forward_kl(logprobs_N: Tensor, old_logprobs_N: Tensor, ref_logprobs_N: Tensor) -> Tensor:
     """Return (π_ref/π_old) (log π_ref - log π): unbiased for KL(π_ref‖π) under tokens of π_old.
 

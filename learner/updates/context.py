@@ -9,7 +9,7 @@ from torch import Tensor
 from learner.algorithms.base import Algorithm, Credit, LossInputs
 from learner.batching import Batch, MicroBatch
 from learner.distributed.ranks import ALONE, Ranks
-from learner.functional.kl import exact_gradient_kl, forward_kl, k2, k3
+from learner.functional.kl import exact_gradient_k3, exact_gradient_kl, forward_kl, k2, k3
 from learner.functional.logprobs import Restriction
 from learner.models.actor_critic import PolicyOutput
 from learner.off_policy import Correction, importance
@@ -146,6 +146,8 @@ class UpdateContext:
         ref_N, old_N = micro.pick(self.scored.ref_logprobs_BT), micro.pick(self.scored.old_logprobs_BT)
         if kl.estimator == "k1":
             return exact_gradient_kl(out.logprobs_N, old_N, ref_N)
+        if kl.estimator == "k3_exact":
+            return exact_gradient_k3(out.logprobs_N, old_N, ref_N)
         if kl.estimator == "forward":
             return forward_kl(out.logprobs_N, old_N, ref_N)
         return (k2 if kl.estimator == "k2" else k3)(out.logprobs_N, ref_N)

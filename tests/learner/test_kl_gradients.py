@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from learner.functional.distribution_kl import categorical_kl, distribution_kl
-from learner.functional.kl import exact_gradient_kl, forward_kl, k1, k2, k3
+from learner.functional.kl import exact_gradient_k3, exact_gradient_kl, forward_kl, k1, k2, k3
 from learner.functional.logprobs import Restriction
 from learner.functional.support import pack_bits
 
@@ -48,6 +48,19 @@ def test_k1_with_the_ratio_in_the_graph_is_the_kl_and_has_its_gradient(
     kl = reverse(now, ref_A)
     torch.testing.assert_close(expectation, kl)
     torch.testing.assert_close(gradient(expectation, now), gradient(kl, now))
+
+
+@given(logits, logits, logits)
+def test_k3_with_the_ratio_in_the_graph_is_the_kl_and_has_its_gradient(
+    now: Tensor, old: Tensor, ref: Tensor
+) -> None:
+    now.requires_grad_()
+    old_A, ref_A = old.log_softmax(-1), ref.log_softmax(-1)
+    each_A = exact_gradient_k3(now.log_softmax(-1), old_A, ref_A)
+    expectation, kl = (old_A.exp() * each_A).sum(), reverse(now, ref_A)
+    torch.testing.assert_close(expectation, kl)
+    torch.testing.assert_close(gradient(expectation, now), gradient(kl, now))
+    assert (each_A >= 0).all()
 
 
 @given(logits, logits)

@@ -13,7 +13,7 @@ from learner.kl_control import KLSettings
 from learner.learner import Learner
 from tests.learner.tiny import make_learner, perturb, plain_logits, random_rollouts
 
-Estimator = Literal["k1", "k2", "k3", "full", "forward", "forward_full"]
+Estimator = Literal["k1", "k2", "k3", "k3_exact", "full", "forward", "forward_full"]
 
 # Micro-batches hold the longest rollouts first.
 ROLLOUTS = sorted(random_rollouts(5), key=lambda one: -len(one.tokens))
@@ -69,6 +69,7 @@ def estimate(name: Estimator, now_NV: Tensor, old_NV: Tensor, ref_NV: Tensor) ->
         "k1": (now_N - old_N).exp() * (now_N - ref_N),
         "k2": (now_N - ref_N) ** 2 / 2,
         "k3": (ref_N - now_N).exp() - 1 - (ref_N - now_N),
+        "k3_exact": (now_N - old_N).exp() * ((ref_N - now_N).exp() - 1 - (ref_N - now_N)),
         "full": (now_NV.exp() * (now_NV - ref_NV)).sum(-1),
         "forward": (ref_N - old_N).exp() * (ref_N - now_N),
         "forward_full": (ref_NV.exp() * (ref_NV - now_NV)).sum(-1),
@@ -91,7 +92,7 @@ def test_in_the_reward(models: dict[str, Path], name: Estimator) -> None:
     assert all(inputs.kl_N is None for inputs, _ in Watched.losses)
 
 
-@pytest.mark.parametrize("name", ["k1", "k2", "k3", "full", "forward", "forward_full"])
+@pytest.mark.parametrize("name", ["k1", "k2", "k3", "k3_exact", "full", "forward", "forward_full"])
 def test_in_the_loss(models: dict[str, Path], name: Estimator) -> None:
     old_NV, ref_NV = watch(models["llama"], KLSettings(placement="loss", estimator=name, coefficient=0.3))
     (credit,) = Watched.credits

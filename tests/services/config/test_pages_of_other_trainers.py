@@ -232,7 +232,8 @@ def test_trls_script_and_our_command_ask_for_the_same(modules: Path) -> None:
     assert run.algorithm.minibatch_size is None  # one step on all of them
     assert run.group_size == asked["num_generations"]
     assert run.rollout.max_tokens == asked["max_completion_length"]
-    assert (run.algorithm.kl.coefficient, run.algorithm.kl.estimator) == (asked["beta"], "k3")
+    assert fields_of("GRPOConfig")["use_bias_correction_kl"] is True
+    assert (run.algorithm.kl.coefficient, run.algorithm.kl.estimator) == (asked["beta"], "k3_exact")
     assert (run.algorithm.learning_rate, run.iterations) == (asked["learning_rate"], asked["max_steps"])
     default = fields_of("GRPOConfig")
     assert asked.keys() <= default.keys()
