@@ -22,7 +22,7 @@ from benchmarks.peers.lesson import LESSONS, Lesson, prompts
 ROOT = OUT / "peer_learning"
 REWARD = f"{PEERS / 'lesson.py'}:share_of_letter"
 OURS = {
-    "grpo": ["algorithm.kl={placement: loss, coefficient: 0.04}"],
+    "grpo": ["algorithm.kl={placement: loss, estimator: k3_exact, coefficient: 0.04}"],
     # trl's PPO: a value model of its own, values clipped, advantages whitened over the batch, no bootstrap.
     "ppo": [
         *("algorithm.kl.coefficient=0.05", "algorithm.gamma=1.0", "algorithm.gae_lambda=0.95"),

@@ -58,7 +58,7 @@ def page(runs: Runs, lessons: Mapping[str, Lesson]) -> str:
         ]
         lines.append(
             f"| {algorithm.upper()}, seconds an iteration | {spent[0]:.2f} | {spent[1]:.2f} | "
-            f"{spent[0] / spent[1]:.2f} × faster |"
+            f"{spent[0] / spent[1]:.2f} × as fast |"
         )
     return "\n".join([*lines, "", "![curves](peer_learning.png)", ""])
 
