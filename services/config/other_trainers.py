@@ -40,7 +40,7 @@ OURS = {
     # the loss
     "learning_rate": "algorithm.learning_rate",
     "beta": "algorithm.kl.coefficient; of dpo, ipo, simpo, orpo and kto: algorithm.beta",
-    "use_bias_correction_kl": "algorithm.kl.estimator=k3_exact, for true",
+    "use_bias_correction_kl": "algorithm.kl.estimator: k3_exact, of grpo and its relatives",
     "num_iterations": "algorithm.num_epochs",
     "epsilon": "algorithm.clip_range",
     "epsilon_high": "algorithm.clip_range_high",
