@@ -32,17 +32,11 @@ class TextBatch:
 
 def main() -> None:
     texts = TextBatch(count=64, prompt=16, new=64)
-    rows, found = beside_bare_vllm(str(gpt2_tiny()), SETTINGS, texts, rounds=9)
-    publish("generation", f"generation: {texts}", rows, found)
-
-
-def beside_bare_vllm(
-    model: str, settings: RolloutSettings, texts: TextBatch, rounds: int
-) -> tuple[dict[str, float], dict[str, list[float]]]:
-    """Measure both sides in this process; return the rows of a table, and all values."""
+    model = str(gpt2_tiny())
     prepare_environment()
-    worker = worker_side(model, settings, texts)
-    return compared(worker, bare_side(model, settings, texts, _as_the_worker(settings)), rounds)
+    worker = worker_side(model, SETTINGS, texts)
+    rows, found = compared(worker, bare_side(model, SETTINGS, texts, _as_the_worker(SETTINGS)), rounds=9)
+    publish("generation", f"generation: {texts}", rows, found)
 
 
 def compared(
