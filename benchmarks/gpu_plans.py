@@ -9,8 +9,8 @@ from benchmarks.qwen_shapes import CONFIGS, files_of
 from contracts.settings import build, with_options
 from services.config.settings import RunSettings
 from services.preflight.capacity.fitting import Fit, Misfit
-from services.preflight.capacity.gpu_defaults import alternative, choice, deployment_of, written
-from services.preflight.deployment import Machine
+from services.preflight.capacity.gpu_defaults import alternative, choice, written
+from services.preflight.deployment import Machine, deployment_of
 from services.preflight.picture import pictured
 
 ROOT = Path(__file__).parents[1]

@@ -133,7 +133,7 @@ def started(chosen: RunSettings) -> tuple[LearnerGroup, Fleet]:
     """Start a learner and workers as a run does, on whatever GPUs there are."""
     if (machine := gpu_machine()).num_gpus:
         chosen, _ = fitted(chosen, read_model(chosen.model), machine)
-    deployed = launch.deployed(chosen.model, chosen.rollout, chosen.cluster, chosen.learner.num_processes)
+    deployed = launch.deployed(chosen)
     learner = launch.start_learner(chosen, deployed, print)
     if deployed.placement.workers_beside_a_learner:  # as in a run: vLLM measures what a GPU has left
         learner.wait_until_ready()

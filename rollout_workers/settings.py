@@ -11,7 +11,7 @@ from rollout_workers.engines.engine_arguments import refuse_decided
 class RolloutSettings(Settings):
     """Settings of engines, sampling and workers. The defaults sample from the model's own distribution."""
 
-    engine: Literal["auto", "vllm", "transformers"] = "auto"  # auto: vLLM where it is installed
+    engine: Literal["auto", "vllm", "transformers"] = "auto"  # auto: vLLM, but not where it is slower
     num_workers: int = Field(default=1, ge=1)  # processes that generate, each with a model
     tensor_parallel_size: int = Field(default=1, ge=1)  # GPUs that a worker's model is split over (vLLM)
     prompts_per_iteration: int = Field(default=64, ge=1)  # each with group_size rollouts

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.runs import Run
+from tests.runs import ENGINE, Run
 
 PROMPTS = 32  # an iteration
 SAVE_EVERY = 2
@@ -68,6 +68,7 @@ def options(model: Path) -> tuple[str, ...]:
     """Overrides of a run that writes ahead and whose patience is short."""
     return (
         f"model.path={model}",
+        f"rollout.engine={ENGINE}",
         "rollout.deterministic=false",
         f"rollout.stall_timeout_s={STALL_S}",
         f"learner.stall_timeout_s={STALL_S}",

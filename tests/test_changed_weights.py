@@ -73,7 +73,7 @@ def test_a_run_is_the_same_and_less_travels(model: Path, tmp_path: Path, more: t
 
 
 def deployed_on_ray(run: RunSettings) -> Deployment:
-    return launch.deployed(run.model, run.rollout, run.cluster, run.learner.num_processes)
+    return launch.deployed(run)
 
 
 @pytest.mark.parametrize(("num_gpus", "dtype"), [(2, "bfloat16"), (0, "float32")])

@@ -73,6 +73,7 @@ def test_a_model_is_trained_by_the_judge(url: str, tmp_path: Path) -> None:
         *(f"model.path={make_tiny_model(tmp_path / 'model')}", f"reward={judge}", "algorithm=grpo"),
         *(f"rollout.prompts_per_iteration={PROMPTS}", "rollout.group_size=4", "rollout.max_tokens=8"),
         *("metrics=[]", "evaluation.num_prompts=2", "evaluate_every=0", "save_every=0"),
+        "rollout.engine=vllm",
         *("tracking.enabled=false", f"iterations={ITERATIONS}", measure_into(tmp_path / "kept.jsonl")),
     )
     try:

@@ -2,20 +2,27 @@
 
 import importlib.util
 
+SMALL = 10_000_000  # parameters: up to so many, transformers writes faster on a CPU (docs/results/speed.md)
 
-def choose_engine(asked: str, *, is_encoder_decoder: bool, has_vllm: bool | None = None) -> str:
-    """Return the engine that `asked` means: `auto` is vLLM where it is installed and knows the model.
+
+def choose_engine(
+    asked: str, *, is_encoder_decoder: bool, prefers_transformers: bool = False, has_vllm: bool | None = None
+) -> str:
+    """Return the engine that `asked` means: `auto` is vLLM where it is there, knows the model, and is fast.
 
     vLLM has no encoder-decoders for text.
 
     Args:
+        prefers_transformers: both engines can do what is asked, and transformers does it faster.
         has_vllm: whether vLLM is installed; None: look.
     """
     if asked != "auto":
         return asked
+    if is_encoder_decoder or prefers_transformers:
+        return "transformers"
     if has_vllm is None:
         has_vllm = importlib.util.find_spec("vllm") is not None
-    return "vllm" if has_vllm and not is_encoder_decoder else "transformers"
+    return "vllm" if has_vllm else "transformers"
 
 
 def choose_dtype(asked: str, *, on_gpu: bool) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from contracts.errors import InputError
 from contracts.network.access import checked, token_of
+from rollout_workers.engines.choice import choose_engine
 from rollout_workers.tools.tool_calls import HERMES, check_parser
 from services.generation.chat_options import add_chat_options, with_chosen_chat
 from services.generation.run_model import (
@@ -19,7 +20,6 @@ from services.generation.run_model import (
 from services.terminal.doing import doing
 
 PORT = 8020
-MANY = 10_000  # texts: so vLLM is worth its start
 
 
 def run(argv: Sequence[str]) -> int:
@@ -39,9 +39,9 @@ def run(argv: Sequence[str]) -> int:
     with doing("loading the web server"):
         from services.chat.web_chat import listen
         from services.generation.model_service import name_of, serve_model
-        from services.generation.writing import engine_for
     with listen(arguments.host, arguments.port, token) as door:
-        engine = engine_for(arguments.engine, MANY, model)
+        # Requests come one by one, and vLLM lets them in at once.
+        engine = choose_engine(arguments.engine, is_encoder_decoder=model.files.is_encoder_decoder)
         name = name_of(arguments.model)
         serve_model(model, engine, sampling, name, door.socket, token, arguments.seed, arguments.tool_parser)
     return 0

@@ -203,6 +203,13 @@ class RunSettings(RunParts):
         )
 
     @property
+    def needs_vllm(self) -> bool:
+        """Tell whether the run asks for what only vLLM has, or does better with small models too: turns."""
+        is_sent = self.learner.transport not in ("auto", "objects")
+        is_split = self.rollout.tensor_parallel_size > 1 or self.model.adapter.serve == "adapter"
+        return self.plays or is_sent or is_split or bool(self.rollout.engine_args)
+
+    @property
     def reserved_gpus(self) -> tuple[tuple[float, int], ...]:
         """Return (GPUs of a replica, number of replicas) of the rewards and metrics that reserve any."""
         return self.reward_servers.reserved_gpus((*self.reward, *self.metrics))

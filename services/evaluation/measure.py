@@ -32,9 +32,7 @@ def evaluate_model(
         with doing("starting Ray", console.note):
             ends.enter_context(cluster(console.warn))
         model = launch.model_of(settings.model, settings.algorithm, settings.environment)
-        num_learners = settings.learner.num_processes
-        asked = settings.model, settings.rollout, settings.cluster, num_learners
-        deployed = launch.deployed(*asked, rewards=settings.reserved_gpus)
+        deployed = launch.deployed(settings)
         graders = settings.reward, settings.metrics, settings.reward_servers
         with Starting(("the reward servers", "the rollout workers"), console.note) as starting:
             fleet = launch.start_fleet(model, deployed, console.warn, starting.hear)

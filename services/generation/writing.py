@@ -55,13 +55,16 @@ def in_order(leases: Sequence[Lease], finished: Iterator[list[Rollout]]) -> Iter
 def engine_for(asked: str, num_texts: int, model: RunModel) -> str:
     """Return the engine that `asked` names, or for `auto` the faster one.
 
-    transformers starts in seconds; vLLM is several times faster once it runs. So vLLM (where it is installed)
-    writes many texts, and all texts on a GPU, where models are mostly too large for transformers to be fast.
+    transformers starts in seconds; vLLM is faster once it runs, but not with a small model on a CPU. So vLLM
+    (where it is installed) writes many texts with other models, and all texts on a GPU.
     """
     if asked != "auto":
         return asked
     import torch
 
-    if num_texts <= FEW and not torch.cuda.is_available():
-        return "transformers"
-    return choose_engine("auto", is_encoder_decoder=model.files.is_encoder_decoder)
+    is_quick = num_texts <= FEW or (model.files.is_small and not model.rollout.engine_args)
+    return choose_engine(
+        "auto",
+        is_encoder_decoder=model.files.is_encoder_decoder,
+        prefers_transformers=is_quick and not torch.cuda.is_available(),
+    )

@@ -13,6 +13,7 @@ from typing import Any
 from contracts.errors import InputError
 from contracts.network.hub import use_cache_if_unreachable
 from learner.settings import ModelSettings
+from rollout_workers.engines.choice import SMALL
 from services.models.safetensors_files import count_numbers
 
 TOKENIZER_FILES = (
@@ -54,6 +55,11 @@ class ModelFiles:
     @property
     def is_encoder_decoder(self) -> bool:
         return bool(self.config.get("is_encoder_decoder"))
+
+    @property
+    def is_small(self) -> bool:
+        """Tell whether transformers writes faster than vLLM on a CPU."""
+        return self.num_parameters is not None and self.num_parameters <= SMALL
 
     @property
     def window(self) -> int | None:

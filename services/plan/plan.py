@@ -17,12 +17,12 @@ from services.plan.mixture import curriculum_of, parts_of
 from services.plan.processes import Processes, environments, processes, servers
 from services.preflight import preflight
 from services.preflight.capacity.fitting import Fit
-from services.preflight.capacity.gpu_defaults import deployment_of, fitted, written
+from services.preflight.capacity.gpu_defaults import fitted, written
 from services.preflight.capacity.memory import available_bytes
 from services.preflight.capacity.memory_model import GIB, MemoryNeeds, num_parameters, share_and_base
 from services.preflight.checks.environment_checks import environment_warnings
 from services.preflight.checks.reference_checks import num_parameters_of_reference
-from services.preflight.deployment import Deployment, this_machine
+from services.preflight.deployment import Deployment, deployment_of, this_machine
 from services.preflight.picture import pictured
 from services.preflight.transport import choose_transport
 from services.runs.claim import plain

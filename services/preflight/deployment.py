@@ -12,6 +12,8 @@ from rollout_workers.engines.choice import choose_dtype, choose_engine
 from rollout_workers.engines.engine_arguments import ROUND
 from rollout_workers.settings import RolloutSettings
 from services.config.cluster_settings import ClusterSettings
+from services.config.settings import RunSettings
+from services.models.files import ModelFiles
 from services.preflight.capacity.memory import available_bytes
 from services.preflight.machine import find_gpus, num_cores
 from services.preflight.placement import Graders, Placement, placement
@@ -92,12 +94,14 @@ def deployment(
     machine: Machine,
     *,
     is_encoder_decoder: bool,
+    is_small: bool = False,
     rewards: Graders = (),
 ) -> Deployment:
     """Decide what the settings leave open.
 
     Args:
         num_learners: processes of the learner; 0: workers alone.
+        is_small: of a model with which transformers writes faster on a CPU, where nothing asks for vLLM.
         rewards: GPUs that rewards and metrics reserve.
     """
     placed = placement(rollout, cluster, num_learners, machine.num_gpus, rewards)
@@ -105,12 +109,29 @@ def deployment(
     return Deployment(
         machine=machine,
         rollout=rollout,
-        engine=choose_engine(rollout.engine, is_encoder_decoder=is_encoder_decoder),
+        engine=choose_engine(
+            rollout.engine,
+            is_encoder_decoder=is_encoder_decoder,
+            prefers_transformers=is_small and workers_on_gpu is False,
+        ),
         engine_dtype=_dtype(rollout.dtype, workers_on_gpu),
         placement=placed,
         strategy=cluster.strategy,
         learner_on_gpu=_on_gpu(machine, cluster.learner_gpus, placed.learner.num_gpus),
         workers_on_gpu=workers_on_gpu,
+    )
+
+
+def deployment_of(settings: RunSettings, model: ModelFiles, machine: Machine) -> Deployment:
+    """Return a run's deployment on a machine."""
+    return deployment(
+        settings.rollout,
+        settings.cluster,
+        settings.learner.num_processes,
+        machine,
+        is_encoder_decoder=model.is_encoder_decoder,
+        is_small=model.is_small and not settings.needs_vllm,
+        rewards=settings.reserved_gpus,
     )
 
 

@@ -84,4 +84,5 @@ def plan(installed: Mapping[str, str | None], gpus: Gpus) -> Finding:
     threads = f"{count} thread{'s' * (count > 1)}"
     address = os.environ.get("RAY_ADDRESS")
     where = f", in the Ray cluster at {address}" if address else ""
-    return Finding("a run uses", "ok", f"{engine} on the {device}, {dtype}, {threads}{where}")
+    small = " (transformers for small models)" if engine == "vLLM" and not gpus.usable else ""
+    return Finding("a run uses", "ok", f"{engine}{small} on the {device}, {dtype}, {threads}{where}")

@@ -37,7 +37,7 @@ from services.preflight.checks.reference_checks import (
     num_parameters_of_reference,
 )
 from services.preflight.checks.sampling_checks import check_behavior, check_one_correction, check_staleness
-from services.preflight.deployment import deployment, this_machine
+from services.preflight.deployment import deployment_of, this_machine
 from services.preflight.machine import find_gpus, num_cores
 from services.preflight.placement import Graders, check_room
 from services.preflight.transport import choose_transport
@@ -99,9 +99,7 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
         check_model_classes(settings.model)
         check_processes(learner, settings.model, algorithm, settings.cluster.learner_gpus, model)
         _check_room(rollout, settings.cluster, learner, settings.reserved_gpus)
-        here = rollout, settings.cluster, learner.num_processes, this_machine()
-        deployed = deployment(*here, is_encoder_decoder=model.is_encoder_decoder)
-        choose_transport(learner, settings.model, deployed)
+        choose_transport(learner, settings.model, deployment_of(settings, model, this_machine()))
         if reference := check_reference(settings.model, model):
             reads = room_for_prompts(reference, drawn.max_tokens)
             room["train"] = least_room(room["train"], reads)

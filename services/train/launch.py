@@ -35,16 +35,14 @@ from rollout_workers.environment_actors import start_environments
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.fleet import Fleet
 from rollout_workers.processes import RolloutWorkerProcess
-from rollout_workers.settings import RolloutSettings
-from services.config.cluster_settings import ClusterSettings
 from services.config.settings import RunSettings
 from services.loop.controller import Clients
 from services.loop.learner_restarts import LearnerRestarts
 from services.models.chat_template import form_of
 from services.models.files import read_model
-from services.preflight.deployment import Deployment, deployment
+from services.preflight.deployment import Deployment, deployment_of
 from services.preflight.machine import num_cores, threads_each
-from services.preflight.placement import Graders, Reservation
+from services.preflight.placement import Reservation
 from services.preflight.transport import choose_transport
 from services.terminal.starting import Starting
 from services.train.places import extra_place, gang, places_together
@@ -120,9 +118,7 @@ def service(
     starting = Starting(("the reward servers", "the learner", "the rollout workers"), tell or warn)
     model = model_of(settings.model, settings.algorithm, settings.environment)
     graders = settings.reward, settings.metrics, settings.reward_servers
-    num_learners = settings.learner.num_processes
-    parts = settings.model, settings.rollout, settings.cluster, num_learners
-    machines = deployed(*parts, rewards=settings.reserved_gpus)
+    machines = deployed(settings)
     restarts = LearnerRestarts(settings.learner.max_restarts)
 
     def prepare() -> None:
@@ -149,8 +145,9 @@ def service(
             with timeline.span("waits for the rollout workers"):
                 fleet.wait_until_ready()
             starting.is_up("the rollout workers")
-        asked = settings.learner.score_early
-        early = (machines.learner_is_alone and num_learners == 1) if asked is None else asked
+        early = settings.learner.score_early
+        if early is None:
+            early = machines.learner_is_alone and settings.learner.num_processes == 1
         yield Clients(fleet, rewards, learner, scores_early=early)
 
 
@@ -204,18 +201,9 @@ def model_of(model: ModelSettings, algorithm: Algorithm, environment: Environmen
     )
 
 
-def deployed(
-    model: ModelSettings,
-    rollout: RolloutSettings,
-    cluster: ClusterSettings,
-    num_learners: int,
-    *,
-    rewards: Graders = (),
-) -> Deployment:
+def deployed(settings: RunSettings) -> Deployment:
     """Return the deployment of a run on what Ray has now."""
-    asked = rollout, cluster, num_learners, ray_machine()
-    is_encoder_decoder = read_model(model).is_encoder_decoder
-    return deployment(*asked, is_encoder_decoder=is_encoder_decoder, rewards=rewards)
+    return deployment_of(settings, read_model(settings.model), ray_machine())
 
 
 def start_fleet(model: WorkerModel, deployed: Deployment, note: Note, tell: Note | None = None) -> Fleet:

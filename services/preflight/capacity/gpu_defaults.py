@@ -18,7 +18,7 @@ from services.preflight.capacity.fitting import Fit, Misfit, Options, fit
 from services.preflight.capacity.gpu_memory import Texts
 from services.preflight.capacity.memory_model import MemoryNeeds, num_parameters, share_and_base
 from services.preflight.checks.reference_checks import num_parameters_of_reference
-from services.preflight.deployment import Deployment, Machine, deployment
+from services.preflight.deployment import Machine, deployment_of
 from services.preflight.placement import fits
 
 RANKS = (1, 2, 4, 8, 12, 14)  # processes of a learner that are tried, fewest first
@@ -77,13 +77,6 @@ def _needs(
     share, base = share_and_base(asked, model, count)
     others = num_parameters_of_reference(asked)
     return MemoryNeeds(asked, algorithm, learner, rollout, count, share, base, others)
-
-
-def deployment_of(settings: RunSettings, model: ModelFiles, machine: Machine) -> Deployment:
-    """Return the run's deployment on a machine."""
-    asked = settings.rollout, settings.cluster, settings.learner.num_processes, machine
-    rewards, kind = settings.reserved_gpus, model.is_encoder_decoder
-    return deployment(*asked, is_encoder_decoder=kind, rewards=rewards)
 
 
 def _shared(rollout: RolloutSettings, learner: LearnerSettings, beside: int) -> Options:

@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -166,11 +167,13 @@ def _rollout(lease: Lease) -> Rollout:
 def test_vllm_writes_what_is_worth_its_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import torch
 
-    gpt = find_model(str(make_tiny_model(tmp_path / "gpt", architecture="gpt2")))
+    small = find_model(str(make_tiny_model(tmp_path / "gpt", architecture="gpt2")))
+    gpt = replace(small, files=replace(small.files, num_parameters=124_439_808))
     best = "vllm" if find_spec("vllm") else "transformers"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert engine_for("auto", FEW, gpt) == "transformers"
     assert engine_for("auto", FEW + 1, gpt) == best
+    assert engine_for("auto", FEW + 1, small) == "transformers"
     assert engine_for("transformers", FEW + 1, gpt) == "transformers"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert engine_for("auto", 1, gpt) == best

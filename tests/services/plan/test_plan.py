@@ -408,7 +408,14 @@ def test_a_worker_with_nothing_to_leave_counts_all_the_time(model: Path) -> None
 
 def command(model: Path, output_dir: Path, *more: str) -> list[str]:
     short = ["rollout.max_tokens=8", "rollout.kv_cache_gib=0.1"]
-    return [f"model.path={model}", f"output_dir={output_dir}", "run_name=numbers", *short, *more]
+    return [
+        "rollout.engine=vllm",
+        f"model.path={model}",
+        f"output_dir={output_dir}",
+        "run_name=numbers",
+        *short,
+        *more,
+    ]
 
 
 def test_a_plan_says_all_of_it_and_writes_nothing(

@@ -13,9 +13,9 @@ from contracts.settings import with_options
 from services.config.compose import run_settings
 from services.config.settings import RunSettings
 from services.preflight.capacity.fitting import Fit, Misfit
-from services.preflight.capacity.gpu_defaults import alternative, choice, deployment_of, fitted
+from services.preflight.capacity.gpu_defaults import alternative, choice, fitted
 from services.preflight.capacity.gpu_memory import CONTEXT, USABLE
-from services.preflight.deployment import Machine
+from services.preflight.deployment import Machine, deployment_of
 from services.preflight.picture import pictured
 from services.preflight.placement import Placement, Reservation
 

@@ -10,8 +10,7 @@ import pytest
 from benchmarks.gpu_plans import MACHINES, run_of
 from benchmarks.qwen_shapes import files_of
 from learner.distributed.rendezvous import Rendezvous
-from services.preflight.capacity.gpu_defaults import deployment_of
-from services.preflight.deployment import Machine
+from services.preflight.deployment import Machine, deployment_of
 from services.preflight.placement import Placement, Reservation
 from services.train import launch
 
