@@ -26,10 +26,7 @@ def sample(
     Raises:
         WorkerError: a logit is NaN or infinite.
     """
-    if bool((~(logits_BV.amax(-1).isfinite())).any()):  # NaN, too, is a row's maximum
-        raise WorkerError(
-            "the model's logits are not finite: its weights have diverged, or rollout.dtype is too narrow"
-        )
+    _check_finite(logits_BV.amax(-1))  # NaN, too, is a row's maximum
     device = logits_BV.device
     uniform_B = torch.tensor(uniforms_B, dtype=torch.float64, device=device)
     alike: dict[tuple[float, int, float], list[int]] = defaultdict(list)
@@ -41,7 +38,8 @@ def sample(
         # The usual case, all rows alike, copies nothing.
         part = slice(None) if len(alike) == 1 else torch.tensor(rows, device=device)
         probabilities_BV = warp(logits_BV[part], samplings[rows[0]])
-        drawn_B = draw(probabilities_BV, samplings[rows[0]], uniform_B[part])
+        is_greedy = samplings[rows[0]].temperature == 0
+        drawn_B = probabilities_BV.argmax(-1) if is_greedy else draw(probabilities_BV, uniform_B[part])
         tokens_B[part] = drawn_B
         logprobs_B[part] = probabilities_BV.gather(-1, drawn_B[:, None]).squeeze(-1).log()
     return tokens_B, logprobs_B
@@ -66,13 +64,14 @@ def warp(logits_BV: Tensor, sampling: Sampling) -> Tensor:
     return probabilities_BV
 
 
-def draw(probabilities_BV: Tensor, sampling: Sampling, uniform_B: Tensor) -> Tensor:
+def draw(probabilities_BV: Tensor, uniform_B: Tensor) -> Tensor:
     """Draw a token of each row, (B,), by the inverse of its cumulative distribution.
 
     It is the first token at which the probabilities sum to more than the row's random number in [0, 1).
+
+    Raises:
+        WorkerError: a probability is NaN.
     """
-    if sampling.temperature == 0:
-        return probabilities_BV.argmax(-1)
     # First the block, then the token in it: one sum over a large vocabulary, in float64, takes longer
     # than a small model's forward pass.
     vocab_size = probabilities_BV.shape[-1]
@@ -80,11 +79,20 @@ def draw(probabilities_BV: Tensor, sampling: Sampling, uniform_B: Tensor) -> Ten
     blocks_BK = probabilities_BV[:, :whole].unflatten(-1, (-1, BLOCK)).sum(-1)
     rest_B1 = probabilities_BV[:, whole:].sum(-1, keepdim=True)
     blocks_BK = torch.cat([blocks_BK, rest_B1], dim=-1).double()
-    block_B1, beyond_B1 = _first_beyond(blocks_BK, uniform_B[:, None] * blocks_BK.sum(-1, keepdim=True))
+    sum_B1 = blocks_BK.sum(-1, keepdim=True)
+    _check_finite(sum_B1)
+    block_B1, beyond_B1 = _first_beyond(blocks_BK, uniform_B[:, None] * sum_B1)
     tokens_BC = block_B1 * BLOCK + torch.arange(BLOCK, device=block_B1.device)
     inside_BC = probabilities_BV.gather(-1, tokens_BC.clamp(max=vocab_size - 1)).double()
     place_B1, _ = _first_beyond(inside_BC.masked_fill(tokens_BC >= vocab_size, 0), beyond_B1)
     return (block_B1 * BLOCK + place_B1).squeeze(-1)
+
+
+def _check_finite(of_rows: Tensor) -> None:
+    if not bool(of_rows.isfinite().all()):
+        raise WorkerError(
+            "the model's logits are not finite: its weights have diverged, or rollout.dtype is too narrow"
+        )
 
 
 def _first_beyond(parts_BK: Tensor, target_B1: Tensor) -> tuple[Tensor, Tensor]:

@@ -22,6 +22,7 @@ from rollout_workers.engines.base import Arrays, Generation, Request
 from rollout_workers.engines.choice import choose_dtype
 from rollout_workers.engines.direct_loading import DirectLoader
 from rollout_workers.engines.engine_arguments import engine_arguments, prepare_environment
+from rollout_workers.engines.inverse_draw import install_draw
 from rollout_workers.engines.mask_processor import MASKED
 from rollout_workers.engines.masked_twin import install_mask, twin_arguments
 from rollout_workers.engines.reloading import reload_in_ranks, reload_model
@@ -70,6 +71,7 @@ class VLLMEngine:
                 install_mask(runner, with_special_tokens(mask_rule, self._engine.get_tokenizer()))
             self._model: torch.nn.Module = runner.get_model()
             if not on_gpu:
+                install_draw(runner)
                 fuse_activations(self._model, vllm_activations())
         self.tokenizer = self._engine.get_tokenizer()
         self.window: int | None = self._engine.vllm_config.model_config.max_model_len

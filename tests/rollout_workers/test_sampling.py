@@ -108,7 +108,7 @@ def test_a_draw_is_where_the_probabilities_add_up_to_more_than_the_random_number
     rows_BV = torch.tensor([[0.25, 0.25, 0.0, 0.5]]).repeat(6, 1)
     numbers = torch.tensor([0.0, 0.2499, 0.25, 0.4999, 0.5, 1 - 2**-53], dtype=torch.float64)
 
-    assert draw(rows_BV, Sampling(max_tokens=1), numbers).tolist() == [0, 0, 1, 1, 3, 3]
+    assert draw(rows_BV, numbers).tolist() == [0, 0, 1, 1, 3, 3]
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=40).filter(any), st.floats(0, 1, exclude_max=True))
@@ -116,7 +116,7 @@ def test_no_token_without_a_probability_is_drawn(weights: list[int], number: flo
     rows_BV = torch.tensor([weights], dtype=torch.float32)
     rows_BV /= rows_BV.sum()  # adds up to a little more or less than 1
 
-    token = int(draw(rows_BV, Sampling(max_tokens=1), torch.tensor([number], dtype=torch.float64)))
+    token = int(draw(rows_BV, torch.tensor([number], dtype=torch.float64)))
     assert weights[token] > 0
 
 
@@ -127,7 +127,7 @@ def test_in_a_large_vocabulary_a_draw_is_where_the_sum_passes_it(vocab_size: int
     expected = int((weights_V.cumsum(-1) <= number).sum())
 
     numbers = torch.tensor([number / 2**20], dtype=torch.float64)
-    assert draw(weights_V[None] / 2**20, Sampling(max_tokens=1), numbers).tolist() == [expected]
+    assert draw(weights_V[None] / 2**20, numbers).tolist() == [expected]
 
 
 @pytest.mark.parametrize("top_k", [0, 2])
