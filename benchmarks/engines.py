@@ -6,6 +6,7 @@ threads of the process that loads it.
 
 import itertools
 import random
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -18,7 +19,7 @@ from rollout_workers.engines.engine_arguments import prepare_environment
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.worker import RolloutWorker
 
-NUM_PROMPTS, PROMPT_TOKENS, ROUNDS = 64, 16, 5
+NUM_PROMPTS, PROMPT_TOKENS, ROUNDS = 64, 16, 3
 LENGTHS = {"48 tokens each": (48, 48), "8 to 96 tokens": (8, 96)}
 SETTINGS = RolloutSettings(max_concurrent=64)
 
@@ -30,8 +31,7 @@ def main() -> None:
     shown: dict[str, float] = {}
     details: dict[str, list[float]] = {}
     for shape, model in models().items():
-        for name, lengths in LENGTHS.items():
-            found = beside_each_other(model, lengths)
+        for name, found in beside_each_other(model).items():
             for engine, values in found.items():
                 details[f"{shape}, {name}: {engine}, tokens/s"] = values
                 shown[f"{shape}, {name}: {engine}, tokens/s"] = sorted(values)[ROUNDS // 2]
@@ -44,8 +44,15 @@ def models() -> dict[str, Path]:
     from transformers import GPT2Config
 
     def gpt(layers: int, width: int, num_words: int) -> Path:
-        ends = {"bos_token_id": 0, "eos_token_id": 0}
-        config = GPT2Config(num_words, 128, width, layers, width // 64, **ends)
+        config = GPT2Config(
+            vocab_size=num_words,
+            n_positions=128,
+            n_embd=width,
+            n_layer=layers,
+            n_head=width // 64,
+            bos_token_id=0,
+            eos_token_id=0,
+        )
         return made(f"gpt2-{layers}x{width}", config)
 
     return {
@@ -57,18 +64,21 @@ def models() -> dict[str, Path]:
     }
 
 
-def beside_each_other(model: Path, lengths: tuple[int, int]) -> dict[str, list[float]]:
-    """Return each engine's tokens a second, round by round; lengths are drawn between the two."""
+def beside_each_other(model: Path) -> dict[str, dict[str, list[float]]]:
+    """Return each engine's tokens a second, round by round, for each kind of LENGTHS."""
     spawn = get_context("spawn")
     with (
         ProcessPoolExecutor(1, spawn, start, (str(model), "vllm")) as vllm,
         ProcessPoolExecutor(1, spawn, start, (str(model), "transformers")) as plain,
     ):
         sides = {"vllm": vllm, "transformers": plain}
-        return in_turns(
-            {name: lambda of=of: of.submit(tokens_per_s, lengths).result() for name, of in sides.items()},
-            ROUNDS,
-        )
+        return {name: in_turns(_writing(sides, lengths), ROUNDS) for name, lengths in LENGTHS.items()}
+
+
+def _writing(
+    sides: Mapping[str, ProcessPoolExecutor], lengths: tuple[int, int]
+) -> dict[str, Callable[[], float]]:
+    return {name: lambda of=of: of.submit(tokens_per_s, lengths).result() for name, of in sides.items()}
 
 
 def start(model: str, engine: str) -> None:

@@ -63,10 +63,13 @@ def table(task: str) -> list[str]:
 def about(task: str) -> str:
     summary = json.loads((ROOT / task / "annotated" / "summary.json").read_text())
     value, judge = summary["value"], ROOT / task / "reward" / "results.json"
+    error, where = value["error"]["held_out"], "held-out prompts"
+    if error is None:
+        error, where = value["error"]["train"], "the prompts that it learned from"
     told = (
         f"{summary['num_rows']} responses annotated; {value['good']['share_kept']:.0%} of the good ones have "
-        f"a positive advantage; the value's squared error on held-out prompts is "
-        f"{value['error']['held_out']:.4f}, that of always saying the mean {value['constant_error']:.4f}."
+        f"a positive advantage; the value's squared error on {where} is {error:.4f}, that of always saying "
+        f"the mean {value['constant_error']:.4f}."
     )
     if judge.exists():
         measured = json.loads(judge.read_text())["test"]

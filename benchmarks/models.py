@@ -135,6 +135,6 @@ def made(name: str, config: Any) -> Path:
 
 
 def engine_of(model: str) -> str:
-    """Return the engine that writes with a model unless another is asked for."""
+    """Return the engine that `auto` means with a model of this kind and of usual size."""
     files = read_model(ModelSettings(path=model))
     return choose_engine("auto", is_encoder_decoder=files.is_encoder_decoder)

@@ -38,6 +38,11 @@ class RolloutSettings(Settings):
     engine_args: dict[str, Any] = Field(default_factory=dict)
     deterministic: bool = False  # admit each batch at once and in order, so that a run repeats bit by bit
 
+    @property
+    def needs_vllm(self) -> bool:
+        """Tell whether something is asked for that only vLLM has."""
+        return bool(self.engine_args) or self.tensor_parallel_size > 1
+
     @field_validator("engine_args")
     @classmethod
     def _are_the_users(cls, given: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.runs import ENGINE, Run
+from rollout_workers.engines.choice import choose_engine
+from tests.runs import Run
 
 PROMPTS = 32  # an iteration
 SAVE_EVERY = 2
@@ -20,6 +21,7 @@ BETWEEN = 2  # iterations in peace before the next fault
 PATIENCE_S = 300.0
 RAISING = Path(__file__).parent / "raising"
 PAGE = os.environ.get("FAULTS_PAGE")
+ENGINE = choose_engine("auto", is_encoder_decoder=False)  # that of models of usual size
 STALL_S = 12 if PAGE else 30  # as impatient as one may be; a test that anybody runs may meet a busy machine
 
 

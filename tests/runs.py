@@ -11,11 +11,9 @@ from typing import Any
 
 import psutil
 
-from rollout_workers.engines.choice import choose_engine
 from services.runs.folder import RunFolder
 
 ROOT = Path(__file__).parents[1]
-ENGINE = choose_engine("auto", is_encoder_decoder=False)  # that of models of any real size
 PATIENCE_S = 300.0  # a start takes half a minute, and several times that on a busy machine
 
 # Small, single-threaded, and slow enough for a signal to hit the middle of an iteration.

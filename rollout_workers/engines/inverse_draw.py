@@ -14,7 +14,7 @@ from rollout_workers.engines.sampling import draw
 
 
 def install_draw(runner: Any) -> None:
-    """Give the sampler of vLLM's model runner this draw; vLLM, too, sets its way for a machine so."""
+    """Give the sampler of vLLM's model runner this draw, in the way in which vLLM sets its own."""
     runner.sampler.topk_topp_sampler.forward = drawn
 
 
@@ -29,7 +29,7 @@ def drawn(
         p: each row's top-p (B,); None: no row has one.
 
     Raises:
-        WorkerError: a logit is NaN or infinite.
+        WorkerError: a logit is NaN or +inf.
     """
     from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
 

@@ -116,7 +116,7 @@ def workers(model: RunModel, note: Callable[[str], None]) -> Iterator[Callable[[
         num_learners=0,
         machine=ray_machine(),
         is_encoder_decoder=model.files.is_encoder_decoder,
-        is_small=model.files.is_small and not model.rollout.engine_args,
+        prefers_transformers=model.files.is_small and not model.rollout.needs_vllm,
     )
     fleet = start_fleet(WorkerModel(model.path, model.path), deployed, note)
 

@@ -203,11 +203,12 @@ class RunSettings(RunParts):
         )
 
     @property
-    def needs_vllm(self) -> bool:
-        """Tell whether the run asks for what only vLLM has, or does better with small models too: turns."""
+    def prefers_vllm(self) -> bool:
+        """Tell whether the run asks for what only vLLM has, or lets texts begin while others go on."""
+        begins_any_time = self.plays or self.rollout.max_staleness > 0
         is_sent = self.learner.transport not in ("auto", "objects")
-        is_split = self.rollout.tensor_parallel_size > 1 or self.model.adapter.serve == "adapter"
-        return self.plays or is_sent or is_split or bool(self.rollout.engine_args)
+        is_served = self.model.adapter.serve == "adapter"
+        return begins_any_time or is_sent or is_served or self.rollout.needs_vllm
 
     @property
     def reserved_gpus(self) -> tuple[tuple[float, int], ...]:

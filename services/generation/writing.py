@@ -62,7 +62,7 @@ def engine_for(asked: str, num_texts: int, model: RunModel) -> str:
         return asked
     import torch
 
-    is_quick = num_texts <= FEW or (model.files.is_small and not model.rollout.engine_args)
+    is_quick = (num_texts <= FEW or model.files.is_small) and not model.rollout.needs_vllm
     return choose_engine(
         "auto",
         is_encoder_decoder=model.files.is_encoder_decoder,

@@ -75,6 +75,8 @@ def _learner(learner: LearnerSettings, algorithm_name: str, deployed: Deployment
 def _workers(deployed: Deployment) -> str:
     rollout = deployed.rollout
     engine = {"vllm": "vLLM"}.get(deployed.engine, "transformers")
+    if engine == "vLLM" and rollout.engine == "auto" and deployed.workers_on_gpu is None:
+        engine = "vLLM (transformers with a small model on CPUs)"
     dtype = deployed.engine_dtype or "bfloat16 on a GPU, float32 on a CPU"
     told = [engine, dtype, _threads(rollout.num_threads or threads_each(deployed.machine.num_cores))]
     if (size := rollout.tensor_parallel_size) > 1:

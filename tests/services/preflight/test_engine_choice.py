@@ -44,9 +44,10 @@ def test_on_gpus_and_on_a_cluster_that_was_not_asked_yet_too(machine: Machine) -
         ["learner.transport=gloo"],
         ["model.adapter={kind: lora, serve: adapter}"],
         ["environment=dialogue"],
+        ["rollout.max_staleness=1"],
     ],
 )
-def test_what_only_vllm_has_asks_for_it_and_so_do_turns(overrides: list[str]) -> None:
+def test_vllm_writes_where_only_it_can_or_where_texts_begin_at_any_time(overrides: list[str]) -> None:
     assert chosen(*overrides) == BEST
 
 
