@@ -26,8 +26,9 @@ from services.config.compose import run_settings
 from services.config.settings import RunSettings
 from services.models.files import read_model
 from services.preflight.capacity.gpu_defaults import fitted
+from services.preflight.deployment import deployment_of
 from services.train import launch
-from services.train.ray_machine import gpu_machine
+from services.train.ray_machine import gpu_machine, ray_machine
 
 ROUNDS = 11
 STEPS = 3  # pushes of changes, each after a step
@@ -133,7 +134,7 @@ def started(chosen: RunSettings) -> tuple[LearnerGroup, Fleet]:
     """Start a learner and workers as a run does, on whatever GPUs there are."""
     if (machine := gpu_machine()).num_gpus:
         chosen, _ = fitted(chosen, read_model(chosen.model), machine)
-    deployed = launch.deployed(chosen)
+    deployed = deployment_of(chosen, read_model(chosen.model), ray_machine())
     learner = launch.start_learner(chosen, deployed, print)
     if deployed.placement.workers_beside_a_learner:  # as in a run: vLLM measures what a GPU has left
         learner.wait_until_ready()

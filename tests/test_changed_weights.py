@@ -17,9 +17,11 @@ from rollout_workers.fleet import Fleet
 from services.cluster.ray_cluster import cluster
 from services.config.compose import run_settings
 from services.config.settings import RunSettings
+from services.models.files import read_model
 from services.preflight.capacity.memory_model import MemoryNeeds
-from services.preflight.deployment import Deployment
+from services.preflight.deployment import Deployment, deployment_of
 from services.train import launch
+from services.train.ray_machine import ray_machine
 from tests.learner.tiny import random_rollouts
 from tests.local_run import train_here
 from tests.models import make_tiny_model
@@ -73,7 +75,7 @@ def test_a_run_is_the_same_and_less_travels(model: Path, tmp_path: Path, more: t
 
 
 def deployed_on_ray(run: RunSettings) -> Deployment:
-    return launch.deployed(run)
+    return deployment_of(run, read_model(run.model), ray_machine())
 
 
 @pytest.mark.parametrize(("num_gpus", "dtype"), [(2, "bfloat16"), (0, "float32")])

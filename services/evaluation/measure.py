@@ -5,6 +5,8 @@ import contextlib
 from reward_servers.user_rewards.trial import Trial
 from services.config.settings import RunSettings
 from services.loop.evaluations.evaluation import Evaluation
+from services.models.files import read_model
+from services.preflight.deployment import deployment_of
 from services.tasks.base import Split
 from services.terminal.doing import doing
 from services.terminal.starting import Starting
@@ -27,12 +29,13 @@ def evaluate_model(
         from services.loop.evaluations.baselines import baselines
         from services.loop.evaluations.held_out import evaluator_of
         from services.train import launch
+        from services.train.ray_machine import ray_machine
 
     with contextlib.ExitStack() as ends:
         with doing("starting Ray", console.note):
             ends.enter_context(cluster(console.warn))
         model = launch.model_of(settings.model, settings.algorithm, settings.environment)
-        deployed = launch.deployed(settings)
+        deployed = deployment_of(settings, read_model(settings.model), ray_machine())
         graders = settings.reward, settings.metrics, settings.reward_servers
         with Starting(("the reward servers", "the rollout workers"), console.note) as starting:
             fleet = launch.start_fleet(model, deployed, console.warn, starting.hear)

@@ -118,7 +118,7 @@ def service(
     starting = Starting(("the reward servers", "the learner", "the rollout workers"), tell or warn)
     model = model_of(settings.model, settings.algorithm, settings.environment)
     graders = settings.reward, settings.metrics, settings.reward_servers
-    machines = deployed(settings)
+    machines = deployment_of(settings, read_model(settings.model), ray_machine())
     restarts = LearnerRestarts(settings.learner.max_restarts)
 
     def prepare() -> None:
@@ -199,11 +199,6 @@ def model_of(model: ModelSettings, algorithm: Algorithm, environment: Environmen
         model.adapter.r if model.adapter.serve == "adapter" else None,
         chat,
     )
-
-
-def deployed(settings: RunSettings) -> Deployment:
-    """Return the deployment of a run on what Ray has now."""
-    return deployment_of(settings, read_model(settings.model), ray_machine())
 
 
 def start_fleet(model: WorkerModel, deployed: Deployment, note: Note, tell: Note | None = None) -> Fleet:
