@@ -50,7 +50,9 @@ def test_on_a_shared_gpu_workers_start_when_the_learner_is_up(
         yield
 
     monkeypatch.setattr(launch, "model_of", lambda *_: None)
-    monkeypatch.setattr(launch, "deployed", lambda *_, **__: deployed)
+    monkeypatch.setattr(launch, "read_model", lambda *_: None)
+    monkeypatch.setattr(launch, "ray_machine", lambda: machine)
+    monkeypatch.setattr(launch, "deployment_of", lambda *_: deployed)
     monkeypatch.setattr(launch, "start_fleet", lambda *_: Part("fleet", notes))
     monkeypatch.setattr(launch, "start_learner", lambda *_: Part("learner", notes))
     monkeypatch.setattr(launch, "served_rewards", served)
