@@ -1,6 +1,7 @@
 """Whole iterations of Whetstone and of `trl`: same model, prompts, lengths, epochs and minibatches.
 
-`python -m benchmarks.peer [ALGORITHM-SHAPE …]`, all of them if none is named: `grpo-tiny`, `ppo-gpt2`, …
+`python -m benchmarks.peer [ALGORITHM-SHAPE …]`, all of them if none is named: `grpo-tiny`, `ppo-gpt2`, …; with
+`-bfloat16` behind, as in `grpo-gpt2-bfloat16`, both sides' products are in bfloat16.
 trl runs in its own environments (`benchmarks/peers/`). The two sides take turns, so that both see the same
 load. Rewards cost next to nothing on either side.
 """
@@ -40,6 +41,8 @@ THEIR_ENVIRONMENT = {  # read when torch, the tokenizers and trl are imported
     "CUDA_VISIBLE_DEVICES": "",
     "TRL_EXPERIMENTAL_SILENCE": "1",
 }
+IN_BFLOAT16 = "-bfloat16"
+OF_BFLOAT16 = ["learner.autocast=bfloat16", "rollout.dtype=bfloat16"]
 OF_GROUPS = [f"algorithm.kl={{placement: loss, coefficient: {KL_COEFFICIENT}}}"]
 
 
@@ -77,14 +80,16 @@ class Trl:
 
 def main(names: list[str]) -> None:
     known = [f"{algorithm}-{shape}" for algorithm, shapes in WORK.items() for shape in shapes]
-    if unknown := set(names) - set(known):
-        raise SystemExit(f"no such comparison: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    if unknown := {name for name in names if name.removesuffix(IN_BFLOAT16) not in known}:
+        told = f"{', '.join(known)}, each also with {IN_BFLOAT16}"
+        raise SystemExit(f"no such comparison: {', '.join(sorted(unknown))}; there are {told}")
     for name in names or known:
         compare(name)
 
 
 def compare(name: str) -> None:
-    algorithm, shape = name.split("-")
+    algorithm, shape = name.removesuffix(IN_BFLOAT16).split("-")
+    in_bfloat16 = name.endswith(IN_BFLOAT16)
     work, (version, script) = WORK[algorithm][shape], TRL[algorithm]
     python = subprocess.run([PEERS / "setup.sh", version], capture_output=True, text=True, check=True)
     interpreter, model = python.stdout.split()[-1], OUT / f"peer-{shape}"
@@ -92,25 +97,30 @@ def compare(name: str) -> None:
     subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
     measured: dict[str, list[float]] = {"trl": [], "whetstone": []}
     load = OtherLoad()
-    with tempfile.TemporaryDirectory() as folder, laps_of(algorithm, work, model, folder) as laps:
-        trl = Trl(interpreter, PEERS / script, algorithm, shape, model)
+    ours = OF_BFLOAT16 if in_bfloat16 else []
+    theirs = ["--bfloat16"] if in_bfloat16 else []
+    with tempfile.TemporaryDirectory() as folder, laps_of(algorithm, work, model, folder, *ours) as laps:
+        trl = Trl(interpreter, PEERS / script, algorithm, shape, model, *theirs)
         laps(work.warm_up)
         load.start()
         for _ in range(work.turns):
             measured["trl"] += trl.turn()
             measured["whetstone"] += laps(work.iterations)
+        others = load.share()  # before the processes end, and their seconds with them
     rows: dict[str, Any] = {
         f"{side}, s an iteration": statistics.median(values) for side, values in measured.items()
     }
     rows[f"trl {version} / whetstone"] = ratio(measured["trl"], measured["whetstone"])
-    rows["share of the machine that others used"] = load.share()
+    rows["share of the machine that others used"] = others
     batch = f"{work.prompts} prompts × {work.group_size} responses of {work.new_tokens} tokens"
-    told = f"{batch}, {work.epochs} epochs"
+    told = f"{batch}, {work.epochs} epochs, {'bfloat16' if in_bfloat16 else 'float32'}"
     publish(f"peer-{name}", f"{algorithm.upper()} iterations, {shape}: {told}", rows, measured)
 
 
 @contextmanager
-def laps_of(algorithm: str, work: Work, model: Path, folder: str) -> Iterator[Callable[[int], list[float]]]:
+def laps_of(
+    algorithm: str, work: Work, model: Path, folder: str, *overrides: str
+) -> Iterator[Callable[[int], list[float]]]:
     """Start a run; yield a function that makes iterations and returns the seconds of each."""
     settings = run_settings(
         [
@@ -130,6 +140,7 @@ def laps_of(algorithm: str, work: Work, model: Path, folder: str) -> Iterator[Ca
             f"algorithm.minibatch_size={work.sequences}",
             f"algorithm.learning_rate={LEARNING_RATE}",
             *([] if algorithm == "ppo" else OF_GROUPS),
+            *overrides,
         ]
     )
     with cluster(), launch.service(settings, print) as clients:

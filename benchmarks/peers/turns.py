@@ -77,7 +77,9 @@ def serve(algorithms: tuple[str, ...], build: dict[str, BuildTrainer]) -> None:
     parser.add_argument("algorithm", choices=algorithms)
     parser.add_argument("shape", choices=("tiny", "gpt2"))
     parser.add_argument("folder", type=Path, help="the folder that make_model.py wrote")
+    parser.add_argument("--bfloat16", action="store_true", help="products in bfloat16, by autocast")
     arguments = parser.parse_args()
+    OPTIONS["bf16"] = arguments.bfloat16
     work = WORK[arguments.algorithm][arguments.shape]
     torch.manual_seed(0)
     answers = sys.stdout

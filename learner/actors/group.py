@@ -23,7 +23,7 @@ from learner.distributed.place import Place, said_of
 from learner.distributed.rendezvous import MeetingPoint, Rendezvous
 from learner.settings import LearnerSettings
 
-LOOK_S = 0.1  # between two looks at the progress
+LOOK_S = 0.25  # between two looks at the progress
 
 OnProgress = Callable[[str, int, int], None]
 Note = Callable[[str], None]

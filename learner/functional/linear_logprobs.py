@@ -1,8 +1,8 @@
 """Log-probabilities and entropies of a linear head, without an array of all logits.
 
 The logits are computed tile by tile: some rows, some words of the vocabulary. The forward pass keeps the
-sums of each row. The backward pass computes each tile again and makes its gradient from those sums. With the
-logits x:
+sums of each row. The backward pass computes each tile again and makes its gradient from those sums; on a CPU
+the first tiles, as many as the budget holds, are kept instead. With the logits x:
 
     z         = log Σ_v exp x_v
     log π(a)  = x_a - z
@@ -55,6 +55,8 @@ def linear_logprobs(
     Returns:
         (logprobs_N, entropies_N or None), in float32, or in float64 if the hidden states are.
     """
+    restricts = restriction.bits_NW is not None
+    keeps = hidden_NH.device.type == "cpu" and torch.is_grad_enabled() and not (restricts or with_entropy)
     logprobs_N, entropies_N = _LinearLogprobs.apply(
         hidden_NH,
         head.weight_VH,
@@ -64,6 +66,7 @@ def linear_logprobs(
         (head.scale / restriction.temperature, 1 / restriction.temperature),
         _tile_size(hidden_NH, len(head.weight_VH), logits_budget),
         with_entropy,
+        logits_budget if keeps else 0,
     )
     return logprobs_N, entropies_N
 
@@ -96,20 +99,22 @@ class _Tiles:
         for start in range(0, max(len(self.hidden_NH), 1), self.size[0]):
             yield slice(start, start + self.size[0])
 
-    def tiles(self, rows: slice) -> Iterator[tuple[slice, Tensor, Tensor | None]]:
-        """Yield (words, logits (R, W), what is excluded or None) of a chunk."""
+    def words(self) -> Iterator[slice]:
+        """Yield the words of one tile after another."""
         for start in range(0, len(self.weight_VH), self.size[1]):
-            words = slice(start, start + self.size[1])
-            weight_WH = self.weight_VH[words]
-            logits_RW = (self.hidden_NH[rows] @ weight_WH.T).to(self.exact)
-            if self.bias_V is not None:
-                logits_RW += self.bias_V[words]
-            excluded_RW = None
-            if self.bits_NW is not None:
-                bits_RB = self.bits_NW[rows, words.start // 8 : words.stop // 8]
-                excluded_RW = ~unpack_bits(bits_RB, len(weight_WH))
-                logits_RW.masked_fill_(excluded_RW, -torch.inf)
-            yield words, logits_RW, excluded_RW
+            yield slice(start, start + self.size[1])
+
+    def logits(self, rows: slice, words: slice) -> tuple[Tensor, Tensor | None]:
+        """Return a tile's logits (R, W), and what is excluded or None."""
+        weight_WH = self.weight_VH[words]
+        logits_RW = (self.hidden_NH[rows] @ weight_WH.T).to(self.exact)
+        if self.bias_V is not None:
+            logits_RW += self.bias_V[words]
+        if self.bits_NW is None:
+            return logits_RW, None
+        bits_RB = self.bits_NW[rows, words.start // 8 : words.stop // 8]
+        excluded_RW = ~unpack_bits(bits_RB, len(weight_WH))
+        return logits_RW.masked_fill_(excluded_RW, -torch.inf), excluded_RW
 
     def drawn(self, rows: slice, words: slice) -> tuple[Tensor, Tensor]:
         """Return each row's column of its target token, (R, 1), and whether the tile has it, (R,).
@@ -121,6 +126,23 @@ class _Tiles:
         width = min(self.size[1], len(self.weight_VH) - words.start)
         cut_R = columns_R.clamp(0, width - 1)
         return cut_R[:, None], columns_R == cut_R
+
+
+class _Kept:
+    """Powers exp(x - m) of the first tiles, and their rows' m: as many numbers as the budget holds."""
+
+    def __init__(self, budget: int) -> None:
+        self._left = budget
+        self._tiles: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+
+    def keep(self, rows: slice, words: slice, powers_RW: Tensor, highest_R: Tensor) -> None:
+        if powers_RW.numel() <= self._left:
+            self._left -= powers_RW.numel()
+            self._tiles[rows.start, words.start] = powers_RW, highest_R
+
+    def find(self, rows: slice, words: slice) -> tuple[Tensor, Tensor] | None:
+        """Return a tile's powers (R, W) and its m (R,); None: it was not kept."""
+        return self._tiles.get((rows.start, words.start))
 
 
 class _LinearLogprobs(torch.autograd.Function):
@@ -135,13 +157,15 @@ class _LinearLogprobs(torch.autograd.Function):
         scales: tuple[float, float],
         size: tuple[int, int],
         with_entropy: bool,
+        kept_budget: int,
     ) -> tuple[Tensor, Tensor | None]:
         device = hidden_NH.device.type
         kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_NH.dtype
         bias_V = None if bias_V is None else bias_V * scales[1]
         scaled_NH, cast_VH = (hidden_NH * scales[0]).to(kind), weight_VH.to(kind)
         tiles = _Tiles(scaled_NH, cast_VH, bias_V, targets_N, bits_NW, size)
-        parts = [_chunk_sums(tiles, rows, with_entropy) for rows in tiles.chunks()]
+        ctx.kept = _Kept(kept_budget)
+        parts = [_chunk_sums(tiles, rows, with_entropy, ctx.kept) for rows in tiles.chunks()]
         drawn_N, norms_N, entropies_N = (torch.cat(each) for each in zip(*parts, strict=True))
         ctx.save_for_backward(scaled_NH, cast_VH, bias_V, targets_N, bits_NW, norms_N, entropies_N)
         ctx.scales, ctx.size, ctx.kinds = scales, size, (hidden_NH.dtype, weight_VH.dtype)
@@ -160,16 +184,13 @@ class _LinearLogprobs(torch.autograd.Function):
             for tensor, needed in zip((hidden_NH, weight_VH, bias_V), ctx.needs_input_grad[:3], strict=True)
         )
         for rows in tiles.chunks():
-            for words, logits_RW, excluded_RW in tiles.tiles(rows):
+            for words in tiles.words():
+                entropy = None
+                if grad_entropies_N is not None:
+                    entropy = entropies_N[rows], grad_entropies_N[rows]
                 slope_RW = _slope(
-                    logits_RW,
-                    tiles.drawn(rows, words),
-                    norms_N[rows],
-                    grad_logprobs_N[rows],
-                    None if grad_entropies_N is None else (entropies_N[rows], grad_entropies_N[rows]),
+                    tiles, ctx.kept, (rows, words), norms_N[rows], grad_logprobs_N[rows], entropy
                 )
-                if excluded_RW is not None:
-                    slope_RW.masked_fill_(excluded_RW, 0.0)  # also where 0 · -inf is NaN
                 if d_bias_V is not None:
                     d_bias_V[words] += slope_RW.sum(0)
                 slope_RW = slope_RW.to(weight_VH.dtype)
@@ -181,16 +202,17 @@ class _LinearLogprobs(torch.autograd.Function):
             None if d_hidden_NH is None else (d_hidden_NH * ctx.scales[0]).to(ctx.kinds[0]),
             None if d_weight_VH is None else d_weight_VH.to(ctx.kinds[1]),
             None if d_bias_V is None else d_bias_V * ctx.scales[1],
-            *[None] * 5,
+            *[None] * 6,
         )
 
 
-def _chunk_sums(tiles: _Tiles, rows: slice, with_entropy: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _chunk_sums(tiles: _Tiles, rows: slice, with_entropy: bool, kept: _Kept) -> tuple[Tensor, Tensor, Tensor]:
     """Return the drawn tokens' logits, z and H (zeros unless asked for) of a chunk of rows."""
     like_R = tiles.targets_N[rows]
     drawn_R = torch.zeros_like(like_R, dtype=tiles.exact)
     highest_R, total_R, weighted_R = torch.full_like(drawn_R, LOWEST), drawn_R.clone(), drawn_R.clone()
-    for words, logits_RW, excluded_RW in tiles.tiles(rows):
+    for words in tiles.words():
+        logits_RW, excluded_RW = tiles.logits(rows, words)
         columns_R1, inside_R = tiles.drawn(rows, words)
         drawn_R = torch.where(inside_R, logits_RW.gather(1, columns_R1)[:, 0], drawn_R)
         higher_R = torch.maximum(highest_R, logits_RW.amax(-1))
@@ -202,6 +224,7 @@ def _chunk_sums(tiles: _Tiles, rows: slice, with_entropy: bool) -> tuple[Tensor,
             weighted_R = weighted_R * shrunk_R + torch.linalg.vecdot(powers_RW, logits_RW)
         else:
             powers_RW = logits_RW.sub_(higher_R[:, None]).exp_()
+            kept.keep(rows, words, powers_RW, higher_R)
         total_R = total_R * shrunk_R + powers_RW.sum(-1)
         highest_R = higher_R
     norms_R = highest_R + total_R.log()
@@ -209,27 +232,37 @@ def _chunk_sums(tiles: _Tiles, rows: slice, with_entropy: bool) -> tuple[Tensor,
 
 
 def _slope(
-    logits_RW: Tensor,
-    drawn: tuple[Tensor, Tensor],
+    tiles: _Tiles,
+    kept: _Kept,
+    place: tuple[slice, slice],
     norms_R: Tensor,
     grad_logprobs_R: Tensor,
     entropy: tuple[Tensor, Tensor] | None,
 ) -> Tensor:
-    """Return ∂L/∂logits of a tile, in the logits' own memory.
+    """Return ∂L/∂logits of a tile.
 
     Args:
+        place: the tile's rows and words.
         entropy: (H, ∂L/∂H) of the rows; None: the loss has no entropy.
     """
-    logprobs_RW = logits_RW.sub_(norms_R[:, None])
-    if entropy is None:
-        slope_RW = logprobs_RW.exp_().mul_(-grad_logprobs_R[:, None])
+    excluded_RW = None
+    if (found := kept.find(*place)) is not None:
+        powers_RW, highest_R = found
+        slope_RW = powers_RW * ((highest_R - norms_R).exp() * -grad_logprobs_R)[:, None]
     else:
-        entropies_R, grad_R = entropy
-        probabilities_RW = logprobs_RW.exp()
-        slope_RW = logprobs_RW.mul_(-grad_R[:, None])
-        slope_RW.sub_((grad_logprobs_R + grad_R * entropies_R)[:, None]).mul_(probabilities_RW)
-    columns_R1, inside_R = drawn
-    return slope_RW.scatter_add_(1, columns_R1, torch.where(inside_R, grad_logprobs_R, 0.0)[:, None])
+        logits_RW, excluded_RW = tiles.logits(*place)
+        logprobs_RW = logits_RW.sub_(norms_R[:, None])
+        if entropy is None:
+            slope_RW = logprobs_RW.exp_().mul_(-grad_logprobs_R[:, None])
+        else:
+            entropies_R, grad_R = entropy
+            probabilities_RW = logprobs_RW.exp()
+            slope_RW = logprobs_RW.mul_(-grad_R[:, None])
+            slope_RW.sub_((grad_logprobs_R + grad_R * entropies_R)[:, None]).mul_(probabilities_RW)
+    columns_R1, inside_R = tiles.drawn(*place)
+    slope_RW.scatter_add_(1, columns_R1, torch.where(inside_R, grad_logprobs_R, 0.0)[:, None])
+    # also where 0 · -inf is NaN
+    return slope_RW if excluded_RW is None else slope_RW.masked_fill_(excluded_RW, 0.0)
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:

@@ -9,6 +9,7 @@ from contracts.errors import InputError
 from contracts.processes.loading import ONE_MODEL_AT_A_TIME
 from learner.distributed.stored_weights import StoredWeights, empty_model
 from learner.models import dropout
+from learner.models.attention import attend_in_float32
 from learner.models.quantization import compute_in_float32, quantized_loading
 from learner.settings import ModelSettings
 
@@ -72,4 +73,5 @@ def _config_and_kind(settings: ModelSettings, drops_out: bool) -> tuple[Any, Any
 def _prepared(lm: Any) -> Any:
     compute_in_float32(lm)
     fuse_activations(lm)
+    attend_in_float32()
     return lm.eval()

@@ -1,11 +1,14 @@
 """The head's own backward pass: the numbers and gradients of autograd, without an array of all logits."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from learner.functional.linear_logprobs import LinearHead, linear_logprobs
 from learner.functional.logprobs import WHOLE, Restriction, token_logprobs
@@ -132,6 +135,46 @@ def test_no_row_of_logits_is_kept_for_the_backward_pass() -> None:
         )
     assert (V, H) in saved
     assert (N, V) not in saved
+
+
+class Products(TorchDispatchMode):
+    """Counter of matrix products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += str(func) in ("aten.mm.default", "aten.addmm_.default")
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("budget", "with_entropy", "expected"),
+    [
+        (SMALL, False, 15 + 1 * 2 + 14 * 3),  # 3 chunks of rows, 5 tiles each: one tile fits
+        (UNLIMITED, False, 1 + 2),
+        (UNLIMITED, True, 1 + 3),  # its gradient needs more than the probabilities
+    ],
+)
+def test_tiles_within_the_budget_are_not_computed_again(
+    budget: int, with_entropy: bool, expected: int
+) -> None:
+    hidden_NH, weight_VH, bias_V, targets_N = case(0)
+    head = LinearHead(weight_VH, bias_V)
+    with Products() as products:
+        found = linear_logprobs(hidden_NH, targets_N, head, logits_budget=budget, with_entropy=with_entropy)
+        sum(each.sum() for each in found if each is not None).backward()  # type: ignore[union-attr]
+    assert products.count == expected
+
+
+def test_a_pass_without_gradients_keeps_nothing() -> None:
+    hidden_NH, weight_VH, bias_V, targets_N = case(0)
+    with torch.no_grad(), Products() as products:
+        logprobs_N, _ = linear_logprobs(
+            hidden_NH, targets_N, LinearHead(weight_VH, bias_V), logits_budget=UNLIMITED, with_entropy=False
+        )
+    assert products.count == 1 and logprobs_N.grad_fn is None
 
 
 def test_a_weight_that_is_frozen_gets_no_gradient_and_lets_the_states_have_theirs() -> None:

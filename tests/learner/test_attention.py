@@ -1,0 +1,81 @@
+"""Attention under bfloat16 autocast on a CPU: float32 kernels, and values near those of float64."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from learner.models.attention import attend_in_float32
+
+SEQUENCES, HEADS, TOKENS, WIDTH = 2, 4, 12, 16
+Attend = Callable[..., tuple[Tensor, None]]
+
+
+class Kernels(TorchDispatchMode):
+    """Record of the types in which attention's kernels are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.types: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "scaled_dot_product" in str(func):
+            self.types.add(args[0].dtype)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def attend() -> Attend:
+    from transformers import AttentionInterface
+
+    attend_in_float32()
+    found: Attend = AttentionInterface()["sdpa"]
+    return found
+
+
+def inputs(kv_heads: int = HEADS) -> list[Tensor]:
+    torch.manual_seed(0)
+    shapes = [(SEQUENCES, heads, TOKENS, WIDTH) for heads in (HEADS, kv_heads, kv_heads)]
+    return [torch.randn(shape).bfloat16().requires_grad_() for shape in shapes]
+
+
+def bias() -> Tensor:
+    """A mask of the additive kind, which hides the first token from all but itself."""
+    hidden_LL = torch.zeros(TOKENS, TOKENS)
+    hidden_LL[1:, 0] = torch.finfo(torch.bfloat16).min
+    return hidden_LL.bfloat16()[None, None]
+
+
+@pytest.mark.parametrize("kv_heads", [HEADS, 2])
+@pytest.mark.parametrize("mask", [None, torch.ones(TOKENS, TOKENS).tril().bool()[None, None], bias()])
+def test_kernels_are_float32_and_values_those_of_float64(
+    attend: Attend, mask: Tensor | None, kv_heads: int
+) -> None:
+    layer = nn.Module()
+    layer.num_key_value_groups = HEADS // kv_heads
+    ours, exact = inputs(kv_heads), [each.detach().double().requires_grad_() for each in inputs(kv_heads)]
+    with torch.autocast("cpu", dtype=torch.bfloat16), Kernels() as kernels:
+        found, _ = attend(layer, *ours, mask)
+        found.float().pow(2).sum().backward()
+    assert kernels.types == {torch.float32}
+    assert found.dtype == torch.bfloat16  # as the model's next product expects
+
+    double = mask.double() if mask is not None and mask.is_floating_point() else mask
+    expected, _ = sdpa_attention_forward(layer, *exact, double)
+    expected.pow(2).sum().backward()
+    torch.testing.assert_close(found.double(), expected, rtol=1e-2, atol=1e-2)
+    for mine, other in zip(ours, exact, strict=True):
+        assert mine.grad is not None and other.grad is not None
+        torch.testing.assert_close(mine.grad.double(), other.grad, rtol=2e-2, atol=3e-2)
+
+
+def test_without_autocast_it_is_transformers_own(attend: Attend) -> None:
+    layer, (query, key, value) = nn.Module(), inputs()
+    with Kernels() as kernels:
+        found, _ = attend(layer, query, key, value, None)
+    assert kernels.types == {torch.bfloat16}
+    assert torch.equal(found, sdpa_attention_forward(layer, query, key, value, None)[0])
