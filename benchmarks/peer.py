@@ -1,7 +1,7 @@
 """Whole iterations of Whetstone and of `trl`: same model, prompts, lengths, epochs and minibatches.
 
-`python -m benchmarks.peer [ALGORITHM-SHAPE …]`, all of them if none is named: `grpo-tiny`, `ppo-gpt2`, …; with
-`-bfloat16` behind, as in `grpo-gpt2-bfloat16`, both sides' products are in bfloat16.
+`python -m benchmarks.peer [ALGORITHM-SHAPE …]`, all of them if none is named: `grpo-tiny`, `ppo-gpt2`, …
+In `grpo-gpt2-bfloat16` both sides' products are in bfloat16.
 trl runs in its own environments (`benchmarks/peers/`). The two sides take turns, so that both see the same
 load. Rewards cost next to nothing on either side.
 """

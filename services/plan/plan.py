@@ -9,6 +9,7 @@ from reward_servers.user_rewards.apart import try_apart
 from services.config.compose import run_settings
 from services.config.other_versions import comparable
 from services.config.settings import RunSettings
+from services.models.files import ModelFiles
 from services.plan import read_files
 from services.plan.arithmetic import arithmetic, batch, dropout
 from services.plan.first_prompt import PromptAsRead, columns, first_prompts
@@ -23,6 +24,7 @@ from services.preflight.capacity.memory_model import GIB, MemoryNeeds, num_param
 from services.preflight.checks.environment_checks import environment_warnings
 from services.preflight.checks.reference_checks import num_parameters_of_reference
 from services.preflight.deployment import Deployment, deployment_of, this_machine
+from services.preflight.machine import multiplies_bfloat16
 from services.preflight.picture import pictured
 from services.preflight.transport import choose_transport
 from services.runs.claim import plain
@@ -116,6 +118,7 @@ def make_plan(overrides: list[str]) -> Plan:
             "dropout": dropout(settings.model, settings.algorithm, settings.algorithm_name, model.config),
             **_on_gpus(deployed, on_gpu),
             "new weights": f"by {choose_transport(settings.learner, settings.model, deployed)}",
+            **faster(settings, model, deployed),
         },
         sources={
             **read_files.of_model(overrides, settings.model.path, model),
@@ -139,6 +142,16 @@ def _on_gpus(deployed: Deployment, on_gpu: Fit | None) -> dict[str, str]:
         chosen = " ".join(written(on_gpu.chosen)) or "nothing: the defaults fit"
         told |= {"memory of a GPU": on_gpu.words, "chosen to fit": chosen}
     return told
+
+
+def faster(settings: RunSettings, model: ModelFiles, deployed: Deployment) -> dict[str, str]:
+    """Return which settings would make a run on this machine's CPU faster; {}: none is known."""
+    asked = settings.learner.autocast, settings.rollout.dtype
+    on_cpu = deployed.learner_on_gpu is False and deployed.workers_on_gpu is False
+    if model.is_small or not on_cpu or asked != ("auto", "auto") or not multiplies_bfloat16():
+        return {}
+    faster = "learner.autocast=bfloat16 rollout.dtype=bfloat16"
+    return {"faster": f"this processor multiplies bfloat16 in hardware (AMX): {faster}"}
 
 
 def _limits(limits: Mapping[str, Callable[[Split], PromptLimit]]) -> dict[str, str]:

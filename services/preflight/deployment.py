@@ -72,6 +72,15 @@ class Deployment:
         return bool(self.learner_on_gpu) and self.placement.learner.num_gpus >= 1
 
     @property
+    def in_words(self) -> str:
+        """Return engine and number format as a person reads them.
+
+        Example: "vLLM, float32"
+        """
+        engine = {"vllm": "vLLM"}.get(self.engine, self.engine)
+        return f"{engine}, {self.engine_dtype or 'bfloat16 on a GPU, float32 on a CPU'}"
+
+    @property
     def engine_settings(self) -> RolloutSettings:
         """Return the workers' settings with engine and number format filled in."""
         return self.rollout.model_copy(update={"engine": self.engine, "dtype": self.engine_dtype})

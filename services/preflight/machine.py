@@ -56,6 +56,14 @@ def num_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> float:
     return count
 
 
+def multiplies_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Return whether the processor has units for products in bfloat16: Intel's AMX."""
+    try:
+        return "amx_bf16" in cpuinfo.read_text().split()
+    except OSError:  # not Linux
+        return False
+
+
 def threads_each(num_cores: float, num_processes: int = 1) -> int:
     """Return how many threads each of the processes gets that share the cores.
 

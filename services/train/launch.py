@@ -115,11 +115,13 @@ def service(
         meanwhile: called once, while the parts start.
         trial: texts for trying the user's own rewards and metrics.
     """
-    starting = Starting(("the reward servers", "the learner", "the rollout workers"), tell or warn)
+    say = tell or warn
+    starting = Starting(("the reward servers", "the learner", "the rollout workers"), say)
     model = model_of(settings.model, settings.algorithm, settings.environment)
     graders = settings.reward, settings.metrics, settings.reward_servers
     machines = deployment_of(settings, read_model(settings.model), ray_machine())
     restarts = LearnerRestarts(settings.learner.max_restarts)
+    say(f"rollouts are written by {machines.in_words}")
 
     def prepare() -> None:
         with timeline.span("prepares"), uncollected():

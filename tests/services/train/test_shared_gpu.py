@@ -42,7 +42,7 @@ def test_on_a_shared_gpu_workers_start_when_the_learner_is_up(
     machine: Machine, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """vLLM counts what others take while it starts as its own, and fails if they give memory back."""
-    run, notes = run_of(), list[str]()
+    run, notes, told = run_of(), list[str](), list[str]()
     deployed = deployment_of(run, files_of("0.5B"), machine)
 
     @contextlib.contextmanager
@@ -56,8 +56,10 @@ def test_on_a_shared_gpu_workers_start_when_the_learner_is_up(
     monkeypatch.setattr(launch, "start_fleet", lambda *_: Part("fleet", notes))
     monkeypatch.setattr(launch, "start_learner", lambda *_: Part("learner", notes))
     monkeypatch.setattr(launch, "served_rewards", served)
-    with launch.service(run, notes.append, lambda _: None):
+    with launch.service(run, notes.append, told.append):
         assert notes[:3] == expected
+    dtype = "bfloat16" if machine.num_gpus else "float32"
+    assert f"rollouts are written by vLLM, {dtype}" in told
 
 
 def test_learner_and_workers_get_the_cores_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
