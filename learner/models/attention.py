@@ -14,10 +14,10 @@ def attend_in_float32() -> None:
     """Let models of transformers with "sdpa" attention compute it in float32 on CPUs, in this process."""
     from transformers import AttentionInterface
 
-    AttentionInterface.register("sdpa", _attend)
+    AttentionInterface.register("sdpa", attend)
 
 
-def _attend(
+def attend(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
     """Return attention's output in the type of `value`, as transformers' own function does."""

@@ -167,25 +167,29 @@ def pass_bytes(
         "weights at hand": at_hand[0],
     }
     gradients = 3 * bytes_each * shape.inner_width + 3 * STATE * shape.width
-    inside = _kept(needs, shape, bytes_each) if needs.model.gradient_checkpointing else 0.0
+    inside = _kept(needs, shape, bytes_each, on_cpu) if needs.model.gradient_checkpointing else 0.0
     layer = {"a layer's gradients": tokens * (inside + gradients), "weights at hand": at_hand[1]}
-    kept = {"activations": activation_bytes(needs, shape, tokens, bytes_each)}
+    kept = {"activations": activation_bytes(needs, shape, tokens, bytes_each, on_cpu=on_cpu)}
     return kept | (head if sum(head.values()) >= sum(layer.values()) else layer)
 
 
-def activation_bytes(needs: MemoryNeeds, shape: ModelShape, tokens: int, bytes_each: int) -> float:
+def activation_bytes(
+    needs: MemoryNeeds, shape: ModelShape, tokens: int, bytes_each: int, *, on_cpu: bool
+) -> float:
     """Return the bytes of a micro-batch's activations in one process when its forward pass has ended.
 
     Frozen layers below the trained ones keep none. Beside an adapter all layers keep theirs.
     """
     layers = shape.num_layers * (1.0 if needs.model.adapter.trains else needs.trained_share)
     states = STATE * shape.width
-    each = states if needs.model.gradient_checkpointing else _kept(needs, shape, bytes_each)
+    each = states if needs.model.gradient_checkpointing else _kept(needs, shape, bytes_each, on_cpu)
     ends = 6 * states  # embeddings, the last norm, and the states before the head with their gradient
     return tokens * (layers * each + ends)
 
 
-def kept_a_layer(shape: ModelShape, bytes_each: int, *, is_frozen: bool = False) -> float:
+def kept_a_layer(
+    shape: ModelShape, bytes_each: int, *, is_frozen: bool = False, on_cpu: bool = False
+) -> float:
     """Return the bytes that a layer keeps of each token for its gradient.
 
     Counted as by Korthikanti et al. 2022 (arXiv 2205.05198, section 4.1), without attention's own, which
@@ -195,22 +199,29 @@ def kept_a_layer(shape: ModelShape, bytes_each: int, *, is_frozen: bool = False)
     Args:
         bytes_each: of a product's numbers: 2 under autocast, else 4.
         is_frozen: whether the layer's own parameters do not train, beside an adapter's.
+        on_cpu: whether attention is in float32 under autocast, too: learner/models/attention.py.
     """
     norms = (16 if shape.is_gated and not is_frozen else 8) * shape.width
     inputs = (5 if shape.is_gated else 2) * 2 if bytes_each == 2 else 2 * 4
     attention = 2 * (shape.query_width + shape.kv_width)  # queries, what comes out, keys and values
     inner = (4 if shape.is_gated else 2) * shape.inner_width
-    return norms + inputs * shape.width + bytes_each * (attention + inner)
+    attended = 4 * attention + 2 * shape.query_width if on_cpu and bytes_each == 2 else bytes_each * attention
+    return norms + inputs * shape.width + attended + bytes_each * inner
 
 
-def _kept(needs: MemoryNeeds, shape: ModelShape, bytes_each: int) -> float:
-    return kept_a_layer(shape, bytes_each, is_frozen=needs.model.adapter.trains)
+def _kept(needs: MemoryNeeds, shape: ModelShape, bytes_each: int, on_cpu: bool) -> float:
+    return kept_a_layer(shape, bytes_each, is_frozen=needs.model.adapter.trains, on_cpu=on_cpu)
 
 
 def logits_bytes(needs: MemoryNeeds, shape: ModelShape, tokens: int, *, on_cpu: bool) -> float:
-    """Return the bytes of the logits that are held at once in one process."""
+    """Return the bytes of the logits that are held at once in one process.
+
+    On a CPU the probabilities of the first tiles wait for the backward pass, within the budget.
+    """
     held = min(needs.learner.logits_budget, tokens * shape.vocabulary)
-    return float(LOGITS_HELD * 4 * (min(held, CPU_LOGITS) if on_cpu else held))
+    if not on_cpu:
+        return float(LOGITS_HELD * 4 * held)
+    return float(LOGITS_HELD * 4 * min(held, CPU_LOGITS) + 4 * held)
 
 
 def _head_bytes(needs: MemoryNeeds, shape: ModelShape, bytes_each: int) -> float:

@@ -8,6 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchmarks.qwen_shapes import CONFIGS, files_of
 from contracts.activations import fuse_activations
+from learner.models import attention
 from services.models.shape import shape_of
 from services.preflight.capacity.memory_model import kept_a_layer
 
@@ -59,11 +60,17 @@ def kept_bytes(config: Any, in_bfloat16: bool) -> float:
     return (sum(size for key, size in kept.items() if key not in weights) - copies) / tokens.numel()
 
 
-@pytest.mark.parametrize("in_bfloat16", [False, True])
+@pytest.mark.parametrize(("in_bfloat16", "on_cpu"), [(False, True), (True, False), (True, True)])
 @pytest.mark.parametrize("name", [*CONFIGS, "gpt2"])
-def test_a_layer_keeps_of_a_token_what_pytorch_keeps(name: str, in_bfloat16: bool) -> None:
+def test_a_layer_keeps_of_a_token_what_pytorch_keeps(
+    name: str, in_bfloat16: bool, on_cpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Measured as the difference of models with three layers and with one."""
-    from transformers import AutoConfig
+    from transformers import AttentionInterface, AutoConfig
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    known = AttentionInterface._global_mapping
+    monkeypatch.setitem(known, "sdpa", attention.attend if on_cpu else sdpa_attention_forward)
 
     config = {"model_type": "gpt2", "resid_pdrop": 0, "attn_pdrop": 0, "embd_pdrop": 0}
     key = "n_layer" if name == "gpt2" else "num_hidden_layers"
@@ -73,4 +80,4 @@ def test_a_layer_keeps_of_a_token_what_pytorch_keeps(name: str, in_bfloat16: boo
     measured = (kept_bytes(many, in_bfloat16) - kept_bytes(few, in_bfloat16)) / 2 - ATTENTION_ON_A_CPU
     shape = shape_of(files_of(name, few.to_dict()))
     assert shape is not None
-    assert kept_a_layer(shape, 2 if in_bfloat16 else 4) == pytest.approx(measured, rel=0.1)
+    assert kept_a_layer(shape, 2 if in_bfloat16 else 4, on_cpu=on_cpu) == pytest.approx(measured, rel=0.1)
