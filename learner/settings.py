@@ -107,7 +107,8 @@ class LearnerSettings(Settings):
     device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU where there is one
     autocast: Literal["auto", "bfloat16", "none"] = "auto"  # auto: bfloat16 on a GPU, none on a CPU
     token_budget: int = Field(default=16384, ge=1)  # tokens of a micro-batch, padding included
-    logits_budget: int = Field(default=2**24, ge=1)  # numbers of logits held at once; more are recomputed
+    # numbers of logits held at once; more are computed again
+    logits_budget: int = Field(default=2**24, ge=1)
     # Where sampling warps the distribution (temperature, top-k, top-p, minimum length): exact: ratios, KL and
     # entropies are the warped distribution's; importance: they are the whole softmax's, with truncated
     # importance weights (a temperature only); ignore: the whole softmax's, without weights (biased)

@@ -1,13 +1,16 @@
 """Log-probabilities and entropies of a linear head, without an array of all logits.
 
 The logits are computed tile by tile: some rows, some words of the vocabulary. The forward pass keeps the
-sums of each row. The backward pass computes each tile again and makes its gradient from those sums; on a CPU
-the first tiles, as many as the budget holds, are kept instead. With the logits x:
+sums of each row. The backward pass computes each tile again and makes its gradient from those sums. With the
+logits x:
 
     z         = log Σ_v exp x_v
     log π(a)  = x_a - z
     H         = z - Σ_v π_v x_v
     ∂L/∂x_v   = g (1[v = a] - π_v) - h π_v (log π_v + H)        g = ∂L/∂log π(a), h = ∂L/∂H
+
+On a CPU the first tiles are kept instead, as many as the budget holds. With entropies or restrictions none
+are, since their gradients need more than probabilities.
 
 Sums over tiles: Milakov and Gimelshein 2018 (arXiv 1805.02867). Gradients from kept sums: Wijmans et al. 2024
 (arXiv 2411.09009), there for the cross-entropy.
@@ -49,8 +52,9 @@ def linear_logprobs(
 ) -> tuple[Tensor, Tensor | None]:
     """Return each token's log π(target), and π's entropies or None; π = softmax of the restricted logits.
 
-    The result is that of `token_logprobs`, to rounding. At most `logits_budget` logits exist at once. Under
-    autocast its type is that of the products; sums and the weight's gradient are float32.
+    The result is that of `token_logprobs`, to rounding. At most `logits_budget` logits exist at once. On
+    a CPU so many probabilities may wait for the backward pass. Under autocast the result's type is that of
+    the products; sums and the weight's gradient are float32.
 
     Returns:
         (logprobs_N, entropies_N or None), in float32, or in float64 if the hidden states are.
@@ -140,9 +144,12 @@ class _Kept:
             self._left -= powers_RW.numel()
             self._tiles[rows.start, words.start] = powers_RW, highest_R
 
-    def find(self, rows: slice, words: slice) -> tuple[Tensor, Tensor] | None:
-        """Return a tile's powers (R, W) and its m (R,); None: it was not kept."""
-        return self._tiles.get((rows.start, words.start))
+    def take(self, rows: slice, words: slice) -> tuple[Tensor, Tensor] | None:
+        """Hand out a tile's powers (R, W) and its m (R,), once; None: it is to be computed again."""
+        return self._tiles.pop((rows.start, words.start), None)
+
+    def __len__(self) -> int:
+        return len(self._tiles)
 
 
 class _LinearLogprobs(torch.autograd.Function):
@@ -246,9 +253,9 @@ def _slope(
         entropy: (H, ∂L/∂H) of the rows; None: the loss has no entropy.
     """
     excluded_RW = None
-    if (found := kept.find(*place)) is not None:
+    if (found := kept.take(*place)) is not None:
         powers_RW, highest_R = found
-        slope_RW = powers_RW * ((highest_R - norms_R).exp() * -grad_logprobs_R)[:, None]
+        slope_RW = powers_RW.mul_(((highest_R - norms_R).exp() * -grad_logprobs_R)[:, None])
     else:
         logits_RW, excluded_RW = tiles.logits(*place)
         logprobs_RW = logits_RW.sub_(norms_R[:, None])

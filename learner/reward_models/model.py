@@ -15,6 +15,7 @@ from contracts.errors import InputError
 from contracts.processes.disk import room_for
 from contracts.processes.loading import ONE_MODEL_AT_A_TIME
 from contracts.windows import check_pooling, window_of
+from learner.models.attention import attend_in_float32
 from learner.reward_models.batches import Example, micro_batches
 from learner.reward_models.settings import RewardTraining
 
@@ -147,6 +148,7 @@ def _load(path: str, label_names: Sequence[str]) -> tuple[Any, Any, list[str]]:
         if type(config) not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
             raise InputError(f"transformers has no classifier of model_type {config.model_type!r}")
         config.use_cache = False  # only generation needs keys and values
+        attend_in_float32()
         # A head of other labels is drawn anew; `fresh` names all missing weights.
         with ONE_MODEL_AT_A_TIME:
             lm, report = AutoModelForSequenceClassification.from_pretrained(

@@ -147,11 +147,15 @@ def _on_gpus(deployed: Deployment, on_gpu: Fit | None) -> dict[str, str]:
 def faster(settings: RunSettings, model: ModelFiles, deployed: Deployment) -> dict[str, str]:
     """Return which settings would make a run on this machine's CPU faster; {}: none is known."""
     asked = settings.learner.autocast, settings.rollout.dtype
+    here = deployed.machine.cluster is None
     on_cpu = deployed.learner_on_gpu is False and deployed.workers_on_gpu is False
-    if model.is_small or not on_cpu or asked != ("auto", "auto") or not multiplies_bfloat16():
+    if model.is_small or not (here and on_cpu) or asked != ("auto", "auto") or not multiplies_bfloat16():
         return {}
-    faster = "learner.autocast=bfloat16 rollout.dtype=bfloat16"
-    return {"faster": f"this processor multiplies bfloat16 in hardware (AMX): {faster}"}
+    options = "learner.autocast=bfloat16 rollout.dtype=bfloat16"
+    return {
+        "faster": f"{options}, since this processor multiplies bfloat16 (AMX). Engine and learner then agree "
+        "to about 0.001 instead of 0.000001"
+    }
 
 
 def _limits(limits: Mapping[str, Callable[[Split], PromptLimit]]) -> dict[str, str]:

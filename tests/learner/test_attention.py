@@ -1,6 +1,8 @@
 """Attention under bfloat16 autocast on a CPU: float32 kernels, and values near those of float64."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +11,15 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from learner.algorithms.base import OptimizerSettings
+from learner.algorithms.ppo import PPO
 from learner.models.attention import attend_in_float32
+from tests.learner import seq2seq as seq2seq_models
+from tests.learner.tiny import CONFIGS, make_learner, random_rollouts, snapshot
 
 SEQUENCES, HEADS, TOKENS, WIDTH = 2, 4, 12, 16
+# a large ε, so that Adam doesn't blow rounding up
+ONE_STEP = PPO(num_epochs=1, minibatch_size=None, optimizer=OptimizerSettings(eps=1.0))
 Attend = Callable[..., tuple[Tensor, None]]
 
 
@@ -50,22 +58,24 @@ def bias() -> Tensor:
     return hidden_LL.bfloat16()[None, None]
 
 
+@pytest.mark.parametrize("position_bias", [None, torch.randn(1, HEADS, TOKENS, TOKENS).bfloat16()])
 @pytest.mark.parametrize("kv_heads", [HEADS, 2])
 @pytest.mark.parametrize("mask", [None, torch.ones(TOKENS, TOKENS).tril().bool()[None, None], bias()])
 def test_kernels_are_float32_and_values_those_of_float64(
-    attend: Attend, mask: Tensor | None, kv_heads: int
+    attend: Attend, mask: Tensor | None, kv_heads: int, position_bias: Tensor | None
 ) -> None:
     layer = nn.Module()
     layer.num_key_value_groups = HEADS // kv_heads
     ours, exact = inputs(kv_heads), [each.detach().double().requires_grad_() for each in inputs(kv_heads)]
     with torch.autocast("cpu", dtype=torch.bfloat16), Kernels() as kernels:
-        found, _ = attend(layer, *ours, mask)
+        found, _ = attend(layer, *ours, mask, position_bias=position_bias)
         found.float().pow(2).sum().backward()
     assert kernels.types == {torch.float32}
     assert found.dtype == torch.bfloat16  # as the model's next product expects
 
     double = mask.double() if mask is not None and mask.is_floating_point() else mask
-    expected, _ = sdpa_attention_forward(layer, *exact, double)
+    doubled = None if position_bias is None else position_bias.double()
+    expected, _ = sdpa_attention_forward(layer, *exact, double, position_bias=doubled)
     expected.pow(2).sum().backward()
     torch.testing.assert_close(found.double(), expected, rtol=1e-2, atol=1e-2)
     for mine, other in zip(ours, exact, strict=True):
@@ -79,3 +89,20 @@ def test_without_autocast_it_is_transformers_own(attend: Attend) -> None:
         found, _ = attend(layer, query, key, value, None)
     assert kernels.types == {torch.bfloat16}
     assert torch.equal(found, sdpa_attention_forward(layer, query, key, value, None)[0])
+
+
+@pytest.mark.parametrize("name", [*CONFIGS, *seq2seq_models.NAMES])
+def test_an_update_in_bfloat16_goes_the_way_of_one_in_float32(
+    models: dict[str, Path], seq2seq: dict[str, Path], name: str
+) -> None:
+    """Every architecture: masks, shared prompts, position biases and cross attention go through."""
+    path = {**models, **seq2seq}[name]
+    start = snapshot(make_learner(path, ONE_STEP).pair)
+    rollouts = [replace(each, turns=each.turns[:1]) for each in random_rollouts(8)]
+    steps = []
+    for autocast in ("none", "bfloat16"):
+        learner = make_learner(path, ONE_STEP, autocast=autocast, mismatch={"weights": "none"})
+        learner.update(rollouts)
+        ended = snapshot(learner.pair)
+        steps.append(torch.cat([(ended[key] - start[key]).flatten() for key in start]))
+    assert float(nn.functional.cosine_similarity(*steps, dim=0)) > 0.95

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from learner.functional.linear_logprobs import LinearHead, linear_logprobs
+from learner.functional import linear_logprobs as fused
+from learner.functional.linear_logprobs import LinearHead, _Kept, linear_logprobs
 from learner.functional.logprobs import WHOLE, Restriction, token_logprobs
 from learner.functional.support import pack_bits
 
@@ -52,7 +53,8 @@ def test_gradients_are_autograds(budget: int, cut: bool, with_entropy: bool) -> 
         )
         return (logprobs_N,) if entropies_N is None else (logprobs_N, entropies_N)
 
-    assert torch.autograd.gradcheck(function, (hidden_NH, weight_VH, bias_V))
+    # a second backward pass computes again what the first one found kept
+    assert torch.autograd.gradcheck(function, (hidden_NH, weight_VH, bias_V), nondet_tol=1e-12)
 
 
 @settings(deadline=None, max_examples=40)
@@ -68,10 +70,10 @@ def test_numbers_and_gradients_are_those_of_all_logits_at_once(
     seed: int, budget: int, temperature: float, cut: bool, biased: bool, with_entropy: bool
 ) -> None:
     results = []
-    for fused in (True, False):
+    for is_fused in (True, False):
         hidden_NH, weight_VH, bias_V, targets_N = case(seed)
         restriction = restricted(temperature, targets_N) if cut else Restriction(temperature)
-        if fused:
+        if is_fused:
             head = LinearHead(weight_VH, bias_V if biased else None, scale=0.5)
             found = linear_logprobs(
                 hidden_NH,
@@ -117,7 +119,7 @@ def test_log_probabilities_are_the_same_with_and_without_entropies(cut: bool) ->
     assert torch.equal(with_entropy, without)
 
 
-def test_no_row_of_logits_is_kept_for_the_backward_pass() -> None:
+def test_with_entropies_no_row_of_logits_is_kept_for_the_backward_pass() -> None:
     saved: list[tuple[int, ...]] = []
 
     def pack(tensor: Tensor) -> Tensor:
@@ -168,13 +170,40 @@ def test_tiles_within_the_budget_are_not_computed_again(
     assert products.count == expected
 
 
-def test_a_pass_without_gradients_keeps_nothing() -> None:
+@pytest.mark.parametrize(("budget", "expected"), [(UNLIMITED, 1), (2 * SMALL, 2), (SMALL - 1, 1), (1, 0)])
+def test_tiles_wait_within_the_budget_and_go_one_by_one(budget: int, expected: int) -> None:
     hidden_NH, weight_VH, bias_V, targets_N = case(0)
-    with torch.no_grad(), Products() as products:
-        logprobs_N, _ = linear_logprobs(
-            hidden_NH, targets_N, LinearHead(weight_VH, bias_V), logits_budget=UNLIMITED, with_entropy=False
+    head = LinearHead(weight_VH, bias_V)
+    logprobs_N, _ = linear_logprobs(hidden_NH, targets_N, head, logits_budget=budget, with_entropy=False)
+    kept = logprobs_N.grad_fn.kept  # type: ignore[union-attr]
+    held = sum(powers_RW.numel() for powers_RW, _ in kept._tiles.values())
+    assert len(kept) >= bool(expected) and held <= budget
+    logprobs_N.sum().backward(retain_graph=True)
+    assert len(kept) == 0
+    once = hidden_NH.grad.clone()  # type: ignore[union-attr]
+    logprobs_N.sum().backward()  # all is computed again
+    torch.testing.assert_close(hidden_NH.grad, 2 * once)
+
+
+@pytest.mark.parametrize("with_entropy", [False, True])
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("trains", [False, True])
+def test_nothing_waits_without_gradients_with_entropies_or_with_restrictions(
+    monkeypatch: pytest.MonkeyPatch, trains: bool, cut: bool, with_entropy: bool
+) -> None:
+    made: list[_Kept] = []
+    monkeypatch.setattr(fused, "_Kept", lambda budget: made.append(_Kept(budget)) or made[-1])
+    hidden_NH, weight_VH, bias_V, targets_N = case(0)
+    with torch.set_grad_enabled(trains):
+        linear_logprobs(
+            hidden_NH,
+            targets_N,
+            LinearHead(weight_VH, bias_V),
+            logits_budget=UNLIMITED,
+            with_entropy=with_entropy,
+            restriction=restricted(1.0, targets_N) if cut else WHOLE,
         )
-    assert products.count == 1 and logprobs_N.grad_fn is None
+    assert len(made[0]) == (trains and not cut and not with_entropy)
 
 
 def test_a_weight_that_is_frozen_gets_no_gradient_and_lets_the_states_have_theirs() -> None:

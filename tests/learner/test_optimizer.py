@@ -16,7 +16,7 @@ from learner.optimizer import build_optimizer, clip_gradients, decays, set_learn
 from learner.rate_schedule import Schedule, schedule_factor
 from learner.settings import LearnerSettings
 from tests.learner.seq2seq import Name
-from tests.learner.tiny import make_learner, make_pair, rollout
+from tests.learner.tiny import make_learner, make_pair, random_rollouts, rollout, snapshot
 
 
 @pytest.mark.parametrize("value_trunk", ["shared", "separate"])
@@ -48,6 +48,33 @@ def test_steps_in_one_kernel_are_those_of_adamw(models: dict[str, Path]) -> None
         plain.step()
     for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)
+
+
+def test_a_matrix_with_strides_of_its_own_is_stepped_by_the_plain_loop(models: dict[str, Path]) -> None:
+    """The kernel reads memory in order, whatever the strides of a parameter and of its moments."""
+    pair = make_pair(models["gpt2"])
+    matrix = pair.lm.get_input_embeddings().weight
+    assert build_optimizer(pair, PPO()).defaults["fused"]
+    matrix.data = matrix.data.T.contiguous().T
+    assert not build_optimizer(pair, PPO()).defaults["fused"]
+
+
+def test_moments_of_a_plain_loop_go_on_in_one_kernel(models: dict[str, Path], tmp_path: Path) -> None:
+    """So does a run that began before the kernel was used."""
+    learner = make_learner(models["gpt2"], PPO())
+    for group in learner.optimizer.param_groups:
+        group["fused"] = False
+    learner.update(random_rollouts(8))
+    (tmp_path / "checkpoint").mkdir()
+    learner.save(str(tmp_path / "checkpoint"))
+    resumed = make_learner(models["gpt2"], PPO())
+    resumed.load(str(tmp_path / "checkpoint"))
+    assert all(group["fused"] for group in resumed.optimizer.param_groups)
+    for one in (learner, resumed):
+        one.update(random_rollouts(8, seed=1))
+    ours, theirs = snapshot(resumed.pair), snapshot(learner.pair)
+    for key, value in ours.items():
+        torch.testing.assert_close(value, theirs[key], rtol=1e-5, atol=1e-6)
 
 
 def test_adams_first_step_is_the_learning_rate(models: dict[str, Path]) -> None:
