@@ -4,10 +4,15 @@ PyTorch's bfloat16 kernel for CPUs takes nine times as long, forth and back: 64 
 with AMX, for 16 sequences of 64 tokens and 12 heads of 64. Products of weights stay in bfloat16.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch import Tensor
+
+_ROUNDS: ContextVar[bool] = ContextVar("rounds", default=False)
 
 
 def attend_in_float32() -> None:
@@ -17,13 +22,23 @@ def attend_in_float32() -> None:
     AttentionInterface.register("sdpa", attend)
 
 
+@contextmanager
+def rounding_attention() -> Iterator[None]:
+    """Compute attention in bfloat16 under autocast, as engines do: a probe measures what that changes."""
+    before = _ROUNDS.set(True)
+    try:
+        yield
+    finally:
+        _ROUNDS.reset(before)
+
+
 def attend(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
     """Return attention's output in the type of `value`, as transformers' own function does."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-    if query.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
+    if query.device.type != "cpu" or not torch.is_autocast_enabled("cpu") or _ROUNDS.get():
         found: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, **options
         )

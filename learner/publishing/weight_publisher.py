@@ -11,6 +11,7 @@ from contracts.weights import Probe, WeightManifest
 from learner.distributed.ranks import ALONE, Ranks
 from learner.distributed.sharding import computes_on, whole
 from learner.models.adapters import Adapter
+from learner.models.attention import rounding_attention
 from learner.models.merged_weights import changed_parameters, is_adapted
 from learner.models.policy import family
 from learner.publishing.changed_elements import Array, Sent
@@ -139,7 +140,7 @@ def proof(
         probing: the context of the probe's pass: the learner's autocast.
     """
     device = computes_on(next(lm.parameters()))
-    with ranks.at_hand(), probing or nullcontext():
+    with ranks.at_hand(), rounding_attention(), probing or nullcontext():
         is_rounded = torch.is_autocast_enabled(device)
         made = probe(lm, PROBE_TOLERANCE["bfloat16" if is_rounded else engine_dtype])
         if not is_rounded and engine_dtype != "bfloat16":

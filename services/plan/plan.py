@@ -118,7 +118,7 @@ def make_plan(overrides: list[str]) -> Plan:
             "dropout": dropout(settings.model, settings.algorithm, settings.algorithm_name, model.config),
             **_on_gpus(deployed, on_gpu),
             "new weights": f"by {choose_transport(settings.learner, settings.model, deployed)}",
-            **faster(settings, model, deployed),
+            **faster(settings.learner.autocast, model, deployed),
         },
         sources={
             **read_files.of_model(overrides, settings.model.path, model),
@@ -144,9 +144,13 @@ def _on_gpus(deployed: Deployment, on_gpu: Fit | None) -> dict[str, str]:
     return told
 
 
-def faster(settings: RunSettings, model: ModelFiles, deployed: Deployment) -> dict[str, str]:
-    """Return which settings would make a run on this machine's CPU faster; {}: none is known."""
-    asked = settings.learner.autocast, settings.rollout.dtype
+def faster(autocast: str, model: ModelFiles, deployed: Deployment) -> dict[str, str]:
+    """Return which settings would make a run on this machine's CPU faster; {}: none is known.
+
+    Args:
+        autocast: `learner.autocast` as asked for.
+    """
+    asked = autocast, deployed.rollout.dtype
     here = deployed.machine.cluster is None
     on_cpu = deployed.learner_on_gpu is False and deployed.workers_on_gpu is False
     if model.is_small or not (here and on_cpu) or asked != ("auto", "auto") or not multiplies_bfloat16():

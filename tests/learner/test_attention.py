@@ -13,7 +13,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from learner.algorithms.base import OptimizerSettings
 from learner.algorithms.ppo import PPO
-from learner.models.attention import attend_in_float32
+from learner.models.attention import attend_in_float32, rounding_attention
 from tests.learner import seq2seq as seq2seq_models
 from tests.learner.tiny import CONFIGS, make_learner, random_rollouts, snapshot
 
@@ -81,6 +81,12 @@ def test_kernels_are_float32_and_values_those_of_float64(
     for mine, other in zip(ours, exact, strict=True):
         assert mine.grad is not None and other.grad is not None
         torch.testing.assert_close(mine.grad.double(), other.grad, rtol=2e-2, atol=3e-2)
+
+
+def test_where_rounding_is_measured_kernels_are_bfloat16(attend: Attend) -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16), rounding_attention(), Kernels() as kernels:
+        attend(nn.Module(), *inputs(), None)
+    assert kernels.types == {torch.bfloat16}
 
 
 def test_without_autocast_it_is_transformers_own(attend: Attend) -> None:

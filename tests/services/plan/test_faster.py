@@ -47,11 +47,11 @@ def test_the_plan_names_what_would_be_faster(
 ) -> None:
     monkeypatch.setattr(plan, "multiplies_bfloat16", lambda: has_units)
     run, files = run_of(**given), files_of("0.5B")
-    assert list(plan.faster(run, files, deployment_of(run, files, machine))) == expected
+    assert list(plan.faster(run.learner.autocast, files, deployment_of(run, files, machine))) == expected
 
 
 def test_small_models_gain_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(plan, "multiplies_bfloat16", lambda: True)
     run = run_of(model={"path": str(make_tiny_model(tmp_path))})
     files = read_model(run.model)
-    assert plan.faster(run, files, deployment_of(run, files, CPU)) == {}
+    assert plan.faster(run.learner.autocast, files, deployment_of(run, files, CPU)) == {}
