@@ -136,8 +136,7 @@ def _rows(data: ResponseData, split: Split, check: Any) -> Any:
 
     try:
         if data.files is not None:
-            texts = (data.references_column,) if data.references_column else ()
-            return from_files(data.files, split, columns, check, by=by, texts=texts)
+            return from_files(data.files, split, columns, check, by=by)
         return from_hub(data.path, split, columns, subset=data.subset, revision=data.revision, by=by)
     except InputError as error:
         told = str(error).replace("task.data_files", "data.files")

@@ -8,6 +8,7 @@ Lists of messages become texts, a message a line; of whole conversations the las
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from services.tasks.preferences import conversed
 from services.tasks.rows import text_at
 
 Objective = Literal["labels", "pairs"]
+WHOLE = re.compile(r"-?(0|[1-9]\d*)(\.0+)?")
 EXPECTED = "expected text and label, or prompt, response and label, or chosen and rejected"
 
 
@@ -243,6 +245,10 @@ def _joined(data: RewardData, prompt: str, response: str) -> str:
 
 def _label(value: Any, where: str) -> int | str:
     if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, str) and WHOLE.fullmatch(value):
+        return int(float(value))  # cells of a table are texts
+    if isinstance(value, float) and value.is_integer():
         return int(value)
     if not isinstance(value, int | str) or value == "":
         raise InputError(f"{where}: expected a label, a whole number or a word, got {value!r:.200}")

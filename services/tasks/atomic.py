@@ -85,11 +85,10 @@ class Atomic(ResponseTask):
         rows = from_files(dict.fromkeys(SPLITS, str(path)), split, self.columns)
         if "split" not in rows.column_names:
             return rows.select(kept_rows(len(rows), split, files, where))
-        wanted = [row for row, name in enumerate(rows["split"]) if SPLIT_NAMES.get(name) == split]
+        names = [row["split"] for row in rows]
+        wanted = [row for row, name in enumerate(names) if SPLIT_NAMES.get(name) == split]
         if not wanted:
-            raise InputError(
-                f"{where}: no row is of {split}; column 'split' has {sorted(set(rows['split']))!r:.200}"
-            )
+            raise InputError(f"{where}: no row is of {split}; column 'split' has {sorted(set(names))!r:.200}")
         return rows.select(wanted)
 
     def first_prompts(self, split: Split) -> Sequence[Prompt]:
@@ -111,8 +110,11 @@ class Atomic(ResponseTask):
 
 def _scores(fields: Mapping[str, Any], where: str) -> dict[str, float]:
     found = fields.get("p_valid_model")
-    if found is None:
+    if found in (None, ""):
         return {}
-    if not isinstance(found, int | float):
-        raise InputError(f"{where}: expected a number in column 'p_valid_model', got {found!r:.200}")
-    return {"p_valid_model": float(found)}
+    try:
+        return {"p_valid_model": float(found)}  # a text in a CSV file
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{where}: expected a number in column 'p_valid_model', got {found!r:.200}"
+        ) from None

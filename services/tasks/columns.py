@@ -16,7 +16,6 @@ from contracts.conversations.messages import (
 )
 from contracts.errors import InputError, did_you_mean
 from contracts.rollout import Prompt
-from services.tasks.kept_texts import of_number
 from services.tasks.rows import check_columns, text_at, texts_at
 
 PROMPTS = ("prompt", "messages", "conversations", "question", "problem", "instruction")
@@ -160,3 +159,12 @@ def tools_of(value: Any, where: str) -> list[Any]:
     if value is None or isinstance(value, list):
         return [without_nulls(each) for each in value or ()]
     raise InputError(f"{where}, column '{TOOLS}': expected a list of JSON schemas, got {value!r:.200}")
+
+
+def of_number(value: Any) -> Any:
+    """Return a number as its text, as answers of mathematical problems often are; others as they are.
+
+    >>> of_number(3), of_number(0.5), of_number("007"), of_number(True)
+    ('3', '0.5', '007', True)
+    """
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value

@@ -34,7 +34,6 @@ class DataSetTask(Settings):
 
     task_name: ClassVar[str]
     columns: ClassVar[tuple[str, ...]] = ()  # every row has them
-    texts: ClassVar[tuple[str, ...]] = ()  # columns of texts that may look like numbers or dates
     one_each: ClassVar[bool] = True  # every row makes exactly one prompt
 
     path: str = ""  # the data set's name on the hub, unless data_files is given
@@ -69,7 +68,7 @@ class DataSetTask(Settings):
         columns, by = self.columns_of(split), self._dealt_by()
         if self.data_files is not None:
             check = partial(self._usable, split)
-            return from_files(self.data_files, split, columns, check, by=by, texts=self.texts)
+            return from_files(self.data_files, split, columns, check, by=by)
         return from_hub(self.path, split, columns, subset=self.subset, revision=self.revision, by=by)
 
     def columns_of(self, split: Split) -> Sequence[str]:

@@ -1,7 +1,7 @@
-"""Load the rows of a data set through `datasets`, from a user's files or from the hub.
+"""Load the rows of a data set from a user's files, or through `datasets` from the hub.
 
-`data_files` is a folder with train/validation/test.jsonl (or .json, .csv, .parquet), a mapping of splits to
-files, or a single file, which then is the train split.
+`data_files` is a folder with train/validation/test.jsonl (or .json, .csv, .tsv, .parquet; or what
+`save_to_disk` wrote), a mapping of splits to files, or a single file, which then is the train split.
 
 A split that the source lacks is cut out of its train split. Of each ten rows the ninth goes to a missing
 validation split and the tenth to a missing test split; train keeps the rest. Where `by` makes a text of a
@@ -16,8 +16,9 @@ from typing import Any
 from contracts.errors import InputError, did_you_mean, there_are
 from contracts.network.hub import use_cache_if_unreachable
 from services.tasks.base import SPLITS, Split
-from services.tasks.kept_texts import csv_options, with_texts
-from services.tasks.rows import FORMATS, Check, check_columns, read_checked
+from services.tasks.file_bytes import kind_of
+from services.tasks.file_rows import file_rows
+from services.tasks.rows import SAVED, TEXT_KINDS, Check, check_columns, is_of_rows, read_checked
 
 DataFiles = str | dict[str, str]
 CUT_OUT_OF_TEN: dict[Split, int] = {"validation": 8, "test": 9}
@@ -35,13 +36,11 @@ def from_files(
     check: Check | None = None,
     *,
     by: Callable[[Mapping[str, Any]], str] | None = None,
-    texts: Sequence[str] = (),
 ) -> Any:
-    """Return one split of the files as a `datasets.Dataset` that has `columns`.
+    """Return one split of the files that has `columns`: `FileRows`, or a `datasets.Dataset` of Parquet.
 
     Args:
         check: refuses a row among those that are read ahead; None: the first column must hold texts.
-        texts: columns that stay as the file has them, though they look like numbers or dates.
         by: makes of a row the text by which rows are dealt to splits that have no file.
 
     Raises:
@@ -49,7 +48,7 @@ def from_files(
     """
     files, path = _file_for(data_files, split)
     read_checked(path, columns, ROWS_READ_AHEAD, check)
-    rows = _read(path, columns, check, texts)
+    rows = file_rows(path) if kind_of(path) in TEXT_KINDS else _read(path)
     check_columns(rows.column_names, columns, f"task.data_files: {path}")
     return _cut(rows, split, files, f"task.data_files={path}", by)
 
@@ -155,11 +154,12 @@ def split_files(data_files: DataFiles) -> dict[str, str]:
                 )
         return data_files
     path = Path(data_files)
-    if not path.is_dir():
+    if not path.is_dir() or (path / SAVED).is_file():
         return {"train": data_files}
     found: dict[str, str] = {}
     for split in SPLITS:
         files = _of_formats(path, split)
+        files += [path / split] if (path / split / SAVED).is_file() else []
         if len(files) > 1:
             raise InputError(
                 f"task.data_files={data_files}: {files[0].name} and {files[1].name} are both of the split "
@@ -170,7 +170,7 @@ def split_files(data_files: DataFiles) -> dict[str, str]:
     if "train" not in found:
         there = ", ".join(sorted(os.listdir(path))[:10]) or "nothing"
         raise InputError(
-            f"task.data_files={data_files}: the folder has no train.jsonl (.json, .csv or .parquet); "
+            f"task.data_files={data_files}: the folder has no train.jsonl (.json, .csv, .tsv or .parquet); "
             f"there is: {there}"
         )
     return found
@@ -186,7 +186,7 @@ def _refuse_other_names(folder: Path) -> None:
 
 
 def _of_formats(folder: Path, name: str) -> list[Path]:
-    return [file for file in sorted(folder.glob(f"{name}.*")) if file.suffix in FORMATS]
+    return [file for file in sorted(folder.glob(f"{name}.*")) if is_of_rows(file)]
 
 
 def places_by(texts: Iterable[object]) -> list[int]:
@@ -262,18 +262,17 @@ def _is_whole(split: Split, present: Collection[str]) -> bool:
     return split in present and (split != "train" or CUT_OUT_OF_TEN.keys() <= set(present))
 
 
-def _read(path: Path, columns: Sequence[str], check: Check | None, texts: Sequence[str]) -> Any:
+def _read(path: Path) -> Any:
     import datasets
 
     datasets.disable_progress_bars()
     try:
-        files, options = {"train": str(path)}, csv_options(path, texts)
-        rows = datasets.load_dataset(FORMATS[path.suffix], data_files=files, split="train", **options)
-    except Exception as error:  # pyarrow, pandas and datasets each raise their own kinds
-        read_checked(path, columns, check=check)  # names the line, where one line is at fault
+        if path.is_dir():
+            return datasets.load_from_disk(str(path))
+        return datasets.load_dataset(path.suffix[1:], data_files={"train": str(path)}, split="train")
+    except Exception as error:  # pyarrow and datasets each raise their own kinds
         reason = str(error.__cause__ or error).strip().split("\n")[0]
         raise InputError(f"task.data_files: {path} can't be read: {reason}") from None
-    return with_texts(rows, path, texts)
 
 
 def _may_be_cached(name: str) -> bool:

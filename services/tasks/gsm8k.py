@@ -14,7 +14,6 @@ class Gsm8k(DataSetTask):
 
     task_name: ClassVar[str] = "gsm8k"
     columns: ClassVar[tuple[str, ...]] = ("question", "answer")
-    texts: ClassVar[tuple[str, ...]] = ("answer",)
     default_reward: ClassVar[str] = "math"
     default_metrics: ClassVar[tuple[str, ...]] = ("length",)
 

@@ -10,11 +10,11 @@ from pydantic import Field
 
 from contracts.errors import InputError, there_are
 from contracts.rollout import Prompt
-from contracts.whole_texts import json_of
 from services.tasks.base import Split
+from services.tasks.file_rows import file_rows
 from services.tasks.files import DataFiles, from_files, kept_rows, read_ahead, split_files
 from services.tasks.response_task import Answer, Answered, ResponseTask
-from services.tasks.rows import check_columns, read_checked, text_at, texts_at
+from services.tasks.rows import check_columns, expect_file, text_at, texts_at
 from services.tasks.token_counts import token_counter
 
 NOTHING_CHECKED = "no_passages_used"
@@ -130,7 +130,7 @@ def named_files(data_files: DataFiles) -> dict[str, str]:
 
 
 def rows_of(files: dict[str, str], split: Split) -> Any:
-    """Read one split of the files; JSON without `datasets`, which fails on a wizard's keys.
+    """Read one split of the files; of a wizard's conversations only what is needed stays in memory.
 
     Raises:
         InputError: a file is missing, or its content does not fit its name.
@@ -151,15 +151,8 @@ def read_conversations(path: Path) -> list[dict[str, Any]]:
     Raises:
         InputError: the file is missing, or holds no list of objects.
     """
-    rows: Any = read_checked(path, (), check=lambda row, where: None)
-    if not rows:  # a list that is large: Wizard of Wikipedia's train file has hundreds of megabytes
-        try:
-            rows = json_of(path.read_text(encoding="utf-8"), f"task.data_files: {path}")
-        except ValueError as error:
-            raise InputError(f"task.data_files: {path} is not JSON: {error}") from None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InputError(f"task.data_files: {path}: expected a list of objects {{…}}")
-    return [_needed(row) for row in rows]
+    expect_file(path)
+    return [_needed(row) for row in file_rows(path)]
 
 
 def _needed(row: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,6 @@ class Math(DataSetTask):
 
     task_name: ClassVar[str] = "math"
     columns: ClassVar[tuple[str, ...]] = ("problem",)  # and answer or solution
-    texts: ClassVar[tuple[str, ...]] = ("answer", "solution")
     default_reward: ClassVar[str] = "math"
     default_metrics: ClassVar[tuple[str, ...]] = ("length",)
 

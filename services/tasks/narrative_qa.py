@@ -8,6 +8,7 @@ from contracts.errors import InputError, there_are
 from contracts.rollout import Prompt
 from services.tasks.base import Side, Split
 from services.tasks.data_set import DataSetTask
+from services.tasks.file_rows import FileRows
 from services.tasks.files import split_files
 from services.tasks.rows import check_columns, read_tabbed
 
@@ -48,7 +49,7 @@ class NarrativeQa(DataSetTask):
         if (tsv := self._tsv(split)) is not None:
             return read_tabbed(tsv, *OF_TSV)
         rows = super().rows(split)
-        if "document" not in rows.column_names:
+        if "document" not in rows.column_names or isinstance(rows, FileRows):
             return rows
         flat = rows.flatten()
         check_columns(flat.column_names, NESTED, f"task={self.task_name}")

@@ -13,7 +13,7 @@ from contracts.errors import InputError
 from contracts.rollout import Prompt
 from contracts.settings import Settings, Strings
 from services.tasks.base import Split
-from services.tasks.columns import PROMPTS, REFERENCES, Columns, columns_of, prompt_at
+from services.tasks.columns import Columns, columns_of, prompt_at
 from services.tasks.files import DataFiles, expect_files, from_files, from_hub, read_ahead
 from services.tasks.lazy import PromptsOfRows
 
@@ -76,9 +76,7 @@ class Prompts(Settings):
 
     def _rows(self, split: Split) -> Any:
         if self.data_files is not None:
-            texts = [each for each in (self.prompt_column, self.references_column) if each]
-            texts = list(dict.fromkeys([*texts, *PROMPTS, *REFERENCES]))
-            return from_files(self.data_files, split, self._given, self._check, texts=texts)
+            return from_files(self.data_files, split, self._given, self._check)
         return from_hub(str(self.path), split, self._given, subset=self.subset, revision=self.revision)
 
     @property

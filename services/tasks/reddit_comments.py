@@ -76,7 +76,7 @@ class RedditComments(ResponseTask):
         home: dict[str, Split] = {}  # the split of a comment's replies
         for polarity, name in KAGGLE.items():
             file = str(self._kaggle / name)
-            rows = from_files(dict.fromkeys(SPLITS, file), "train", self.columns).select_columns(self.columns)
+            rows = from_files(dict.fromkeys(SPLITS, file), "train", self.columns)
             drawn = random.Random(f"{self.seed} {polarity}")
             order = drawn.sample(range(len(rows)), min(len(rows), self.num_drawn))
             num_found = dict.fromkeys(SPLITS, 0)
@@ -87,7 +87,7 @@ class RedditComments(ResponseTask):
                     split = next((name for name in HELD_OUT if num_found[name] < self.num_eval), "train")
                     split = home.setdefault(one.prompt.text, split) if self.clean_test else split
                 num_found[split] += 1
-                found[split].append(fields)
+                found[split].append({name: fields[name] for name in self.columns})
         return found
 
     @property

@@ -1,18 +1,18 @@
 """Read and check the rows of a user's file with the standard library; errors name the line."""
 
-import csv
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from contracts.errors import InputError, did_you_mean
-from contracts.whole_texts import expect_whole
+from services.tasks.file_bytes import PACKED, kind_of
+from services.tasks.file_rows import DELIMITERS, file_rows
 
 Check = Callable[[Mapping[str, Any], str], object]  # refuses a row, given its place
-FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
-LARGEST_JSON = 64 * 2**20  # bytes; a larger JSON list takes over a second to read whole
+TEXT_KINDS = (".jsonl", ".json", *DELIMITERS)
+OTHER_KINDS = (".parquet", ".arrow")  # whose columns have types; `datasets` reads them
+SAVED = "state.json"  # in a folder that `save_to_disk` of `datasets` wrote
+READ_WHOLE = 64 * 2**20  # bytes; a larger file takes over a second
 
 
 def read_checked(
@@ -23,35 +23,48 @@ def read_checked(
     Args:
         columns: columns that every row must have.
         max_rows: number of rows to read; None: all.
-        check: refuses a row; None: the first column must hold texts.
+        check: refuses a row as the file writes it; None: the first column must hold texts.
 
-    Returns: the rows that were read; none for Parquet, or for JSON that is no list.
+    Returns: the rows that were read, each with all columns; none where `datasets` reads the file.
 
     Raises:
         InputError: names the file and, where one line is at fault, the line.
     """
     check_row = check or (lambda row, where: text_at(row, columns[0], where))
+    expect_file(path)
+    if kind_of(path) not in TEXT_KINDS:
+        return []
+    rows = file_rows(path, max_rows if path.stat().st_size > READ_WHOLE else None)
+    if kind_of(path) in DELIMITERS:
+        check_columns(rows.column_names, columns, f"task.data_files: {path}, line 1")
+    read = range(len(rows))[:max_rows]
+    for number in read:
+        row, where = rows.written(number), rows.where(number)
+        check_columns(row, columns, where)
+        check_row(row, where)
+    return [rows[number] for number in read]
+
+
+def expect_file(path: Path) -> None:
+    """Refuse a file that is missing, empty or of an unknown kind; a folder that `datasets` saved is fine."""
+    if (path / SAVED).is_file():
+        return
     if not path.is_file():
         what = "is a folder, not a file" if path.is_dir() else "does not exist"
         raise InputError(f"task.data_files: {path} {what}")
     if path.stat().st_size == 0:
         raise InputError(f"task.data_files: {path} is empty")
-    if path.suffix not in FORMATS:
-        raise InputError(f"task.data_files: {path}: expected a name that ends in {', '.join(FORMATS)}")
-    try:
-        # Spreadsheets begin a file with a byte order mark; a CSV reader needs line ends as they are.
-        encoding, newline = ("utf-8-sig", "") if path.suffix == ".csv" else ("utf-8", None)
-        with path.open(encoding=encoding, newline=newline) as file:
-            match path.suffix:
-                case ".jsonl":
-                    return _of_lines(islice(file, max_rows), path, columns, check_row)
-                case ".json" if path.stat().st_size <= LARGEST_JSON:
-                    return _of_json(file.read(), path, columns, check_row)
-                case ".csv":
-                    return _of_csv(file, path, columns, max_rows, check_row)
-    except UnicodeDecodeError as error:
-        raise InputError(f"task.data_files: {path} is not UTF-8 text: {error}") from None
-    return []
+    if not is_of_rows(path):
+        kinds = ", ".join((*TEXT_KINDS, *OTHER_KINDS))
+        raise InputError(
+            f"task.data_files: {path}: expected a name that ends in {kinds}, or a packed text, such as "
+            f".jsonl{PACKED[0]}"
+        )
+
+
+def is_of_rows(path: Path) -> bool:
+    """Say by its name whether a file may hold rows."""
+    return kind_of(path) in TEXT_KINDS or path.suffix in OTHER_KINDS
 
 
 def read_tabbed(
@@ -66,7 +79,7 @@ def read_tabbed(
         InputError: the file is missing, empty or not UTF-8, or a line does not have these columns.
     """
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"task.data_files: {path} can't be read as UTF-8 text: {error}") from None
     rows = []
@@ -130,66 +143,3 @@ def answer_at(row: Mapping[str, Any], column: str, where: str) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise InputError(f"{where}: expected a text or a number in column '{column}', got {value!r:.200}")
     return str(value)
-
-
-def _of_lines(lines: Iterable[str], path: Path, columns: Sequence[str], check: Check) -> list[dict[str, Any]]:
-    rows = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        where, shown = f"task.data_files: {path}, line {number}", line.strip()[:60]
-        try:
-            row = json.loads(line.strip())
-        except json.JSONDecodeError as error:
-            raise InputError(f"{where}, column {error.colno}: not JSON: {error.msg}. Got: {shown}") from None
-        rows.append(_checked(row, columns, where, check))
-    return _some(rows, path)
-
-
-def _of_json(text: str, path: Path, columns: Sequence[str], check: Check) -> list[dict[str, Any]]:
-    """Return the rows of a JSON list, or of JSON Lines that are named .json."""
-    try:
-        whole = json.loads(text)
-    except json.JSONDecodeError as error:
-        if not text.lstrip().startswith("["):
-            return _of_lines(text.split("\n"), path, columns, check)
-        raise InputError(
-            f"task.data_files: {path}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}"
-        ) from None
-    if not isinstance(whole, list):
-        return []  # one row, or a list for each column: `datasets` reads it
-    rows = [
-        _checked(row, columns, f"task.data_files: {path}, row {number}", check)
-        for number, row in enumerate(whole, start=1)
-    ]
-    return _some(rows, path)
-
-
-def _of_csv(
-    file: TextIO, path: Path, columns: Sequence[str], max_rows: int | None, check: Check
-) -> list[dict[str, Any]]:
-    reader = csv.DictReader(file)
-    rows = []
-    try:
-        check_columns(reader.fieldnames or (), columns, f"task.data_files: {path}, line 1")
-        for row in islice(reader, max_rows):
-            check(row, f"task.data_files: {path}, line {reader.line_num}")
-            rows.append(row)
-    except csv.Error:  # such as a field too large for this reader: `datasets` decides
-        return []
-    return _some(rows, path)
-
-
-def _checked(row: Any, columns: Sequence[str], where: str, check: Check) -> dict[str, Any]:
-    if not isinstance(row, dict):
-        raise InputError(f"{where}: expected an object {{…}}, got {json.dumps(row)[:60]}")
-    expect_whole(row, where)
-    check_columns(row, columns, where)
-    check(row, where)
-    return row
-
-
-def _some(rows: list[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
-    if not rows:
-        raise InputError(f"task.data_files: {path} holds no rows")
-    return rows

@@ -11,6 +11,7 @@ from contracts.rollout import Prompt
 from services.annotated.responses import ResponseData, read_responses
 from services.grading.sample_files import read_samples
 from services.reward_training.data import RewardData, read_split
+from services.tasks.base import SPLITS
 from services.tasks.files import from_files
 from services.tasks.prompts import Prompts
 
@@ -109,12 +110,14 @@ def test_references_of_a_table_are_its_cells(tmp_path: Path) -> None:
         assert references(file) == [(cells[place],)] * 3
 
 
-def test_other_columns_of_a_table_keep_their_numbers_and_nulls(tmp_path: Path) -> None:
+def test_cells_of_a_table_are_texts(tmp_path: Path) -> None:
+    """A table has no types: whatever is made of a cell, such as a number of 007, is a guess."""
     file = tmp_path / "train.csv"
-    file.write_text("prompt,answer,level,note\n1 ?,NA,3,\n2 ?,,,x\n3 ?,007,5,y\n")
-    rows = from_files(str(file), "train", ["prompt"], texts=["prompt", "answer"])
-    assert list(rows["answer"]) == ["NA", "", "007"]
-    assert list(rows["level"]) == [3.0, None, 5.0] and list(rows["note"]) == [None, "x", "y"]
+    file.write_text("prompt,answer,level,note\n1 ?,NA,3,\n2 ?,,,x\n3 ?,007,5,2020-01-01\n")
+    rows = list(from_files({split: str(file) for split in SPLITS}, "train", ["prompt"]))
+    assert [row["answer"] for row in rows] == ["NA", "", "007"]
+    assert [row["level"] for row in rows] == ["3", "", "5"]
+    assert [row["note"] for row in rows] == ["", "x", "2020-01-01"]
 
 
 def references(file: Path) -> list[tuple[str, ...]]:

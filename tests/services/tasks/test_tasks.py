@@ -241,7 +241,7 @@ def test_a_bad_file_is_named_to_the_line(content: bytes | None, said: str, tmp_p
     ("name", "content", "said"),
     [
         ("a.csv", "question,label\n1 2,0\n", "a.csv, line 1: there is no column 'prompt'; there are: label"),
-        ("a.csv", "label,prompt\n0,a\n1\n", "a.csv, line 3: expected a text in column 'prompt', got None"),
+        ("a.csv", "label,prompt\n0,a\n1\n", "a.csv, line 3: expected 2 cells, as in the header, got 1: 1. A"),
         ("a.csv", "prompt,label\n", "a.csv holds no rows"),
         ("a.json", '[{"prompt": "a"},\n {"prompt": }]', "a.json, line 2, column 13: not JSON"),
         (
@@ -266,9 +266,9 @@ def test_a_byte_order_mark_and_a_break_within_quotes_are_read_as_they_are_meant(
     assert read_checked(tmp_path / "a.csv", ["prompt"]) == [{"prompt": "two\r\nlines", "label": "1"}]
 
 
-def test_json_that_is_no_list_is_left_to_who_knows_it(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text('{"prompt": ["a", "b"]}')
-    assert read_checked(tmp_path / "a.json", ["prompt"]) == []
+def test_json_that_is_no_list_is_one_row(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"prompt":\n "a", "n": [1, 2]}')
+    assert read_checked(tmp_path / "a.json", ["prompt"]) == [{"prompt": "a", "n": [1, 2]}]
 
 
 def test_what_is_neither_file_nor_folder_nor_mapping_is_refused_in_one_line() -> None:

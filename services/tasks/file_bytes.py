@@ -1,0 +1,126 @@
+"""Bytes of a text file, in UTF-8 and unpacked, whatever mark it begins with."""
+
+import codecs
+import io
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any
+
+from contracts.errors import InputError
+
+PACKED = (".gz", ".bz2", ".xz", ".zst")  # behind the name of a text file
+# Editors on Windows begin a file with such a mark. UTF-32's begins with UTF-16's.
+OTHER_ENCODINGS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+LOOKED_AT = 1 << 16  # bytes, in which a file shows how its lines end
+
+
+def kind_of(path: Path) -> str:
+    """Return the ending that says what is in a file.
+
+    >>> kind_of(Path("train.jsonl")), kind_of(Path("a.train.csv.gz"))
+    ('.jsonl', '.csv')
+    """
+    return Path(path.stem).suffix if path.suffix in PACKED else path.suffix
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Bytes of one row in its file. Example: the second line of a file is `Place(10, 30, number=2)`."""
+
+    begin: int
+    end: int
+    number: int  # of the line, or of the row in a list
+
+
+class FileBytes:
+    """Bytes of one file in UTF-8; they stay on the disk where the file has them so.
+
+    Example: a file of three bytes' mark and `{"a": 1}` has `begin == 3` and `read(3, 11) == b'{"a": 1}'`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._whole: bytes | None = None
+        try:
+            head = self._head()
+        except (OSError, EOFError, ValueError) as error:
+            raise InputError(f"task.data_files: {path} can't be read: {error}") from None
+        self.begin = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
+
+    def read(self, begin: int, end: int | None) -> bytes:
+        """Return the bytes from `begin` to `end`; None: to the last."""
+        if self._whole is not None:
+            return self._whole[begin:end]
+        size = os.fstat(self._file.fileno()).st_size if end is None else end
+        parts, at = [], begin
+        while at < size and (part := os.pread(self._file.fileno(), min(size - at, 1 << 30), at)):
+            parts.append(part)
+            at += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines with their ends, without the mark before the first."""
+        with io.BytesIO(self._whole) if self._whole is not None else self.path.open("rb") as file:
+            file.seek(self.begin)
+            yield from file
+
+    def _head(self) -> bytes:
+        """Return the first bytes; keep those of a file that must be unpacked or written anew."""
+        with opened(self.path) as file:
+            head: bytes = file.read(LOOKED_AT)
+            encoding = next((name for mark, name in OTHER_ENCODINGS.items() if head.startswith(mark)), None)
+            lone_returns = b"\r" in head and b"\n" not in head
+            if self.path.suffix not in PACKED and encoding is None and not lone_returns:
+                return head
+            whole = head + file.read()
+        if encoding is not None:
+            whole = whole.decode(encoding).encode()
+        self._whole = whole.replace(b"\r", b"\n") if b"\n" not in whole else whole
+        return self._whole[:LOOKED_AT]
+
+    @cached_property
+    def _file(self) -> IO[bytes]:
+        return self.path.open("rb")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_file"}
+
+
+def text_of(line: bytes, where: str) -> str:
+    """Decode bytes.
+
+    Raises:
+        InputError: they are no UTF-8; the message begins with `where`.
+    """
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{where} is not UTF-8 text (byte 0x{line[error.start]:02x}). `iconv -f latin1 -t utf-8` "
+            "converts a file in Latin-1"
+        ) from None
+
+
+def opened(path: Path) -> IO[bytes]:
+    """Open a file, unpacked where its name says that it is packed."""
+    import bz2
+    import gzip
+    import lzma
+
+    ways: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _zst}
+    file: IO[bytes] = ways.get(path.suffix, open)(path, "rb")
+    return file
+
+
+def _zst(path: Path, _mode: str) -> Any:
+    import pyarrow as pa
+
+    return pa.input_stream(str(path), compression="zstd")
