@@ -16,9 +16,20 @@ def has_reference(references: Sequence[str]) -> bool:
 
 
 def meta_keys(component: Any) -> tuple[str, ...]:
-    """Return the keys of the meta data that a component, or its class, says it reads."""
+    """Return the keys of the meta data that a component says it reads; "a|b" is either of two."""
     keys = getattr(component, "needs_meta", ())
     return (keys,) if isinstance(keys, str) else tuple(keys)
+
+
+def missing_keys(needed: Sequence[str], meta: Mapping[str, Any]) -> list[str]:
+    """Return the needed keys that the meta data lack; "a|b" needs one of them.
+
+    >>> missing_keys(("a|b", "c|d", "e"), {"b": 1, "c": None})
+    ['c or d', 'e']
+    """
+    return [
+        keys.replace("|", " or ") for keys in needed if all(meta.get(key) is None for key in keys.split("|"))
+    ]
 
 
 def shown_keys(meta: Mapping[str, Any]) -> str:
@@ -30,7 +41,6 @@ def lacking(component: Any, name: str, sample: Sample) -> str | None:
     if getattr(component, "needs_references", False) and not has_reference(sample.references):
         given = "only empty ones" if sample.references else "none"
         return f"{name} compares with references, and this sample has {given}"
-    missing = [key for key in meta_keys(component) if sample.meta.get(key) is None]
-    if missing:
+    if missing := missing_keys(meta_keys(component), sample.meta):
         return f"{name} needs meta data {', '.join(missing)}, and this sample has: {shown_keys(sample.meta)}"
     return None

@@ -8,7 +8,7 @@ from contracts.errors import InputError, did_you_mean
 from contracts.scores import MetricValue, Sample
 from reward_servers.local import LocalRewardClient
 from reward_servers.metrics import METRICS
-from reward_servers.needs import has_reference, shown_keys
+from reward_servers.needs import has_reference, missing_keys, shown_keys
 from reward_servers.part_checks import check_at_hand, check_parts, needs_meta, needs_references
 from reward_servers.rewards import REWARDS
 from reward_servers.server import MetricServer
@@ -54,12 +54,11 @@ def check_needs(kind: str, part: Part, samples: Sequence[Sample]) -> None:
                 f"{kind} {part.label} compares with references, and sample {number} has {given}: give "
                 '--references FILE, a line {"references": ["…"]} for each prediction, none of them empty'
             )
-        missing = [key for key in needed if sample.meta.get(key) is None]
-        if missing:
+        if missing := missing_keys(needed, sample.meta):
             raise InputError(
                 f"{kind} {part.label} needs meta data {', '.join(missing)}, and sample {number} has: "
                 f"{shown_keys(sample.meta)}. Give it in the prediction's line: "
-                f'"meta": {{"{missing[0]}": …}}'
+                f'"meta": {{"{missing[0].partition(" ")[0]}": …}}'
             )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from contracts.conversations.chat import Chat
 from contracts.errors import InputError
 from contracts.rollout import Prompt
-from reward_servers.needs import has_reference, shown_keys
+from reward_servers.needs import has_reference, missing_keys, shown_keys
 from reward_servers.part_checks import needs_meta, needs_references
 from reward_servers.settings import Part
 from services.config.evaluation_settings import EvaluationSettings
@@ -90,8 +90,7 @@ def check_meta(prompts: Sequence[Prompt], graders: Sequence[Grader], task_name: 
         return
     for prompt in prompts:
         for grader, needed in needs:
-            missing = [name for name in needed if prompt.meta.get(name) is None]
-            if missing:
+            if missing := missing_keys(needed, prompt.meta):
                 raise InputError(
                     f"{grader} needs meta data {', '.join(missing)}, and task={task_name} "
                     f"gives: {shown_keys(prompt.meta)} (prompt {prompt.id}). Choose another for this task"

@@ -1,0 +1,237 @@
+"""The program in a response: one notion for all that run what a model wrote.
+
+    response                                            program
+    text that is Python, without fences                 the text, without remarks before or behind it
+    fenced blocks (CommonMark: ``` or ~~~, in lists,    the block that defines what the tests call, the last
+    quotes, longer fences; unclosed at the end)         of several; else the last that reads input and acts
+    a block of output, usage, notes behind it           the same
+    some blocks name Python (`python3`, `{.python}`)    only these count
+    no block names Python                               blocks that name no language
+    a block in another language                         never
+    a block that needs names of other blocks            these blocks run first
+    a fence that the prompt opened                      the text before the first fence
+    `<answer>` tags around it                           what stands between the last ones
+    a body, or a function that needs its prompt         the prompt's code, and then the text
+
+A caller drops the thought before. All of this runs in the confined process, since a text may be made to take
+forever.
+"""
+
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from reward_servers.verifiers.source import Source, part_that_is_python, source_of
+
+FENCE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
+ANSWER = re.compile(r"^[ \t]*<answer>(.*?)(?:</answer>|\Z)", re.DOTALL | re.MULTILINE)
+LANGUAGE = re.compile(r"[{}\s,;:(]+")  # ends a language's name in an info string
+IS_PYTHON = re.compile(r"\.?(?:i?python|py|cpython|pypy|sage)[\d.]*", re.IGNORECASE)
+DIRECTIVES = frozenset(("code-block", "code", "code-cell", "sourcecode"))  # as in {code-block} python
+NESTED = frozenset(("", "markdown", "md"))  # languages of blocks that may hold blocks
+DEPTH = 3
+Program = tuple[str, ...]  # pieces that run one after the other, in one module
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The text between fences; its language in lower case, "" for none."""
+
+    language: str
+    code: str
+
+    @property
+    def is_python(self) -> bool:
+        return IS_PYTHON.fullmatch(self.language) is not None
+
+
+def program_of(text: str, called: Sequence[str] = (), before: Sequence[str] = ()) -> Program:
+    """Return the program in a response whose thought is gone.
+
+    Args:
+        text: the response.
+        called: names that the tests call, such as ("add",); () for a program that reads input.
+        before: prompts, with whose code the text may go on, as in HumanEval.
+
+    >>> program_of("So:\\n```python\\nprint(1)\\n```\\nOutput:\\n```\\n1\\n```"), program_of("print(2)")
+    (('print(1)\\n',), ('print(2)',))
+    >>> program_of("    return a", ["f"], ["def helper(): ...\\ndef f(a):\\n"])
+    ('def helper(): ...\\ndef f(a):\\n    return a',)
+    """
+    found = _alone(text, called)
+    if not called or not before:
+        return found
+    start = next((code for prompt in before if (code := code_before(prompt, called))), None)
+    if start is None:
+        return found
+    helpers, stub = start
+    if any(_defines(piece, called) for piece in found):
+        return (helpers, *found) if helpers.strip() else found
+    return _continued(text, found, helpers + stub, called) or found
+
+
+def blocks_of(text: str, depth: int = DEPTH) -> list[Block]:
+    """Return the fenced blocks in order, with those inside of Markdown in place of their outer one.
+
+    >>> blocks_of("~~~ {.python}\\na\\n~~~\\n````md\\n```py title='x'\\nb\\n```\\n````")
+    [Block(language='.python', code='a\\n'), Block(language='py', code='b\\n')]
+    """
+    found: list[Block] = []
+    for token in _markdown().parse(text):
+        if token.type == "fence":
+            block = Block(_language(token.info), token.content)
+        elif token.type == "code_block" and FENCE.search(token.content):
+            block = Block("", token.content)  # fences that are indented too far
+        else:
+            continue
+        inner = blocks_of(block.code, depth - 1) if _may_nest(block) and depth else []
+        found += inner or [block]
+    return found
+
+
+def code_before(prompt: str, called: Sequence[str]) -> tuple[str, str] | None:
+    """Return the prompt's code in front of the first function that is called, and this function's beginning.
+
+    The code is the whole prompt, or stands in a block, or begins at its first import or definition.
+
+    >>> code_before("Complete:\\nimport math\\n\\ndef f(x):\\n    '''Root.'''\\n", ["f"])
+    ('import math\\n\\n', "def f(x):\\n    '''Root.'''\\n")
+    """
+    first = re.compile(rf"^(?:@.*\n)*(?:async )?(?:def|class) (?:{'|'.join(map(re.escape, called))})\b", re.M)
+    for code in _codes_in(prompt):
+        if (begin := first.search(code)) and source_of(code[: begin.start()]) is not None:
+            return code[: begin.start()], code[begin.start() :]
+    return None
+
+
+def _alone(text: str, called: Sequence[str]) -> Program:
+    """Return the program that a text holds; the whole text if it holds none."""
+    if source_of(text) is not None:
+        return (text,)
+    if (tagged := ANSWER.findall(text)) and tagged[-1].strip():
+        return _alone(tagged[-1], called)
+    blocks = [block for block in blocks_of(text) if block.code.strip()]
+    if opened := _up_to_the_first_fence(text, called):
+        blocks.insert(0, Block("python", opened.code))
+    candidates = [each for each in blocks if each.is_python] or [each for each in blocks if not each.language]
+    if found := _joined([_repaired(block.code) for block in candidates], called):
+        return found
+    if blocks:
+        return ()
+    indented = [token.content for token in _markdown().parse(text) if token.type == "code_block"]
+    part = part_that_is_python(text, lambda source: bool(source.defines.intersection(called)) or source.acts)
+    return (part.code,) if part else _joined(indented, called) or (text,)
+
+
+def _joined(codes: Sequence[str], called: Sequence[str]) -> Program:
+    """Return the block that is the program, behind the blocks whose names it needs."""
+    sources = [source_of(code) for code in codes]
+    known = frozenset[str]().union(*(one.defines | one.imports for one in sources if one))
+
+    def rank(place: int) -> tuple[int, ...]:
+        one = sources[place]
+        if one is None:
+            return (0, 0, 0, 0, 0, place)
+        defines, is_whole = not one.defines.isdisjoint(called), one.needs <= known
+        return (1, defines, is_whole and one.acts and one.reads, is_whole and one.acts, is_whole, place)
+
+    if not codes:
+        return ()
+    chosen = max(range(len(codes)), key=rank)
+    first = _needed(chosen, sources, called)
+    return tuple(codes[place] for place in (*first, chosen))
+
+
+def _needed(chosen: int, sources: Sequence[Source | None], called: Sequence[str]) -> list[int]:
+    """Return the places of the blocks that define what the chosen one, or the tests, lack."""
+    program = sources[chosen]
+    if program is None:
+        return []
+    taken: dict[int, Source] = {}
+    has = program.defines | program.imports
+    wanted = program.needs | (frozenset(called) - has)
+    order = [*range(chosen - 1, -1, -1), *range(chosen + 1, len(sources))]  # the nearest before, then behind
+    while wanted:
+        name = min(wanted)
+        wanted -= {name}
+        for place in order:
+            other = sources[place]
+            if other is not None and name in other.defines | other.imports:
+                if place not in taken:
+                    taken[place] = other
+                    has |= other.defines | other.imports
+                    wanted = (wanted | other.needs) - has
+                break
+    return sorted(taken)
+
+
+def _continued(text: str, found: Program, start: str, called: Sequence[str]) -> Program | None:
+    """Return the prompt's code with the text as its end: a body, as it stands or not yet indented."""
+    bodies = [text, *found, *(textwrap.indent(textwrap.dedent(piece), "    ") for piece in found)]
+    joints = ("", "\n") if not start.endswith("\n") else ("",)
+    for whole in (start + joint + body for body in bodies for joint in joints):
+        if source_of(whole) is not None:
+            return (whole,)
+    num_lines = len(start.splitlines())
+    for body in bodies:  # one whose end was cut off, or with a remark behind it
+        part = part_that_is_python(start + body, lambda source: len(source.code.splitlines()) > num_lines)
+        if part is not None and _defines(part.code, called):
+            return (part.code,)
+    return None
+
+
+def _up_to_the_first_fence(text: str, called: Sequence[str]) -> Source | None:
+    """Return the Python that begins the text, if it is one: the prompt ended with the opening fence."""
+    fence = FENCE.search(text)
+    found = source_of(text[: fence.start()]) if fence else None
+    if found is None:
+        return None
+    if called:
+        return None if found.defines.isdisjoint(called) else found
+    return found if found.acts and not found.needs else None
+
+
+def _repaired(code: str) -> str:
+    """Return the code up to a fence that closes it at the end of a line, where CommonMark sees none."""
+    cut, closed, _ = code.partition("```")
+    return cut if closed and source_of(code) is None and source_of(cut) is not None else code
+
+
+def _codes_in(prompt: str) -> Iterator[str]:
+    yield prompt
+    yield from (block.code for block in blocks_of(prompt))
+    for begin in re.finditer(r"^(?:(?:from|import|def|async def|class)\b|@)", prompt, re.MULTILINE):
+        yield prompt[begin.start() :]
+
+
+def _defines(code: str, called: Sequence[str]) -> bool:
+    found = source_of(code)
+    return found is not None and not found.defines.isdisjoint(called)
+
+
+def _language(info: str) -> str:
+    """Return the language of an info string.
+
+    >>> infos = ("Python3", 'py title="x"', "{.python .wide}", "{code-block} python", "")
+    >>> [_language(info) for info in infos]
+    ['python3', 'py', '.python', 'python', '']
+    """
+    words = [word.lower() for word in LANGUAGE.split(info) if word]
+    return next((word for word in words if word not in DIRECTIVES), "")
+
+
+def _may_nest(block: Block) -> bool:
+    return block.language in NESTED and FENCE.search(block.code) is not None and source_of(block.code) is None
+
+
+@cache
+def _markdown() -> Any:
+    """Return CommonMark's blocks, without HTML: a tag on a line must not swallow the fence behind it."""
+    from markdown_it import MarkdownIt
+
+    made = MarkdownIt("commonmark").disable("html_block")
+    made.core.ruler.enableOnly(["normalize", "block"])
+    return made
