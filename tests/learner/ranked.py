@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from contracts.rollout import Rollout
 from learner.algorithms.a2c import A2C
-from learner.algorithms.base import Algorithm, OptimizerSettings
+from learner.algorithms.base import Algorithm
 from learner.algorithms.dpo import DPO
 from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
@@ -24,14 +24,13 @@ from learner.learner import Learner
 from learner.settings import LearnerSettings, ModelSettings
 from rollout_workers.received_weights import ReceivedWeights
 from tests.learner.seq2seq import Name, single_turns
-from tests.learner.tiny import random_rollouts, without_times
+from tests.learner.tiny import SMOOTH, random_rollouts, without_times
 
 UPDATES = 4
 NUM_PROCESSES = 4
-ADAM = OptimizerSettings(eps=1e-4)  # a gradient that is all rounding moves nothing
 IN_THE_LOSS = KLSettings(placement="loss", estimator="full", coefficient=0.1, target=0.05)
 ALGORITHMS: dict[str, Algorithm] = {
-    "ppo": PPO(num_epochs=1, minibatch_size=8, learning_rate=1e-3, normalize_values=True, optimizer=ADAM),
+    "ppo": PPO(num_epochs=1, minibatch_size=8, learning_rate=1e-3, normalize_values=True, optimizer=SMOOTH),
     "nlpo": NLPO(
         num_epochs=1,
         minibatch_size=5,
@@ -39,13 +38,13 @@ ALGORITHMS: dict[str, Algorithm] = {
         top_p=0.8,
         target_update_iterations=3,
         kl=IN_THE_LOSS,
-        optimizer=ADAM,
+        optimizer=SMOOTH,
     ),
     "a2c": A2C(learning_rate=1e-3, entropy_coef=0.01),
-    "trpo": TRPO(num_epochs=1, minibatch_size=5, cg_max_steps=3, cg_damping=0.5, optimizer=ADAM),
-    "dpo": DPO(minibatch_size=4, learning_rate=1e-3, optimizer=ADAM),
-    "t5": PPO(num_epochs=1, minibatch_size=8, learning_rate=1e-3, optimizer=ADAM),
-    "bart": NLPO(num_epochs=1, minibatch_size=5, learning_rate=1e-3, kl=IN_THE_LOSS, optimizer=ADAM),
+    "trpo": TRPO(num_epochs=1, minibatch_size=5, cg_max_steps=3, cg_damping=0.5, optimizer=SMOOTH),
+    "dpo": DPO(minibatch_size=4, learning_rate=1e-3, optimizer=SMOOTH),
+    "t5": PPO(num_epochs=1, minibatch_size=8, learning_rate=1e-3, optimizer=SMOOTH),
+    "bart": NLPO(num_epochs=1, minibatch_size=5, learning_rate=1e-3, kl=IN_THE_LOSS, optimizer=SMOOTH),
 }
 ENCODER_DECODERS: tuple[Name, ...] = ("t5", "bart")  # by the name of their algorithm's run
 MODELS: dict[str, dict[str, Any]] = {

@@ -16,7 +16,7 @@ from learner.functional.distribution_kl import categorical_kl
 from learner.kl_control import KLSettings
 from learner.learner import Learner
 from tests.learner.seq2seq import Name
-from tests.learner.tiny import make_learner, make_model, make_pair, perturb, random_rollouts, rollout
+from tests.learner.tiny import SMOOTH, make_learner, make_model, make_pair, perturb, random_rollouts, rollout
 
 LENGTH, STEPS = 2, 120
 PROMPTS = [(3, 4), (5,), (6, 7, 8), (9, 10)]
@@ -103,7 +103,7 @@ def test_the_gradient_is_that_of_the_whole_softmaxes_however_micro_batches_are_c
 ) -> None:
     found = []
     for settings in ({}, {"token_budget": 1, "logits_budget": 100}):
-        algorithm = Distillation(learning_rate=1e-3, max_grad_norm=None)
+        algorithm = Distillation(learning_rate=1e-3, max_grad_norm=None, optimizer=SMOOTH)
         learner = make_learner(models["llama"], algorithm, reference=teacher, **settings)
         rollouts = random_rollouts(6)
         told = learner.update(rollouts)["loss/policy"]

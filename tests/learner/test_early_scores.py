@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from contracts.rollout import Sampling
-from learner.algorithms.base import Algorithm, OptimizerSettings
+from learner.algorithms.base import Algorithm
 from learner.algorithms.grpo import GRPO
 from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
@@ -15,9 +15,8 @@ from learner.algorithms.rloo import RLOO
 from learner.algorithms.supervised import Supervised
 from learner.kl_control import KLSettings
 from learner.learner import Learner
-from tests.learner.tiny import make_learner, perturb, random_rollouts, snapshot, without_times
+from tests.learner.tiny import SMOOTH, make_learner, perturb, random_rollouts, snapshot, without_times
 
-SMOOTH = OptimizerSettings(eps=1e-4)
 ALGORITHMS: dict[str, Algorithm] = {
     "ppo": PPO(learning_rate=1e-3, optimizer=SMOOTH),
     "ppo, KL of the vocabulary": PPO(

@@ -22,6 +22,7 @@ from learner.algorithms.ppo import PPO
 from learner.learner import Learner
 from learner.settings import LearnerSettings, ModelSettings
 from tests.learner.tiny import (
+    SMOOTH,
     make_learner,
     make_model,
     plain_logprobs,
@@ -34,7 +35,7 @@ from tests.learner.tiny import (
 pytestmark = pytest.mark.ray
 
 SETTINGS = LearnerSettings(device="cpu", num_threads=1)
-ALGORITHM = PPO(num_epochs=2, minibatch_size=4)
+ALGORITHM = PPO(num_epochs=2, minibatch_size=4, optimizer=SMOOTH)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from contracts.rollout import Rollout, Sampling
-from learner.algorithms.base import Algorithm, OptimizerSettings
+from learner.algorithms.base import Algorithm
 from learner.algorithms.cispo import CISPO
 from learner.algorithms.dapo import DAPO
 from learner.algorithms.distillation import Distillation
@@ -23,9 +23,8 @@ from learner.learner import Learner
 from learner.models.policy import Policy
 from learner.passes.known_passes import compared_rollouts, loads_reference, said_of_passes, why_not_early
 from learner.passes.scoring import ScoredBatch
-from tests.learner.tiny import make_learner, random_rollouts, snapshot, without_times
+from tests.learner.tiny import SMOOTH, make_learner, random_rollouts, snapshot, without_times
 
-SMOOTH = OptimizerSettings(eps=1e-4)
 ONE_STEP: dict[str, Algorithm] = {
     "grpo": GRPO(optimizer=SMOOTH, learning_rate=1e-3),
     "grpo k1": GRPO(

@@ -18,6 +18,7 @@ from learner.kl_control import KLSettings
 from learner.learner import Learner
 from learner.passes.scoring import ScoredBatch
 from tests.learner.tiny import (
+    SMOOTH,
     make_learner,
     plain_logprobs,
     random_rollouts,
@@ -27,8 +28,6 @@ from tests.learner.tiny import (
 )
 
 PUBLISHED = PPO(minibatch_size=4, num_epochs=2)
-# A large ε keeps AdamW from blowing gradients that are zero but for rounding up to whole steps.
-SMOOTH = OptimizerSettings(eps=1e-4)
 
 
 def assert_same_weights(one: Learner, other: Learner, tolerance: float = 0.0) -> None:

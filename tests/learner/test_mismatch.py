@@ -10,7 +10,6 @@ import torch
 from pydantic import ValidationError
 
 from contracts.rollout import Rollout, Sampling
-from learner.algorithms.base import OptimizerSettings
 from learner.algorithms.grpo import GRPO
 from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
@@ -21,7 +20,7 @@ from learner.learner import Learner
 from learner.mismatch_settings import MismatchSettings
 from learner.off_policy import Correction, correction_of
 from learner.settings import LearnerSettings, ModelSettings
-from tests.learner.tiny import perturb, plain_logprobs, random_rollouts, snapshot, without_times
+from tests.learner.tiny import SMOOTH, perturb, plain_logprobs, random_rollouts, snapshot, without_times
 
 # Two responses of three and two tokens, as π_old/μ
 RATIOS_N = torch.tensor([1.0, 4.0, 0.25, 2.0, 2.0])
@@ -94,7 +93,7 @@ def test_which_correction_applies(
 def learner_of(path: Path, algorithm: Any = None, *, engine_rounds: bool = True, **settings: Any) -> Learner:
     return Learner(
         ModelSettings(path=str(path), dropout=False),
-        algorithm or GRPO(learning_rate=1e-3, optimizer=OptimizerSettings(eps=1e-4)),
+        algorithm or GRPO(learning_rate=1e-3, optimizer=SMOOTH),
         LearnerSettings(**{"device": "cpu", **settings}),
         seed=0,
         iterations=4,
@@ -142,7 +141,7 @@ def test_the_updates_own_pass_gives_the_weights(
     models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, algorithm: Any
 ) -> None:
     """Equal to an update that scores first: the weights need no pass of their own."""
-    given = algorithm(learning_rate=1e-3, optimizer=OptimizerSettings(eps=1e-4))
+    given = algorithm(learning_rate=1e-3, optimizer=SMOOTH)
     found = []
     for by_update in (True, False):
         learner = learner_of(models["llama"], given, mismatch=MismatchSettings(mask_above=1.15))

@@ -8,16 +8,15 @@ import pytest
 import torch
 from torch.distributed.tensor import DTensor
 
-from learner.algorithms.base import OptimizerSettings
 from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
 from learner.distributed.sharding import whole
 from learner.learner import Learner
 from learner.publishing.weight_publisher import PROBE_TOLERANCE
-from tests.learner.tiny import make_learner, random_rollouts, without_times
+from tests.learner.tiny import SMOOTH, make_learner, random_rollouts, without_times
 
 CLOSE: dict[str, float] = {"atol": 1e-5, "rtol": 1e-5}
-STEADY = {"num_epochs": 1, "learning_rate": 1e-3, "optimizer": OptimizerSettings(eps=1e-4)}
+STEADY = {"num_epochs": 1, "learning_rate": 1e-3, "optimizer": SMOOTH}
 ALGORITHMS = {
     "ppo": PPO(**STEADY, minibatch_size=4),
     "nlpo": NLPO(**STEADY, minibatch_size=4, target_update_iterations=1),

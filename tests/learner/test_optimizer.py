@@ -16,7 +16,7 @@ from learner.optimizer import build_optimizer, clip_gradients, decays, set_learn
 from learner.rate_schedule import Schedule, schedule_factor
 from learner.settings import LearnerSettings
 from tests.learner.seq2seq import Name
-from tests.learner.tiny import make_learner, make_pair, random_rollouts, rollout, snapshot
+from tests.learner.tiny import SMOOTH, make_learner, make_pair, random_rollouts, rollout, snapshot
 
 
 @pytest.mark.parametrize("value_trunk", ["shared", "separate"])
@@ -61,13 +61,13 @@ def test_a_matrix_with_strides_of_its_own_is_stepped_by_the_plain_loop(models: d
 
 def test_moments_of_a_plain_loop_go_on_in_one_kernel(models: dict[str, Path], tmp_path: Path) -> None:
     """So does a run that began before the kernel was used."""
-    learner = make_learner(models["gpt2"], PPO())
+    learner = make_learner(models["gpt2"], PPO(learning_rate=1e-3, optimizer=SMOOTH))
     for group in learner.optimizer.param_groups:
         group["fused"] = False
     learner.update(random_rollouts(8))
     (tmp_path / "checkpoint").mkdir()
     learner.save(str(tmp_path / "checkpoint"))
-    resumed = make_learner(models["gpt2"], PPO())
+    resumed = make_learner(models["gpt2"], PPO(learning_rate=1e-3, optimizer=SMOOTH))
     resumed.load(str(tmp_path / "checkpoint"))
     assert all(group["fused"] for group in resumed.optimizer.param_groups)
     for one in (learner, resumed):

@@ -12,7 +12,7 @@ from torch import Tensor
 from contracts.activations import fuse_activations
 from contracts.errors import InputError, LearnerError
 from contracts.rollout import FinishReason, Rollout
-from learner.algorithms.base import Algorithm, OptimizerSettings
+from learner.algorithms.base import Algorithm
 from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
 from learner.algorithms.supervised import Supervised
@@ -21,6 +21,7 @@ from learner.models.actor_critic import ActorCritic
 from learner.models.policy import Seq2SeqPolicy, check_head, split_turns
 from tests.learner.seq2seq import NAMES, Name, load, plain_logits, plain_logprobs, plain_states, single_turns
 from tests.learner.tiny import (
+    SMOOTH,
     VOCAB,
     make_learner,
     make_pair,
@@ -35,7 +36,6 @@ from tests.learner.tiny import (
 
 ROLLOUTS = single_turns(9)
 BATCH = collate(ROLLOUTS)
-SMOOTH = OptimizerSettings(eps=1e-4)
 
 everywhere = pytest.mark.parametrize("name", NAMES)
 

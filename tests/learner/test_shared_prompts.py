@@ -12,14 +12,11 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from contracts.rollout import Rollout
-from learner.algorithms.base import OptimizerSettings
 from learner.algorithms.grpo import GRPO
 from learner.batching import Batch, MicroBatch, collate, units_of, within_budget
 from learner.models.policy import CausalPolicy
 from learner.models.shared_prompts import KINDS, can_share, partition, shared_prompts, shared_states
-from tests.learner.tiny import VOCAB, WINDOW, make_learner, played, rollout, whole
-
-SMOOTH = OptimizerSettings(eps=1e-4)  # where a gradient is near 0, Adam's step does not depend on rounding
+from tests.learner.tiny import SMOOTH, VOCAB, WINDOW, make_learner, played, rollout, whole
 
 SHAPE: dict[str, Any] = {
     "vocab_size": VOCAB,

@@ -25,6 +25,7 @@ from learner.settings import LearnerSettings, ModelSettings
 from tests.learner.seq2seq import Name
 from tests.learner.tiny import (
     CONFIGS,
+    SMOOTH,
     VOCAB,
     WINDOW,
     make_model,
@@ -204,7 +205,15 @@ def test_an_update_moves_the_top_alone_and_begins_at_the_reference(
     assert {name for name in after if not after[name].equal(before[name])} == trained(learner.pair)
 
 
-@pytest.mark.parametrize("algorithm", [PPO(), NLPO(), TRPO(cg_max_steps=2), GRPO()])
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        PPO(optimizer=SMOOTH),
+        NLPO(optimizer=SMOOTH),
+        TRPO(cg_max_steps=2, optimizer=SMOOTH),
+        GRPO(optimizer=SMOOTH),
+    ],
+)
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_an_update_is_that_of_a_whole_model_frozen_by_hand(
     deep: dict[str, Path], algorithm: Algorithm, name: str
