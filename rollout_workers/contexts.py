@@ -42,8 +42,8 @@ class Contexts:
     def __init__(self, texts: TurnTexts, room: int, memory: int | None, header: str) -> None:
         self._texts, self._room, self._memory, self._header = texts, room, memory, header
         self._begin, self._overlap = texts.beginning(header), texts.overlap(header)
-        self._past: list[Tokens] = []  # whole turns: observation without hint, answer, closing tokens
-        self._closing: Tokens = ()  # closing tokens of the last answer that the growing sequence still lacks
+        self._past: list[tuple[Tokens, Tokens]] = []  # whole turns: observation without hint, answer
+        self._answer: Tokens = ()  # the last answer, behind which the growing sequence has nothing yet
         self._world: Tokens = ()  # observations since the model's last answer
         self._now: Tokens = ()  # the current context
 
@@ -65,23 +65,22 @@ class Contexts:
         hinted = (
             self._texts.observation(said + observation.hint) if observation.hint and not messages else text
         )
-        grown = self._closing + hinted
+        grown = self._behind(self._answer, hinted)
         if self._now and self._memory is None and len(self._now) + len(grown) <= self._room:
             self._now += grown
             seen = Seen(grown, fresh=False)
         else:
             has_grown = bool(self._now) and self._memory is None
             seen = replace(self._afresh(self._world + hinted), forgot=has_grown)
-        self._closing = ()
+        self._answer = ()
         self._world += text
         return seen
 
     def answered(self, tokens: Sequence[int]) -> None:
         """Add the model's own tokens, as it drew them."""
-        answer = tuple(tokens)
-        self._closing = self._texts.closing(answer)
-        self._past.append(self._world + answer + self._closing)
-        self._now += answer
+        self._answer = tuple(tokens)
+        self._past.append((self._world, self._answer))
+        self._now += self._answer
         self._world = ()
 
     def said(self, tokens: Sequence[int]) -> Seen:
@@ -113,16 +112,19 @@ class Contexts:
         if cut:  # keep the observation's end, which holds the question
             kept = heard[len(begin) + len(heard) - room :]
         limit = room if self._memory is not None else max(room // 2, len(begin) + len(kept))
-        recent: list[Tokens] = []
-        for turn in reversed(self._past[-self._memory :] if self._memory else self._past):
-            if self._memory == 0 or len(begin) + sum(map(len, recent)) + len(turn) + len(kept) > limit:
+        behind = kept
+        for world, answer in reversed(self._past[-self._memory :] if self._memory else self._past):
+            longer = world + answer + self._behind(answer, behind)
+            if self._memory == 0 or len(begin) + len(longer) > limit:
                 break
-            recent.append(turn)
-        behind = tuple(token for turn in reversed(recent) for token in turn) + kept
+            behind = longer
         if begin and behind[: len(self._overlap)] == self._overlap:
             behind = behind[len(self._overlap) :]
         self._now = begin + behind + ending
         return Seen(self._now, fresh=True, cut=cut)
+
+    def _behind(self, answer: Tokens, observation: Tokens) -> Tokens:
+        return self._texts.following(answer, observation) if answer else observation
 
     @property
     def begin_limit(self) -> int:

@@ -13,7 +13,7 @@ from contracts.conversations.chat_settings import ChatForm
 from contracts.conversations.messages import Message
 from contracts.errors import InputError
 from rollout_workers.tools.tool_calls import Schemas
-from rollout_workers.tools.tool_texts import PROBE, TOOL, as_users, described, results, spelled_out
+from rollout_workers.tools.tool_texts import TOOL, as_users, described, results, spelled_out
 
 
 class TurnTexts(Protocol):
@@ -39,6 +39,10 @@ class TurnTexts(Protocol):
 
     def closing(self, answer: Sequence[int]) -> tuple[int, ...]:
         """Return the tokens between an answer and the next observation; () where the answer has them."""
+        ...
+
+    def following(self, answer: Sequence[int], observation: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the tokens of an observation behind an answer, with those between, and nothing twice."""
         ...
 
     def answer(self, text: str) -> tuple[int, ...]:
@@ -81,6 +85,9 @@ class PlainTexts:
         said = written.endswith(self._reply_end.strip() or self._reply_end)
         return () if said else self._reply_end_tokens
 
+    def following(self, answer: Sequence[int], observation: tuple[int, ...]) -> tuple[int, ...]:
+        return self.closing(answer) + observation
+
     def answer(self, text: str) -> tuple[int, ...]:
         tokens = self.observation(f" {text.strip()}") + self._reply_end_tokens
         if self._reply_end_tokens or self._tokenizer.eos_token_id is None:
@@ -118,7 +125,7 @@ class ChatTexts:
         self, header: str, text: str, messages: Sequence[Message] = (), tools: Schemas = ()
     ) -> tuple[int, ...]:
         said = self._as_taken(messages) or [{"role": "user", "content": text}]
-        if tools and not self._shows_tools:
+        if tools and not self.chat.shows_tools:
             header, tools = "\n\n".join(filter(None, (header, described(tools)))), ()
         return self.chat.tokens(self.opened(header, said), tools)
 
@@ -127,6 +134,9 @@ class ChatTexts:
 
     def closing(self, answer: Sequence[int]) -> tuple[int, ...]:
         return self.chat.closing(answer)
+
+    def following(self, answer: Sequence[int], observation: tuple[int, ...]) -> tuple[int, ...]:
+        return self.chat.following(answer, observation)
 
     def answer(self, text: str) -> tuple[int, ...]:
         return self.chat.answer(text)
@@ -153,14 +163,7 @@ class ChatTexts:
         has_results = any(message["role"] == TOOL for message in messages)
         said = as_users(messages) if has_results and not self._takes_results else list(messages)
         has_calls = any(message.get("tool_calls") for message in messages)
-        return [spelled_out(message) for message in said] if has_calls and not self._shows_tools else said
-
-    @cached_property
-    def _shows_tools(self) -> bool:
-        try:
-            return str(PROBE["function"]["name"]) in self.chat.text([ASKED], [PROBE])
-        except InputError:
-            return False
+        return [spelled_out(message) for message in said] if has_calls and not self.chat.shows_tools else said
 
     @cached_property
     def _takes_results(self) -> bool:

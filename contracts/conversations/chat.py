@@ -12,21 +12,21 @@ A later turn is rendered as a piece of its own, behind the tokens that were draw
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, time
 from functools import cached_property
 from typing import Any
 
+from contracts.conversations.accepted_forms import AcceptedForms
+from contracts.conversations.answers import Answers
 from contracts.conversations.chat_settings import ChatForm
-from contracts.conversations.messages import Message
+from contracts.conversations.messages import RESPONSE, Message, spoken
+from contracts.conversations.rendering import ASKED as ASKED
+from contracts.conversations.rendering import SAID, Rendering
+from contracts.conversations.rendering import SYSTEM_ROLES as SYSTEM_ROLES
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 
 Tokens = tuple[int, ...]
 
-# Contents whose places are looked for in a rendered text.
-ASKED: Message = {"role": "user", "content": "Placeholder-of-a-question"}
-SAID: Message = {"role": "assistant", "content": "Placeholder-of-an-answer"}
-SYSTEM_ROLES = ("system", "developer")
 CHANNEL = re.compile(
     r"<\|channel\|>(\w+)[^<]*<\|message\|>(.*?)(?=<\|end\|>|<\|return\|>|<\|call\|>|$)", re.DOTALL
 )
@@ -44,16 +44,9 @@ class Chat:
     """
 
     def __init__(self, tokenizer: Any, form: ChatForm) -> None:
-        if form.template is None and not getattr(tokenizer, "chat_template", None):
-            raise InputError(
-                "the tokenizer has no chat template: give a file, model.chat.template=FILE.jinja, or "
-                "model.chat.template=none for plain text"
-            )
         self._tokenizer, self._form = tokenizer, form
-        # A day of its own for each start: a run that is at work at midnight goes on with its day.
-        self._now = datetime.now() if form.date is None else datetime.combine(form.date, time())
-        # True: a rendered text names the day of its rendering, and the settings name none.
-        self.changes_daily = False
+        self._rendering = Rendering(tokenizer, form)
+        self._forms = AcceptedForms(self._rendering)
         if form.system is not None:
             self._refuse_lost_system()
 
@@ -65,31 +58,27 @@ class Chat:
             ask: end where the assistant's answer begins.
 
         Raises:
-            InputError: the template refuses the conversation; says what to do.
+            InputError: the template refuses the conversation, or has no place for a part of it; says what to
+                do.
         """
-        said = [dict(message) for message in (*self._opening(messages), *messages)]
-        try:
-            rendered = self._tokenizer.apply_chat_template(
-                said,
-                tools=list(tools) or None,
-                chat_template=self._form.template,
-                tokenize=False,
-                add_generation_prompt=ask,
-                **{"strftime_now": self._today, **self._form.options},
-            )
-        except Exception as error:  # a template may raise anything
-            raise InputError(_refusal(error, said)) from None
-        return str(rendered)
+        return self._rendering.text(self._forms.translated(messages), tools, ask=ask)
 
     def tokens(self, messages: Sequence[Message], tools: Sequence[Any] = ()) -> Tokens:
-        """Return a conversation's tokens, up to where the assistant's answer begins."""
-        return self.encode(self.text(messages, tools))
+        """Return a conversation's tokens, up to where the assistant's answer begins.
+
+        Raises:
+            InputError: as `text`; or the template leaves out a message.
+        """
+        said = self._forms.translated(messages)
+        rendered = self._rendering.text(said, tools, ask=True)
+        self._forms.refuse_lost(said, ask=True)
+        return self.encode(rendered)
 
     def of_prompt(self, prompt: Prompt) -> Tokens:
         """Return a prompt's tokens; a plain text is the user's message.
 
         Raises:
-            InputError: the template refuses the prompt; names it.
+            InputError: the template refuses the prompt, or leaves out a part; names it.
         """
         try:
             return self.tokens(messages_of(prompt), prompt.tools)
@@ -102,7 +91,7 @@ class Chat:
         Raises:
             InputError: the template has no place between an answer and the message behind it.
         """
-        return self.encode(self.turn_text(messages))
+        return self._encode_behind(self._closing, self.turn_text(messages))
 
     def turn_text(self, messages: Sequence[Message]) -> str:
         """Return the text of `turn`, special tokens visible."""
@@ -114,18 +103,53 @@ class Chat:
     def closing(self, answer: Sequence[int]) -> Tokens:
         """Return the tokens between an answer and the next message, without those that the answer has."""
         closing, last = self._closing_tokens, self._last_tokens
-        said = (count for count in range(len(closing), 0, -1) if tuple(answer[-count:]) == closing[:count])
-        if count := next(said, 0):
-            return closing[count:]
-        # Some end an answer with another token where nothing follows, as gpt-oss with <|return|>.
-        return closing[1:] if last and tuple(answer[-1:]) == last[:1] else closing
+        for count in range(max(len(closing), len(last)), 0, -1):
+            end = tuple(answer[-count:])
+            if end == closing[:count]:
+                return closing[count:]
+            if end == last[:count] and end[: len(closing)] == closing:
+                return ()
+        # Some end an answer with another token where nothing follows, as gpt-oss with <|return|>, <|call|>.
+        return closing[1:] if tuple(answer[-1:]) in (last[:1], self._call_end) and answer else closing
+
+    def following(self, answer: Sequence[int], turn: Tokens) -> Tokens:
+        """Return the tokens of a turn behind an answer, with what closes the answer, and nothing twice.
+
+        Where a template writes no mark behind answers, a model may end its own by drawing the first token of
+        the next message, as GLM does with <|user|> and <|observation|>.
+        """
+        has_mark = bool(self._closing_tokens)
+        if not has_mark and turn and tuple(answer[-1:]) == turn[:1] and self._special(turn[0]):
+            return turn[1:]
+        return self.closing(answer) + turn
 
     def answer(self, text: str) -> Tokens:
-        """Return an answer as the model would generate it, its end included."""
-        end = self._last_tokens[:1]
-        if not end and self._tokenizer.eos_token_id is not None:
-            end = (self._tokenizer.eos_token_id,)
-        return self.encode(self._before_answers + text.strip()) + end
+        """Return an answer to a question as the model would generate it, its end included.
+
+        Raises:
+            InputError: as `answer_to`.
+        """
+        return self._answer([ASKED], {"role": "assistant", "content": text.strip()}, ())
+
+    def answer_to(self, prompt: Prompt, response: str) -> Tokens:
+        """Return the answer to a prompt as the model would generate it, its end included.
+
+        Args:
+            response: its text; the prompt's meta data has its message, where that is more than a text.
+
+        Raises:
+            InputError: the template leaves out a part of the answer, or has no place for it behind the
+                prompt; names the prompt.
+        """
+        message: Message = prompt.meta.get(RESPONSE) or {}
+        if response.strip() not in {str(message.get("content") or "").strip(), spoken(message).strip()} - {
+            ""
+        }:
+            message = {"role": "assistant", "content": response.strip()}
+        try:
+            return self._answer(messages_of(prompt), message, prompt.tools)
+        except InputError as error:
+            raise InputError(f"the response to prompt {prompt.id}: {error}") from None
 
     def message(self, answer: Sequence[int]) -> Message:
         """Return the model's answer as a message, for templates that lay out earlier answers anew.
@@ -133,8 +157,10 @@ class Chat:
         An answer in gpt-oss's channels is divided into `thinking` and `content`; other templates find the
         thinking in the content themselves.
         """
-        ends = {self._last_tokens[:1], self._closing_tokens[:1], (self._tokenizer.eos_token_id,)}
-        kept = list(answer[:-1] if tuple(answer[-1:]) in ends else answer)
+        ends = [self._up_to_the_end(self._last_tokens), *((end,) for end in self._ends)]
+        ends += [self._last_tokens[:1], self._closing_tokens[:1]]
+        end = next((end for end in ends if end and tuple(answer[-len(end) :]) == end), ())
+        kept = list(answer[: len(answer) - len(end)])
         text = str(self._tokenizer.decode(kept, skip_special_tokens=False))
         parts = dict(CHANNEL.findall(text))
         if not parts:
@@ -154,8 +180,18 @@ class Chat:
     @property
     def end_token(self) -> int | None:
         """Return the token with which the template ends an answer; None where it is no special token."""
-        tokens = self._last_tokens[:1]
+        tokens = self._last_tokens[:1] or self._closing_tokens[:1]
         return tokens[0] if tokens and self._special(tokens[0]) else None
+
+    @property
+    def shows_tools(self) -> bool:
+        """Return whether the template lists the tools that the model may call."""
+        return self._forms.shows_tools
+
+    @property
+    def changes_daily(self) -> bool:
+        """Return whether a rendered text named the day of its rendering, and the settings name none."""
+        return self._rendering.changes_daily
 
     @property
     def eos_token_id(self) -> int | None:
@@ -189,6 +225,8 @@ class Chat:
     def _closing(self) -> str:
         """Return the text between an answer and the beginning of the next message."""
         rest = self._behind([ASKED, SAID, ASKED], ask=True)
+        if not self._last:  # the mark stands behind an answer that something follows, or there is none
+            return self._before_the_next
         if rest.startswith(self._last):
             return self._last
         tokens = self.encode(rest)
@@ -199,6 +237,17 @@ class Chat:
         return mark + behind[: len(behind) - len(behind.lstrip())]
 
     @cached_property
+    def _before_the_next(self) -> str:
+        """Return what stands between an answer and the beginning that a first message has, too."""
+        mark = str(ASKED["content"])
+        between = self._behind([ASKED, SAID, ASKED], ask=True).partition(mark)[0]
+        tokens, opening = self.encode(between), self.encode(self.text([ASKED]).partition(mark)[0])
+        pairs = zip(reversed(tokens), reversed(opening), strict=False)
+        num_equal = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(tokens), len(opening)))
+        before = self._tokenizer.decode(tokens[: len(tokens) - num_equal], skip_special_tokens=False)
+        return str(before) if between.startswith(before) else ""
+
+    @cached_property
     def _last_tokens(self) -> Tokens:
         return self.encode(self._last)
 
@@ -207,13 +256,60 @@ class Chat:
         return self.encode(self._closing)
 
     @cached_property
-    def _before_answers(self) -> str:
-        """Return what the template puts in front of an answer, and not at the end of a prompt."""
-        asked, said = self.text([ASKED]), self.text([ASKED, SAID], ask=False)
-        return said[len(asked) : said.rindex(SAID["content"])] if said.startswith(asked) else ""
+    def _call_end(self) -> Tokens:
+        """Return the first token behind a call that nothing follows; () where it is no special one."""
+        text = self._rendering.tried([ASKED, self._forms.call_message()])
+        tokens = self._trailing(self.encode(text.rstrip()))
+        return tokens[:1]
+
+    @cached_property
+    def _ends(self) -> tuple[int, ...]:
+        """Return the tokens at which the model stops."""
+        eos = self._tokenizer.eos_token_id
+        return tuple(dict.fromkeys((*([] if eos is None else [eos]), *self._form.ends)))
+
+    @cached_property
+    def _answers(self) -> Answers:
+        return Answers(self._rendering, self._forms, self._last)
+
+    def _answer(self, asked: Sequence[Message], message: Message, tools: Sequence[Any]) -> Tokens:
+        before, said = self._answers.laid_out(asked, message, tools)
+        if self._last and said.endswith(self._last):
+            body = self._encode_behind(before, said.removesuffix(self._last))
+            return body + self._up_to_the_end(self._last_tokens)
+        body = self._encode_behind(before, said.rstrip())
+        if marks := self._trailing(body):
+            kept = self._up_to_the_end(marks)
+            if kept[-1] in self._ends:
+                return body[: len(body) - len(marks)] + kept
+        return body + self._end_before("tool" if message.get("tool_calls") else "user")
+
+    def _up_to_the_end(self, marks: Tokens) -> Tokens:
+        """Return marks behind an answer up to the one at which the model stops, else up to the first."""
+        places = [place for place, token in enumerate(marks) if token in self._ends]
+        places += [place for place, token in enumerate(marks) if self._special(token)]
+        if places:
+            return marks[: places[0] + 1]
+        return self.encode(self._last.rstrip()) + self._ends[:1]  # a mark in letters, or none
+
+    def _end_before(self, role: str) -> Tokens:
+        """Return the token that ends an answer where the template writes none."""
+        message = {**ASKED, "role": role}
+        first = self.encode(self._behind([ASKED, SAID, message], ask=True))[:1]
+        return first if first and first[0] in self._ends else self._ends[:1]
+
+    def _trailing(self, tokens: Tokens) -> Tokens:
+        """Return the special tokens at the end."""
+        count = next((i for i, token in enumerate(reversed(tokens)) if not self._special(token)), len(tokens))
+        return tokens[len(tokens) - count :]
+
+    def _encode_behind(self, before: str, text: str) -> Tokens:
+        """Return a text's tokens behind another text: some tokenizers begin each text with a blank."""
+        head, whole = self.encode(before), self.encode(before + text)
+        return whole[len(head) :] if whole[: len(head)] == head else self.encode(text)
 
     def _behind(self, messages: Sequence[Message], *, ask: bool) -> str:
-        _, found, rest = self.text(messages, ask=ask).rpartition(SAID["content"])
+        _, found, rest = self.text(messages, ask=ask).rpartition(str(SAID["content"]))
         if not found:
             raise _not_in_turns()
         return rest
@@ -232,35 +328,17 @@ class Chat:
                 "model.chat.template=FILE with a place for it"
             )
 
-    def _opening(self, messages: Sequence[Message]) -> list[Message]:
-        """Return the system message, unless the conversation begins with one."""
-        has_own = bool(messages) and messages[0].get("role") in SYSTEM_ROLES
-        return (
-            [] if self._form.system is None or has_own else [{"role": "system", "content": self._form.system}]
-        )
-
-    def _today(self, form: str) -> str:
-        self.changes_daily = self._form.date is None
-        return self._now.strftime(form)
-
     def _special(self, token: int) -> bool:
-        return self._tokenizer.convert_ids_to_tokens(token) in self._tokenizer.get_added_vocab()
+        return token in self._added
+
+    @cached_property
+    def _added(self) -> frozenset[int]:
+        return frozenset(self._tokenizer.get_added_vocab().values())
 
 
 def messages_of(prompt: Prompt) -> list[Mapping[str, Any]]:
     """Return a prompt's conversation; a plain text is the user's message."""
     return list(prompt.messages) or [{"role": "user", "content": prompt.text}]
-
-
-def _refusal(error: Exception, messages: Sequence[Message]) -> str:
-    roles = [str(message["role"]) for message in messages]
-    told = f"the chat template refuses a conversation of {', '.join(roles)}: {error}"
-    if roles[0] in SYSTEM_ROLES:
-        return f"{told}. If it takes no system message, leave out model.chat.system, or those of the data"
-    return (
-        f"{told}. If it needs a system message, give model.chat.system=TEXT; model.chat.template=FILE takes "
-        "another template, none plain text"
-    )
 
 
 def _not_in_turns() -> InputError:

@@ -1,7 +1,7 @@
 """Settings of how a model reads conversations: its chat template, and what the template is given."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import date as Date
 from pathlib import Path
 from typing import Any, Literal
@@ -92,6 +92,11 @@ class ChatForm:
     options: Mapping[str, Any] = field(default_factory=dict)
     date: Date | None = None  # None: today
     follows_template: bool = False  # for earlier turns, in place of the recorded tokens
+    ends: tuple[int, ...] = ()  # tokens at which the model stops, by its generation settings
+
+    def plain(self) -> dict[str, Any]:
+        """Return what decides how prompts are read, as plain data."""
+        return {name: value for name, value in asdict(self).items() if name != "ends"}
 
 
 def _text_of(file: Path) -> str:

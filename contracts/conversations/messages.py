@@ -1,20 +1,38 @@
 """Conversations as lists of messages, in the common forms of data sets.
 
 A prompt's conversation is in its meta data, under `messages`, with the tools that the model may call under
-`tools`. So rewards see both, and data sets keep both.
+`tools`. So rewards see both, and data sets keep both. A response that is more than a text has a key, too.
+
+roles | read as
+--- | ---
+`human`, `prompter` | user
+`gpt`, `chatgpt`, `bing`, `bard`, `claude`, `model`, `ai`, `bot` | assistant
+`function_call`, `tool_call` (LLaMA-Factory, ms-swift) | the calls of an assistant, in JSON
+`observation`, `tool_response`, `function_response`, `tool_result` | tool
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from contracts.conversations.called_tools import arguments_of, called, numbered, of_text
+from contracts.conversations.called_tools import without_nulls as without_nulls
+from contracts.conversations.thoughts import behind_thought, with_thought
 from contracts.errors import InputError
 
 Message = Mapping[str, Any]  # {"role": "user", "content": "…"}, and tool_calls, name, tool_call_id, …
 
 MESSAGES, TOOLS = "messages", "tools"  # keys of a prompt's meta data
+RESPONSE = "response_message"  # key of the meta data with a response that is more than a text
+REASONING = ("reasoning_content", "reasoning", "thinking")  # names of an answer's thought, beside its content
 ROLES = ("system", "developer", "user", "assistant", "tool", "function", "ipython")
-OTHER_NAMES = {"human": "user", "gpt": "assistant", "observation": "tool", "function_response": "tool"}
+CALLS = "function_call"
+OTHER_NAMES = {
+    **dict.fromkeys(("human", "prompter"), "user"),
+    **dict.fromkeys(("gpt", "chatgpt", "bing", "bard", "claude", "model", "ai", "bot"), "assistant"),
+    **dict.fromkeys(("observation", "tool_response", "tool_result", "function_response"), "tool"),
+    **dict.fromkeys(("function_call", "tool_call", "tool_calls"), CALLS),
+}
 EXAMPLE = '[{"role": "user", "content": "…"}]'
 
 
@@ -32,18 +50,22 @@ def is_conversation(value: Any) -> bool:
 def conversation(value: Any, where: str) -> list[dict[str, Any]]:
     """Return messages in one form: with `role` and `content`, and without empty fields.
 
-    Messages as ShareGPT has them (`from`, `value`) are renamed, lists of text parts joined, and the arguments
-    of tool calls read where they are JSON in a text.
+    Messages as ShareGPT has them (`from`, `value`) are renamed, and lists of text parts joined. Calls have
+    one form, with their arguments as the data has them; a message of calls alone has null as its content.
 
     >>> conversation([{"from": "human", "value": "Hi!"}], "here")
     [{'role': 'user', 'content': 'Hi!'}]
+    >>> call = '{"name": "now", "arguments": {}}'
+    >>> conversation([{"from": "function_call", "value": call}], "here")[0]["role"]
+    'assistant'
 
     Raises:
         InputError: `value` is no list of messages; the message begins with `where`.
     """
     if not is_conversation(value):
         raise InputError(f"{where}: expected a list of messages such as {EXAMPLE}, got {value!r:.200}")
-    return [_message(each, f"{where}, message {number}") for number, each in enumerate(value, start=1)]
+    read = [_message(each, f"{where}, message {number}") for number, each in enumerate(value, start=1)]
+    return numbered(_turns(read))
 
 
 def text_of(messages: Sequence[Message]) -> str:
@@ -55,22 +77,96 @@ def text_of(messages: Sequence[Message]) -> str:
     return "\n".join(said for message in messages if (said := str(message.get("content") or "")))
 
 
+def spoken(message: Message) -> str:
+    """Return an answer as one text: its thought, its content, and its calls in Hermes's form.
+
+    >>> spoken({"content": "Hm.", "tool_calls": [{"function": {"name": "now", "arguments": "{}"}}]})
+    'Hm.\\n<tool_call>\\n{"name": "now", "arguments": {}}\\n</tool_call>'
+    """
+    functions = [call.get("function", call) for call in message.get("tool_calls") or ()]
+    calls = [{"name": each["name"], "arguments": arguments_of(each.get("arguments"))} for each in functions]
+    lines = [f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>" for call in calls]
+    content, thought = str(message.get("content") or ""), reasoning_of(message).strip()
+    said = "\n".join(filter(None, (content, *lines)))
+    return with_thought(said, thought) if thought else said
+
+
+def response_meta(answer: Message) -> dict[str, Message]:
+    """Return the meta data of a prompt whose response is this answer; {} where its text alone is as good."""
+    content = answer.get("content") or ""
+    is_text = content == content.strip() and not reasoning_of(answer) and not answer.get("tool_calls")
+    return {} if is_text else {RESPONSE: answer}
+
+
+def reasoning_of(message: Message) -> str:
+    """Return the thought that a message has beside its content; "" where it has none.
+
+    >>> reasoning_of({"role": "assistant", "thinking": "3 + 4", "content": "7"})
+    '3 + 4'
+    """
+    return next((str(message[name]) for name in REASONING if message.get(name)), "")
+
+
+def _turns(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages in which calls with a role of their own belong to the assistant's turn before them."""
+    found: list[dict[str, Any]] = []
+    for message in messages:
+        before = found[-1] if found else None
+        if message["role"] == CALLS:
+            message = {**message, "role": "assistant"}
+            if before is not None and before["role"] == "assistant":
+                calls = [*before.get("tool_calls", ()), *message["tool_calls"]]
+                text = "".join(filter(None, (before["content"], message["content"]))) or None
+                message = {**message, **before, "content": text, "tool_calls": calls}
+                found.pop()
+        found.append(message)
+    return found
+
+
 def _message(given: Mapping[str, Any], where: str) -> dict[str, Any]:
     found = {name: value for name, value in given.items() if value is not None}
     if "role" not in found and "from" not in found:
         raise InputError(f"{where}: expected a role, one of {', '.join(ROLES)}; got {dict(given)!r:.200}")
     if "role" not in found:
-        name = str(found.pop("from"))
-        found = {"role": OTHER_NAMES.get(name, name), "content": found.pop("value", None), **found}
-    role = found["role"]
+        found = {"role": found.pop("from"), "content": found.pop("value", None), **found}
+    name = str(found["role"])
+    role = name if name in ROLES else OTHER_NAMES.get(name.lower(), name.lower())
+    if role == CALLS:
+        content, calls = of_text(found.get("content"), where)
+        return {**found, "role": role, "content": content, "tool_calls": calls}
     if role not in ROLES:
-        raise InputError(f"{where}: expected a role, one of {', '.join(ROLES)}; got {role!r:.80}")
+        raise InputError(f"{where}: expected a role, one of {', '.join(ROLES)}; got {name!r:.80}")
     content = _content(found.get("content"), where)
-    if content is None and "tool_calls" not in found:
+    calls = called(found.pop("tool_calls", None), found.pop("function_call", None), where)
+    if content is None and not calls:
         raise InputError(f"{where}: expected a text under 'content', got {dict(given)!r:.200}")
-    if found.get("tool_calls"):
-        found["tool_calls"] = [_call(call) for call in found["tool_calls"]]
-    return {**found, "content": content or ""}
+    found |= {"tool_calls": calls} if calls else {}
+    return _with_one_thought({**found, "role": role, "content": content}, where)
+
+
+def _with_one_thought(message: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return a message without empty reasoning, and without reasoning that its content has, too.
+
+    Raises:
+        InputError: it has two thoughts.
+    """
+    names = [name for name in REASONING if name in message]
+    if not names:
+        return message
+    thoughts = {str(message[name]).strip() for name in names} - {""}
+    content = message["content"] or ""
+    rest = {name: value for name, value in message.items() if name not in REASONING}
+    behind = behind_thought(content)
+    if behind != content and thoughts and (len(thoughts) > 1 or thoughts.copy().pop() not in content):
+        raise InputError(
+            f"{where}: got a thought under {names[0]!r} and another one in 'content'; expected one"
+        )
+    if len(thoughts) > 1:
+        raise InputError(f"{where}: {' and '.join(names)} differ; expected one thought")
+    if not thoughts or behind != content:
+        return rest
+    kept = next(name for name in names if str(message[name]).strip())
+    return {**rest, kept: message[kept]}
 
 
 def _content(value: Any, where: str) -> str | None:
@@ -84,28 +180,3 @@ def _content(value: Any, where: str) -> str | None:
             f"{where}: parts of the type {', '.join(sorted(kinds - {'text'}))}; expected text alone"
         )
     raise InputError(f"{where}: expected a text under 'content', got {value!r:.200}")
-
-
-def _call(call: Any) -> Any:
-    """Read a tool call's arguments where they are JSON in a text; a template writes them itself."""
-    if not isinstance(call, Mapping):
-        return call
-    if isinstance(inner := call.get("function"), Mapping):
-        return {**call, "function": _call(inner)}
-    if not isinstance(arguments := call.get("arguments"), str):
-        return without_nulls(call)
-    try:
-        return {**call, "arguments": json.loads(arguments)}
-    except ValueError:
-        return dict(call)
-
-
-def without_nulls(value: Any) -> Any:
-    """Return a value without null fields: a table's column gives each mapping the keys of all others.
-
-    >>> without_nulls({"a": None, "b": [{"c": 1, "d": None}]})
-    {'b': [{'c': 1}]}
-    """
-    if isinstance(value, Mapping):
-        return {name: without_nulls(each) for name, each in value.items() if each is not None}
-    return [without_nulls(each) for each in value] if isinstance(value, list) else value

@@ -49,6 +49,9 @@ MARK = re.compile(
     ),
     re.IGNORECASE,
 )
+BLANKS = r"\s*"
+EMPTY_AT_THE_END = re.compile(rf"(?:{'|'.join(BLANKS.join(pair) for pair in PAIRS)})\s*\Z", re.IGNORECASE)
+AT_THE_BEGINNING = re.compile(rf"\A\s*(?:{'|'.join(opens for opens, _ in PAIRS)})", re.IGNORECASE)
 AT_THE_END = re.compile(rf"(?:{'|'.join(opens for opens, _ in PAIRS)})\s*\Z", re.IGNORECASE)
 QUOTES = "'\"`"
 TEMPLATES_ENDS = re.compile(r"(?:<\|(?:end|return|call)\|>|\[END FINAL RESPONSE\])\s*\Z")
@@ -92,6 +95,24 @@ def opening_mark(prompt: str) -> str | None:
     """
     mark = AT_THE_END.search(prompt)
     return mark[0].strip() if mark else None
+
+
+def without_opening(text: str) -> str:
+    r"""Return a response without the mark that opens its thought, for a prompt that has this mark already.
+
+    >>> without_opening("<think>\n3 or 4?</think> It is 4."), without_opening("3 or 4?</think> It is 4.")
+    ('\n3 or 4?</think> It is 4.', '3 or 4?</think> It is 4.')
+    """
+    return AT_THE_BEGINNING.sub("", text, count=1)
+
+
+def with_thought(content: str, thought: str, mark: str = "<think>") -> str:
+    """Return a content with the thought in front of it.
+
+    >>> with_thought("It is 7.", "3 + 4", "[THINK]")
+    '[THINK]\\n3 + 4\\n[/THINK]\\n\\nIt is 7.'
+    """
+    return f"{mark}\n{thought}\n{mark[0]}/{mark[1:]}\n\n{content}"
 
 
 def _is_quoted(text: str, mark: re.Match[str]) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from contracts.conversations.called_tools import arguments_of
 from contracts.conversations.messages import Message, conversation, is_conversation
 from contracts.errors import InputError
 from rollout_workers.tools.tool_calls import MOST_DEEP, TOO_DEEP, is_too_deep
@@ -147,11 +148,11 @@ def _messages(given: Any) -> list[dict[str, Any]]:
             )
     try:
         messages = conversation(given, "messages")
+        calls = [call["function"] for message in messages for call in message.get("tool_calls", ())]
+        arguments = [arguments_of(call["arguments"]) for call in calls]
     except InputError as error:
         raise Refused(400, str(error)) from None
-    except RecursionError:
-        messages = []
-    if not messages or is_too_deep(messages, MOST_LEVELS):
+    if not messages or is_too_deep([messages, arguments], MOST_LEVELS):
         raise Refused(400, f"messages, arguments of a call: {TOO_DEEP}")
     return messages
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from contracts.conversations.called_tools import arguments_of
 from contracts.conversations.messages import Message
 from contracts.rollout import Turn
 from rollout_workers.engines.base import Generation
@@ -159,7 +160,11 @@ def extended(digest: bytes, message: Message) -> bytes:
     if said.keys() == PLAIN and isinstance(content, str):
         return extended(digest, said)
     if "tool_calls" in said:
-        said["tool_calls"] = [call.get("function", call) for call in said["tool_calls"]]
+        functions = [call.get("function", call) for call in said["tool_calls"]]
+        # A client may write arguments anew; the same value is the same call.
+        said["tool_calls"] = [
+            {**each, "arguments": arguments_of(each.get("arguments"))} for each in functions
+        ]
     return hashlib.blake2b(digest + _canonical(said), digest_size=16).digest()
 
 

@@ -131,7 +131,7 @@ class Reader:
             if whole[: len(before)] != before:
                 return Read(None, whole, _heard(messages), digests[-1])
             return Read(parent, whole[len(before) :], heard, digests[-1])
-        observed = texts.closing(parent.generation.tokens) + texts.observation("", messages[count:])
+        observed = texts.following(parent.generation.tokens, texts.observation("", messages[count:]))
         return Read(parent, observed, heard, digests[-1])
 
     def _read_prompt(self, prompt: str | Tokens, role: str, history: History) -> Read:

@@ -1,22 +1,13 @@
 """Texts about tools, in Hermes's form, for models whose chat template has no place for them."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from contracts.conversations.messages import Message
+from contracts.conversations.messages import REASONING, Message, spoken
 from rollout_workers.tools.tool_calls import EXPECTED, Call, Schemas, written
 
 TOOL = "tool"  # the role of a result's message
 RESPONSE_OPENS, RESPONSE_CLOSES = "<tool_response>", "</tool_response>"
-PROBE: Mapping[str, Any] = {  # a tool that is looked for in a rendered text
-    "type": "function",
-    "function": {
-        "name": "placeholder_of_a_tool",
-        "description": "Nothing.",
-        "parameters": {"type": "object", "properties": {}},
-    },
-}
 
 
 def described(tools: Schemas) -> str:
@@ -83,10 +74,8 @@ def spelled_out(message: Message) -> Message:
     >>> spelled_out({"role": "assistant", "content": "Hm.", "tool_calls": [{"function": {"name": "now"}}]})
     {'role': 'assistant', 'content': 'Hm.\\n<tool_call>\\n{"name": "now", "arguments": {}}\\n</tool_call>'}
     """
-    functions = [call.get("function", call) for call in message.get("tool_calls", ())]
-    calls = [Call(str(each.get("name")), each.get("arguments", {})) for each in functions]
-    rest = {key: value for key, value in message.items() if key != "tool_calls"}
-    return {**rest, "content": "\n".join(filter(None, (message["content"], written(calls))))}
+    rest = {key: value for key, value in message.items() if key not in ("tool_calls", *REASONING)}
+    return {**rest, "content": spoken(message)}
 
 
 def _by_the_user(contents: Sequence[str]) -> list[Message]:

@@ -9,7 +9,7 @@ Each stage saves its results, so that the same command continues where it was ki
 import contextlib
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,7 @@ from services.annotation.value import (
 from services.config.post_processing import find_post_processor
 from services.generation.run_model import RunModel, find_model, quiet_transformers, room_for_prompt
 from services.models.chat_template import form_of
+from services.tasks.columns import not_read
 from services.tasks.responses import ResponseRow
 from services.terminal.doing import doing
 from services.terminal.interrupts import on_interruption
@@ -231,7 +232,7 @@ class Annotation:
                 TOLD: model.path,
             }
             if model.chat is not None:
-                asked["reference"]["chat"] = asdict(model.chat)
+                asked["reference"]["chat"] = model.chat.plain()
         if settings.value is not None:
             sampled = {"num_prompts", "samples_per_prompt", "temperature", "seed", "num_beams"}
             sampled |= {"repetition_penalty", "post_processor"}
@@ -260,6 +261,12 @@ class Annotation:
     def _say_what_was_left_out(self, found: Responses) -> None:
         told = ", ".join(f"{count} {reason}" for reason, count in found.skipped.items())
         self.progress.note(f"{len(self.rows)} responses" + (f"; left out: {told}" if told else ""))
+        for line in not_read({"": found.columns}):
+            self.progress.note(line)
+        if found.without_prompts:
+            self.progress.note(
+                "every response began with its prompt: what stands behind the prompt is the response"
+            )
         for cut in self.cut_prompts:
             if cut.num_cut:
                 self.progress.note(f"warning: {cut}")

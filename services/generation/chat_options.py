@@ -45,7 +45,7 @@ def with_chosen_chat(model: RunModel, arguments: argparse.Namespace) -> RunModel
         form = form_of(asked, "auto", model.files.tokenizer_folder)
         if form is None:
             return replace(model, chat=None)
-        own = replace(own or ChatForm(), template=form.template)
+        own = replace(own or ChatForm(ends=form.ends), template=form.template)
     if own is None:
         if not system and options is None:  # no system message: plain text has none
             return model

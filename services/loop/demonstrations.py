@@ -62,7 +62,7 @@ class Demonstrations:
             prompt = self._beside(response, lease.tokens)
             observation, answer = prompt[:1], (*prompt[1:], *response)
         else:
-            whole = written(self._tokenizer, text, self._chat)
+            whole = written(self._tokenizer, lease.prompt, text, self._chat)
             answer, is_whole = whole[: self._max_tokens], len(whole) <= self._max_tokens
             observation = self._beside(answer, lease.tokens)
         turn = Turn(observation, answer, text, (0.0,) * len(answer), (0,) * len(answer))

@@ -1,11 +1,14 @@
 """Decision from a tokenizer's files whether its model reads prompts by a chat template."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from contracts.conversations.chat_settings import AUTO, NONE, ChatForm, ChatSettings
 from contracts.errors import InputError
+from contracts.vocabulary import end_tokens
 
 
 def form_of(chat: ChatSettings, template: str, folder: Path) -> ChatForm | None:
@@ -27,7 +30,7 @@ def form_of(chat: ChatSettings, template: str, folder: Path) -> ChatForm | None:
                 f"expected model.chat.template=tokenizer or a file with it, or leave it out"
             )
         return None
-    form = chat.form()
+    form = replace(chat.form(), ends=ends_of(folder))
     if form.template is not None or has_template(folder):
         return form
     if template == "chat" or chat.template != AUTO:
@@ -50,6 +53,14 @@ def has_template(folder: Path) -> bool:
     """Return whether the tokenizer in a folder has a chat template."""
     in_file = any(folder.glob("chat_template*")) or any(folder.glob("additional_chat_templates/*"))
     return in_file or bool(json_of(folder / "tokenizer_config.json").get("chat_template"))
+
+
+def ends_of(folder: Path, config: Mapping[str, Any] | None = None) -> tuple[int, ...]:
+    """Return the tokens at which a model stops, by its generation settings, else its configuration."""
+    given = json_of(folder / "generation_config.json").get("eos_token_id")
+    if given is None:
+        given = (config or json_of(folder / "config.json")).get("eos_token_id")
+    return end_tokens(given, None)
 
 
 def json_of(file: Path) -> dict[str, Any]:

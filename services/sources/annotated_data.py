@@ -1,7 +1,6 @@
 """Open and check a run's annotated data set, and count its epochs in iterations."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +150,7 @@ def other_reference(data: DataSettings, needs: Needs, model: ModelSettings) -> s
 def other_template(data: DataSettings, chat: ChatForm | None) -> str | None:
     """Return a warning if the annotated prompts were read otherwise than the run reads prompts, else None."""
     found = read_manifest(Path(data.folder)).get("reference")
-    now = None if chat is None else plain(asdict(chat))
+    now = None if chat is None else plain(chat.plain())
     if found is None or found.get("chat") == now:
         return None
     return (

@@ -130,11 +130,19 @@ def cut_examples(
         window: tokens that prompt and reference may have together; None: no limit.
         chat: the renderer of conversations; None: prompts are plain texts.
         whole_references: references begin with their prompts, which do not count as parts of them.
+
+    Raises:
+        InputError: the chat template has no place for a prompt or its reference; names it.
     """
     pairs = [(prompt, text) for prompt in prompts for text in prompt.references]
     num_cut = num_crowded = 0
     of_prompts = lengths_of([prompt for prompt, _ in pairs], count, chat)
-    of_references = lengths((behind(*pair) if whole_references else pair[1] for pair in pairs), count)
+    if whole_references:
+        pairs = [(prompt, behind(prompt, text)) for prompt, text in pairs]
+    if chat is None:
+        of_references = lengths((text for _, text in pairs), count)
+    else:  # with their ends; what the template can't express is refused here
+        of_references = (len(chat.answer_to(*pair)) for pair in pairs)
     for before, after in zip(of_prompts, of_references, strict=True):
         num_cut += after > max_tokens
         kept = min(before, limit.max_tokens or before) + min(after, max_tokens)

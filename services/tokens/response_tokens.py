@@ -62,7 +62,7 @@ class ResponseTokens:
         self.of_prompt = PromptTokens(tokenizer, limit, chat)
 
     def __call__(self, prompt: Prompt, response: str) -> Tokens:
-        whole = written(self.tokenizer, response, self.of_prompt.chat)
+        whole = written(self.tokenizer, prompt, response, self.of_prompt.chat)
         kept = whole[: self._max_tokens]
         if all(token == whole[-1] for token in kept):  # nothing is left to learn
             kept = ()
@@ -114,10 +114,14 @@ class ResponseTokens:
         return num_cut
 
 
-def written(tokenizer: Any, response: str, chat: Chat | None) -> tuple[int, ...]:
-    """Return a response as the model would generate it, its end token included."""
+def written(tokenizer: Any, prompt: Prompt, response: str, chat: Chat | None) -> tuple[int, ...]:
+    """Return a response as the model would generate it behind the prompt, its end token included.
+
+    Raises:
+        InputError: the chat template has no place for it, or for a part of it; names the prompt.
+    """
     if chat is not None:
-        return chat.answer(response)
+        return chat.answer_to(prompt, response)
     return (*tokenizer(response, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id)
 
 

@@ -104,7 +104,7 @@ def test_turns_in_pieces_are_the_conversation_in_one(name: str) -> None:
     """Answers that end as the template ends them: joined, the pieces are what the template writes."""
     its = chat_tokenizer(TEXTS[name])
     chat = Chat(its, ChatForm())
-    opening = chat._before_answers if "<|channel|>" in TEXTS[name] else ""
+    opening = "<|channel|>final<|message|>" if "<|channel|>" in TEXTS[name] else ""
     tokens = chat.tokens(ONE)
     for answer, asked in ((THREE[1], THREE[2]), (THREE[3], THREE[4])):
         drawn = chat.encode(opening + answer["content"]) + chat.encode(chat._closing)[:1]

@@ -1,11 +1,14 @@
 """Checks of a chat template before anything starts: whether it is there, takes turns, and ends answers."""
 
+from collections.abc import Iterable
+
 from contracts.conversations.chat import Chat
 from contracts.conversations.chat_settings import ChatForm
+from contracts.rollout import Prompt
 from contracts.vocabulary import end_tokens
 from learner.settings import ModelSettings
 from rollout_workers.turn_texts import ChatTexts
-from services.models.chat_template import json_of
+from services.models.chat_template import ends_of
 from services.models.files import ModelFiles
 from services.models.tokenizer import load_tokenizer
 
@@ -22,14 +25,23 @@ def checked_chat(form: ChatForm | None, model: ModelSettings, *, turn_by_turn: b
     return chat
 
 
+def tools_warnings(chat: Chat | None, prompts: Iterable[Prompt]) -> list[str]:
+    """Warn of tools that prompts bring and the chat template does not show to the model."""
+    if chat is None or chat.shows_tools or not (num := sum(bool(prompt.tools) for prompt in prompts)):
+        return []
+    return [
+        f"the chat template has no place for tools, and {num} prompts bring some: the model reads nothing of "
+        "them. model.chat.template=FILE takes a template that lists them; or describe them in a message"
+    ]
+
+
 def chat_warnings(chat: Chat | None, model: ModelFiles) -> list[str]:
     """Warn of answers that do not end where the template ends them, and of prompts that change every day."""
     if chat is None:
         return []
     found = []
     mark, name = chat.end_token, "model.chat.date"
-    given = json_of(model.folder / "generation_config.json").get("eos_token_id")
-    ends = end_tokens(given or model.config.get("eos_token_id"), chat.eos_token_id)
+    ends = end_tokens(ends_of(model.folder, model.config), chat.eos_token_id)
     if mark is not None and mark not in ends:
         found.append(
             f"the chat template ends an answer with {chat.shown(mark)!r}, and the model generates on behind "

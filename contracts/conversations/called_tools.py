@@ -1,0 +1,118 @@
+"""Calls of tools in messages: one form for the ways in which data sets write them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from contracts.conversations.thoughts import behind_thought
+from contracts.errors import InputError
+
+EXAMPLE = '{"name": "a tool", "arguments": {"an argument": "a value"}}'
+
+
+def called(calls: Any, call: Any, where: str) -> list[dict[str, Any]]:
+    """Return an assistant's calls as `{"type": "function", "function": {"name": …, "arguments": …}}`.
+
+    Arguments stay as they are, a mapping or JSON in a text: a template takes one of them, or both.
+
+    Args:
+        calls: the value of `tool_calls`.
+        call: the value of `function_call`, OpenAI's older form.
+
+    Raises:
+        InputError: they are no calls.
+
+    >>> called(None, {"name": "now", "arguments": "{}"}, "here")
+    [{'type': 'function', 'function': {'name': 'now', 'arguments': '{}'}}]
+    """
+    given = [call] if call and not calls else calls or []
+    if not isinstance(given, list):
+        raise InputError(f"{where}: expected a list of calls such as {EXAMPLE}, got {given!r:.200}")
+    return [_one(each, where) for each in given]
+
+
+def of_text(content: Any, where: str) -> tuple[str | None, list[dict[str, Any]]]:
+    """Return what stands before calls that are the content of a message of their own, and the calls.
+
+    >>> of_text('{"name": "now", "arguments": {}}', "here")[1][0]["function"]
+    {'name': 'now', 'arguments': {}}
+
+    Raises:
+        InputError: the content is no call, nor a list of calls, in JSON.
+    """
+    before, value = None, content
+    if isinstance(content, str):
+        text = behind_thought(content) or ""  # LLaMA-Factory lets a thought stand in front of it
+        before = content.removesuffix(text).strip() or None
+        try:
+            value = json.loads(text)
+        except ValueError:
+            raise InputError(f"{where}: expected a call such as {EXAMPLE}, got {content!r:.200}") from None
+    calls = called(value if isinstance(value, list) else [value], None, where)
+    return before, [{"id": "", **call} for call in calls]  # `numbered` gives it one
+
+
+def numbered(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Give ids of nine letters, as Mistral wants them, to calls of `of_text` and to their results.
+
+    >>> call = {"id": "", "function": {"name": "now"}}
+    >>> numbered([{"role": "assistant", "tool_calls": [call]}, {"role": "tool"}])[1]
+    {'tool_call_id': 'call00001', 'name': 'now', 'role': 'tool'}
+    """
+    found: list[dict[str, Any]] = []
+    waiting: list[dict[str, Any]] = []
+    count = 0
+    for message in messages:
+        if any(call.get("id") == "" for call in message.get("tool_calls", ())):
+            waiting = [
+                {**call, "id": call["id"] or f"call{count + place:05}"}
+                for place, call in enumerate(message["tool_calls"], start=1)
+            ]
+            count += len(waiting)
+            message = {**message, "tool_calls": list(waiting)}
+        elif message["role"] == "tool" and waiting:
+            call = waiting.pop(0)
+            message = {"tool_call_id": call["id"], "name": call["function"]["name"]} | message
+        found.append(message)
+    return found
+
+
+def arguments_of(given: Any) -> Any:
+    """Return a call's arguments as a value; a text that is no JSON stays as it is.
+
+    >>> arguments_of('{"city": "Rome"}'), arguments_of(None), arguments_of("Rome")
+    ({'city': 'Rome'}, {}, 'Rome')
+
+    Raises:
+        InputError: the text is nested too deeply to be read.
+    """
+    if not isinstance(given, str):
+        return given or {}
+    try:
+        return json.loads(given) if given.strip() else {}
+    except ValueError:
+        return given
+    except RecursionError:
+        raise InputError("the arguments of a call are nested too deeply") from None
+
+
+def without_nulls(value: Any) -> Any:
+    """Return a value without null fields: a table's column gives each mapping the keys of all others.
+
+    >>> without_nulls({"a": None, "b": [{"c": 1, "d": None}]})
+    {'b': [{'c': 1}]}
+    """
+    if isinstance(value, Mapping):
+        return {name: without_nulls(each) for name, each in value.items() if each is not None}
+    return [without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+def _one(call: Any, where: str) -> dict[str, Any]:
+    inner = call.get("function", call) if isinstance(call, Mapping) else None
+    if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):
+        raise InputError(f"{where}: expected a call such as {EXAMPLE}, got {call!r:.200}")
+    function = dict(inner) if isinstance(inner.get("arguments"), str) else without_nulls(inner)
+    if "arguments" not in function:
+        function = {**function, "arguments": function.pop("parameters", {})}
+    around = {name: value for name, value in call.items() if value is not None} if inner is not call else {}
+    return {"type": "function", **around, "function": function}

@@ -1,0 +1,92 @@
+"""Rendering of messages by a chat template, exactly as it stands: transformers runs it in its sandbox."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, time
+from typing import Any
+
+from contracts.conversations.chat_settings import ChatForm
+from contracts.conversations.messages import Message
+from contracts.errors import InputError
+
+# Contents whose places are looked for in a rendered text.
+ASKED: Message = {"role": "user", "content": "Placeholder-of-a-question"}
+SAID: Message = {"role": "assistant", "content": "Placeholder-of-an-answer"}
+SYSTEM_ROLES = ("system", "developer")
+
+
+class Rendering:
+    """Renderer of messages for one tokenizer; the settings' system message stands in front of them.
+
+    Raises:
+        InputError: there is no template.
+    """
+
+    def __init__(self, tokenizer: Any, form: ChatForm) -> None:
+        if form.template is None and not getattr(tokenizer, "chat_template", None):
+            raise InputError(
+                "the tokenizer has no chat template: give a file, model.chat.template=FILE.jinja, or "
+                "model.chat.template=none for plain text"
+            )
+        self._tokenizer, self.form = tokenizer, form
+        # A day of its own for each start: a run that is at work at midnight goes on with its day.
+        self._now = datetime.now() if form.date is None else datetime.combine(form.date, time())
+        # True: a rendered text names the day of its rendering, and the settings name none.
+        self.changes_daily = False
+
+    def text(self, messages: Sequence[Message], tools: Sequence[Any] = (), *, ask: bool) -> str:
+        """Return messages as the template writes them, special tokens visible.
+
+        Args:
+            tools: JSON schemas of functions that the model may call.
+            ask: end where the assistant's answer begins.
+
+        Raises:
+            InputError: the template refuses the conversation; says what to do.
+        """
+        said = [dict(message) for message in (*self._opening(messages), *messages)]
+        try:
+            rendered = self._tokenizer.apply_chat_template(
+                said,
+                tools=list(tools) or None,
+                chat_template=self.form.template,
+                tokenize=False,
+                add_generation_prompt=ask,
+                **{"strftime_now": self._today, **self.form.options},
+            )
+        except Exception as error:  # a template may raise anything
+            raise InputError(_refusal(error, said)) from None
+        return str(rendered)
+
+    def tried(self, messages: Sequence[Message], tools: Sequence[Any] = (), *, ask: bool = False) -> str:
+        """Return the text of placeholders; "" where the template refuses them."""
+        try:
+            return self.text(messages, tools, ask=ask)
+        except InputError:
+            return ""
+
+    def with_options(self, options: Mapping[str, Any]) -> "Rendering":
+        """Return a renderer whose template is given more options."""
+        form = replace(self.form, options={**self.form.options, **options})
+        return Rendering(self._tokenizer, form)
+
+    def _opening(self, messages: Sequence[Message]) -> list[Message]:
+        """Return the system message, unless the conversation begins with one."""
+        has_own = bool(messages) and messages[0].get("role") in SYSTEM_ROLES
+        system = self.form.system
+        return [] if system is None or has_own else [{"role": "system", "content": system}]
+
+    def _today(self, form: str) -> str:
+        self.changes_daily = self.form.date is None
+        return self._now.strftime(form)
+
+
+def _refusal(error: Exception, messages: Sequence[Message]) -> str:
+    roles = [str(message["role"]) for message in messages]
+    told = f"the chat template refuses a conversation of {', '.join(roles)}: {error}"
+    if roles[0] in SYSTEM_ROLES:
+        return f"{told}. If it takes no system message, leave out model.chat.system, or those of the data"
+    return (
+        f"{told}. If it needs a system message, give model.chat.system=TEXT; model.chat.template=FILE takes "
+        "another template, none plain text"
+    )
