@@ -27,11 +27,13 @@ class _Seat:
     asked: "ray.ObjectRef | None" = None  # the awaited answer
     what: str = ""
     since: float = 0.0
+    limit: str = ""  # the setting of the longest wait
     limit_s: float = 0.0
 
-    def ask(self, call: "ray.ObjectRef", what: str, limit_s: float) -> None:
+    def ask(self, call: "ray.ObjectRef", what: str, limit: str, limit_s: float) -> None:
         """Wait for this call's answer from now on."""
-        self.asked, self.what, self.since, self.limit_s = call, what, time.monotonic(), limit_s
+        self.asked, self.what, self.since = call, what, time.monotonic()
+        self.limit, self.limit_s = limit, limit_s
 
 
 class RayEnvironments:
@@ -57,15 +59,15 @@ class RayEnvironments:
 
     def reset(self, seat: int, prompt: Prompt, seed: int) -> None:
         call = self._seats[seat].actor.reset.remote(prompt, seed)
-        self._seats[seat].ask(call, "reset", self._settings.start_timeout_s)
+        self._seats[seat].ask(call, "reset", "start_timeout_s", self._settings.start_timeout_s)
 
     def step(self, seat: int, text: str) -> None:
         call = self._seats[seat].actor.step.remote(text)
-        self._seats[seat].ask(call, "step", self._settings.step_timeout_s)
+        self._seats[seat].ask(call, "step", "step_timeout_s", self._settings.step_timeout_s)
 
     def overhear(self, seat: int, text: str) -> None:
         call = self._seats[seat].actor.overhear.remote(text)
-        self._seats[seat].ask(call, "overhear", self._settings.step_timeout_s)
+        self._seats[seat].ask(call, "overhear", "step_timeout_s", self._settings.step_timeout_s)
 
     def receive(self, wait_s: float) -> list[tuple[int, Reply]]:
         asked = {seat.asked: number for number, seat in self._seats.items() if seat.asked is not None}
@@ -77,7 +79,10 @@ class RayEnvironments:
         now = time.monotonic()
         for number, seat in self._seats.items():
             if seat.asked is not None and now - seat.since > seat.limit_s:
-                error = EpisodeError(f"{seat.what}() did not answer for {seat.limit_s:g} s")
+                error = EpisodeError(
+                    f"{seat.what}() did not answer for {seat.limit_s:g} s; environment.{seat.limit}= "
+                    "allows for more"
+                )
                 self._replace(number)
                 answers.append((number, Failure(error)))
         return answers

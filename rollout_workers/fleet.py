@@ -215,7 +215,9 @@ class Fleet:
             if waiting.is_due:
                 waiting.tell(what, [self._pool.name_of(each) for each in owing])
         for worker_id in owing:
-            self._pool.lose(worker_id, f"was waited {self._settings.stall_timeout_s:.0f} s for: {what}")
+            limit_s = self._settings.stall_timeout_s
+            said = f"was waited {limit_s:.0f} s for: {what}; rollout.stall_timeout_s={limit_s:g} is the limit"
+            self._pool.lose(worker_id, said)
         return answers
 
     def _wait_for_one(self) -> None:

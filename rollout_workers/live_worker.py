@@ -69,10 +69,11 @@ class LiveWorker:
 
     def why_lost(self, stall_timeout_s: float) -> str | None:
         """Return why the worker counts as hanging; None: it does not."""
+        limit = f"rollout.stall_timeout_s={stall_timeout_s:g} is the limit"
         if self.unanswered_s > stall_timeout_s:
-            return f"made no token for {self.unanswered_s:.0f} s, and does not answer"
+            return f"made no token for {self.unanswered_s:.0f} s, and does not answer; {limit}"
         if self.is_stalled:
-            return f"made no token for {time.monotonic() - self.progress_at:.0f} s"
+            return f"made no token for {time.monotonic() - self.progress_at:.0f} s; {limit}"
         return None
 
     def __str__(self) -> str:

@@ -82,9 +82,11 @@ class LearnerGroup:
 
         Raises:
             InputError: the model can't be used.
-                LearnerLost: a process died or does not start.
+            LearnerLost: a process died or does not start.
         """
         self._await(self._starting, "the learner to load its models", on_progress, starts=True)
+        for each in self._watched:
+            each.is_up()
         if len(self._processes) > 1:
             self._tell(f"the learner's ranks: {said_of(self.places())}")
 

@@ -33,6 +33,10 @@ class Watched:
         self.heard_at = self.changed_at = time.monotonic()
         self.asked = self.process.progress()
 
+    def is_up(self) -> None:
+        """Note that its start is over: where calls are short, no look may come in time to hear of it."""
+        self.said = self.said or IDLE
+
     def look(self, what: str) -> None:
         """Take the process's answer, if there is one, and ask again.
 
@@ -56,7 +60,10 @@ class Watched:
                 "learner.start_timeout_s= allows for more"
             )
         elif self.said is not None and now - self.heard_at > self.settings.stall_timeout_s:
-            raise LearnerSilent(f"{self.name} gave no sign of life for {now - self.heard_at:.0f} s: {what}")
+            raise LearnerSilent(
+                f"{self.name} gave no sign of life for {now - self.heard_at:.0f} s: {what}; "
+                f"learner.stall_timeout_s={self.settings.stall_timeout_s:g} is the limit"
+            )
         if self.said is None:
             return
         # A tensor takes seconds to send, and workers write nothing meanwhile.

@@ -29,6 +29,8 @@ from reward_servers.settings import Part, RewardServersSettings, ServerSettings,
 HTTP_APPLICATION = "http"
 # Serve writes its own lines to its log files; the console keeps those of the client and the graders.
 QUIET = {"log_level": "ERROR", "enable_access_log": False}
+# A lost replica is replaced within seconds; a hanging one after three time-outs, about 20 s.
+HEALTH_CHECKS: dict[str, Any] = {"health_check_period_s": 2.0, "health_check_timeout_s": 5.0}
 # A constructor usually fails for a lasting reason, such as a missing model.
 START_TRIES = 2
 # When everything is deployed at once, the HTTP application starts only after all others are up.
@@ -95,8 +97,7 @@ def application_of(kind: str, part: Part, own: ServerSettings) -> tuple[Applicat
         },
         max_ongoing_requests=own.max_ongoing_requests,
         max_queued_requests=own.max_queued_requests,
-        health_check_period_s=2.0,  # a lost replica is replaced within seconds
-        health_check_timeout_s=5.0,  # a hanging one, after three of these
+        **HEALTH_CHECKS,
         graceful_shutdown_timeout_s=5.0,
         graceful_shutdown_wait_loop_s=0.1,
         max_constructor_retry_count=START_TRIES,
@@ -137,6 +138,7 @@ def http_application(
         name=HTTP_APPLICATION,
         ray_actor_options={"num_cpus": 0},
         max_ongoing_requests=1000,  # it only waits for the other servers, whose queues set the limits
+        **HEALTH_CHECKS,
         graceful_shutdown_timeout_s=5.0,
         max_constructor_retry_count=tries,
     )

@@ -9,7 +9,6 @@ which its reward scores, and not the queue before that; only its loss ends the w
 """
 
 import asyncio
-import contextlib
 import logging
 import math
 import threading
@@ -74,7 +73,7 @@ class RemoteServer:
         self._refuse_when_full, self._patience_s = refuse_when_full, patience_s
         self._warned_at = -math.inf
         self._slots = Slots(settings.max_ongoing_requests * settings.most_replicas)
-        self._replicas = ReplicaCount(kind, label, self._on_replicas, counted_at=time.monotonic())
+        self.replica_count = ReplicaCount(kind, label, self._on_replicas, counted_at=time.monotonic())
         self._traits: Traits | None = None
         self.num_samples, self.num_cached = 0, 0
         self.num_waiting = 0  # samples without an answer yet
@@ -180,7 +179,7 @@ class RemoteServer:
             try:
                 if self._refuse_when_full:
                     return await asyncio.wait_for(self._answer(ask, given), timeout_s)
-                self._replicas.refresh()
+                self.replica_count.refresh()
                 async with self._slots:
                     return await asyncio.wait_for(self._answer(ask, given), timeout_s)
             except TimeoutError as error:
@@ -279,13 +278,15 @@ class RewardClient:
         """
 
         async def give_up() -> None:
+            counts = {count for server in self._servers if (count := server.replica_count.under_way)}
             under_way = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in under_way:
+            for task in under_way - counts:
                 task.cancel()
+            if counts:  # a thread that still asks Ray must end before Ray does, or it starts Ray anew
+                await asyncio.wait(counts, timeout=CLOSE_S)
+            for count in counts:
+                count.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
-            # A thread that still asks Ray must end before Ray does, or it starts Ray anew.
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.get_running_loop().shutdown_default_executor(), CLOSE_S)
 
         if self._loop.is_closed():
             return

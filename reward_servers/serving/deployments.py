@@ -59,9 +59,14 @@ class ReplicaCount:
         self._counted_at = counted_at
         self._counting: asyncio.Task[None] | None = None
 
+    @property
+    def under_way(self) -> "asyncio.Task[None] | None":
+        """Return the count that has not ended yet; its thread may wait for Serve's controller."""
+        return None if self._counting is None or self._counting.done() else self._counting
+
     def refresh(self) -> None:
-        """Count again, unless that was a moment ago."""
-        if time.monotonic() - self._counted_at < COUNT_EVERY_S:
+        """Count again, unless that was a moment ago or is under way."""
+        if self.under_way or time.monotonic() - self._counted_at < COUNT_EVERY_S:
             return
         self._counted_at = time.monotonic()
         self._counting = asyncio.create_task(self._count())

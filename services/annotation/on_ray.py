@@ -22,6 +22,7 @@ from contracts.errors import WhetstoneError
 from contracts.rollout import Lease, Rollout
 from reward_servers.serving.app import deploy, remove
 from reward_servers.serving.client import RewardClient
+from reward_servers.serving.controller_watch import controller_watched
 from reward_servers.settings import Part, RewardServersSettings
 from reward_servers.user_rewards.trial import Trial
 from services.annotation.rewards import Execute, Job, Then, awaited, samples_of
@@ -69,13 +70,13 @@ def scored_on_cluster(
     Raises:
         InputError: a user's reward gives a wrong answer in its trial.
     """
-    try:
+    with contextlib.ExitStack() as ends:
+        ends.enter_context(controller_watched(settings, note))
+        if "RAY_ADDRESS" in os.environ:
+            ends.callback(remove, rewards, ())
         for warning in deploy(rewards, (), settings, http=False, trial=trial):
             note(warning)
         yield asked_on_cluster(rewards, settings, num_in_flight)
-    finally:
-        if "RAY_ADDRESS" in os.environ:
-            remove(rewards, ())
 
 
 def asked_on_cluster(rewards: Sequence[Part], settings: RewardServersSettings, num_in_flight: int) -> Execute:

@@ -20,12 +20,14 @@ def serve(
     welcome = _welcome(rewards, metrics, settings, token is not None)
     with doing("loading Ray"):
         from reward_servers.serving.app import deploy, shutdown
+        from reward_servers.serving.controller_watch import controller_watched
         from services.cluster.ray_cluster import cluster
 
     stop = StopRequest()
     with contextlib.ExitStack() as ends:
         with doing("starting Ray"):
             ends.enter_context(cluster(to_stderr, log_to_driver=True))
+        ends.enter_context(controller_watched(settings, lambda said: to_stderr(f"warning: {said}")))
         if "RAY_ADDRESS" in os.environ:
             ends.callback(shutdown)
         with doing("starting the servers"):

@@ -29,6 +29,7 @@ from learner.settings import ModelSettings
 from reward_servers.by_part import ONE_TASK, ByPart
 from reward_servers.serving.app import deploy, remove
 from reward_servers.serving.client import RewardClient, compute_metrics, find_answers
+from reward_servers.serving.controller_watch import controller_watched
 from reward_servers.settings import Part, RewardServersSettings
 from reward_servers.user_rewards.trial import MADE_UP, Trial
 from rollout_workers.environment_actors import start_environments
@@ -277,18 +278,17 @@ def served_rewards(
     Raises:
         InputError: a reward or a metric does not answer as it should.
     """
-    try:
+    with contextlib.ExitStack() as ends:
         if not (rewards or metrics):
             meanwhile()
         else:
+            ends.enter_context(controller_watched(settings, warn))
+            if "RAY_ADDRESS" in os.environ:
+                ends.callback(remove, rewards, metrics)
             for warning in deploy(rewards, metrics, settings, http=False, trial=trial, meanwhile=meanwhile):
                 warn(warning)
-        client = RewardClient(rewards, settings, by_part)
-        with contextlib.closing(client):
-            yield RewardServers(client, rewards, metrics, settings, by_part)
-    finally:
-        if "RAY_ADDRESS" in os.environ:
-            remove(rewards, metrics)
+        client = ends.enter_context(contextlib.closing(RewardClient(rewards, settings, by_part)))
+        yield RewardServers(client, rewards, metrics, settings, by_part)
 
 
 def _cores(deployed: Deployment) -> float:

@@ -230,6 +230,21 @@ def test_one_that_hangs_is_told_from_one_that_computes_and_another_takes_its_pla
     group.stop()
 
 
+def test_one_that_stops_before_anybody_heard_how_far_it_is_is_noticed_within_its_limit(
+    models: dict[str, Path],
+) -> None:
+    """Its start was over when it was waited for, as beside slower parts of a run."""
+    group = start(models["gpt2"], stall_timeout_s=3.0)
+    ray.wait(group._starting, timeout=60)
+    group.wait_until_ready()
+    os.kill(group.pids()[0], signal.SIGSTOP)
+    began = time.monotonic()
+    with pytest.raises(LearnerLost, match=r"no sign of life for 3 s: .* learner\.stall_timeout_s=3 is the"):
+        group.update(random_rollouts(2), lambda *_: None)
+    assert time.monotonic() - began < 5.0
+    group.stop()
+
+
 @pytest.mark.long
 def test_with_one_of_two_processes_the_learner_is_lost_and_both_are_replaced(
     models: dict[str, Path], tmp_path: Path

@@ -268,6 +268,32 @@ def test_a_killed_replica_costs_no_score(
     assert "retry 1 of 2" in caplog.text
 
 
+def test_a_controller_that_hangs_is_replaced_and_calls_that_wait_for_it_go_on(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+    from ray.serve.context import _get_global_client
+
+    from reward_servers.serving import controller_watch
+
+    monkeypatch.setattr(controller_watch, "LEAST_S", 2.0)
+    told: list[str] = []
+    patience = build(RewardServersSettings, {"default": {"timeout_s": 2}}, "")
+    with controller_watch.controller_watched(patience, told.append):
+        pid = ray.get(_get_global_client()._controller.get_pid.remote())
+        time.sleep(3 * controller_watch.ASK_EVERY_S)  # it was heard once
+        os.kill(pid, signal.SIGSTOP)
+        deadline = time.monotonic() + 60
+        while not num_replicas("reward-length"):  # a new one has to find those that are there
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        assert ray.get(_get_global_client()._controller.get_pid.remote()) != pid
+    assert told == [
+        "Serve's controller gave no sign of life for 2 s; reward_servers.default.timeout_s= allows for more. "
+        "Another one starts"
+    ]
+
+
 def test_a_server_that_can_not_start_says_why(address: str) -> None:
     from reward_servers.serving.app import deploy
 

@@ -102,7 +102,9 @@ def test_a_stopped_process_is_ended(tmp_path: Path) -> None:
     environments.step(seat, "go")
     ((_, reply),) = _receive(environments)
 
-    assert str(reply.error) == "step() did not answer for 1 s"  # type: ignore[attr-defined]
+    assert str(reply.error) == (  # type: ignore[attr-defined]
+        "step() did not answer for 1 s; environment.step_timeout_s= allows for more"
+    )
     deadline = time.monotonic() + 5
     while _lives(pid) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -49,7 +49,7 @@ def test_one_that_makes_nothing_is_lost_by_its_own_answer(clock: list[float]) ->
     one.polled()
     clock[0] += 3  # the answer takes that long
     one.answered(WorkerReport((), 1, 5, 0), STALL_S)
-    assert one.why_lost(STALL_S) == "made no token for 14 s"
+    assert one.why_lost(STALL_S) == "made no token for 14 s; rollout.stall_timeout_s=10 is the limit"
 
 
 def test_an_answer_that_was_fetched_late_accuses_nobody(clock: list[float]) -> None:
@@ -78,7 +78,10 @@ def test_one_that_owes_an_answer_is_lost_after_the_time_that_it_was_waited_for(c
         one.owes_an_answer(1.0)
     assert one.why_lost(STALL_S) is None
     one.owes_an_answer(1.0)
-    assert one.why_lost(STALL_S) == "made no token for 11 s, and does not answer"
+    assert (
+        one.why_lost(STALL_S)
+        == "made no token for 11 s, and does not answer; rollout.stall_timeout_s=10 is the limit"
+    )
     one.answered(WorkerReport((), 1, 5, 0), STALL_S)
     assert one.why_lost(STALL_S) is None
 
