@@ -153,7 +153,8 @@ def settings_from(overrides: Sequence[str]) -> AnnotateSettings:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    from services.config.compose import parse, refuse_missing, set_in_list
+    from services.config.compose import refuse_missing, set_in_list
+    from services.config.override_words import parse
 
     parsed = [parse(text) for text in overrides]
     tree = _of_experiment(parsed)

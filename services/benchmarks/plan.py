@@ -7,8 +7,9 @@ from pathlib import Path
 
 from contracts.errors import InputError, did_you_mean
 from services.benchmarks.benchmark import Benchmark
-from services.config.compose import choices_of, parse, run_settings
+from services.config.compose import choices_of, run_settings
 from services.config.other_versions import comparable
+from services.config.override_words import parse
 from services.config.settings import RunSettings
 from services.preflight import preflight
 from services.runs import claim as run_claim

@@ -24,7 +24,6 @@ from typing import Any
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
@@ -38,6 +37,7 @@ from services.config.component_settings import TABLES, our_name
 from services.config.layers import OWN, SUFFIX, file_of, forget_replaced_models, layers, said
 from services.config.matrix import lay_into, matrix_experiments
 from services.config.other_trainers import in_our_words
+from services.config.override_words import first_line, parse
 from services.config.settings import RunSettings
 from services.runs.claim import flatten
 
@@ -109,7 +109,7 @@ def compose(overrides: list[str]) -> dict[str, Any]:
         refuse_missing(tree)
         plain: dict[str, Any] = OmegaConf.to_container(tree, resolve=True)  # type: ignore[assignment]
     except (HydraException, OmegaConfBaseException) as error:
-        raise InputError(f"configuration: {_first_line(error)}") from None
+        raise InputError(f"configuration: {first_line(error)}") from None
     return plain
 
 
@@ -123,7 +123,7 @@ def experiment(name: str) -> DictConfig:
     try:
         return _of_files({"experiment": name})
     except (HydraException, OmegaConfBaseException) as error:
-        raise InputError(f"configuration: {_first_line(error)}") from None
+        raise InputError(f"configuration: {first_line(error)}") from None
 
 
 def files_of(overrides: list[str]) -> list[Path]:
@@ -149,24 +149,6 @@ def _composed(files: list[str]) -> DictConfig:
         tree = hydra_compose("train", overrides=files)
     OmegaConf.set_struct(tree, False)
     return tree
-
-
-def parse(text: str) -> Override:
-    """Parse one `key=value` of the command line with Hydra's parser.
-
-    Raises:
-        InputError: the text is no `key=value`.
-    """
-    try:
-        override = OverridesParser.create().parse_override(text)
-    except HydraException as error:
-        raise InputError(
-            f"{text}: expected KEY=VALUE: {_first_line(error)}. "
-            f"A value with = , or brackets of its own goes in quotes: 'KEY=\"VALUE\"'"
-        ) from None
-    if override.is_delete() or override.package is not None:
-        raise InputError(f"{text}: expected KEY=VALUE; a key can't be deleted or moved")
-    return override
 
 
 def print_help(_argv: list[str]) -> int:
@@ -368,7 +350,3 @@ def refuse_missing(tree: DictConfig) -> None:
     if missing:
         hint = ": a folder in Hugging Face format, or a hub name" if "model.path" in missing else ""
         raise InputError(f"{' and '.join(missing)} is required{hint}. Give {missing[0]}=…")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]

@@ -42,7 +42,8 @@ def _laid_over(config: dict[str, Any], folder: RunFolder, overrides: list[str]) 
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    from services.config.compose import COMPONENTS, REPLACED, parse, set_in_list
+    from services.config.compose import COMPONENTS, REPLACED, set_in_list
+    from services.config.override_words import parse
 
     for key in REPLACED:  # a single component takes options: reward.weight=2
         if isinstance(listed := config.get(key), list) and len(listed) == 1:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from contracts.errors import InputError
-from services.config.compose import parse
+from services.config.override_words import parse
 
 SHARED = ("reward", "task", "reward_servers", "rollout", "learner")  # groups that both commands have
 RENAMED = {"model.chat": "chat", "data.value": "value"}

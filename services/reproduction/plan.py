@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from contracts.errors import InputError, did_you_mean
 from services.benchmarks.plan import PlannedRun, is_finished, quoted
-from services.config.compose import compose, experiment, parse
+from services.config.compose import compose, experiment
+from services.config.override_words import parse
 from services.reproduction.annotation_overrides import for_annotation, model_of
 from services.reproduction.places import Places, overrides_for, replaced, texts_in
 from services.reproduction.recipe import Recipe

@@ -67,7 +67,7 @@ def settings_from(overrides: Sequence[str]) -> TrainRewardSettings:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    from services.config.compose import parse
+    from services.config.override_words import parse
 
     tree, parsed = OmegaConf.create({}), [parse(text) for text in overrides]
     for override in parsed:

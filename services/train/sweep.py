@@ -16,7 +16,8 @@ from contracts.errors import InputError
 from contracts.secrets.output import say
 from contracts.secrets.redaction import redact
 from contracts.secrets.secret_values import is_secret
-from services.config.compose import parse, run_settings
+from services.config.compose import run_settings
+from services.config.override_words import parse
 from services.preflight import preflight
 from services.runs.folder import RunFolder
 from services.terminal.doing import doing
@@ -108,7 +109,8 @@ def _job(overrides: list[str], swept: list[str]) -> Job:
         )
     told_apart = [key for key in swept if key != "run_name" and (named or key not in IN_DEFAULT_NAME)]
     parts = [f"{key.rpartition('.')[2]}-{values[key]}" for key in told_apart]
-    run_name = re.sub(r"[^\w.-]+", "_", "-".join([settings.run_name, *parts]))
+    # Letters of any script stay, and so do marks and pictures, which Unicode counts as none.
+    run_name = re.sub(r"[^\w.\x80-\U0010ffff-]+", "_", "-".join([settings.run_name, *parts]))
     others = [override for override in overrides if not override.startswith("run_name=")]
     return Job((*others, f'run_name="{run_name}"'), run_name, Path(settings.output_dir) / run_name)
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.config.compose import parse
+from services.config.override_words import parse
 from whetstone.errors import InputError
 from whetstone.overrides import words
 
