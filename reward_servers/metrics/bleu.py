@@ -4,13 +4,14 @@ from collections.abc import Sequence
 
 from contracts.scores import MetricValue, Sample
 from reward_servers.rewards.bleu import Bleu as Reward
-from reward_servers.text.references import reference_streams
+from reward_servers.rewards.sacre_bleu import corpus_bleu
+from reward_servers.text.references import with_blanks
 
 
 class Bleu(Reward):
     """BLEU with n-grams counted over the whole corpus; the rows are each text's own BLEU.
 
-    `effective_order` affects the rows alone: a corpus is long enough.
+    `effective_order` affects the corpus only where no text at all has four words.
     """
 
     def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
@@ -18,6 +19,4 @@ class Bleu(Reward):
         return {"lexical/bleu": MetricValue(corpus=corpus, rows=tuple(self.score(samples)))}
 
     def _sacrebleu(self, samples: Sequence[Sample]) -> float:
-        texts = [sample.text for sample in samples]
-        found = self.counter(effective_order=False).corpus_score(texts, reference_streams(samples, "bleu"))
-        return float(found.score) / 100
+        return corpus_bleu(self.counter(self.effective_order), list(map(with_blanks, samples)), "bleu")

@@ -7,12 +7,15 @@ from contracts.scores import MetricValue, Sample
 from contracts.settings import Settings
 from reward_servers.rewards.distinct_n import distinct
 from reward_servers.text.ngrams import Ngram, ngram_counts
+from reward_servers.text.scripts import spaced
 
 ORDERS = (1, 2, 3)
 
 
 class DistinctN(Settings):
     """The share of different n-grams of lower-cased words between blanks.
+
+    In scripts without blanks each character is a word.
 
     Larger corpora repeat more, so compare equal sizes only.
 
@@ -34,7 +37,7 @@ def distinct_share(texts: Sequence[str], n: int) -> float:
     >>> distinct_share(["A b", "a  b c"], 2)  # a b, a b, b c
     0.6666666666666666
     """
-    return distinct([ngram_counts(text.lower().split(), n) for text in texts])
+    return distinct([ngram_counts(spaced(text.lower()).split(), n) for text in texts])
 
 
 def distinctness(texts: Sequence[str], n: int) -> float:

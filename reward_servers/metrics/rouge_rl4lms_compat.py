@@ -6,8 +6,8 @@ from typing import ClassVar, get_args
 from contracts.scores import MetricValue, Sample
 from contracts.settings import Settings
 from reward_servers.metrics.mean import mean_of
-from reward_servers.rewards.rouge import RougeType, rouge_of_pair
-from reward_servers.text.references import printed_references
+from reward_servers.rewards.rouge import RougeType
+from reward_servers.rewards.rouge_rl4lms_compat import printed_rouge
 
 
 class RougeRl4lmsCompat(Settings):
@@ -17,10 +17,7 @@ class RougeRl4lmsCompat(Settings):
 
     def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
         kinds: tuple[RougeType, ...] = get_args(RougeType)
-        found = [
-            rouge_of_pair(printed_references(sample, "rouge_rl4lms_compat"), sample.text, kinds)
-            for sample in samples
-        ]
+        found = [printed_rouge(sample, kinds) for sample in samples]
         return {
             f"lexical/rouge_{kind}_rl4lms_compat": mean_of([row[kind] for row in found]) for kind in kinds
         }

@@ -9,14 +9,16 @@ from contracts.scores import Sample
 from contracts.settings import Settings
 from reward_servers.rewards.sacre_bleu import Smoothing, bleu, bleu_of_text
 from reward_servers.text.bleu import bleu as plain_bleu
-from reward_servers.text.references import references_of
+from reward_servers.text.references import references_of, with_blanks
+from reward_servers.text.scripts import spaced
 
 
 class Bleu(Settings):
     """BLEU of one text at a time; a text that shares no four words in a row with a reference gets 0.
 
     Papineni et al., "BLEU: a Method for Automatic Evaluation of Machine Translation" (ACL 2002). The variant
-    names the arithmetic: sacrebleu's, NLTK's or RL4LMs', see `reward_servers/text/bleu.py`.
+    names the arithmetic: sacrebleu's, NLTK's or RL4LMs', see `reward_servers/text/bleu.py`. In scripts
+    without blanks each character is a word.
     """
 
     needs_references: ClassVar[bool] = True
@@ -44,13 +46,13 @@ class Bleu(Settings):
     def of_sample(self, sample: Sample) -> float:
         if self.variant != "sacrebleu":
             return self.of_corpus([sample])
-        return bleu_of_text(self.counter(self.effective_order), sample, "bleu")
+        return bleu_of_text(self.counter(self.effective_order), with_blanks(sample), "bleu")
 
     def of_corpus(self, samples: Sequence[Sample]) -> float:
         """Return NLTK's or RL4LMs' BLEU of all samples together."""
         assert self.variant != "sacrebleu"
         pairs = (
-            (sample.text.split(), [words.split() for words in references_of(sample, "bleu")])
+            (spaced(sample.text).split(), [spaced(one).split() for one in references_of(sample, "bleu")])
             for sample in samples
         )
         return plain_bleu(pairs, self.max_order, self.variant)

@@ -1,6 +1,5 @@
 """Share of the required concepts that occur in the text, in any form (0 to 1)."""
 
-import re
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -8,15 +7,15 @@ from contracts.errors import InputError
 from contracts.scores import Sample
 from contracts.settings import Settings
 from reward_servers.text import wordnet
+from reward_servers.text.scripts import spaced, words_of
 from reward_servers.text.words import stem
-
-WORD = re.compile(r"[^\W_]+")
 
 
 class Coverage(Settings):
     """Coverage of the words in the sample's meta data `concepts`, as in CommonGen.
 
-    A concept occurs if a word has its stem, or is an irregular form of it ("ran" for "run"). Lin et al.,
+    A concept occurs if a word has its stem, or is an irregular form of it ("ran" for "run"), or as it stands
+    where its script has no blanks. Lin et al.,
     "CommonGen: A Constrained Text Generation Challenge for Generative Commonsense Reasoning" (2020).
     """
 
@@ -47,8 +46,13 @@ def share_covered(text: str, concepts: Sequence[str]) -> float:
     >>> share_covered("Two dogs ran.", ["dog", "run", "frisbee", "park"])
     0.5
     """
-    stems = {form for word in WORD.findall(text.lower()) for form in _stems(word)}
-    found = [all(stem(word) in stems for word in WORD.findall(concept.lower())) for concept in concepts]
+    stems = {form for word in words_of(text) for form in _stems(word)}
+    found = [
+        concept.strip().casefold() in text.casefold()
+        if spaced(concept) != concept or not words_of(concept)
+        else all(stem(word) in stems for word in words_of(concept))
+        for concept in concepts
+    ]
     return sum(found) / len(found) if found else 1.0
 
 

@@ -8,10 +8,13 @@ from pydantic import Field
 from contracts.scores import Sample
 from contracts.settings import Settings
 from reward_servers.text.ngrams import Ngram, ngram_counts
+from reward_servers.text.scripts import spaced
 
 
 class DistinctN(Settings):
     """Distinct-n on lower-cased words between blanks; a text without n-grams gets 0.
+
+    In scripts without blanks each character is a word.
 
     Li et al., "A Diversity-Promoting Objective Function for Neural Conversation Models" (NAACL 2016).
     """
@@ -19,7 +22,8 @@ class DistinctN(Settings):
     n: int = Field(default=2, ge=1)
 
     def score(self, samples: Sequence[Sample]) -> list[float]:
-        return [distinct([ngram_counts(sample.text.lower().split(), self.n)]) for sample in samples]
+        texts = [spaced(sample.text.lower()).split() for sample in samples]
+        return [distinct([ngram_counts(words, self.n)]) for words in texts]
 
 
 def distinct(texts: Sequence[Counter[Ngram]]) -> float:

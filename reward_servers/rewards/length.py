@@ -6,10 +6,11 @@ from pydantic import Field
 
 from contracts.scores import Sample
 from contracts.settings import Settings
+from reward_servers.text.scripts import spaced
 
 
 class Length(Settings):
-    """The number of words between blanks."""
+    """The number of words between blanks; in scripts without blanks each character is a word."""
 
     target: int | None = Field(default=None, ge=1)
 
@@ -21,7 +22,7 @@ class Length(Settings):
 
 
 def num_words(text: str) -> int:
-    return len(text.split())
+    return len(spaced(text).split())
 
 
 def closeness(count: int, target: int) -> float:

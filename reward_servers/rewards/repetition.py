@@ -8,10 +8,13 @@ from contracts.scores import Sample
 from contracts.settings import Settings
 from reward_servers.rewards.distinct_n import distinct
 from reward_servers.text.ngrams import ngram_counts
+from reward_servers.text.scripts import spaced
 
 
 class Repetition(Settings):
     """The n-gram repetition penalty on lower-cased words between blanks; a text without n-grams gets 0.
+
+    In scripts without blanks each character is a word.
 
     Yeo et al., "Demystifying Long Chain-of-Thought Reasoning in LLMs" (2025, 2502.03373).
     """
@@ -28,5 +31,5 @@ def penalty(text: str, n: int) -> float:
     >>> penalty("a b a b", n=2)  # a b, b a, a b: one of three was there before
     -0.33333333333333337
     """
-    counts = ngram_counts(text.lower().split(), n)
+    counts = ngram_counts(spaced(text.lower()).split(), n)
     return distinct([counts]) - 1.0 if counts else 0.0

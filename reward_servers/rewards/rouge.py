@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, ClassVar, Literal
 
@@ -9,16 +10,20 @@ from contracts.scores import Sample
 from contracts.settings import Settings
 from reward_servers.text.alignment import common_length, common_positions
 from reward_servers.text.references import references_of
+from reward_servers.text.scripts import check_latin, words_of, words_or_signs
 from reward_servers.text.words import stem
 
 RougeType = Literal["rouge1", "rouge2", "rougeL", "rougeLsum"]
 References = Literal["first", "best"]
+Tokenizer = Literal["unicode", "rouge_score"]
 Words = Sequence[str]
 
 
 class Rouge(Settings):
     """One kind of ROUGE; of several references the best one counts, or only the first.
 
+    Words are those of any script, see `reward_servers/text/scripts.py`; for plain English they are those of
+    the package rouge-score. With `tokenizer=rouge_score` they are so for every text: runs of a to z, digits.
     Lin, "ROUGE: A Package for Automatic Evaluation of Summaries" (ACL 2004).
     """
 
@@ -26,37 +31,46 @@ class Rouge(Settings):
 
     rouge_type: RougeType = "rougeL"
     references: References = "best"
+    tokenizer: Tokenizer = "unicode"
 
     def score(self, samples: Sequence[Sample]) -> list[float]:
-        return [rouge_f1(sample, (self.rouge_type,), self.references)[self.rouge_type] for sample in samples]
+        kinds = (self.rouge_type,)
+        found = [rouge_f1(sample, kinds, self.references, self.tokenizer) for sample in samples]
+        return [scores[self.rouge_type] for scores in found]
 
 
-def rouge_f1(sample: Sample, rouge_types: tuple[RougeType, ...], references: References) -> dict[str, float]:
+def rouge_f1(
+    sample: Sample, rouge_types: tuple[RougeType, ...], references: References, tokenizer: Tokenizer
+) -> dict[str, float]:
     """Return F1 by kind of ROUGE; each kind chooses its best reference.
 
     Raises:
-        InputError: the sample has no reference.
+        InputError: the sample has no reference, or one of which the tokenizer sees nothing.
     """
     targets = references_of(sample, "rouge")
     targets = targets[:1] if references == "first" else targets
-    found = [rouge_of_pair(target, sample.text, rouge_types) for target in targets]
+    if tokenizer == "rouge_score":
+        for target in targets:
+            check_latin(target, "rouge with tokenizer=rouge_score", "tokenizer=unicode")
+    found = [rouge_of_pair(target, sample.text, rouge_types, tokenizer) for target in targets]
     return {rouge_type: max(pair[rouge_type] for pair in found) for rouge_type in rouge_types}
 
 
-def rouge_of_pair(target: str, text: str, rouge_types: tuple[RougeType, ...]) -> dict[str, float]:
-    """Return F1 by kind of ROUGE, equal to rouge-score's.
+def rouge_of_pair(
+    target: str, text: str, rouge_types: tuple[RougeType, ...], tokenizer: Tokenizer
+) -> dict[str, float]:
+    """Return F1 by kind of ROUGE, equal to rouge-score's on the same words.
 
     That package counts the n-grams. Its subsequences take minutes and gigabytes for long texts, so this
     module finds them.
     """
     ngrams = tuple(kind for kind in rouge_types if kind in ("rouge1", "rouge2"))
-    found = {kind: score.fmeasure for kind, score in _scorer(ngrams).score(target, text).items()}
+    found = {kind: score.fmeasure for kind, score in _scorer(ngrams, tokenizer).score(target, text).items()}
     if "rougeL" in rouge_types:
-        left, right = rouge_words(target), rouge_words(text)
+        left, right = rouge_words(target, tokenizer), rouge_words(text, tokenizer)
         found["rougeL"] = f1(common_length(left, right), len(right), len(left))
     if "rougeLsum" in rouge_types:
-        left_lines = [rouge_words(line) for line in target.split("\n")]
-        right_lines = [rouge_words(line) for line in text.split("\n")]
+        left_lines, right_lines = _lines(target, tokenizer), _lines(text, tokenizer)
         found["rougeLsum"] = f1(
             num_summary_hits(left_lines, right_lines), sum(map(len, right_lines)), sum(map(len, left_lines))
         )
@@ -112,11 +126,25 @@ def f1(hits: float, num_text: float, num_target: float) -> float:
 
 
 @lru_cache(maxsize=1024)
-def rouge_words(text: str) -> tuple[str, ...]:
-    """Return rouge-score's words of letters a to z and digits; those longer than three are stemmed."""
-    from rouge_score.tokenize import tokenize  # brings NLTK along: 1 s
+def rouge_words(text: str, tokenizer: Tokenizer) -> tuple[str, ...]:
+    """Return the words; those of a to z and digits are stemmed if they are longer than three letters."""
+    if tokenizer == "rouge_score":
+        from rouge_score.tokenize import tokenize  # brings NLTK along: 1 s
 
-    return tuple(tokenize(text, _Stems))
+        return tuple(tokenize(text, _Stems))
+    return _stemmed(words_or_signs(text))
+
+
+def _lines(text: str, tokenizer: Tokenizer) -> list[tuple[str, ...]]:
+    """Return the words of each line; signs are words only where the whole text has no others."""
+    lines = text.split("\n")
+    if tokenizer == "unicode" and words_of(text):
+        return [_stemmed(words_of(line)) for line in lines]
+    return [rouge_words(line, tokenizer) for line in lines]
+
+
+def _stemmed(words: Sequence[str]) -> tuple[str, ...]:
+    return tuple(stem(word) if len(word) > 3 and word.isascii() else word for word in words)
 
 
 class _Stems:
@@ -125,14 +153,18 @@ class _Stems:
     stem = staticmethod(stem)
 
 
+@dataclass(frozen=True)
 class _Words:
     """A cached tokenizer with rouge-score's interface."""
 
-    tokenize = staticmethod(rouge_words)
+    tokenizer: Tokenizer
+
+    def tokenize(self, text: str) -> tuple[str, ...]:
+        return rouge_words(text, self.tokenizer)
 
 
 @cache
-def _scorer(rouge_types: tuple[RougeType, ...]) -> Any:
+def _scorer(rouge_types: tuple[RougeType, ...], tokenizer: Tokenizer) -> Any:
     from rouge_score.rouge_scorer import RougeScorer
 
-    return RougeScorer(list(rouge_types), tokenizer=_Words)
+    return RougeScorer(list(rouge_types), tokenizer=_Words(tokenizer))

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from contracts.scores import Sample
 from contracts.settings import Settings
-from reward_servers.rewards.rouge import References, RougeType, rouge_f1
+from reward_servers.rewards.rouge import References, RougeType, Tokenizer, rouge_f1
 
 KINDS: tuple[RougeType, ...] = ("rouge1", "rouge2", "rougeL")
 
@@ -17,6 +17,8 @@ class RougeCombined(Settings):
     needs_references: ClassVar[bool] = True
 
     references: References = "best"
+    tokenizer: Tokenizer = "unicode"
 
     def score(self, samples: Sequence[Sample]) -> list[float]:
-        return [fmean(rouge_f1(sample, KINDS, self.references).values()) for sample in samples]
+        found = [rouge_f1(sample, KINDS, self.references, self.tokenizer) for sample in samples]
+        return [fmean(scores.values()) for scores in found]

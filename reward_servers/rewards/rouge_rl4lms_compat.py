@@ -7,6 +7,7 @@ from contracts.scores import Sample
 from contracts.settings import Settings
 from reward_servers.rewards.rouge import RougeType, rouge_of_pair
 from reward_servers.text.references import printed_references
+from reward_servers.text.scripts import check_latin
 
 
 class RougeRl4lmsCompat(Settings):
@@ -21,7 +22,15 @@ class RougeRl4lmsCompat(Settings):
 
     def score(self, samples: Sequence[Sample]) -> list[float]:
         kinds = (self.rouge_type,)
-        return [
-            rouge_of_pair(printed_references(sample, "rouge_rl4lms_compat"), sample.text, kinds)[kinds[0]]
-            for sample in samples
-        ]
+        return [printed_rouge(sample, kinds)[self.rouge_type] for sample in samples]
+
+
+def printed_rouge(sample: Sample, kinds: tuple[RougeType, ...]) -> dict[str, float]:
+    """Return F1 by kind against the printed list of the references, on rouge-score's words.
+
+    Raises:
+        InputError: the sample has no reference, or none with a letter of a to z or a digit.
+    """
+    target = printed_references(sample, "rouge_rl4lms_compat")
+    check_latin(target, "rouge_rl4lms_compat", "the reward or metric rouge")
+    return rouge_of_pair(target, sample.text, kinds, "rouge_score")

@@ -8,9 +8,11 @@ from pydantic import Field
 
 from contracts.scores import Sample
 from contracts.settings import Settings
-from reward_servers.text.references import references_of
+from reward_servers.text.references import reference_streams, references_of, with_blanks
 
-Tokenizer = Literal["13a", "intl", "char", "zh", "none"]  # those that need no download
+# unicode: 13a with blanks around the characters of scripts that have none. The others are sacrebleu's that
+# need no download.
+Tokenizer = Literal["unicode", "13a", "intl", "char", "zh", "none"]
 Smoothing = Literal["none", "floor", "add-k", "exp"]
 
 
@@ -24,7 +26,7 @@ class SacreBleu(Settings):
     needs_references: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("sacrebleu",)
 
-    tokenize: Tokenizer = "13a"
+    tokenize: Tokenizer = "unicode"
     lowercase: bool = False
     smooth_method: Smoothing = "exp"
     smooth_value: float | None = Field(default=None, ge=0)
@@ -35,12 +37,16 @@ class SacreBleu(Settings):
         return [self.of_sample(sample) for sample in samples]
 
     def of_sample(self, sample: Sample) -> float:
-        return bleu_of_text(self.counter(self.effective_order), sample, "sacre_bleu")
+        return bleu_of_text(self.counter(self.effective_order), self.read(sample), "sacre_bleu")
+
+    def read(self, sample: Sample) -> Sample:
+        """Return the sample as sacrebleu's tokenizer gets it."""
+        return with_blanks(sample) if self.tokenize == "unicode" else sample
 
     def counter(self, effective_order: bool) -> Any:
         """Return sacrebleu's counter with these options."""
         return bleu(
-            tokenize=self.tokenize,
+            tokenize="13a" if self.tokenize == "unicode" else self.tokenize,
             lowercase=self.lowercase,
             smooth_method=self.smooth_method,
             smooth_value=self.smooth_value,
@@ -56,6 +62,16 @@ def bleu_of_text(counter: Any, sample: Sample, name: str) -> float:
     """
     references = [[reference] for reference in references_of(sample, name)]
     return float(counter.corpus_score([sample.text], references).score) / 100
+
+
+def corpus_bleu(counter: Any, samples: Sequence[Sample], name: str) -> float:
+    """Return BLEU of all texts together, 0 to 1.
+
+    Raises:
+        InputError: a sample has no reference.
+    """
+    texts = [sample.text for sample in samples]
+    return float(counter.corpus_score(texts, reference_streams(samples, name)).score) / 100
 
 
 @cache

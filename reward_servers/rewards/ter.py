@@ -9,7 +9,7 @@ from pydantic import Field
 from contracts.scores import Sample
 from contracts.settings import Settings
 from reward_servers.text.alignment import edit_distance
-from reward_servers.text.references import references_of
+from reward_servers.text.references import references_of, with_blanks
 
 # The smallest number of edits to any reference, and the references' mean length.
 Edits = tuple[float, float]
@@ -20,7 +20,8 @@ class Ter(Settings):
 
     Snover et al., "A Study of Translation Edit Rate with Targeted Human Annotation" (AMTA 2006). The search
     takes seconds for texts of a hundred words and minutes for longer ones. Beyond `max_words` there is none:
-    only inserted, deleted and replaced words count then.
+    only inserted, deleted and replaced words count then. In scripts without blanks each character is a word;
+    `asian_support` is sacrebleu's own way with some of them.
     """
 
     needs_references: ClassVar[bool] = True
@@ -37,6 +38,7 @@ class Ter(Settings):
 
     def of_sample(self, sample: Sample) -> Edits:
         tokenize, count = _ter(**self.model_dump(exclude={"max_words"}))
+        sample = sample if self.asian_support else with_blanks(sample)
         text = tokenize(sample.text.rstrip()).split()
         targets = [tokenize(target.rstrip()).split() for target in references_of(sample, "ter")]
         found = [

@@ -2,21 +2,23 @@
 
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Self
 
+import regex
 from pydantic import Field, model_validator
 
 from contracts.errors import InputError
 from contracts.scores import Sample
 from contracts.settings import Settings
 from contracts.whole_texts import json_of
+from reward_servers.text.scripts import CHARACTER
 
-WORD = re.compile(r"\b\w\w+\b")
+# scikit-learn's words, with the marks of other scripts; single characters of scripts without blanks
+WORD = regex.compile(rf"(?=[{CHARACTER}])\X|\b(?:(?![{CHARACTER}])\w){{2,}}\b")
 
 
 class TfidfDiversity(Settings):

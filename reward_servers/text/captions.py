@@ -1,6 +1,7 @@
 """Tokenizers of captions, the same as for published values of CIDEr and SPICE.
 
-ptb         the COCO evaluation's words, by NLTK: lower-cased Penn Treebank tokens without punctuation
+ptb         the COCO evaluation's words, by NLTK: lower-cased Penn Treebank tokens without punctuation, unless
+            a text has no others; single characters of scripts without blanks
 coco        exactly the COCO evaluation's words, by its Java program
 spacy       RL4LMs' and CommonGen's words: spaCy's English tokens with letter case and punctuation
 whitespace  words between blanks, for texts that are tokenized already
@@ -18,6 +19,7 @@ from contracts.errors import RewardError
 from contracts.scores import Sample
 from reward_servers.requirements import CAPTIONS, check_named, package_folder
 from reward_servers.text.references import references_of
+from reward_servers.text.scripts import spaced
 from reward_servers.text.sentences import sentences
 
 Tokenizer = Literal["ptb", "coco", "spacy", "whitespace"]
@@ -73,9 +75,9 @@ def captions_of(samples: Sequence[Sample], name: str, tokenizer: Tokenizer) -> l
 
 def _ptb_words(text: str) -> Words:
     split = _treebank().tokenize
-    plain = BLANKS.sub(" ", text).translate(PLAIN)
+    plain = spaced(BLANKS.sub(" ", text).translate(PLAIN))
     words = [word for sentence in sentences(plain) for word in split(sentence.lower())]
-    return [word for word in words if word not in PUNCTUATION and word.strip(".")]
+    return [word for word in words if word not in PUNCTUATION and word.strip(".")] or words
 
 
 def _spacy_words(text: str) -> Words:

@@ -1,9 +1,11 @@
 """The references of samples, in the shapes that libraries expect."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from contracts.errors import InputError
 from contracts.scores import Sample
+from reward_servers.text.scripts import spaced
 
 
 def references_of(sample: Sample, name: str) -> tuple[str, ...]:
@@ -31,6 +33,15 @@ def reference_streams(samples: Sequence[Sample], name: str) -> list[list[str | N
         [sample.references[index] if index < len(sample.references) else None for sample in samples]
         for index in range(most)
     ]
+
+
+def with_blanks(sample: Sample) -> Sample:
+    """Return the sample with blanks around the characters of scripts that have none.
+
+    >>> with_blanks(Sample("公园。", references=("去公园", "a park"))).references
+    (' 去  公  园 ', 'a park')
+    """
+    return replace(sample, text=spaced(sample.text), references=tuple(map(spaced, sample.references)))
 
 
 def printed_references(sample: Sample, name: str) -> str:

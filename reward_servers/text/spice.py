@@ -16,6 +16,7 @@ from contracts.scores import Sample
 from reward_servers.requirements import check_requirements, spice_folder
 from reward_servers.text import captions
 from reward_servers.text.references import references_of
+from reward_servers.text.scripts import check_latin
 
 # The program's input: plain texts, the COCO evaluation's words, or RL4LMs' words. It parses each again.
 Tokenizer = Literal["none", "coco", "spacy"]
@@ -99,7 +100,13 @@ def entries(samples: Sequence[Sample], tokenizer: Tokenizer) -> list[dict[str, A
 
     >>> entries([Sample("A cat.", references=("It's a cat.",))], "none")
     [{'image_id': 0, 'test': 'A cat.', 'refs': ["It's a cat."]}]
+
+    Raises:
+        InputError: a sample has no reference, or one in another script than English.
     """
+    for sample in samples:
+        for reference in references_of(sample, "SPICE"):
+            check_latin(reference, "SPICE, which parses English,", "another reward or metric, such as cider")
     if tokenizer == "none":
         texts = [(sample.text, list(references_of(sample, "SPICE"))) for sample in samples]
     else:

@@ -14,6 +14,7 @@ from contracts.scores import Sample
 from reward_servers.text.detokenizer import detokenized
 from reward_servers.text.parent import Parent, parent
 from reward_servers.text.references import references_of
+from reward_servers.text.scripts import spaced
 
 NULL = "<null>"
 NUM_REFERENCES = 3
@@ -86,7 +87,7 @@ def words(text: str) -> list[str]:
 
 def lowered(text: str) -> str:
     """Return the text as one detokenized line in lower case."""
-    return detokenized(_one_line(text).lower()).strip()
+    return spaced(detokenized(_one_line(text).lower())).strip()
 
 
 def subsets(samples: Sequence[Sample]) -> dict[str, list[int]]:
@@ -116,7 +117,7 @@ def _one_line(text: str) -> str:
 
 
 def _split(text: str) -> list[str]:
-    return str(_tokenizer_13a()(text)).split()
+    return str(_tokenizer_13a()(spaced(text))).split()
 
 
 @cache

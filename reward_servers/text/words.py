@@ -4,6 +4,8 @@ import re
 from functools import cache, lru_cache
 from typing import Any
 
+from reward_servers.text.scripts import spaced
+
 # Sentences matter to the words only if the text has a full stop inside.
 INNER_STOP = re.compile(r"\.[\"'”’)\]]*\s+\S")
 # Here NLTK's rules look beyond the next blank: other kinds of blanks, closing marks alone after a stop.
@@ -14,11 +16,12 @@ def words(text: str) -> list[str]:
     """Return the words that NLTK's `word_tokenize` finds, punctuation included, without its downloaded data.
 
     Untrained Punkt finds the sentences, since the trained one is a download. It also splits after
-    abbreviations, so that "Mr." inside a text is two words.
+    abbreviations, so that "Mr." inside a text is two words. In scripts without blanks each character is one.
 
     >>> words("It didn't end. He left (late).")
     ['It', 'did', "n't", 'end', '.', 'He', 'left', '(', 'late', ')', '.']
     """
+    text = spaced(text)
     sentences = _punkt().tokenize(text) if INNER_STOP.search(text) else [text]
     return [word for sentence in sentences for word in _sentence_words(sentence)]
 

@@ -10,7 +10,7 @@
     a block in another language                         never
     a block that needs names of other blocks            these blocks run first
     a fence that the prompt opened                      the text before the first fence
-    `<answer>` tags around it                           what stands between the last ones
+    `<answer>`, `<solution>` … around it                what stands between the last tags
     a body, or a function that needs its prompt         the prompt's code, and then the text
 
 A caller drops the thought before. All of this runs in the confined process, since a text may be made to take
@@ -27,7 +27,10 @@ from typing import Any
 from reward_servers.verifiers.source import Source, part_that_is_python, source_of
 
 FENCE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
-ANSWER = re.compile(r"^[ \t]*<answer>(.*?)(?:</answer>|\Z)", re.DOTALL | re.MULTILINE)
+ANSWER = re.compile(
+    r"^[ \t]*<((?:final_)?answer|solution|response)>(.*?)(?:</\1>|\Z)",
+    re.DOTALL | re.MULTILINE | re.IGNORECASE,
+)
 LANGUAGE = re.compile(r"[{}\s,;:(]+")  # ends a language's name in an info string
 IS_PYTHON = re.compile(r"\.?(?:i?python|py|cpython|pypy|sage)[\d.]*", re.IGNORECASE)
 DIRECTIVES = frozenset(("code-block", "code", "code-cell", "sourcecode"))  # as in {code-block} python
@@ -111,7 +114,7 @@ def _alone(text: str, called: Sequence[str]) -> Program:
     """Return the program that a text holds; the whole text if it holds none."""
     if source_of(text) is not None:
         return (text,)
-    if (tagged := ANSWER.findall(text)) and tagged[-1].strip():
+    if (tagged := [inside for _, inside in ANSWER.findall(text)]) and tagged[-1].strip():
         return _alone(tagged[-1], called)
     blocks = [block for block in blocks_of(text) if block.code.strip()]
     if opened := _up_to_the_first_fence(text, called):

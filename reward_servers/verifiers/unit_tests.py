@@ -59,7 +59,7 @@ def unit_tests_of(tests: tuple[str, ...], meta: Mapping[str, Any]) -> UnitTests:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What a test's text has at its top level; `uses` holds names that it does not define."""
+    """Names at the top level of a test's text; `uses` holds those that it does not define."""
 
     uses: frozenset[str]
     defines: frozenset[str]

@@ -59,8 +59,10 @@ def as_rl4lms(part: Part) -> Part:
         return {**part, "name": f"{part['name']}_rl4lms_compat"}
     if part["name"] in COMPAT_OPTIONS:
         return COMPAT_OPTIONS[part["name"]] | part
+    if part["name"] in ("rouge", "rouge_combined"):
+        part = {**part, "tokenizer": "rouge_score"}
     if part["name"] == "rouge" and part["references"] == "best":
-        return {key: value for key, value in part.items() if key != "references"} | {
+        return {key: value for key, value in part.items() if key not in ("references", "tokenizer")} | {
             "name": "rouge_rl4lms_compat"
         }
     return part
@@ -205,7 +207,8 @@ def _preference(arguments: Section, found: Findings) -> list[Part]:
 # Options with which a component repeats RL4LMs.
 COMPAT_OPTIONS: dict[str, Part] = {
     "bleu": {"variant": "rl4lms"},
-    "sacre_bleu": {"effective_order": False},
+    "rouge_l_max": {"tokenizer": "py_rouge"},
+    "sacre_bleu": {"effective_order": False, "tokenize": "13a"},
     "bleurt": {"references": "printed"},
     "parent": {"null_references": True},
     "spice": {"tokenizer": "spacy"},

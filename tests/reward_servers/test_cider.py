@@ -135,7 +135,7 @@ def test_words_are_those_of_the_coco_evaluation() -> None:
     text = "He said: \"Stop (now)!\" - it's 5,000 dollars. The U.S. army isn't, but they won't..."
     expected = "he said stop ( now ) it 's 5,000 dollars the u.s. army is n't but they wo n't"
     assert " ".join(*caption_words([text])) == expected
-    assert caption_words(["", " . "]) == [[], []]
+    assert caption_words(["", " . ", ". a"]) == [[], ["."], ["a"]]  # signs, where a text has nothing else
 
 
 @pytest.mark.parametrize(
