@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from contracts.conversations.thoughts import opening_mark
 from contracts.records import by_position
 
 GROUPS = "groups"  # value of `scores` with which a reward asks for whole groups
@@ -33,6 +34,18 @@ class Sample:
     meta: Mapping[str, Any] = field(default_factory=dict)
     group: str = ""
     num_tokens: int | None = None  # that the model generated; None: not known
+    # The mark with which the chat template opens a thought, in which the text begins; "": none
+    opened: str | None = None  # None: not known
+
+    @property
+    def response(self) -> str:
+        """Return the text with the mark of the thought that the prompt opened, for graders of answers.
+
+        >>> Sample("2 + 2 is 4.</think> 4", prompt="2 + 2? <think>").response
+        '<think>2 + 2 is 4.</think> 4'
+        """
+        mark = (opening_mark(self.prompt) or "") if self.opened is None else self.opened
+        return self.text if self.text.lstrip().startswith(mark) else mark + self.text
 
 
 @by_position

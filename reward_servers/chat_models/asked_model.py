@@ -10,14 +10,17 @@ Faults of the server that may pass are left to the reward's server, which asks a
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import httpx
 from pydantic import BeforeValidator, Field, PrivateAttr
 
+from contracts.conversations.thoughts import behind_thought
 from contracts.errors import InputError, RewardError
 from contracts.processes.working_folder import working_folder
+from contracts.scores import Sample
 from contracts.settings import Settings
 from reward_servers.chat_models.chat_model import ChatModel, NoReply, OptionNames, Refused, Reply, key_of
 
@@ -130,6 +133,16 @@ class AskedModel(Settings):
         asked = {"type": "json_schema", "json_schema": {"name": "verdict", "schema": form, "strict": True}}
         body = {"temperature": 0, "response_format": asked if self.structured else None, **self.body}
         return ChatModel(self.url, self.model, self._key, body, timeout_s=None, options=OPTIONS)
+
+
+def answered(sample: Sample) -> Sample:
+    """Return the sample with the answer that a judge reads: without its thought, "" if that was cut off.
+
+    >>> answered(Sample("<think>7?</think> It is 8.")).text, answered(Sample("<think>7?")).text
+    ('It is 8.', '')
+    """
+    said = behind_thought(sample.response)
+    return sample if said == sample.text else replace(sample, text=(said or "").strip(), opened="")
 
 
 def as_json(reply: str, form: Mapping[str, Any]) -> dict[str, Any]:

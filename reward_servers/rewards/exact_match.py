@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from contracts.scores import Sample
 from contracts.settings import Settings
+from reward_servers.text.answers import response_part
 from reward_servers.text.references import references_of
 
 ARTICLE = re.compile(r"\b(a|an|the)\b")
@@ -14,7 +15,7 @@ PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 class ExactMatch(Settings):
-    """Equality of texts without the blanks around them.
+    """Equality of texts without the blanks around them, the thought, and the tags of an `<answer>`.
 
     With `normalize`, letter case, punctuation, articles and the number of blanks don't count either, as in
     Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text" (EMNLP 2016).
@@ -28,15 +29,17 @@ class ExactMatch(Settings):
         return [self.of_sample(sample) for sample in samples]
 
     def of_sample(self, sample: Sample) -> float:
-        references = map(self._form, references_of(sample, "exact_match"))
-        return float(self._form(sample.text) in references)
+        answer = self._answer(sample.response)
+        references = references_of(sample, "exact_match")
+        return float(answer is not None and answer in map(self._answer, references))
 
     def answer(self, text: str) -> str | None:
-        """Return the whole text, in the form in which texts are compared."""
-        return self._form(text) or None
+        """Return the answer in a text, in the form in which answers are compared; None if it has none."""
+        return self._answer(text) or None
 
-    def _form(self, text: str) -> str:
-        return normalized(text) if self.normalize else text.strip()
+    def _answer(self, text: str) -> str | None:
+        part = response_part(text)
+        return normalized(part) if part is not None and self.normalize else part
 
 
 def normalized(text: str) -> str:

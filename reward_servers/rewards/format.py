@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
+from contracts.conversations.thoughts import opening_mark
 from contracts.processes.working_folder import working_folder
 from contracts.scores import Sample
 from contracts.settings import Settings, Strings
@@ -18,7 +19,8 @@ from reward_servers.isolation.limits import Limits
 class Format(Settings):
     """Rules for a text's form, each in a process that ends a pattern which never would.
 
-    With `partial` the score is the share of rules kept. A text that takes too long keeps none.
+    With `partial` the score is the share of rules kept. A text that takes too long keeps none. Where a chat
+    template opens the thought, texts begin inside of it and need no `<think>`. Texts of unknown origin may.
 
     Example: `Format(tags=("think", "answer")).score([Sample("<think>2 + 2</think><answer>4</answer>")])
     == [1.0]`
@@ -62,8 +64,16 @@ class Format(Settings):
             "schema": self._schema,
             "json_tag": self.json_tag,
         }
-        outcomes = self._confined.run([[{"text": sample.text} | rules] for sample in samples])
+        outcomes = self._confined.run([[{"texts": self._texts(sample)} | rules] for sample in samples])
         return [self._score(outcome.value or [False]) for (outcome,) in outcomes]
+
+    def _texts(self, sample: Sample) -> list[str]:
+        """Return the text, and behind the mark that opened its thought, where the prompt did or may have."""
+        response, tag = sample.response, self.tags[0] if self.tags else ""
+        may_be_opened = sample.opened is None and opening_mark(f"<{tag}>") is not None
+        if may_be_opened and f"<{tag}>" not in response:
+            response = f"<{tag}>{response}"
+        return list(dict.fromkeys([sample.text, response]))
 
     def _score(self, kept: Sequence[bool]) -> float:
         return sum(kept) / len(kept) if self.partial else float(all(kept))

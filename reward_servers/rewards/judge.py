@@ -7,7 +7,7 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from contracts.scores import Sample
-from reward_servers.chat_models.asked_model import AskedModel, Malformed, Two
+from reward_servers.chat_models.asked_model import AskedModel, Malformed, Two, answered
 from reward_servers.text.templates import filled
 
 QUESTION = """\
@@ -31,6 +31,7 @@ REFERENCES = "\n=== {number} of {count} right answers\n{reference}\n"
 class Judge(AskedModel):
     """A judge of single texts: it replies with a number on the scale, which becomes 0 to 1.
 
+    It reads the answer without the thought. A text whose thought was cut off gets 0, and it is not asked.
     The rubric may hold `{prompt}`, `{text}` and keys of the meta data, such as `{solution}`.
 
     Example: `Judge(url="http://127.0.0.1:8001/v1", model="Qwen/Qwen3-4B", rubric="Is it polite?")`
@@ -55,8 +56,12 @@ class Judge(AskedModel):
         return self
 
     async def score(self, samples: Sequence[Sample]) -> list[float]:
-        form = self.form()
-        return await asyncio.gather(*(self.verdict(self.question(one), form, self.value) for one in samples))
+        return await asyncio.gather(*map(self._verdict, map(answered, samples)))
+
+    async def _verdict(self, sample: Sample) -> float:
+        if not sample.text:
+            return 0.0
+        return await self.verdict(self.question(sample), self.form(), self.value)
 
     def form(self) -> Mapping[str, Any]:
         """Return the JSON schema of a reply."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from contracts.scores import GROUPS, Sample
-from reward_servers.chat_models.asked_model import AskedModel, Malformed
+from reward_servers.chat_models.asked_model import AskedModel, Malformed, answered
 from reward_servers.text.templates import filled
 
 QUESTION = """\
@@ -29,7 +29,8 @@ class JudgeGroup(AskedModel):
     """A judge of all answers to a prompt: the best gets 1, the worst 0, the others evenly in between.
 
     Equal texts share the mean of their ranks and are shown once. A single answer gets 0.5, and the judge is
-    not asked. The answers are shown in a shuffled order, which depends on the texts alone.
+    not asked. The answers are shown in a shuffled order, which depends on the texts alone. The judge reads
+    answers without their thoughts; texts without an answer share the last ranks, unseen.
 
     Example: of three answers with the ranking [2, 3, 1] the scores are [0.0, 1.0, 0.5].
     """
@@ -37,12 +38,19 @@ class JudgeGroup(AskedModel):
     scores: ClassVar[str] = GROUPS
 
     async def score(self, samples: Sequence[Sample]) -> list[float]:
-        texts = shuffled({sample.text for sample in samples})
-        if len(texts) < 2:
+        found = [sample.text for sample in map(answered, samples)]
+        if len(set(found)) < 2:
             return [0.5 for _ in samples]
-        question = self.question(samples[0], texts)
+        texts = shuffled(set(filter(None, found)))
+        return spread(found, [*await self._ranked(samples[0], texts), *([""] if "" in found else [])])
+
+    async def _ranked(self, sample: Sample, texts: Sequence[str]) -> list[str]:
+        """Return the texts from the best to the worst."""
+        if len(texts) < 2:
+            return list(texts)
+        question = self.question(sample, texts)
         ranking = await self.verdict(question, form(len(texts)), lambda reply: ranking_of(reply, len(texts)))
-        return spread([sample.text for sample in samples], [texts[number - 1] for number in ranking])
+        return [texts[number - 1] for number in ranking]
 
     def question(self, sample: Sample, texts: Sequence[str]) -> str:
         answers = [ANSWER.format(number=number, text=text) for number, text in enumerate(texts, start=1)]

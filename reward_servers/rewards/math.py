@@ -15,10 +15,11 @@ TOGETHER = 16  # texts that share a process
 
 
 class Math(Settings):
-    """Equality of mathematical objects, as math-verify finds and compares them: 1/2, 0.5 and \\frac{1}{2}.
+    """Equality of mathematical objects, exactly: 1/2, 0.5 and \\frac{1}{2} are equal.
 
-    A reference is the answer, a solution with `\\boxed{…}`, or one that ends in GSM8K's `#### 42`. A text
-    without an answer, or one that takes too long, scores 0. Kydlíček et al., math-verify (2025).
+    `reward_servers/text/answers.py` says where the answer is in a response and in a reference, and
+    `verifiers/equality.py` what is equal. A text without an answer, or one that takes too long, scores 0.
+    math-verify's parser reads LaTeX. Kydlíček et al., math-verify (2025).
     """
 
     needs_references: ClassVar[bool] = True
@@ -36,7 +37,7 @@ class Math(Settings):
     def score(self, samples: Sequence[Sample]) -> list[float]:
         rights = [references_of(sample, "math") for sample in samples]
         jobs = [
-            [self._payload(sample.text) | {"right": list(right)}]
+            [self._payload(sample.response) | {"right": list(right)}]
             for sample, right in zip(samples, rights, strict=True)
         ]
         return [float(outcome.value is True) for (outcome, *_) in self._confined.run(jobs)]

@@ -101,7 +101,7 @@ def key_of(sample: Sample) -> bytes | None:
     True
     """
     try:
-        shown = json.dumps([sample.text, sample.prompt, sample.references, dict(sample.meta)])
+        shown = json.dumps([sample.text, sample.prompt, sample.references, dict(sample.meta), sample.opened])
     except (TypeError, ValueError):
         return None
     return hashlib.blake2b(shown.encode("ascii"), digest_size=16).digest()

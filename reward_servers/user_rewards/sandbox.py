@@ -357,6 +357,7 @@ def row_of(sample: Sample) -> Row:
         "meta": dict(sample.meta),
         "group": sample.group,
         "num_tokens": sample.num_tokens,
+        "opened": sample.opened,
     }
     try:
         json.dumps(row, allow_nan=False)

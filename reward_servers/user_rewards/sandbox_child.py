@@ -44,12 +44,7 @@ def main() -> None:
 
 
 def _samples(rows: list[dict[str, Any]]) -> list[Sample]:
-    return [
-        Sample(
-            row["text"], row["prompt"], tuple(row["references"]), row["meta"], row["group"], row["num_tokens"]
-        )
-        for row in rows
-    ]
+    return [Sample(**{**row, "references": tuple(row["references"])}) for row in rows]
 
 
 def limit(limits: Sandbox) -> None:

@@ -57,20 +57,24 @@ class _Watched(Sample):
         return hash(_plain(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Sample, (self.text, self.prompt, self.references, self.meta, self.group, self.num_tokens)
+        return Sample, _fields(self, self.group)
 
 
 _Watched.__name__ = _Watched.__qualname__ = "Sample"  # for users' error messages
 
 
 def _plain(sample: Sample) -> Sample:
-    group = SLOT.__get__(sample)
-    return Sample(sample.text, sample.prompt, sample.references, sample.meta, group, sample.num_tokens)
+    return Sample(*_fields(sample, SLOT.__get__(sample)))
+
+
+def _fields(sample: Sample, group: str) -> tuple[Any, ...]:
+    return (
+        *(sample.text, sample.prompt, sample.references, sample.meta),
+        *(group, sample.num_tokens, sample.opened),
+    )
 
 
 def _watched(sample: Sample, watch: Watch) -> Sample:
-    made = _Watched(
-        sample.text, sample.prompt, sample.references, sample.meta, sample.group, sample.num_tokens
-    )
+    made = _Watched(*_fields(sample, sample.group))
     object.__setattr__(made, "_watch", watch)
     return made

@@ -7,18 +7,25 @@ from typing import Any
 
 import jsonschema
 
+from contracts.conversations.thoughts import behind_thought
+
 FENCE = re.compile(r"\A\s*```[^\n]*\n(.*)```\s*\Z", re.DOTALL)
 
 
 def perform(payload: Mapping[str, Any]) -> list[bool]:
-    """Return for each of the rules that were given whether the text keeps it."""
-    text, kept = payload["text"], []
+    """Return for each of the rules that were given whether the text keeps it.
+
+    A text that begins inside of a thought keeps a rule with the mark that opened the thought, or without it.
+    JSON stands behind the thought.
+    """
+    texts, kept = payload["texts"], []
     if payload["pattern"] is not None:
-        kept.append(re.fullmatch(payload["pattern"], text, re.DOTALL) is not None)
+        kept.append(any(re.fullmatch(payload["pattern"], text, re.DOTALL) for text in texts))
     if payload["tags"]:
-        kept.append(has_tags(text, payload["tags"], payload["nothing_else"]))
+        kept.append(any(has_tags(text, payload["tags"], payload["nothing_else"]) for text in texts))
     if payload["schema"] is not None:
-        kept.append(fits(text, payload["schema"], payload["json_tag"]))
+        said = behind_thought(texts[-1])
+        kept.append(said is not None and fits(said, payload["schema"], payload["json_tag"]))
     return kept
 
 

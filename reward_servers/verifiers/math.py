@@ -1,151 +1,103 @@
-"""Compare a text's mathematical answer with the right ones, by math-verify."""
+"""Compare a text's mathematical answer with the right ones.
 
-import re
+text ─▶ the part with the answer, and the answer in it ─▶ parsed whole ─▶ equal in form and number?
+        (reward_servers/text/answers.py)          (expressions.py)      (equality.py)
+"""
+
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from typing import Any
 
-from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
-from sympy import nsimplify, simplify
+import sympy
 
-BOXED = re.compile(r"\\f?boxed\s*\{")
-NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{1,3}\b|\s*/\s*\d+)?%?")
-HASHES = re.compile(r"####\s*\$?\s*([-+]?\d[\d,]*(?:\.\d+)?)")
-MINUS = "\N{MINUS SIGN}"  # as models write it outside of formulas
-GSM8K = "####"  # what comes before the answer in its solutions
-TAIL = 300  # characters in which verl looks for it
-# The limits of the process hold; math-verify's own are alarms, which can't interrupt a power of integers.
-UNLIMITED: dict[str, Any] = {"parsing_timeout": None}
+from reward_servers.text.answers import (
+    TAG,
+    Found,
+    behind_hashes,
+    boxed,
+    found_in,
+    last_number,
+    reference_value,
+    response_part,
+)
+from reward_servers.text.choices import choice_of
+from reward_servers.verifiers.equality import elements_of, same, words_of
+from reward_servers.verifiers.expressions import parsed, tidy
 
 
 def perform(payload: Mapping[str, Any]) -> Any:
     """Return whether the text's answer is right; with `find`, the answer as a text, or None."""
     where, choices = payload["extract"], payload["choices"]
-    found = answer_of(payload["text"].replace(MINUS, "-"), where, choices)
+    part = response_part(payload["text"])
+    if not part:
+        return None if payload.get("find") else False
     if payload.get("find"):
-        return _shown(found)
-    rights = [right_answer(each.replace(MINUS, "-")) for each in payload["right"]]
-    return any(_same(right, found, where, choices) for right in rights)
+        found = answer_of(part, where, choices)
+        if found and found.is_guess and parsed(tidy(found.value)) is None and not TAG.search(payload["text"]):
+            return None  # words that state nothing
+        return shown(found, where)
+    return any(_is_right(part, right, where, choices) for right in payload["right"])
 
 
-def answer_of(text: str, where: str, choices: Sequence[str]) -> list[Any]:
-    """Return the answer as math-verify parses it; [] if there is none."""
+def answer_of(part: str, where: str, choices: Sequence[str] = (), count: int = 1) -> Found | None:
+    """Return the answer in a part of a response; None if there is none.
+
+    Args:
+        count: how many values the right answer has.
+    """
+    found: str | None
     match where:
         case "boxed":
-            inside = last_boxed(text)
-            return [] if inside is None else _expression(inside)
+            found = boxed(part, count)
         case "last_number":
-            numbers = NUMBER.findall(text)
-            return _expression(_digits(numbers[-1])) if numbers else []
+            found = last_number(part)
         case "hashes":
-            behind = behind_hashes(text)
-            return [] if behind is None else _expression(_digits(behind))
+            found = behind_hashes(part)
         case "choice":
-            chosen = choice_of(text, choices)
-            return [] if chosen is None else [chosen]
-    found = list(parse(text, [LatexExtractionConfig(), ExprExtractionConfig()], **UNLIMITED))
-    inside = last_boxed(text)
-    if inside is not None and all(isinstance(each, str) for each in found):  # such as \boxed{50\%}
-        return _expression(inside)
-    return found
+            found = choice_of(part, choices)
+        case _:
+            return found_in(part, count)
+    return None if found is None else Found(found, found)
 
 
-def choice_of(text: str, choices: Sequence[str]) -> str | None:
-    """Return the last choice in the box, else the last one after the last "answer", else the text's last.
-
-    >>> [choice_of(text, "ABC") for text in ("Answer: (B).", "A? No. The answer is C", "**A**", "ABC", "")]
-    ['B', 'C', 'A', None, None]
-    """
-    one = re.compile(rf"(?<![\w'])({'|'.join(map(re.escape, choices))})(?![\w'])")
-    inside = last_boxed(text)
-    if inside is not None:
-        found = one.findall(_bare(inside))
-        return found[-1] if found else None
-    after = re.split(r"(?i:answer)", text)
-    found = (one.findall(after[-1]) if len(after) > 1 else []) or one.findall(text)
-    return str(found[-1]) if found else None
-
-
-def behind_hashes(text: str) -> str | None:
-    """Return the last number behind `####` among the text's last characters, or None.
-
-    verl's strict rule takes no dollar sign, and wants a blank.
-
-    >>> behind_hashes("3 + 4 = 7\\n#### 7"), behind_hashes("It is #### $1,250."), behind_hashes("It is 7")
-    ('7', '1,250', None)
-    """
-    found = HASHES.findall(text[-TAIL:])
-    return found[-1] if found else None
-
-
-def right_answer(reference: str) -> str:
-    """Return the answer in a reference: after GSM8K's mark, in the last box, or all of it.
-
-    >>> right_answer("3 + 4 = 7\\n#### 7"), right_answer(r"so \\boxed{\\frac{1}{2}}."), right_answer("B")
-    ('7', '\\\\frac{1}{2}', 'B')
-    """
-    if GSM8K in reference:
-        return reference.rpartition(GSM8K)[2].strip()
-    inside = last_boxed(reference)
-    return reference.strip() if inside is None else inside
-
-
-def last_boxed(text: str) -> str | None:
-    """Return what the last closed box holds; None without one.
-
-    >>> last_boxed(r"\\boxed{1}, or \\boxed{\\frac{1}{2}}."), last_boxed(r"\\boxed{1")
-    ('\\\\frac{1}{2}', None)
-    """
-    for begin in reversed(list(BOXED.finditer(text))):
-        depth, start = 1, begin.end()
-        for place in range(start, len(text)):
-            depth += (text[place] == "{") - (text[place] == "}")
-            if depth == 0:
-                return text[start:place].strip()
-    return None
-
-
-def _same(right: str, found: list[Any], where: str, choices: Sequence[str]) -> bool:
-    if not found:
-        return False
+def _is_right(part: str, reference: str, where: str, choices: Sequence[str]) -> bool:
     if where == "choice":
-        return bool(found[0] == _bare(right))
-    gold = _expression(right)
-    if gold:
-        return bool(verify(gold, found, timeout_seconds=None))
-    return _bare(right) == _bare(str(found[-1]))
+        chosen = choice_of(part, choices)
+        return chosen is not None and chosen == choice_of(response_part(reference) or reference, choices)
+    right = reference_value(reference)
+    found = answer_of(part, where, choices, len(elements_of(tidy(right))))
+    if found is None:
+        return False
+    return same(right, found.value) or _begins_with(found.words, right)
 
 
-def _expression(text: str) -> list[Any]:
-    """Parse an answer that stands alone; a sum of money is its number."""
-    bare = text.strip().strip("$").replace("\\$", "").replace("$", "").strip()
-    return list(parse(f"${bare}$", [LatexExtractionConfig(), ExprExtractionConfig()], **UNLIMITED))
+def _begins_with(said: str, right: str) -> bool:
+    """Return whether words begin with the right ones: "Tuesday, since …" answers "Tuesday"."""
+    if parsed(tidy(right)) is not None and not right.strip().isalpha():
+        return False
+    words, of_right = words_of(said).split(), words_of(right).split()
+    return len(right.strip()) > 1 and bool(of_right) and words[: len(of_right)] == of_right
 
 
-def _digits(number: str) -> str:
-    """Return a number without commas, exponent and percent sign.
-
-    >>> _digits("1,234.5"), _digits("2.5e3"), _digits("50%"), _digits("3 / 4")
-    ('1234.5', '2500', '50', '3 / 4')
-    """
-    bare = number.replace(",", "").rstrip("%")
-    return format(Decimal(bare), "f") if "e" in bare.lower() else bare
-
-
-def _bare(text: str) -> str:
-    r"""Return a choice or a word without its dress: "(B).", "\text{B}" and "B" are "B"."""
-    return re.sub(r"\\(?:text|mathrm|textbf|mathbf)\s*\{([^}]*)\}", r"\1", text).strip(" ().:*$\n")
-
-
-def _shown(found: list[Any]) -> str | None:
+def shown(found: Found | None, where: str) -> str | None:
     """Return a text that equal answers share: 0.5 and 1/2 are "1/2"."""
-    if not found or isinstance(found[0], str):
-        return found[0] if found else None
-    value = simplify(found[0])
-    return str(nsimplify(value, rational=True) if getattr(value, "is_number", False) else value)
+    if found is None or where == "choice":
+        return None if found is None else found.value
+    text = tidy(found.value)
+    parts = [_shown(part) for part in elements_of(text)] if text[:1] not in ("(", "[") else [_shown(text)]
+    return ", ".join(sorted(part for part in parts if part)) or None
+
+
+def _shown(text: str) -> str:
+    value = parsed(text.rpartition("=")[2])
+    if value is None:
+        return words_of(text)
+    if not isinstance(value.value, sympy.Expr):
+        return str(value.value)
+    simple = sympy.simplify(value.value)
+    return str(sympy.nsimplify(simple, rational=True) if simple.is_number else simple)
 
 
 def prepare() -> None:
     """Build what ANTLR and sympy build at first use."""
-    for example in (r"\boxed{\frac{1}{2} + \sqrt{3} x^{2}}", "The answer is 1,234.5"):
-        verify(_expression("1/2"), answer_of(example, "any", ()), timeout_seconds=None)
+    for right, text in (("1/2", r"\boxed{\frac{1}{2} + \sqrt{3} x^{2}}"), ("x^2", "The answer is 1,234.5")):
+        perform({"text": text, "extract": "any", "choices": (), "right": [right]})

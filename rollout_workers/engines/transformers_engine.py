@@ -23,6 +23,7 @@ from rollout_workers.engines.decoding import begin, check_cache, start_token, tr
 from rollout_workers.engines.sampled_batch import Mask, SampledBatch
 from rollout_workers.engines.sampling import with_special_tokens
 from rollout_workers.engines.tensors import as_tensor
+from rollout_workers.engines.written_text import WrittenText
 from rollout_workers.settings import RolloutSettings
 
 
@@ -61,6 +62,7 @@ class TransformersEngine:
         self.tokenizer: Any = AutoTokenizer.from_pretrained(
             tokenizer, revision=revision if tokenizer == model else None
         )
+        self._text = WrittenText(self.tokenizer)
         self._mask_rule = mask_rule and with_special_tokens(mask_rule, self.tokenizer)
         self._end_tokens = end_tokens(self._lm.generation_config.eos_token_id, self.tokenizer.eos_token_id)
         self.window = max_length or getattr(self._lm.config, "max_position_embeddings", None)
@@ -175,9 +177,6 @@ class TransformersEngine:
         if self._lm.config.is_encoder_decoder:  # prompt and response have a window each
             return self.window if len(request.tokens) <= self.window else 0
         return self.window - len(request.tokens)
-
-    def _text(self, tokens: Sequence[int]) -> str:
-        return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
 
 
 def _load(path: str, revision: str | None, dtype: torch.dtype, device: str) -> Any:

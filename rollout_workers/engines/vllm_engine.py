@@ -30,6 +30,7 @@ from rollout_workers.engines.sampling import with_special_tokens
 from rollout_workers.engines.served_adapter import adapter_arguments, replace_adapter
 from rollout_workers.engines.tensors import as_tensor
 from rollout_workers.engines.weight_transfer import WeightReceiver
+from rollout_workers.engines.written_text import WrittenText
 from rollout_workers.settings import RolloutSettings
 
 TOKENS_A_STEP = 8192  # of prompts and responses, on a GPU: vLLM's own choice for batches of texts
@@ -74,6 +75,7 @@ class VLLMEngine:
                 install_draw(runner)
                 fuse_activations(self._model, vllm_activations())
         self.tokenizer = self._engine.get_tokenizer()
+        self._text = WrittenText(self.tokenizer)
         self.window: int | None = self._engine.vllm_config.model_config.max_model_len
         self._loaders: dict[str, DirectLoader] = {}  # by half of a twin
         self._receiver = WeightReceiver(
@@ -212,13 +214,15 @@ class VLLMEngine:
     def _generation(self, output: Any) -> Generation:
         completion = output.outputs[0]
         tokens = tuple(completion.token_ids)
-        stopped_by_string = isinstance(completion.stop_reason, str)
+        stop = completion.stop_reason
+        text = completion.text
+        if not isinstance(stop, str) or self._text.keeps_marks:
+            written = self._text(tokens)
+            text = written.rpartition(stop)[0] if isinstance(stop, str) and stop in written else written
         return Generation(
             request_id=int(output.request_id),
             tokens=tokens,
-            text=completion.text
-            if stopped_by_string
-            else self.tokenizer.decode(tokens, skip_special_tokens=True),
+            text=text,
             behavior_logprobs=_one_each(completion.logprobs, tokens),
             versions=token_versions(self._active.pop(output.request_id).spans, len(tokens)),
             finish_reason=FinishReason.STOP if completion.finish_reason == "stop" else FinishReason.LENGTH,

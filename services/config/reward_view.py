@@ -34,6 +34,7 @@ class Judging:
     splits_credit: bool = False  # whether the ends of all talks share a score for the whole
     split: str = "train"  # whose prompts these are
     whole_groups: bool = False  # whether a reward must see all rollouts of a prompt at once
+    opened: str | None = None  # the mark with which the chat template opens each answer's thought; "": none
 
     def samples(self, rollout: Rollout) -> list[Sample]:
         """Return the samples to score, in the order in which `scored` takes the scores."""
@@ -51,7 +52,7 @@ class Judging:
 
     def whole(self, rollout: Rollout) -> Sample:
         """Return the rollout as one sample, as metrics read it: with all answers, or the last one alone."""
-        sample, last = as_sample(rollout, self.split), rollout.turns[-1:]
+        sample, last = as_sample(rollout, self.split, self.opened), rollout.turns[-1:]
         if self.at != "answer" or not last:
             return sample
         return replace(sample, text=last[0].text, num_tokens=last[0].num_tokens)
@@ -87,9 +88,8 @@ class Judging:
         begins = max((place for place, each in enumerate(said) if each.fresh), default=0)
         heard = tuple(each for each in said[begins if self.own_talks else 0 :] if each.role == turn.role)
         before = talk_before(replace(rollout, turns=heard), len(heard) - 1)
-        return replace(
-            as_sample(rollout, self.split), text=turn.text, prompt=before, num_tokens=turn.num_tokens
-        )
+        sample = as_sample(rollout, self.split, self.opened)
+        return replace(sample, text=turn.text, prompt=before, num_tokens=turn.num_tokens)
 
     def _earned(self, rollout: Rollout, scores: Sequence[Score]) -> Iterator[tuple[int, float]]:
         """Return the turns that earn scores, with what they earn: all turns, or each role's last ones."""
@@ -111,12 +111,17 @@ class Judging:
 AT_THE_END = Judging()  # one prompt, one answer
 
 
-def as_sample(rollout: Rollout, split: str) -> Sample:
-    """Return the whole rollout as one sample; the answers of several turns take a line each."""
+def as_sample(rollout: Rollout, split: str, opened: str | None = None) -> Sample:
+    """Return the whole rollout as one sample; the answers of several turns take a line each.
+
+    Args:
+        opened: the mark with which the chat template opens each answer's thought; None: not known.
+    """
     prompt = rollout.prompt
     # All answers to one prompt share the group; training and held-out prompts never share one.
     group = f"{split}/{rollout.group}"
-    return Sample(rollout.text, prompt.text, prompt.references, prompt.meta, group, rollout.num_generated)
+    given = prompt.text, prompt.references, prompt.meta
+    return Sample(rollout.text, *given, group, rollout.num_generated, opened)
 
 
 def with_score(rollout: Rollout, score: Score) -> Rollout:

@@ -1,12 +1,14 @@
 """Score a model on held-out prompts with rollout workers and reward servers, but no learner."""
 
 import contextlib
+from dataclasses import replace
 
 from reward_servers.user_rewards.trial import Trial
 from services.config.settings import RunSettings
 from services.loop.evaluations.evaluation import Evaluation
 from services.models.files import read_model
 from services.preflight.deployment import deployment_of
+from services.sources.reading import opened_thought
 from services.tasks.base import Split
 from services.terminal.doing import doing
 from services.terminal.starting import Starting
@@ -46,7 +48,8 @@ def evaluate_model(
             fleet.wait_until_ready()
             starting.is_up("the rollout workers")
         failures = FailureBudget(settings.reward_servers.max_failures, settings.environment.max_failures)
-        patience_s, judging = settings.reward_patience_s, settings.judging
+        patience_s = settings.reward_patience_s
+        judging = replace(settings.judging, opened=opened_thought(settings))
         collector = Collector(fleet, rewards, failures, console, _go_on, patience_s, judging)
         evaluator = evaluator_of(settings, collector, (split,))
         leases = evaluator.leases[split]

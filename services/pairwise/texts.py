@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from contracts.conversations.thoughts import behind_thought, opening_mark
 from contracts.errors import InputError
 from contracts.whole_texts import expect_whole
 from services.crowdsourcing.texts import fingerprint
@@ -23,7 +24,7 @@ EXPECTED = (
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Text that one side wrote for one prompt."""
+    """Text that one side wrote for one prompt, without its thought."""
 
     id: str  # the prompt's name, or its text where the source has no names
     prompt: str
@@ -123,8 +124,10 @@ def _written(row: Any, where: str) -> Written:
     prompt, text = row.get("prompt_text", row.get("prompt")), row.get("generated_text", row.get("prediction"))
     if not isinstance(prompt, str) or not isinstance(text, str):
         raise InputError(f"{where}: has {', '.join(map(str, row)) or 'nothing'}; {EXPECTED}")
+    opened = opening_mark(str(row.get("prompt_as_read", prompt))) is not None
+    said = behind_thought(text, opened)
     return Written(
-        str(row.get("sample_id", row.get("id", prompt))), prompt, text, _first_reference(row, where)
+        str(row.get("sample_id", row.get("id", prompt))), prompt, said or "", _first_reference(row, where)
     )
 
 

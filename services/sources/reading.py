@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from contracts.conversations.chat import Chat
+from contracts.conversations.chat import ASKED, Chat
 from contracts.conversations.chat_settings import ChatForm
+from contracts.conversations.thoughts import opening_mark
 from contracts.rollout import Prompt
 from services.config.settings import RunSettings
 from services.models.files import read_model
@@ -17,6 +18,15 @@ from services.tokens.prompt_tokens import PromptTokens
 def chat_of(form: ChatForm | None, tokenizer: Any) -> Chat | None:
     """Return the renderer of conversations in this form; None: prompts are plain texts."""
     return None if form is None else Chat(tokenizer, form)
+
+
+def opened_thought(settings: RunSettings) -> str | None:
+    """Return the mark with which the run's chat template opens a thought at a prompt's end.
+
+    It is "" for a template that opens none. None: prompts are plain texts, whose own ends tell.
+    """
+    chat = chat_of(settings.chat_form(read_model(settings.model)), load_tokenizer(settings.model))
+    return None if chat is None else opening_mark(chat.text([ASKED])) or ""
 
 
 @dataclass(frozen=True, slots=True)

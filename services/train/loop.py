@@ -37,7 +37,7 @@ from services.sources.mixed import mixture
 from services.sources.offline import OfflineSource
 from services.sources.orders import order_of
 from services.sources.prompts import prompts_of
-from services.sources.reading import chat_of, reading_of
+from services.sources.reading import chat_of, opened_thought, reading_of
 from services.tasks.responses import has_whole_references
 from services.terminal.interrupts import StopRequest
 from services.tracking.console import Console
@@ -64,7 +64,7 @@ def controller(
         console,
         requests.look,
         settings.reward_patience_s,
-        settings.judging,
+        replace(settings.judging, opened=opened_thought(settings)),
         on_episodes=LiveEpisodes(folder.episodes).add if settings.plays else None,
     )
     assembly = Assembly(settings, clients, collector)

@@ -13,7 +13,10 @@ from reward_servers.isolation.confined import Limits
 from reward_servers.rewards.math import Math
 from reward_servers.server import RewardServer
 from reward_servers.settings import Part
-from reward_servers.verifiers.math import answer_of, choice_of, last_boxed, right_answer
+from reward_servers.text.answers import reference_value
+from reward_servers.text.boxes import boxed
+from reward_servers.text.choices import choice_of
+from reward_servers.verifiers.math import answer_of
 
 ANY = Math(limits=Limits(seconds=2.0))
 GOOD = Sample(r"so \boxed{\frac{1}{2}}", references=("0.5",))
@@ -139,6 +142,6 @@ def test_votes_are_found_together_and_a_text_made_to_hang_has_none() -> None:
 
 
 def test_answers_are_found_in_references() -> None:
-    assert right_answer("a\n#### 1,000") == "1,000"
-    assert last_boxed(r"\boxed{\frac{1}{\boxed{2}}}") == "2"
-    assert answer_of("no", "boxed", ()) == []
+    assert reference_value("a\n#### 1,000") == "1,000"
+    assert boxed(r"\boxed{\frac{1}{\boxed{2}}}") == "2"
+    assert answer_of("no", "boxed") is None

@@ -68,9 +68,9 @@ def evaluate(
             row[key] = "n/a" if value.rows is None else value.rows[index]
         rows.append(row)
     if parts:
-        metrics |= measure_parts(parts, rollouts, rows, rewards, split, at_k)
+        metrics |= measure_parts(parts, rollouts, samples, rows, rewards, at_k)
     elif at_k is not None and rollouts:
-        answers = rewards.answers([sample.text for sample in samples])
+        answers = rewards.answers([sample.response for sample in samples])
     if at_k is not None:
         metrics = numbers_at_k(at_k, rollouts, rows, answers) | metrics
     return Evaluation(metrics, rows)

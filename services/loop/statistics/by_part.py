@@ -5,9 +5,9 @@ from typing import Any
 
 from contracts.clients import RewardClient
 from contracts.rollout import PART, Rollout
+from contracts.scores import Sample
 from reward_servers.settings import Part
 from reward_servers.shaping import shares
-from services.config.reward_view import as_sample
 from services.loop.statistics.at_k import AtK
 from services.loop.statistics.rollout_statistics import numbers_at_k, reward_statistics
 from services.runs.part_names import named
@@ -33,9 +33,9 @@ def training_by_part(
 def measure_parts(
     parts: Sequence[str],
     rollouts: Sequence[Rollout],
+    samples: Sequence[Sample],
     rows: Sequence[dict[str, Any]],
     rewards: RewardClient,
-    split: str,
     at_k: AtK | None,
 ) -> dict[str, float]:
     """Compute each part's statistics and metrics over its own texts, and write them into the rows.
@@ -43,22 +43,24 @@ def measure_parts(
     Rows of a part whose graders find answers get these, too, for a vote.
 
     Args:
+        samples: what metrics read of each rollout.
         rows: predictions, one for each rollout.
         at_k: rule for the numbers of several texts per prompt, if there are several.
     """
     metrics: dict[str, float] = {}
     for part in parts:
-        both = [each for each in zip(rollouts, rows, strict=True) if each[0].prompt.part == part]
-        if not both:
+        places = [place for place, rollout in enumerate(rollouts) if rollout.prompt.part == part]
+        if not places:
             continue
-        own, own_rows = [rollout for rollout, _ in both], [row for _, row in both]
-        values = rewards.compute_metrics([as_sample(rollout, split) for rollout in own], part)
+        own, own_rows = [rollouts[place] for place in places], [rows[place] for place in places]
+        read = [samples[place] for place in places]
+        values = rewards.compute_metrics(read, part)
         for index, row in enumerate(own_rows):
             row[PART] = part
             row |= {key: "n/a" if value.rows is None else value.rows[index] for key, value in values.items()}
         numbers = reward_statistics(own) | {key: value.corpus for key, value in values.items()}
         if at_k is not None:
-            found = rewards.answers([rollout.text for rollout in own], part)
+            found = rewards.answers([sample.response for sample in read], part)
             if found is not None:
                 for row, answer in zip(own_rows, found, strict=True):
                     row["answer"] = answer

@@ -9,7 +9,7 @@ from services.config.settings import RunSettings
 from services.loop.evaluations.policy_perplexity import texts_of
 from services.models.files import ModelFiles, shared_window
 from services.models.token_counter import CountsTokens
-from services.preflight.checks.chat_checks import chat_warnings, checked_chat
+from services.preflight.checks.chat_checks import chat_warnings, checked_chat, tools_warnings
 from services.preflight.checks.environment_checks import check_environment_prompts
 from services.preflight.checks.prompt_checks import (
     check_context,
@@ -18,6 +18,7 @@ from services.preflight.checks.prompt_checks import (
     graders_of,
     num_cut,
 )
+from services.preflight.checks.thought_checks import thought_warnings
 from services.sources.prompts import prompts_of
 from services.tasks.base import ReadsAhead, Split
 from services.tasks.mixture import InTurns
@@ -82,12 +83,15 @@ def check_prompts(settings: RunSettings, splits: Sequence[Split], reading: Readi
             found.cut.append(replace(cut, part=part))
             found.num_of_parts.setdefault(part, {})[split] = len(own)
             found.first.setdefault(part, own[:NUM_FIRST])
+            if not run.plays:
+                found.of_chat += tools_warnings(chats[part], own)
             if split == "train" and run.demonstrates:
                 whole = has_whole_references(run.task)
                 cut_at = run.prompt_limit("train"), run.rollout.max_tokens, shared_window(reading.model)
                 found.examples.append(cut_examples(own, *cut_at, reading.count, chats[part], whole))
-    warnings = [each for part, run in runs.items() for each in chat_warnings(chats[part], model)]
-    found.of_chat = list(dict.fromkeys(warnings))
+    warnings = [each for part in runs for each in chat_warnings(chats[part], model)]
+    warnings += [each for part, run in runs.items() for each in thought_warnings(chats[part], run.reward)]
+    found.of_chat = list(dict.fromkeys([*found.of_chat, *warnings]))
     return found
 
 

@@ -1,0 +1,131 @@
+r"""The answer in a response or in a reference: one notion for all that read answers.
+
+part of a response | read as its answer
+--- | ---
+a thought, `<think>…</think>` | never (contracts/conversations/thoughts.py); without an end: no answer
+`<answer>…</answer>`, `<final_answer>`, `<solution>`, `<response>` | the last pair; forms below inside of it
+`\boxed{…}`, `\fbox{…}`, `\boxed 2` | the last box, with the boxes that a list joins to it
+`\boxed{2}, \boxed{3}, and \boxed{5}` | `2, 3, 5`; a reference's boxes all belong to its answer
+`#### 42` | what follows on the line
+`The answer is 42.`, `**Answer:** 42`, `答案是42`, `Die Antwort lautet 42` | what the last phrase states
+`42`, `(42)`, `$x = 42$`, `42 apples` | all of it, if it is short and nothing else
+other texts | the last formula or number, without asides: `(in 3 years)`, `out of 200`, `Let me know if …`
+"""
+
+import re
+from dataclasses import dataclass
+
+from contracts.conversations.thoughts import behind_thought
+from reward_servers.text.boxes import boxed, boxes
+from reward_servers.text.numerals import NUMBER
+from reward_servers.text.readable import CLOSES, OPENS, is_amount, is_expression, readable, undressed
+from reward_servers.text.statements import last_item, statements, value_of
+
+TAG_OF = r"<(/?)({})>"
+TAG = re.compile(TAG_OF.format("answer|final_answer|solution|response"), re.IGNORECASE)
+GSM8K = "####"  # what comes before the answer in its solutions
+TAIL = 300  # characters in which verl looks for GSM8K's mark
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    r"""An answer as it was found, and the words around it, for answers that are no mathematics.
+
+    Example: of "The answer is 45 apples because …" the value is "45 apples", and the words are the sentence.
+    """
+
+    value: str
+    words: str
+    is_guess: bool = False  # nothing states it: the last number, or the whole text
+
+
+def response_part(text: str) -> str | None:
+    """Return the part of a response that holds the answer, as a reward reads it; None without an answer.
+
+    >>> texts = ("<think>7?</think> It is 8.", "<think>7?", "<think>7</think><answer>8</answer>!")
+    >>> [response_part(text) for text in texts]
+    ['It is 8.', None, '8']
+    """
+    said = behind_thought(text)
+    return None if said is None else inside_tags(said).strip()
+
+
+def inside_tags(text: str, tags: re.Pattern[str] = TAG) -> str:
+    """Return what stands in the last pair of answer tags; behind an open tag if no pair is; else the text.
+
+    >>> [inside_tags(text) for text in ("<answer>1</answer>, <answer>2</answer>.", "so <answer>3", "4")]
+    ['2', '3', '4']
+    """
+    opened, inside = None, None
+    for tag in tags.finditer(text):
+        if not tag[1]:
+            opened = tag
+        elif opened is not None and opened[2].lower() == tag[2].lower():
+            inside, opened = text[opened.end() : tag.start()], None
+    if inside is not None:
+        return inside
+    return text if opened is None else text[opened.end() :]
+
+
+def behind_hashes(text: str) -> str | None:
+    """Return the number behind the last `####` among the text's last characters, or None.
+
+    verl's strict rule takes no dollar sign, and wants a blank.
+
+    >>> behind_hashes("3 + 4 = 7\\n#### 7"), behind_hashes("It is #### $1,250."), behind_hashes("It is 7")
+    ('7', '1250', None)
+    """
+    _, mark, rest = text[-TAIL:].rpartition(GSM8K)
+    line = readable(rest.partition("\n")[0]).strip() if mark else ""
+    number = re.match(rf"{OPENS}?\s*({NUMBER.pattern})", line)
+    return number[1] if number else None
+
+
+def last_number(text: str) -> str | None:
+    """Return the text's last number.
+
+    >>> last_number("The roots are 1,2"), last_number("It is $1,234.50."), last_number("none")
+    ('2', '1234.50', None)
+    """
+    found = [number[0] for number in NUMBER.finditer(readable(text).replace(OPENS, " ").replace(CLOSES, " "))]
+    return found[-1] if found else None
+
+
+def found_in(text: str, count: int = 1) -> Found | None:
+    """Return the answer that a part of a response gives in any of the forms above; None without one.
+
+    >>> [found_in(text).value for text in ("It is 4, so the answer is 5.", "(45)", "45 out of 200.")]
+    ['5', '(45)', '45']
+    """
+    inside = boxed(text, count)
+    if inside is not None:
+        return Found(inside, inside)
+    hashed = undressed(readable(text.rpartition(GSM8K)[2].partition("\n")[0])) if GSM8K in text else ""
+    if is_expression(hashed) or is_amount(hashed):  # no heading, such as "#### 2. Solve it"
+        return Found(hashed, hashed)
+    said = readable(text).strip()
+    stated = next(iter(statements(said)), None)
+    if stated is not None:
+        return Found(value_of(stated), undressed(stated))
+    alone = undressed(said)
+    if "\n" not in alone and (is_expression(alone) or is_amount(alone)):
+        return Found(alone, alone)
+    item = last_item(said)
+    return Found(item if item is not None else alone, alone, is_guess=True) if alone else None
+
+
+def reference_value(reference: str) -> str:
+    r"""Return the answer in a reference: in all its boxes, after GSM8K's mark, in its tags, or all of it.
+
+    >>> [reference_value(text) for text in ("3 + 4 = 7\n#### 7", r"so \boxed{2}, or $\boxed{3}$.", "B")]
+    ['7', '2, 3', 'B']
+    """
+    text = response_part(reference) or reference
+    found = boxes(text)
+    if found:
+        return ", ".join(dict.fromkeys(inside for *_, inside in found))
+    if GSM8K in text:
+        return text.rpartition(GSM8K)[2].strip()
+    if len(text.split()) > 3 and (stated := next(statements(readable(text)), None)) is not None:
+        return value_of(stated)
+    return text.strip()

@@ -1,0 +1,86 @@
+"""Boxes of LaTeX, in which models and data sets write answers: `\\boxed{…}`, `\\fbox{…}`, `\\boxed 2`."""
+
+import re
+from itertools import pairwise
+
+from reward_servers.text.readable import COMMAND, WORD
+
+BOX = re.compile(r"\\f?box(?:ed)?(?![a-zA-Z])\s*")
+BARE_BOX = re.compile(r"\\[dt]?frac(?=\{)|\\(?:text|sqrt)(?=\{)|\$?-?[\w.]+")
+CORRECTS = re.compile(
+    r"\b(?:no|not|wait|actually|rather|instead|sorry|hmm|correction|but|so|then|thus|hence)\b", re.IGNORECASE
+)
+JOINS = re.compile(r"[,;、&]|\b(?:and|or|und|oder|et|ou|y|o)\b|[和或与及]", re.IGNORECASE)
+
+
+def boxes(text: str) -> list[tuple[int, int, str]]:
+    r"""Return each closed box that holds no other one: where it begins and ends, and what it holds.
+
+    >>> [inside for *_, inside in boxes(r"\boxed{1}, \fbox{2}, \boxed\frac{1}{2}, \boxed 3. \boxed{4")]
+    ['1', '2', '\\frac{1}{2}', '3']
+    """
+    ends, found = _closing_braces(text), []
+    for box in BOX.finditer(text):
+        start = box.end()
+        if text[start : start + 1] == "{":
+            end = ends.get(start)
+            inside = None if end is None else text[start + 1 : end - 1]
+        else:
+            end = _end_of_bare(text, start, ends)
+            inside = None if end is None else text[start:end].rstrip(".")
+        if end is not None and inside is not None and not BOX.search(inside):
+            found.append((box.start(), end, inside.strip()))
+    return found
+
+
+def boxed(text: str, count: int = 1) -> str | None:
+    r"""Return what the last box holds, with the boxes that a list joins to it; None without a box.
+
+    >>> boxed(r"\boxed{3}, no, \boxed{4}"), boxed(r"\boxed{1} papers and \boxed{2} bins"), boxed("3")
+    ('4', '1, 2', None)
+
+    Args:
+        count: how many answers are expected; the text's boxes belong together if they are as many.
+    """
+    found = boxes(text)
+    if not found:
+        return None
+    different = list(dict.fromkeys(inside for *_, inside in found))
+    if len(different) == count:
+        return ", ".join(different)
+    joined = [found[-1][2]]
+    for (start, *_), (_, end, inside) in pairwise(reversed(found)):
+        if not joins(text[end:start]):
+            break
+        joined.insert(0, inside)
+    return ", ".join(dict.fromkeys(joined))
+
+
+def joins(between: str) -> bool:
+    """Return whether the text between two answers makes a list of them."""
+    num_words = len(WORD.findall(COMMAND.sub(r" \1 ", between)))
+    if num_words > 4 or "." in between or "\n\n" in between:
+        return False
+    return not CORRECTS.search(between) and bool(JOINS.search(between))
+
+
+def _closing_braces(text: str) -> dict[int, int]:
+    """Return for the place of each opening brace the place behind the one that closes it."""
+    opened, ends = [], {}
+    for brace in re.finditer(r"\\.|[{}]", text, re.DOTALL):
+        if brace[0] == "{":
+            opened.append(brace.start())
+        elif brace[0] == "}" and opened:
+            ends[opened.pop()] = brace.end()
+    return ends
+
+
+def _end_of_bare(text: str, start: int, ends: dict[int, int]) -> int | None:
+    """Return where the content of a box without braces ends: `\\boxed 2`, `\\boxed\\frac{1}{2}`."""
+    begins = BARE_BOX.match(text, start)
+    if begins is None:
+        return None
+    end = begins.end()
+    while begins[0].startswith("\\") and end in ends:
+        end = ends[end]
+    return end

@@ -1,0 +1,107 @@
+"""The choice that a text states, of several named by letters or words.
+
+text | chosen of A, B, C, D
+--- | ---
+`\\boxed{\\text{(C) Hepatitis B}}` | C: what begins the last box
+`The answer is B, not A.`, `**Answer: B**`, `答案是B。` | B: what stands directly behind the last such phrase
+`B is the correct answer.`, `The correct option is B.`, `I choose B.`, `选B` | B
+`B`, `(B)`, `B. Paris`, `**B**` | B: what begins the text, or stands alone on its last line
+`It is B.` | B: the only one in the text
+`A or B`, `The answer is A or B.` | none
+"""
+
+import re
+from collections.abc import Sequence
+
+from reward_servers.text.boxes import boxed
+from reward_servers.text.readable import CLOSES, COMMAND, OPENS, readable
+from reward_servers.text.statements import statements
+
+LATIN = "0-9A-Za-zÀ-ɏ_'"  # a letter of another script may stand beside a choice: 选B
+DRESS = r"[\s*_\"'“”«»$({\[]*"
+BEFORE = (
+    r"(?:(?:the\s+)?(?:correct\s+|right\s+|best\s+)?(?:option|choice|answer|letter)\s*:?\s*|选项|选择|选)?"
+)
+VERBS = (
+    r"\b(?:i(?:'ll| will| would)? (?:choose|pick|select|go with)|it is|it's|it must be"
+    r"|so|thus|therefore|hence)\s*,?\s+"
+)
+RIGHT = r"(?:correct|right|best)\s+(?:option|choice|answer|one|statement)\s*(?:is|:|would be|must be)\s*"
+WRONG = r"\s+(?:is|are|was)\s+(?:wrong|false|incorrect|not)"
+
+ARTICLE = re.compile(r"\bA(?=\s+[a-z])(?!\s+(?:and|or|is|was|are|because|since|as|fails?)\b)")
+
+
+def choice_of(text: str, choices: Sequence[str]) -> str | None:
+    """Return the choice that a part of a response states; None if it states none, or two at a time.
+
+    >>> [choice_of(text, "ABC") for text in ("Answer: (B).", "A? No. The answer is C", "**A**", "ABC", "")]
+    ['B', 'C', 'A', None, None]
+    """
+    one = _pattern(choices)
+    inside = boxed(text)
+    if inside is not None:
+        return _begins(readable(COMMAND.sub(r" \1 ", inside)), one, choices)
+    said = readable(COMMAND.sub(r" \1 ", text)).replace(OPENS, " ").replace(CLOSES, " ").strip()
+    for stated in statements(said):
+        if chosen := _begins(stated, one, choices):
+            return chosen
+        if re.match(rf"{DRESS}{BEFORE}{DRESS}{one}", stated):
+            return None  # two at a time
+    for pattern in _forms(one):
+        if found := list(re.finditer(pattern, said)):
+            return _named(next(group for group in found[-1].groups() if group), choices)
+    last = said.rpartition("\n")[2]
+    return (
+        _begins(said, rf"{one}(?=\s*(?:[.):,*]|\Z))", choices)
+        or _alone(last, one, choices)
+        or _only(said, one, choices)
+    )
+
+
+def _pattern(choices: Sequence[str]) -> str:
+    """Return a pattern of one choice; a letter in lower case counts in brackets alone."""
+    named = "|".join(map(re.escape, sorted(choices, key=len, reverse=True)))
+    words = "|".join(re.escape(each) for each in choices if len(each) > 1)
+    loose = rf"|(?i:{words})" if words else ""
+    lower = "".join(each.lower() for each in choices if len(each) == 1 and each.isalpha())
+    bracketed = rf"|(?<=\()[{lower}](?=\))" if lower else ""
+    return rf"(?<![{LATIN}])((?:{named}){loose}{bracketed})(?![{LATIN}])"
+
+
+def _forms(one: str) -> tuple[str, ...]:
+    """Return patterns of sentences that choose, those that say so most plainly first."""
+    dressed = rf"{DRESS}(?i:{BEFORE}){DRESS}{one}"
+    return (
+        rf"{one}\W{{0,4}}\s*(?:is|was)\s+(?:the\s+|clearly\s+|indeed\s+)*(?:correct|right|best|answer)",
+        rf"(?i:{RIGHT}){dressed}",
+        rf"(?:选|选择|选项是|故选){DRESS}{one}",
+        rf"(?i:{VERBS}){dressed}(?!{WRONG})",
+    )
+
+
+def _begins(said: str, one: str, choices: Sequence[str]) -> str | None:
+    """Return the choice with which a text begins, unless it names another one beside it."""
+    found = re.match(rf"{DRESS}(?i:{BEFORE}){DRESS}{one}", said)
+    if found is None:
+        return None
+    rest = said[found.end() :]
+    beside = re.match(
+        rf"\W{{0,3}}\s*(?:or|/|&|或)\s*\W{{0,3}}{one}|\W{{0,3}}\s*(?:and|,)\s*\W{{0,3}}{one}\W*\Z", rest
+    )
+    return None if beside else _named(next(group for group in found.groups() if group), choices)
+
+
+def _alone(line: str, one: str, choices: Sequence[str]) -> str | None:
+    found = re.fullmatch(rf"{DRESS}{one}[\W_]*", line)
+    return _named(next(group for group in found.groups() if group), choices) if found else None
+
+
+def _only(said: str, one: str, choices: Sequence[str]) -> str | None:
+    """Return the only choice in a text, where "A dog" names none."""
+    found = {group for each in re.finditer(one, ARTICLE.sub(" ", said)) for group in each.groups() if group}
+    return _named(found.pop(), choices) if len(found) == 1 else None
+
+
+def _named(found: str, choices: Sequence[str]) -> str:
+    return next(each for each in choices if each.casefold() == found.casefold())

@@ -1,0 +1,99 @@
+r"""Numbers as people and models write them, in ASCII digits with a decimal point and without groups.
+
+written | read as
+--- | ---
+`1,234,567.5`, `12,34,567` (India) | 1234567.5, 1234567
+`1'234`, `1_234`, `1 234` with a fixed or thin space | 1234
+`9{,}500`, `12\,345`, `12,\!345`, `12~345` | 9500, 12345
+`1.234.567`, `1.234,5`, `3{,}5` | 1234567, 1234.5, 3.5
+`1.234` | 1.234, since a point alone is a decimal point
+`1,2`, `1,23`, `1234,567` | lists: a comma groups three digits, or as in India
+`１２`, `١٢`, `१२`, `−5`, `½`, `²` | 12, 12, 12, -5, 1/2, ^2
+"""
+
+import re
+import unicodedata
+
+# Characters of other keyboards; the fixed and the thin space group digits.
+WIDE = str.maketrans(
+    {
+        **dict.fromkeys("\u2212\ufe63\uff0d\u2010\u2011", "-"),
+        **dict.fromkeys("\u00a0\u202f\u2009\u2007", "\N{NO-BREAK SPACE}"),
+        **dict(zip("，．：；％＄＋＝（）／＜＞［］｛｝＊＾｜！", ",.:;%$+=()/<>[]{}*^|!", strict=True)),
+        "٫": ".",
+        "٬": ",",
+        "٪": "%",
+        "’": "'",
+        "π": r"\pi ",
+        "∞": r"\infty ",
+        "×": r"\times ",
+        "·": r"\cdot ",
+        "÷": "/",
+        "≤": r"\le ",
+        "≥": r"\ge ",
+        "±": r"\pm ",
+        "∪": r"\cup ",
+        "∈": r"\in ",
+        "°": r"^\circ ",
+        "…": r"\ldots ",
+        "\u200b": "",
+        "\ufeff": "",
+    }
+)
+RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-", strict=True))
+SUPERSCRIPT = re.compile(f"[{''.join(RAISED)}]+")
+ROOT = re.compile(r"√\s*(?:\(([^()]*)\)|(\w+))")
+# A sign in front of a number: not between two digits, where a dash is a range's.
+DASH = re.compile(r"(?<![\w)\]])\s?[–—](?=\d)")
+
+WESTERN = re.compile(r"(?<![\d.,])([1-9]\d{0,2}(?:,\d{3})+)(?!\d|,\d)")
+INDIAN = re.compile(r"(?<![\d.,])([1-9]\d?(?:,\d{2})+,\d{3})(?!\d|,\d)")
+LATEX_GROUP = r"(?:\{,\}|,\\!|\\[,:; !]|~|\{\\,\}|\xa0|'|_)"
+LATEX = re.compile(rf"(?<![\d.,])([1-9]\d{{0,2}}(?:{LATEX_GROUP}\d{{3}})+)(?!\d)")
+LATEX_SEPARATOR = re.compile(LATEX_GROUP)
+SPACED = re.compile(r"(?<![\d.,])([1-9]\d{0,2}(?: \d{3})+)(?!\d| \d)")
+DOTTED = re.compile(
+    r"(?<![\d.,])(?:([1-9]\d{0,2}(?:\.\d{3})+),(\d+)|([1-9]\d{0,2}(?:\.\d{3}){2,}))(?!\d|[.,]\d)"
+)
+DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
+
+NUMBER = re.compile(
+    r"(?<![A-Za-zÀ-ɏ0-9_.^])(?<!\^\{)[-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{1,3}\b|\s*/\s*\d+(?!\.?\d))?%?"
+)
+
+
+def plain(text: str, spaced: bool = False) -> str:
+    r"""Return a text with its numbers in one form.
+
+    >>> [plain(text) for text in ("1,234.5", "12,34,567", r"9{,}500", r"12\,345", "1.234,5", "1,2", "١٢")]
+    ['1234.5', '1234567', '9500', '12345', '1234.5', '1,2', '12']
+
+    Args:
+        spaced: whether a blank groups digits, too, as it does in an answer that stands alone.
+    """
+    text = DASH.sub(lambda found: found[0].replace("–", "-").replace("—", "-"), text.translate(WIDE))
+    text = "".join(_digit(character) for character in text)
+    text = SUPERSCRIPT.sub(lambda found: "^{" + "".join(RAISED[each] for each in found[0]) + "}", text)
+    text = ROOT.sub(lambda found: rf"\sqrt{{{found[1] or found[2]}}}", text)
+    for groups in (DOTTED, LATEX, INDIAN, WESTERN, *((SPACED,) if spaced else ())):
+        text = groups.sub(_joined, text)
+    return DECIMAL_COMMA.sub(".", text).replace("\xa0", " ")
+
+
+def _joined(found: re.Match[str]) -> str:
+    if found.re is DOTTED:
+        return found[1].replace(".", "") + "." + found[2] if found[1] else found[3].replace(".", "")
+    if found.re is LATEX:
+        return LATEX_SEPARATOR.sub("", found[1])
+    return re.sub(r"[, ]", "", found[1])
+
+
+def _digit(character: str) -> str:
+    """Return the ASCII digit of a digit of any script; a vulgar fraction as `1/2`; others as they are."""
+    if character.isascii() or character in RAISED:
+        return character
+    if character.isdecimal():
+        return str(unicodedata.decimal(character))
+    if unicodedata.category(character) == "No" and "⁄" in (shown := unicodedata.normalize("NFKC", character)):
+        return f" {shown.replace('⁄', '/')}"
+    return character

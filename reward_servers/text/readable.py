@@ -1,0 +1,72 @@
+"""A response as graders of answers read it: plain numbers, formulas between marks, and no dress."""
+
+import re
+
+from reward_servers.text.numerals import NUMBER, plain
+
+OPENS, CLOSES = "\ue000", "\ue001"  # of a formula, in place of its dollars
+FORMULA = re.compile(r"\$\$(.+?)\$\$|\\\[(.+?)\\\]|\\\((.+?)\\\)|\$([^$\n]+)\$", re.DOTALL)
+COMMAND = re.compile(
+    r"\\(?:text\w*|math\w+|mbox|operatorname)\s*\{([^{}]*)\}|\\(?:begin|end)\{\w+\*?\}(?:\{[clr|]+\})?|\\[a-zA-Z]+"
+)
+WORD = re.compile(r"[^\W\d_]{2,}")
+FUNCTIONS = frozenset(  # of mathematics, without a backslash
+    [
+        *("sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh"),
+        *("log", "ln", "lg", "exp", "sqrt", "pi", "mod", "max", "min", "gcd", "lcm"),
+    ]
+)
+MATHS = FUNCTIONS | {"and", "or"}
+SPACES = re.compile(r"\\[,:;! ](?![a-zA-Z])|\\q?quad\b|~")
+LOOKS = re.compile(r"\\(?:left|right|displaystyle|bigg?|Bigg?|m?left|m?right)(?![a-zA-Z])|\*\*|`")
+MONEY = re.compile(
+    r"\\?(?:US|A|C|HK|NT|R)?\$|[€£¥₹₩₽₺元円]|\bRs\.?(?=\s*\d)"
+    r"|\b(?:USD|EUR|GBP|INR|CNY|RMB)(?=\s*\d)|(?<=\d)\s*(?:USD|EUR|GBP|INR|CNY|RMB)\b"
+)
+
+
+def readable(text: str) -> str:
+    r"""Return a text with plain numbers and without dress: bold type, spaces of LaTeX, signs of money.
+
+    >>> readable(r"**Answer:** \$9{,}500"), readable("so $x = 3$")
+    ('Answer: 9500', 'so \ue000x = 3\ue001')
+    """
+    text = SPACES.sub(" ", plain(text.replace("\\\n", "\\ ")))
+    text = FORMULA.sub(_formula, LOOKS.sub("", text.replace("\\$", "")))
+    return MONEY.sub("", text)
+
+
+def is_expression(text: str) -> bool:
+    r"""Return whether a text is mathematics alone, without words.
+
+    >>> [is_expression(each) for each in (r"\frac{1}{2} + \sin x", "x = 3", "3 apples", "", "12 and")]
+    [True, True, False, False, True]
+    """
+    words = WORD.findall(COMMAND.sub(" ", text))
+    return bool(re.search(r"[\w\\]", text)) and all(word.lower() in MATHS for word in words)
+
+
+def is_amount(text: str) -> bool:
+    """Return whether a text is a number and what it counts: "12 apples", "5 km/h", "90 degrees"."""
+    return (
+        re.fullmatch(
+            rf"(?:[a-zA-Z]\s*=\s*)?{NUMBER.pattern}(?:[\s-]*[^\W\d_][^\W\d]*\.?[/^]?[{{}}\d]*){{1,5}}", text
+        )
+        is not None
+    )
+
+
+def undressed(text: str) -> str:
+    bare = text.replace(OPENS, " ").replace(CLOSES, " ").strip(" \t\n*_\"'“”«»")
+    return re.sub(r"(?<!\.)\.\Z", "", bare).strip(" \t\n*_\"'“”«»")
+
+
+def _formula(found: re.Match[str]) -> str:
+    inside = next(each for each in found.groups() if each is not None)
+    if found[4] is not None and not is_expression(inside):  # two sums of money: $3 for you and $4
+        return found[0].replace("$", "")
+    return OPENS + inside.strip() + CLOSES
+
+
+def blank(found: re.Match[str]) -> str:
+    return " " * len(found[0])

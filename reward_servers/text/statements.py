@@ -1,0 +1,126 @@
+"""Statements such as "the answer is 42", in several languages, and the value with which one begins."""
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+from reward_servers.text.boxes import joins
+from reward_servers.text.numerals import NUMBER
+from reward_servers.text.readable import (
+    CLOSES,
+    COMMAND,
+    MATHS,
+    OPENS,
+    WORD,
+    blank,
+    is_amount,
+    is_expression,
+    undressed,
+)
+
+PHRASES = (
+    r"\b(?:answers?|ans\.?)(?![a-zA-Z])",
+    r"答案|答え|正解|答(?=[是:])",
+    r"정답|답(?=[은:])",
+    r"\b(?:ответ|antwort|respuesta|réponse|resposta|risposta|cevap|jawaban|odpowiedź|antwoord|svar)\b",
+    r"đáp án|câu trả lời|الإجابة|الجواب|إجابة|उत्तर|উত্তর|คำตอบ",
+)
+DRESS = r"[\s*_\"'“”«»]"
+STATES = (
+    r"(?:is|are|was|be|(?:would|will|must|should) be|equals?|ist|lautet|es|est|é|è|là|adalah)(?![a-zA-Z])"
+    r"|应该是|应为|是|为|為|は|은|는|هو|هي|है|:|=|—|->|→"
+)
+MORE = r"therefore|thus|then|hence|that|indeed|simply|just|clearly|actually|approximately|about|exactly|:|="
+STATED = re.compile(
+    rf"(?:{'|'.join(PHRASES)}){DRESS}*(?:\([^()\n]*\))?(?:\s+(?:to|of|for|in)\b[^\n.:=]{{1,100}}?)?"
+    rf"{DRESS}*(?:{STATES})(?:\s*(?:{MORE}))*{DRESS}*:?{DRESS}*"
+    rf"|^[#*\s]*(?:final\s+)?answer[\s*_]*\n\s*",
+    re.IGNORECASE | re.MULTILINE,
+)
+NEGATED = re.compile(r"\s*(?:not|no|neither|不)(?![a-zA-Z])", re.IGNORECASE)
+# The end of a sentence: a point that is no decimal one and none of an ellipsis, or the end of the line.
+SENTENCE = re.compile(r"(?<!\.)\.(?=[\s*_\"'”»)]|\Z)|[。?;]|(?<=[a-zA-Z])!|\n")
+ITEM = re.compile(
+    rf"{OPENS}([^{OPENS}{CLOSES}]*){CLOSES}"
+    r"|(-?(?:\d+\s*)?(?:\\[dt]?frac\s*\{[^{}]*\}\s*\{[^{}]*\}|\\sqrt(?:\[\d+\])?\s*\{[^{}]*\})(?:\s*\\pi)?)"
+    rf"|({NUMBER.pattern})"
+)
+ASIDE = re.compile(
+    r"\s\([^()]*[^\W\d_]{2}[^()]*\)"
+    r"|\b(?:out of|instead of|rather than|compared (?:to|with)|(?:more|less|fewer|greater) than)"
+    rf"\s+(?:an?\s+|the\s+)?(?:total\s+(?:of\s+)?)?{NUMBER.pattern}",
+    re.IGNORECASE,
+)
+CHATTER = re.compile(
+    r"(?:let me know|i hope|hope th|feel free|if you|please|do you|would you|is there any|thank|good luck|"
+    r"happy to|i'm happy|don't hesitate|如果|希望|请)",
+    re.IGNORECASE,
+)
+
+
+def statements(said: str) -> Iterator[str]:
+    """Yield what a readable text states behind "the answer is", to the end of each sentence, the last first.
+
+    >>> list(statements("The answer is 4? No. Answer: 5 apples, not 6."))
+    ['5 apples, not 6', '4']
+    """
+    for found in reversed(list(STATED.finditer(said))):
+        rest = said[found.end() :].lstrip()
+        if NEGATED.match(rest):
+            continue
+        end = SENTENCE.search(rest)
+        stated = rest[: end.start()] if end else rest
+        if stated.strip(" *_"):
+            yield stated
+
+
+def value_of(stated: str) -> str:
+    """Return the value with which a statement begins, else its last formula or number, else all of it.
+
+    >>> [value_of(each) for each in ("45 apples", "45 because 3 fell", "x = 3, as 2 is", "the sum, 7", "red")]
+    ['45 apples', '45', 'x = 3', '7', 'red']
+    """
+    whole = undressed(stated)
+    if is_expression(whole) or is_amount(whole):
+        return whole
+    first = ITEM.match(stated.lstrip(" *_\"'“"))
+    if first and first[1]:
+        return _with_joined(stated, first[1])
+    begins = next(
+        (word for word in WORD.finditer(COMMAND.sub(blank, whole)) if word[0].lower() not in MATHS), None
+    )
+    head = whole[: begins.start()] if begins else whole
+    head = re.sub(r"\s+[aAI]?\s*$", "", head) if begins else head
+    head = re.split(r",\s", head)[0].rstrip(" ,;:([-+=")
+    if re.search(r"\d|\\", head) and is_expression(head):
+        return head
+    item = last_item(whole)
+    return whole if item is None else item
+
+
+def last_item(said: str) -> str | None:
+    """Return the last formula or number of a readable text, without asides and without the closing words."""
+    for text in (ASIDE.sub(" ", _without_chatter(said)), said):
+        items = [item[1] or item[2] or item[3] for item in ITEM.finditer(text)]
+        if items:
+            return items[-1].strip()
+    return None
+
+
+def _without_chatter(said: str) -> str:
+    ends = [len(said), *(found.end() for found in reversed(list(SENTENCE.finditer(said)))), 0]
+    for end, begin in pairwise(ends):
+        sentence = said[begin:end].strip()
+        if sentence and not CHATTER.match(sentence):
+            return said[:end]
+    return said
+
+
+def _with_joined(stated: str, first: str) -> str:
+    """Return the formula with which a statement begins, and those that a list joins to it."""
+    joined = [first]
+    for before, item in pairwise(ITEM.finditer(stated)):
+        if not (item[1] and joins(stated[before.end() : item.start()])):
+            break
+        joined.append(item[1])
+    return ", ".join(joined)

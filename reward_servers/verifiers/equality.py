@@ -1,0 +1,203 @@
+"""Equality of two answers, exactly: their form first, then their numbers.
+
+form | equal if
+--- | ---
+`(1, 2)`, `[1, 2)` | brackets, order and elements are equal
+`{1, 2}`, `1, 2`, `1 and 2`, `\\pm 1` | elements are equal in any order
+`(0, 1) \\cup (2, 3)`, `x < 3` | intervals are equal in any order
+`x = 3`, `x \\in …` | right sides are equal; the variables, where both name one
+`x + y = 3` | one side minus the other is the same, times a number
+`1, 2, \\ldots, n` | elements are equal in order
+`2:3`; `12:30` | shares are equal; times of day are equal texts
+numbers | the exact difference is zero; beyond, 300 digits agree
+decimals | the same, or six digits or more of the other value, rounded
+expressions with variables | they agree in 60 digits at several points
+words | letters agree
+"""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+from reward_servers.verifiers.expressions import parsed, tidy
+from reward_servers.verifiers.numbers import equal, same_value
+from reward_servers.verifiers.relations import interval, relation, right_side, same_relation
+
+ELLIPSIS = re.compile(r"\\(?:l|c|v|d)?dots(?:[bcim])?\b|\.\.\.+")
+AND = re.compile(
+    r"\\(?:text|mbox)\{\s*(?:,?\s*and|or)\s*\}|,?\s*\b(?:and|or|und|oder)\b\s*|\s*(?:;|、|和|或)\s*"
+)
+BRACKETS = {"(": (")", "]"), "[": (")", "]"), r"\{": (r"\}",), r"\langle": (r"\rangle",)}
+CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?\s*(?:[ap]\.?\s?m\.?)?", re.IGNORECASE)
+IN_BRACKETS = re.compile(r",(?=\d{3}(?!\d))")
+DECIMAL_NUMBER, COMMA_NUMBER = re.compile(r"-?\d*\.\d+"), re.compile(r"-?\d+,\d+")
+
+
+def same(right: str, given: str) -> bool:
+    r"""Return whether an answer equals the right one.
+
+    >>> same("1/2", "0.5"), same("(1, 2)", "(2, 1)"), same("1, 2", "2, 1"), same("1 + 1/e", "1 - 1/e")
+    (True, False, True, False)
+    """
+    right_tidy, given_tidy = tidy(right), tidy(given)
+    if right_tidy == given_tidy or not right_tidy or not given_tidy:
+        return right_tidy == given_tidy
+    if _same(right_tidy, given_tidy):
+        return True
+    if DECIMAL_NUMBER.fullmatch(right_tidy) and COMMA_NUMBER.fullmatch(given_tidy):
+        return _same(right_tidy, given_tidy.replace(",", "."))  # a decimal comma, where a decimal is right
+    apart = [IN_BRACKETS.sub(", ", text) for text in (right, given)]  # (100,200) is a pair, too
+    return apart != [right, given] and right_tidy[0] in "([\\" and _same(*map(tidy, apart))
+
+
+def words_of(text: str) -> str:
+    r"""Return the letters and digits of an answer in words.
+
+    >>> words_of(r"\text{(C) Hepatitis B}."), words_of("Yes.")
+    ('c hepatitis b', 'yes')
+    """
+    bare = re.sub(r"\\[a-zA-Z]+\s*|[{}$]", " ", text)
+    return " ".join(re.findall(r"\w+", bare.casefold()))
+
+
+def elements_of(text: str) -> list[str]:
+    """Return the parts of a list: between commas outside of brackets, "and" and "or"."""
+    return [part.strip() for part in _split(AND.sub(", ", text), ",") if part.strip()]
+
+
+def _same(right: str, given: str) -> bool:
+    if CLOCK.fullmatch(right) or CLOCK.fullmatch(given):
+        return _clock(right) == _clock(given)
+    one, other = relation(right), relation(given)
+    if one and other and same_relation(one, other):
+        return True
+    right_interval, given_interval = interval(right), interval(given)
+    if right_interval or given_interval:
+        return _same_bare(right_interval or right_side(right)[1], given_interval or right_side(given)[1])
+    (name, of_right), (another, of_given) = right_side(right), right_side(given)
+    if name and another and name != another:
+        return False
+    return _same_bare(of_right, of_given)
+
+
+def _same_bare(right: str, given: str) -> bool:
+    unions = _split(right, r"\cup"), _split(given, r"\cup")
+    if max(map(len, unions)) > 1:
+        return _in_any_order(*unions)
+    brackets = _brackets(right), _brackets(given)
+    if any(brackets):
+        return _same_bracketed(right, given, *brackets)
+    lists = _values(right), _values(given)
+    if max(map(len, lists)) > 1:
+        is_sequence = any(ELLIPSIS.search(part) for part in (right, given))
+        return _in_order(*lists) if is_sequence else _in_any_order(*lists)
+    if any(ELLIPSIS.search(part) for part in (right, given)):
+        return _bare(right) == _bare(given)
+    return _same_single(right, given)
+
+
+def _same_bracketed(right: str, given: str, of_right: str, of_given: str) -> bool:
+    inside = [
+        text[len(ends.split()[0]) : -len(ends.split()[1])] if ends else text
+        for text, ends in ((right, of_right), (given, of_given))
+    ]
+    sets = [not ends or ends.startswith(r"\{") for ends in (of_right, of_given)]
+    if all(sets):
+        return _in_any_order(*(_values(each) for each in inside))
+    parts = [elements_of(each) for each in inside]
+    if len(parts[0]) != len(parts[1]):
+        return False
+    if len(parts[0]) == 1:  # (45) is 45, and \{3\} is 3
+        return _same(*(each.strip() for each in inside))
+    if of_right and of_given and (any(sets) or (of_right != of_given and len(parts[0]) == 2)):
+        return False  # an interval of other ends, or a tuple beside a set
+    return _in_order(*parts)
+
+
+def _same_single(right: str, given: str) -> bool:
+    if ":" in right and ":" in given:
+        return _same_shares(right.split(":"), given.split(":"))
+    if relation(right) or relation(given):  # equal relations were found before
+        return False
+    one, other = parsed(right), parsed(given)
+    if one is None or other is None:
+        as_text = _bare if re.search(r"[\d+=^<>\\*/-]", right) else words_of
+        return as_text(right) == as_text(given)
+    return same_value(one, other)
+
+
+def _same_shares(right: Sequence[str], given: Sequence[str]) -> bool:
+    values = [[parsed(each) for each in shares] for shares in (right, given)]
+    if len(right) != len(given) or any(value is None for row in values for value in row):
+        return [words_of(each) for each in right] == [words_of(each) for each in given]
+    pairs = [(one.value, other.value) for one, other in zip(*values, strict=True)]  # type: ignore[union-attr]
+    return all(equal(one[0] * two[1], two[0] * one[1]) for one, two in pairwise(pairs))
+
+
+def _values(text: str) -> list[str]:
+    r"""Return the elements of a list, without `x =` before each; `\pm 2` is two."""
+    found = []
+    for part in elements_of(text):
+        part = right_side(part)[1]
+        found += [part.replace(r"\pm", sign) for sign in "+-"] if part.count(r"\pm") == 1 else [part]
+    return [part.lstrip("+ ") for part in found]
+
+
+def _brackets(text: str) -> str:
+    """Return the brackets around the whole text, such as "( )"; "" without."""
+    for begin, ends in BRACKETS.items():
+        for end in ends:
+            if text.startswith(begin) and text.endswith(end) and _closes_at_the_end(text):
+                return f"{begin} {end}"
+    return ""
+
+
+def _closes_at_the_end(text: str) -> bool:
+    depth = 0
+    for place, character in enumerate(text):
+        depth += (character in "([{") - (character in ")]}")
+        if depth == 0 and place < len(text) - 1 and character in ")]}":
+            return False
+    return depth == 0
+
+
+def _in_order(right: Sequence[str], given: Sequence[str]) -> bool:
+    return len(right) == len(given) and all(_same_or_dots(*pair) for pair in zip(right, given, strict=True))
+
+
+def _same_or_dots(right: str, given: str) -> bool:
+    dots = [ELLIPSIS.fullmatch(text.strip()) is not None for text in (right, given)]
+    return all(dots) or (not any(dots) and _same(right, given))
+
+
+def _in_any_order(right: Sequence[str], given: Sequence[str]) -> bool:
+    left = list(given)
+    for one in right:
+        place = next((place for place, other in enumerate(left) if _same(one.strip(), other.strip())), None)
+        if place is None:
+            return False
+        del left[place]
+    return not left
+
+
+def _split(text: str, at: str) -> list[str]:
+    """Return the parts of a text between marks outside of brackets."""
+    parts, depth, begin, place = [], 0, 0, 0
+    while place < len(text):
+        character = text[place]
+        depth += (character in "([{") - (character in ")]}")
+        if depth <= 0 and text.startswith(at, place):
+            parts.append(text[begin:place])
+            begin = place + len(at)
+            place = begin
+        else:
+            place += 1
+    return [*parts, text[begin:]]
+
+
+def _bare(text: str) -> str:
+    return ELLIPSIS.sub("…", re.sub(r"[\s{}]", "", text)).lower()
+
+
+def _clock(text: str) -> str:
+    return re.sub(r"[\s.]", "", text).lower().lstrip("0")

@@ -1,0 +1,196 @@
+r"""Answers as mathematics: a text is parsed whole or not at all, and numbers are exact.
+
+written | read as
+--- | ---
+`0.5`, `.5`, `0.\overline{3}`, `2\frac{1}{2}`, `3 1/2` | 1/2, 1/2, 1/3, 5/2, 7/2
+`12 apples`, `12\text{ cm}`, `90^\circ`, `5\%` | 12, 12, 90, 5; units of measure are compared
+`\frac12`, `\sqrt2`, `\sqrt(2)`, `\mathrm{e}` | \frac{1}{2}, \sqrt{2}, \sqrt{2}, e
+`2.5e3`, `3 million` | 2500, 3000000
+`1011_2` | 11
+
+math-verify's own search takes any part of a text that it can parse: of `1 + \frac{1}{\mathrm{e}}` the 1.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+from latex2sympy2_extended import NormalizationConfig, latex2sympy, normalize_latex
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig
+
+from reward_servers.text.numerals import plain
+from reward_servers.text.readable import CLOSES, FUNCTIONS, OPENS, readable
+
+NORMAL = NormalizationConfig(
+    basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False
+)
+CONVERSION = ConversionConfig(interpret_as_mixed_fractions=False)
+TEXT = re.compile(r"\\(?:text\w*|math(?:rm|bf|it|sf)|mbox|operatorname|rm)\s*\{([^{}]*)\}")
+MATRIX = re.compile(
+    r"[(\[]?\s*\\begin\{(?:array|matrix|[pbB]matrix|smallmatrix)\}(?:\{[^{}]*\})?(.*?)\\end\{\w+\}\s*[)\]]?",
+    re.DOTALL,
+)
+ENVIRONMENT = re.compile(r"\\(?:begin|end)\{\w+\}")
+WORDS = re.compile(r"(?<![\\a-zA-Z])[^\W\d_]{3,}")
+SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12, "万": 4, "萬": 4, "亿": 8, "億": 8}
+SCALE = re.compile(rf"(\d)\s*({'|'.join(SCALES)})\b|(\d)\s*([万亿億萬])", re.IGNORECASE)
+EXPONENT = re.compile(r"(?<![\w}])(\d+(?:\.\d+)?)[eE]([-+]?\d{1,3})(?![\w])")
+REPEATING = re.compile(r"(\d*)\.(\d*)\\overline\{(\d+)\}")
+DECIMAL = re.compile(r"(\d*)\.(\d+)")
+MIXED = re.compile(r"(?<![\w.^}])(\d+)\s*(\\[dt]?frac\{\d+\}\{\d+\})|(?<![\w.^}])(\d+) (\d+/\d+)(?!\d)")
+BASE = re.compile(r"(-?)([0-9A-Za-z]+)_\{?(?:\\text\{)?(\d+)\}?\}?")
+UNIT = re.compile(
+    r"(?<=[\d)}!])\s*(?:\^\{?\\circ\}?|\\degree)?\s*[-]?((?:[^\W\d_]+\.?(?:\^\{?-?\d\}?)?[\s*·/]*){1,6})\Z"
+)
+MEASURES = {
+    name: unit
+    for unit, names in {
+        **{
+            "mm": "mm",
+            "cm": "cm centimeter centimetre",
+            "dm": "dm",
+            "m": "m meter metre",
+            "km": "km kilometer kilometre",
+        },
+        **{"mg": "mg", "g": "g gram", "kg": "kg kilogram", "ml": "ml", "l": "l liter litre"},
+        **{"s": "s sec second", "min": "min minute", "h": "h hr hour", "d": "day", "w": "week", "a": "year"},
+        **{"in": "inch inche", "ft": "ft foot feet", "mi": "mile", "ct": "cent", "$": "dollar"},
+        **{"km/h": "km/h", "m/s": "m/s", "mph": "mph"},
+    }.items()
+    for singular in names.split()
+    for name in (singular, f"{singular}s")
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A parsed answer. Example: of "12.50 km" it is `Value(Rational(25, 2), "12.50", "km", False)`."""
+
+    value: Any  # sympy's
+    written: str  # without its unit
+    unit: str = ""  # of measure
+    is_percent: bool = False
+
+    @property
+    def decimals(self) -> int | None:
+        """Return how many decimals were written, where the answer is a decimal number; else None."""
+        found = re.fullmatch(r"-?\d*\.(\d+)", self.written)
+        return len(found[1]) if found else None
+
+
+def parsed(text: str) -> Value | None:
+    """Return an expression's value; None if it can't be read whole."""
+    written, unit, is_percent = without_unit(text)
+    if not written or any(word not in FUNCTIONS for word in WORDS.findall(ENVIRONMENT.sub("", written))):
+        return None
+    based = BASE.fullmatch(written.replace(" ", ""))
+    if based is not None and (value := _in_base(based)) is not None:
+        return Value(value, written, unit, is_percent)
+    try:
+        value = latex2sympy(
+            normalize_latex(_exact(written), NORMAL),
+            is_real=None,
+            normalization_config=None,
+            conversion_config=CONVERSION,
+        )
+    except Exception:  # the parser raises plain exceptions, and sympy any
+        return None
+    return Value(_with_imaginary(value), written, unit, is_percent)
+
+
+def tidy(text: str) -> str:
+    r"""Return an answer that stands alone in its plain form.
+
+    >>> tidy(r"\text{12,345}"), tidy(r"$\dfrac12$"), tidy(r"4\sqrt(2)"), tidy("1 234"), tidy(r"\mathrm{e}^2")
+    ('12345', '\\dfrac12', '4\\sqrt{2}', '1234', 'e^2')
+    """
+    text = plain(readable(TEXT.sub(_inner, text)), spaced=True).replace(OPENS, " ").replace(CLOSES, " ")
+    text = MATRIX.sub(r"\\begin{pmatrix}\1\\end{pmatrix}", text)
+    text = re.sub(r"\\sqrt\s*\(([^()]*)\)|(?<![\\a-zA-Z])sqrt\s*\(([^()]*)\)", _root, text)
+    text = re.sub(r"(?<![\\a-zA-Z])(pi|sin|cos|tan|log|ln)(?![a-zA-Z])", r"\\\1 ", text)
+    text = SCALE.sub(
+        lambda found: f"{found[1] or found[3]}*10^{{{SCALES[(found[2] or found[4]).lower()]}}}", text
+    )
+    text = EXPONENT.sub(r"\1*10^{\2}", text)
+    text = re.sub(r"\s+(?=\^)", "", text.replace("**", "^").replace(r"\%", "%"))
+    text = re.sub(r"\s+", " ", text).strip(" \"'`").rstrip(".")
+    return rf"\{{{text[1:-1]}\}}" if re.fullmatch(r"\{[^{}]*,[^{}]*\}", text) else text
+
+
+def without_unit(text: str) -> tuple[str, str, bool]:
+    r"""Return an answer without its unit, the unit of measure or "", and whether it is a percentage.
+
+    >>> without_unit("12 apples"), without_unit("5 km"), without_unit("90^\\circ"), without_unit("50%")
+    (('12', '', False), ('5', 'km', False), ('90', '', False), ('50', '', True))
+    """
+    text = text.strip()
+    percent = re.sub(r"\s*(?:%|\b(?:per\s?cent(?:age)?|pct))\s*\Z", "", text)
+    if percent != text:
+        return percent.strip(), "", True
+    found = UNIT.search(text)
+    if (
+        found
+        and found.start()
+        and (name := _unit(found[1], text[found.start() : found.start(1)])) is not None
+    ):
+        return text[: found.start()].strip(), name, False
+    return re.sub(r"\s*\^\{?\\circ\}?\s*[CF]?\Z|\s*\\degree\Z", "", text).strip(), "", False
+
+
+def _unit(words: str, gap: str) -> str | None:
+    """Return the unit of measure, or "" for a thing that is counted; None where the letters are variables."""
+    name = words.strip()
+    key = re.sub(r"\s", "", name).rstrip(".").lower()
+    if key in MEASURES and (len(key) > 1 or gap.strip() != gap):
+        return MEASURES[key]
+    longest = max((len(word) for word in re.findall(r"[^\W\d_]+", name)), default=0)
+    is_variable = name.isascii() and longest < 2
+    if is_variable or any(word in FUNCTIONS for word in re.findall(r"[a-z]+", key)):
+        return None
+    return ""
+
+
+def _inner(found: re.Match[str]) -> str:
+    return f" {found[1]} " if len(found[1].strip()) > 1 else found[1]
+
+
+def _root(found: re.Match[str]) -> str:
+    return rf"\sqrt{{{found[1] or found[2]}}}"
+
+
+def _exact(written: str) -> str:
+    """Return an expression whose decimals and mixed numbers are fractions."""
+    written = REPEATING.sub(_repeating, written)
+    written = MIXED.sub(lambda found: f"({found[1] or found[3]}+{found[2] or _fraction(found[4])})", written)
+    return DECIMAL.sub(
+        lambda found: rf"(\frac{{{int((found[1] or '0') + found[2])}}}{{{10 ** len(found[2])}}})", written
+    )
+
+
+def _fraction(slashed: str) -> str:
+    above, _, below = slashed.partition("/")
+    return rf"\frac{{{above}}}{{{below}}}"
+
+
+def _repeating(found: re.Match[str]) -> str:
+    """Return 1.2\\overline{34} as (1234 - 12) / 990."""
+    whole, fixed, again = found[1] or "0", found[2], found[3]
+    above = int(whole + fixed + again) - int(whole + fixed)
+    return rf"(\frac{{{above}}}{{{(10 ** len(again) - 1) * 10 ** len(fixed)}}})"
+
+
+def _in_base(found: re.Match[str]) -> Any:
+    try:
+        value = int(found[2], int(found[3]))
+    except ValueError:  # no digits of this base: a variable with an index
+        return None
+    return sympy.Integer(-value if found[1] else value)
+
+
+def _with_imaginary(value: Any) -> Any:
+    if not hasattr(value, "free_symbols"):
+        return value
+    named = {symbol: sympy.I for symbol in value.free_symbols if symbol.name == "i"}
+    named |= {symbol: sympy.E for symbol in value.free_symbols if symbol.name == "e"}
+    return value.subs(named) if named and hasattr(value, "subs") else value

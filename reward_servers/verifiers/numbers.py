@@ -1,0 +1,91 @@
+"""Equality of parsed answers: exact for numbers, at several points for expressions with variables."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+from sympy import MatrixBase
+
+from reward_servers.verifiers.expressions import Value
+
+DIGITS, AGREE = 320, 300
+POINTS = ("0.734512", "1.918273", "-0.391827", "2.647381", "0.128374")  # in place of each variable
+LEAST_DIGITS = 6  # of a rounded number
+
+
+def same_value(right: Value, given: Value) -> bool:
+    """Return whether two answers are equal; where one alone is a percentage, as a number or a share."""
+    if right.unit and given.unit and right.unit != given.unit:
+        return False
+    if right.is_percent != given.is_percent and is_number(right.value) and is_number(given.value):
+        share = sympy.Rational(1, 100)
+        scaled = [each.value * share if each.is_percent else each.value for each in (right, given)]
+        return equal(right.value, given.value) or equal(*scaled)
+    return equal(right.value, given.value) or _rounded(right, given) or _rounded(given, right)
+
+
+def equal(right: Any, given: Any) -> bool:
+    """Return whether two of sympy's objects are equal."""
+    if isinstance(right, MatrixBase) or isinstance(given, MatrixBase):
+        shapes = getattr(right, "shape", None), getattr(given, "shape", None)
+        return shapes[0] == shapes[1] and all(map(equal, right, given))
+    if not (isinstance(right, sympy.Expr) and isinstance(given, sympy.Expr)):
+        return bool(right == given)
+    if right == given:
+        return True
+    if is_number(right) and is_number(given):
+        return _equal_numbers(right, given)
+    symbols = sorted(right.free_symbols | given.free_symbols, key=str)
+    return _agree(right, given, symbols)
+
+
+def _equal_numbers(right: Any, given: Any) -> bool:
+    if right.is_Rational and given.is_Rational:
+        return bool(right == given)
+    difference = right - given
+    if difference.is_Rational:
+        return bool(difference == 0)
+    return _close(right, given, DIGITS, AGREE)
+
+
+def _agree(right: Any, given: Any, symbols: Sequence[Any]) -> bool:
+    """Return whether two expressions agree wherever both have a value, at two points or more."""
+    num_same = 0
+    for shift in range(len(POINTS)):
+        point = {
+            symbol: sympy.Rational(POINTS[(place + shift) % len(POINTS)]) + place // len(POINTS)
+            for place, symbol in enumerate(symbols)
+        }
+        values = right.subs(point), given.subs(point)
+        if all(is_number(value) and value.is_finite is not False for value in values):
+            if not _close(*values, 80, 60):
+                return False
+            num_same += 1
+    return num_same >= 2
+
+
+def _close(right: Any, given: Any, digits: int, agree: int) -> bool:
+    """Return whether two numbers agree in so many digits, relative to their size."""
+    right, given = sympy.N(right, digits), sympy.N(given, digits)
+    if not (right.is_number and given.is_number) or right.has(sympy.nan) or given.has(sympy.nan):
+        return False
+    if not right.is_finite or not given.is_finite:
+        return bool(right == given)
+    size = max(abs(right), abs(given))
+    return bool(size == 0 or abs(right - given) <= size * sympy.Float(10, digits) ** -agree)
+
+
+def _rounded(exact: Value, rounded: Value) -> bool:
+    """Return whether one answer is the other, rounded to the decimals that were written."""
+    decimals = rounded.decimals
+    if decimals is None or len(rounded.written.strip("-0.").replace(".", "")) < LEAST_DIGITS:
+        return False
+    if not is_number(exact.value) or (exact.decimals is not None and exact.decimals <= decimals):
+        return False
+    half = sympy.Rational(1, 2 * 10**decimals)
+    found = sympy.N(exact.value - rounded.value, 30)
+    return bool(found.is_real and abs(found) <= half)
+
+
+def is_number(value: Any) -> bool:
+    return bool(isinstance(value, sympy.Expr) and value.is_number)

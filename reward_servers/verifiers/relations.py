@@ -1,0 +1,89 @@
+"""Equations and inequalities: the sign and the difference of the sides, and inequalities as intervals."""
+
+import re
+from typing import Any
+
+import sympy
+
+from reward_servers.verifiers.expressions import parsed
+from reward_servers.verifiers.numbers import POINTS, equal, is_number
+
+VARIABLE, COMMAND = re.compile(r"[a-zA-Z]"), re.compile(r"\\[a-zA-Z]+")
+LEFT = re.compile(r"\s*([A-Za-z]\w*(?:_\{?\w+\}?)?(?:\([a-z]\))?|\\[a-z]+)\s*(=|\\in\b)(?![=])\s*")
+SIDES = re.compile(r"(?<![\\<>!=])=(?!=)")
+RELATION = re.compile(r"\\(?:le|leq|leqslant|ge|geq|geqslant|lt|gt|ne|neq)(?![a-zA-Z])|<=|>=|!=|<|>|=")
+SIGNS = {
+    **{"le": "<=", "leq": "<=", "leqslant": "<=", "lt": "<", "ne": "!=", "neq": "!="},
+    **{"ge": ">=", "geq": ">=", "geqslant": ">=", "gt": ">"},
+}
+TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
+
+
+def relation(text: str) -> tuple[str, Any] | None:
+    """Return a relation as its sign and the difference of its sides; None if it is none, or several."""
+    signs = list(RELATION.finditer(text))
+    if len(signs) != 1:
+        return None
+    left, right = parsed(text[: signs[0].start()]), parsed(text[signs[0].end() :])
+    if left is None or right is None or not all(isinstance(each.value, sympy.Expr) for each in (left, right)):
+        return None
+    return _sign(signs[0][0]), left.value - right.value
+
+
+def same_relation(right: tuple[str, Any], given: tuple[str, Any]) -> bool:
+    """Return whether two relations hold for the same values: one difference is a multiple of the other."""
+    (sign, one), (other, two) = right, given
+    if one.free_symbols != two.free_symbols or one == 0 or two == 0:
+        return sign == other and bool(one == two)
+    point = {
+        symbol: sympy.Rational(POINTS[place % 5]) + place
+        for place, symbol in enumerate(sorted(one.free_symbols, key=str))
+    }
+    at = one.subs(point), two.subs(point)
+    if not all(is_number(value) and value != 0 for value in at):
+        return sign == other and bool(one == two)
+    ratio = at[0] / at[1]
+    is_turned = bool(sympy.N(ratio) < 0)
+    return sign == (TURNED[other] if is_turned else other) and equal(one, ratio * two)
+
+
+def interval(text: str) -> str | None:
+    r"""Return an inequality of one variable as an interval; None for other texts.
+
+    >>> interval("x < 3"), interval(r"2 \ge x > 1"), interval("x < y")
+    ('(-\\infty, 3)', '(1, 2]', None)
+    """
+    signs = [_sign(found[0]) for found in RELATION.finditer(text)]
+    parts = [part.strip() for part in RELATION.split(text)]
+    if signs and signs[0].startswith(">"):
+        parts, signs = parts[::-1], [TURNED[sign] for sign in signs[::-1]]
+    if not 1 <= len(signs) <= 2 or any(sign[0] != "<" for sign in signs):
+        return None
+    if len(parts) == 2:
+        is_below = VARIABLE.fullmatch(parts[0]) is not None
+        parts, signs = (
+            ([r"-\infty", *parts], ["<", *signs]) if is_below else ([*parts, r"\infty"], [*signs, "<"])
+        )
+    low, variable, high = parts
+    if not VARIABLE.fullmatch(variable) or any(
+        VARIABLE.search(COMMAND.sub("", bound)) for bound in (low, high)
+    ):
+        return None
+    return f"{'[' if '=' in signs[0] else '('}{low}, {high}{']' if '=' in signs[1] else ')'}"
+
+
+def _sign(written: str) -> str:
+    return SIGNS.get(written.lstrip("\\"), written)
+
+
+def right_side(text: str) -> tuple[str, str]:
+    """Return the variable that a text is about, "" without one, and the last right side."""
+    named = LEFT.match(text)
+    if named is None:  # 1 + 2 = 3, without variables
+        is_chain = VARIABLE.search(COMMAND.sub("", text)) is None
+        return "", SIDES.split(text)[-1].strip() if is_chain else text
+    rest = text[named.end() :]
+    parts = SIDES.split(rest)
+    if len(parts) > 1 and not re.search(r"[,;]|\b(?:and|or)\b", rest):
+        rest = parts[-1].strip()
+    return re.sub(r"[\s{}]|\([a-z]\)", "", named[1]).lower(), rest
