@@ -10,6 +10,7 @@
     a block in another language                         never
     a block that needs names of other blocks            these blocks run first
     a fence that the prompt opened                      the text before the first fence
+    a fence behind words, as in "So: ```python"         a fence, where no other block names Python
     `<answer>`, `<solution>` … around it                what stands between the last tags
     a body, or a function that needs its prompt         the prompt's code, and then the text
 
@@ -26,6 +27,9 @@ from typing import Any
 
 from reward_servers.verifiers.source import Source, part_that_is_python, source_of
 
+BEHIND_WORDS = re.compile(
+    r"(?<=\S)[ \t]*(```+[ \t]*(?:python|py)[\d.]*[ \t]*)$", re.MULTILINE | re.IGNORECASE
+)
 FENCE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
 ANSWER = re.compile(
     r"^[ \t]*<((?:final_)?answer|solution|response)>(.*?)(?:</\1>|\Z)",
@@ -112,11 +116,14 @@ def code_before(prompt: str, called: Sequence[str]) -> tuple[str, str] | None:
 
 def _alone(text: str, called: Sequence[str]) -> Program:
     """Return the program that a text holds; the whole text if it holds none."""
+    text = text.removeprefix("\ufeff")
     if source_of(text) is not None:
         return (text,)
     if (tagged := [inside for _, inside in ANSWER.findall(text)]) and tagged[-1].strip():
         return _alone(tagged[-1], called)
     blocks = [block for block in blocks_of(text) if block.code.strip()]
+    if not any(block.is_python for block in blocks) and BEHIND_WORDS.search(text):
+        return _alone(BEHIND_WORDS.sub(r"\n\1", text), called)
     if opened := _up_to_the_first_fence(text, called):
         blocks.insert(0, Block("python", opened.code))
     candidates = [each for each in blocks if each.is_python] or [each for each in blocks if not each.language]

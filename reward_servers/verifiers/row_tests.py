@@ -11,7 +11,7 @@
     LiveCodeBench               public_test_cases, private_test_cases; metadata: {"func_name": "add"}
     DeepCoder                   tests: [{"input": "1\\n2", "output": "3", "testtype": "functional"}]; metadata
     SYNTHETIC-1, open-r1        verification_info: {"test_cases": [{"type", "fn_name", "input", "output"}]}
-    Eurus-2                     tests: {"functional": "…"}, {"assert_case": […]}, or APPS' form
+    Eurus-2                     reward_model: {"ground_truth": {"functional": "…"}}, or APPS' form inside
 
 Each value may be JSON. `testtype` is stdin or functional; a function's name makes its tests functional. The
 input of a functional test is a list of arguments, or a text with one on each line as JSON.
@@ -31,9 +31,9 @@ from typing import Any
 from contracts.errors import InputError
 from reward_servers.verifiers.unit_tests import UnitTests, unit_tests_of
 
-COLUMNS = ("tests", "test", "test_list", "input_output", "verification_info")
+COLUMNS = ("tests", "test", "test_list", "input_output", "verification_info", "reward_model")
 LIVE = ("public_test_cases", "private_test_cases")
-INNER = ("test_cases", "tests", "assert_case", "functional")
+INNER = ("ground_truth", "test_cases", "tests", "assert_case", "functional")
 NAMES = ("fn_name", "func_name", "function_name")
 STDIN = ("stdin", "stdin_stdout", "standard_input")
 FUNCTIONAL = ("functional", "function_call", "call_based")

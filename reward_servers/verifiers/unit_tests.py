@@ -52,8 +52,9 @@ def unit_tests_of(tests: tuple[str, ...], meta: Mapping[str, Any]) -> UnitTests:
     if name is not None:
         called = tuple(re.findall(r"[^\W\d]\w*", name)[:1])
     else:
-        defined = _read(setup, "test_setup_code").defines
-        called = tuple(sorted({used for test in tests for used in _read(test, "tests").uses} - defined))
+        around = _read(setup, "test_setup_code"), _read(imports, "test_imports")
+        used = around[0].uses.union(*(_read(test, "tests").uses for test in tests))
+        called = tuple(sorted(used - around[0].binds - around[1].binds))
     return UnitTests(found, called, imports, setup)
 
 
@@ -62,6 +63,7 @@ class _Read:
     """Names at the top level of a test's text; `uses` holds those that it does not define."""
 
     uses: frozenset[str]
+    binds: frozenset[str]  # imports, variables and arguments, too
     defines: frozenset[str]
     calls: frozenset[str]
     cases: tuple[str, ...]
@@ -124,6 +126,7 @@ def _read(code: str, column: str) -> _Read:
     classes = {one.name: one for one in tree.body if isinstance(one, ast.ClassDef)}
     return _Read(
         uses=frozenset(used - bound - BUILT_IN),
+        binds=frozenset(bound),
         defines=frozenset((*functions, *classes)),
         calls=frozenset(calls),
         cases=tuple(

@@ -51,6 +51,12 @@ def test_fences_are_commonmarks() -> None:
     assert program_of(docstring, ["add"]) == (docstring,)
 
 
+def test_a_fence_behind_words_is_one_if_no_other_names_python() -> None:
+    assert program_of(f"Here you go: ```python\n{ADD}```\nIt prints:\n```\n3\n```", ["add"]) == (ADD,)
+    assert program_of(f"Not ```python\n{block(ADD, 'python')}", ["add"]) == (ADD,)
+    assert program_of(f"\ufeff{ADD}", ["add"]) == (ADD,)
+
+
 def test_blocks_inside_of_markdown_count() -> None:
     inside = f"# Solution\n{block(ADD, 'python')}"
     assert program_of(block(inside, "markdown", "````"), ["add"]) == (ADD,)

@@ -101,8 +101,21 @@ def test_unit_tests() -> None:
     test = "assert add(1, 2) == 3"
     assert cases_of({"tests": test}) == cases_of({"tests": [test]}) == UnitTests((test,), ("add",))
     assert cases_of({"tests": {"functional": test}}) == cases_of({"tests": {"assert_case": [test]}})
-    mbpp = {"test_list": [test], "test_setup_code": "one = 1", "test_imports": ["import math", "import re"]}
-    assert cases_of(mbpp) == UnitTests((test,), ("add",), "import math\nimport re", "one = 1")
+    mbpp = {
+        "test_list": ["assert add(math.inf, one) == Sum(one)"],
+        "test_setup_code": "one = One(1)",
+        "test_imports": ["import math", "import re"],
+    }
+    found = cases_of(mbpp)
+    assert found == UnitTests(
+        ("assert add(math.inf, one) == Sum(one)",),
+        ("One", "Sum", "add"),
+        "import math\nimport re",
+        "one = One(1)",
+    )
+    assert cases_of({"reward_model": {"ground_truth": json.dumps({"functional": test})}}) == cases_of(
+        {"test": test}
+    )
     check = "def check(candidate):\n    assert candidate(1) == 2\n"
     assert cases_of({"test": check, "entry_point": "f"}) == UnitTests((f"{check}\ncheck(f)\n",), ("f",))
     assert cases_of({"test": f"{check}check(f)"}) == UnitTests((f"{check}check(f)",), ("f",))
