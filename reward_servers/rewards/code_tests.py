@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, PrivateAttr
 
-from contracts.conversations.thoughts import behind_thought, opening_mark
+from contracts.conversations.thoughts import behind_thought
 from contracts.scores import Sample
 from contracts.settings import Settings
 from reward_servers.isolation.confined import Confined, Outcome
@@ -61,7 +61,7 @@ class CodeTests(Settings):
         return [{**program, "tests": tests.tests, "imports": tests.imports, "setup": tests.setup}]
 
     def _program(self, sample: Sample, tests: Tests) -> dict[str, Any]:
-        text = behind_thought(sample.text, opened=opening_mark(sample.prompt) is not None) or ""
+        text = behind_thought(sample.response) or ""
         called = _called(tests)
         if self.with_prompt:
             return {"code": sample.prompt + text, "called": called}

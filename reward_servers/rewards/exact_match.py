@@ -43,9 +43,9 @@ class ExactMatch(Settings):
 
 
 def normalized(text: str) -> str:
-    """Return the words in lower case, without punctuation and articles.
+    """Return the words in lower case, without punctuation and articles; a text of nothing else as it is.
 
-    >>> normalized("The  U.S. Army!")
-    'us army'
+    >>> normalized("The  U.S. Army!"), normalized(" ?! ")
+    ('us army', '?!')
     """
-    return " ".join(ARTICLE.sub(" ", text.lower().translate(PUNCTUATION)).split())
+    return " ".join(ARTICLE.sub(" ", text.lower().translate(PUNCTUATION)).split()) or text.strip()

@@ -28,7 +28,7 @@ from typing import Any
 from reward_servers.verifiers.source import Source, part_that_is_python, source_of
 
 BEHIND_WORDS = re.compile(
-    r"(?<=\S)[ \t]*(```+[ \t]*(?:python|py)[\d.]*[ \t]*)$", re.MULTILINE | re.IGNORECASE
+    r"(?<=[^\s`])[ \t]*(```+[ \t]*(?:python|py)[\d.]*[ \t]*)$", re.MULTILINE | re.IGNORECASE
 )
 FENCE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
 ANSWER = re.compile(

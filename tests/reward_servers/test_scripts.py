@@ -49,7 +49,7 @@ MEASURES: list[tuple[str, dict[str, Any]]] = [
     *[("bleu", {}), ("bleu", {"variant": "nltk"}), ("bleu", {"variant": "rl4lms"}), ("sacre_bleu", {})],
     *[("sacre_bleu", {"tokenize": name}) for name in ("13a", "intl", "char", "zh")],
     *[("chrf", {}), ("chrf", {"word_order": 2}), ("ter", {}), ("cider", {}), ("coverage", {})],
-    ("exact_match", {}),
+    *[("exact_match", {}), ("exact_match", {"normalize": True})],
 ]
 OF_LIBRARIES: list[tuple[str, dict[str, Any]]] = [
     *[("rouge", {"tokenizer": "rouge_score"}), ("rouge_combined", {"tokenizer": "rouge_score"})],
