@@ -107,7 +107,7 @@ def test_turns_in_pieces_are_the_conversation_in_one(name: str) -> None:
     opening = "<|channel|>final<|message|>" if "<|channel|>" in TEXTS[name] else ""
     tokens = chat.tokens(ONE)
     for answer, asked in ((THREE[1], THREE[2]), (THREE[3], THREE[4])):
-        drawn = chat.encode(opening + answer["content"]) + chat.encode(chat._closing)[:1]
+        drawn = chat.encode(opening + answer["content"]) + chat.encode(chat._ends.closing)[:1]
         tokens += drawn + chat.closing(drawn) + chat.turn([asked])
     whole = chat.text(THREE)
     if whole.startswith(chat.text(ONE) + opening + THREE[1]["content"]):
