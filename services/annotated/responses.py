@@ -10,49 +10,27 @@ the prompt; a conversation under `messages` is a prompt and its response.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 
-from pydantic import Field, field_validator
-
-from contracts.conversations.messages import is_conversation
+from contracts.conversations.messages import RESPONSE, Message, response_meta, spoken
 from contracts.errors import InputError, there_are
 from contracts.rollout import Prompt
-from contracts.settings import Settings, Strings
-from services.tasks.base import CountsLeftOut, Side, Split, Task
-from services.tasks.columns import in_json
-from services.tasks.files import DataFiles, expect_files, from_files, from_hub
-from services.tasks.preferences import Conversed, conversed
-from services.tasks.responses import ResponseRow, responses_of
-from services.tasks.rows import text_at, texts_at
+from services.annotated.row_columns import ResponseColumns, ResponseData, columns_read, response_columns
+from services.tasks.asked import is_good, references_at
+from services.tasks.base import ColumnRead, CountsLeftOut, Split, Task, TellsColumns
+from services.tasks.cells import as_text, is_blank
+from services.tasks.file_rows import FileRows
+from services.tasks.files import examples_of, from_files, from_hub
+from services.tasks.preferences import Conversed, conversed, messages_of
+from services.tasks.responses import ResponseRow, behind, responses_of
+from services.tasks.rows import check_columns, text_at, texts_at, value_at
 
 EXPECTED = "expected prompt and response, or prompt, chosen and rejected"
-CONVERSATIONS = ("messages", "conversations")  # columns of whole conversations, the last answer included
 EQUAL = "prompts whose chosen and rejected responses are equal"
-
-
-class ResponseData(Settings):
-    """Source of the rows, and names of their columns."""
-
-    files: DataFiles | None = None  # a folder with train/validation/test, a mapping of splits, or one file
-    path: str = ""  # or a data set's name on the hub
-    subset: str | None = None
-    revision: str | None = None
-    prompt: str = "prompt"  # where there is no such column, the beginning of the conversations in the others
-    response: str = "response"
-    chosen: str = "chosen"
-    rejected: str = "rejected"
-    good: str = "good"  # true or false, beside a response; all are good where there is no such column
-    group: str = "group"  # the same for responses ranked together; without this column, the prompt's text
-    references_column: str | None = None  # a text or a list of texts for rewards to compare with
-    meta_columns: Strings = ()  # further columns for rewards
-    truncation_side: Side = "left"  # the side on which prompts beyond rollout.max_prompt_tokens are cut
-    max_rows: int | None = Field(default=None, ge=1)  # of each split; None: all
-    skip_empty: bool = False  # leave out empty prompts and responses, instead of refusing them
-
-    _files = field_validator("files", mode="before")(expect_files)
 
 
 @dataclass
@@ -61,6 +39,8 @@ class Responses:
 
     rows: list[ResponseRow] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
+    columns: Sequence[ColumnRead] = ()
+    without_prompts: bool = False  # every response began with its prompt, which is no part of a response
 
 
 def read_responses(data: ResponseData, task: Task | None, split: Split) -> Responses:
@@ -71,10 +51,16 @@ def read_responses(data: ResponseData, task: Task | None, split: Split) -> Respo
             or no response is left.
     """
     found = Responses()
-    rows = _of_columns(data, split) if task is None else _by_prompt(responses_of(task, split))
-    for of_prompt in rows:
+    if task is not None:
+        of_prompts = _by_prompt(responses_of(task, split))
+        found.columns = task.columns_read(split) if isinstance(task, TellsColumns) else ()
+    else:
+        rows, columns, found.columns = rows_of(data, split)
+        of_prompts = _of_columns(data, split, rows, columns)
+    for of_prompt in of_prompts:
         # Equal good responses do no harm. But if both responses of a pair are equal, none was preferred.
-        if len({row.response for row in of_prompt}) < len({row.is_good for row in of_prompt}):
+        said = {(row.response, str(row.prompt.meta.get(RESPONSE))) for row in of_prompt}
+        if len(said) < len({row.is_good for row in of_prompt}):
             found.skipped[EQUAL] += 1
             continue
         for row in of_prompt:
@@ -87,8 +73,19 @@ def read_responses(data: ResponseData, task: Task | None, split: Split) -> Respo
     found.skipped.update(task.left_out(split) if isinstance(task, CountsLeftOut) else {})
     if not found.rows:
         raise InputError(f"data: {split} has no usable response; left out: {dict(found.skipped) or 'none'}")
+    if task is None and all(map(_begins_with_prompt, found.rows)):
+        found.rows = [replace(row, response=behind(row.prompt, row.response)) for row in found.rows]
+        found.without_prompts = True
     _refuse_empty(data, found, split)
     return found
+
+
+def _begins_with_prompt(row: ResponseRow) -> bool:
+    return (
+        not row.prompt.messages
+        and bool(behind(row.prompt, row.response).strip())
+        and (row.response.startswith(row.prompt.text))
+    )
 
 
 def _refuse_empty(data: ResponseData, found: Responses, split: Split) -> None:
@@ -105,39 +102,46 @@ def _by_prompt(rows: Iterable[ResponseRow]) -> Iterable[list[ResponseRow]]:
     return (list(of_prompt) for _, of_prompt in groupby(rows, key=lambda row: row.group))
 
 
-def _of_columns(data: ResponseData, split: Split) -> Iterable[list[ResponseRow]]:
+def _of_columns(
+    data: ResponseData, split: Split, rows: Any, columns: ResponseColumns
+) -> Iterable[list[ResponseRow]]:
     """Yield the responses of each row; rows of one prompt have the same group."""
-
-    def check(row: Mapping[str, Any], where: str) -> None:
-        _texts(data, row, where)
-
     groups: dict[Any, int] = {}
     sizes: Counter[int] = Counter()
-    for number, row in enumerate(_rows(data, split, check)):
+    for number, row in enumerate(rows):
         if data.max_rows is not None and number >= data.max_rows:
             return
         where = f"data: {split} row {number}"
-        prompt = _prompt(data, row, f"data/{split}/{number}", where)
-        key = row[data.group] if row.get(data.group) is not None else prompt.text
+        if isinstance(rows, FileRows):
+            where = rows.where(number).replace("task.data_files", "data.files")
+        asked, said = _read(columns, row, where)
+        prompt = _prompt(data, asked, row, f"data/{split}/{number}", where)
+        key = prompt.text if is_blank(row.get(data.group)) else row[data.group]
         group = groups.setdefault(key, len(groups))
-        texts = _texts(data, row, where)
         yield [
-            ResponseRow(prompt, text, group, is_good=good, order=sizes[group] + place)
-            for place, (text, good) in enumerate(texts)
+            ResponseRow(one.beside(prompt), one.text, group, is_good=one.is_good, order=sizes[group] + place)
+            for place, one in enumerate(said)
         ]
-        sizes[group] += len(texts)
+        sizes[group] += len(said)
 
 
-def _rows(data: ResponseData, split: Split, check: Any) -> Any:
-    columns = [*filter(None, [data.references_column]), *data.meta_columns]
+def rows_of(data: ResponseData, split: Split) -> tuple[Any, ResponseColumns, list[ColumnRead]]:
+    """Return the rows of one split, the columns to read, and what each column is read as.
 
-    def by(row: Mapping[str, Any]) -> str:
-        return _read(data, row, "").prompt.text
+    Raises:
+        InputError: they can't be read, or lack a column that was named.
+    """
+
+    def found(by: Callable[[Mapping[str, Any]], str] | None) -> Any:
+        if data.files is not None:
+            return from_files(data.files, split, (), lambda row, where: None, by=by)
+        return from_hub(data.path, split, (), subset=data.subset, revision=data.revision, by=by)
 
     try:
-        if data.files is not None:
-            return from_files(data.files, split, columns, check, by=by)
-        return from_hub(data.path, split, columns, subset=data.subset, revision=data.revision, by=by)
+        examples = examples_of(found(None))
+        check_columns(examples, data.given, f"data: {split}")
+        columns = response_columns(data, examples, f"data: {split}")
+        return found(partial(_dealt_by, columns)), columns, columns_read(data, columns, examples)
     except InputError as error:
         told = str(error).replace("task.data_files", "data.files")
         raise InputError(
@@ -145,46 +149,91 @@ def _rows(data: ResponseData, split: Split, check: Any) -> Any:
         ) from None
 
 
-def _prompt(data: ResponseData, row: Mapping[str, Any], name: str, where: str) -> Prompt:
-    prompt = replace(_read(data, row, where).prompt, id=name)
+def _dealt_by(columns: ResponseColumns, row: Mapping[str, Any]) -> str:
+    """Return the prompt, whose rows stay in one split; a row that can't be read is refused when it is."""
+    try:
+        return _read(columns, row, "")[0].text
+    except InputError:
+        return ""
+
+
+def _prompt(data: ResponseData, asked: Prompt, row: Mapping[str, Any], name: str, where: str) -> Prompt:
+    meta = {column: value_at(row, column) for column in data.meta_columns} | dict(asked.meta)
+    references: tuple[str, ...] = ()
     if data.references_column is not None:
-        prompt = replace(prompt, references=texts_at(row, data.references_column, where))
-    return replace(prompt, meta={column: row[column] for column in data.meta_columns} | dict(prompt.meta))
+        references = references_at(row, data.references_column, where)
+    return replace(asked, id=name, meta=meta, references=references)
 
 
-def _texts(data: ResponseData, row: Mapping[str, Any], where: str) -> list[tuple[str, bool]]:
-    """Return pairs for the row's responses, the best first: the text, and whether it is good."""
-    row = _read(data, row, where).row
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """One response of a row. Example: `_Said("It is seven.")`"""
+
+    text: str
+    is_good: bool = True
+    message: Message | None = None  # where it may be more than a text
+
+    def beside(self, prompt: Prompt) -> Prompt:
+        """Return the prompt with all that the response is, where it is more than a text."""
+        meta = {} if self.message is None else response_meta(self.message)
+        return replace(prompt, meta={**prompt.meta, **meta}) if meta else prompt
+
+
+def _read(columns: ResponseColumns, row: Mapping[str, Any], where: str) -> tuple[Prompt, list[_Said]]:
+    """Return the row's prompt, and its responses, the best first."""
+    row = _laid_out(row, columns)
+    names = (columns.chosen, columns.rejected, columns.response)
+    read = conversed(row, columns.asked, names, where)
+    return read.prompt, _responses(read, columns, where)
+
+
+def _responses(read: Conversed, columns: ResponseColumns, where: str) -> list[_Said]:
+    row, answers = read.row, read.answers
     # In a file with both kinds of rows, each row has all columns once it is read.
-    chosen, rejected = row.get(data.chosen), row.get(data.rejected)
-    if chosen is not None or rejected is not None:
-        for column, text in ((data.chosen, chosen), (data.rejected, rejected)):
+    pair = value_at(row, columns.chosen), value_at(row, columns.rejected)
+    response = value_at(row, columns.response)
+    if not all(map(is_blank, pair)) or (pair != (None, None) and response is None):
+        for column, text in zip((columns.chosen, columns.rejected), pair, strict=True):
             text_at({column: text}, column, where)
-        return [(str(chosen), True), (str(rejected), False)]
-    if row.get(data.response) is None:
+        messages = answers.get(columns.chosen), answers.get(columns.rejected)
+        return [_Said(str(pair[0]), message=messages[0]), _Said(str(pair[1]), False, messages[1])]
+    if response is None:
         raise InputError(
             f"{where}: {EXPECTED}; {there_are(row, 'columns')}. "
             "A column of another name is given as data.response=NAME, data.chosen=NAME …"
         )
-    texts = texts_at(row, data.response, where)
-    if isinstance(row[data.response], list):
-        return [(text, place == 0) for place, text in enumerate(texts)]
-    return [(text, _is_good(row.get(data.good), f"{where}: column '{data.good}'")) for text in texts]
+    good = columns.good is None or is_good(row, columns.good, where)
+    thought = "" if columns.reasoning is None else value_at(row, columns.reasoning)
+    if isinstance(response, list):
+        _refuse_beside_ranking(row, columns, where)
+        texts = texts_at({columns.response: response}, columns.response, where)
+        return [_Said(text, place == 0) for place, text in enumerate(texts)]
+    text = text_at({columns.response: as_text(response)}, columns.response, where)
+    message = answers.get(columns.response)
+    if not is_blank(thought):
+        message = {**(message or {"role": "assistant", "content": text}), "reasoning_content": str(thought)}
+        text = spoken(message)
+    return [_Said(text, good, message)]
 
 
-def _read(data: ResponseData, row: Mapping[str, Any], where: str) -> Conversed:
-    """Return the row's prompt, and the row with texts in place of conversations."""
-    whole = next((name for name in CONVERSATIONS if is_conversation(in_json(row.get(name)))), None)
-    if data.prompt not in row and whole is not None:
-        row = {**row, data.response: row[whole]}
-    return conversed(row, data.prompt, (data.chosen, data.rejected, data.response), where)
+def _refuse_beside_ranking(row: Mapping[str, Any], columns: ResponseColumns, where: str) -> None:
+    for name in (columns.good, columns.reasoning):
+        if name is not None and not is_blank(value_at(row, name)):
+            raise InputError(
+                f"{where}: column '{columns.response}' ranks several responses, and column '{name}' is about "
+                f"one; expected one response in each row, or no column '{name}'"
+            )
 
 
-def _is_good(value: Any, where: str) -> bool:
-    """Parse a truth value, which is a word in CSV; a missing value means true."""
-    if value is None or isinstance(value, bool):
-        return value is not False
-    words = {"true": True, "1": True, "false": False, "0": False}
-    if (found := words.get(str(value).lower())) is None:
-        raise InputError(f"{where}: expected true or false, got {value!r:.200}")
-    return found
+def _laid_out(row: Mapping[str, Any], columns: ResponseColumns) -> Mapping[str, Any]:
+    """Return the row with a whole conversation in the columns that it belongs in."""
+    if columns.whole is None:
+        return row
+    whole, rejected = messages_of(row[columns.whole]), messages_of(value_at(row, columns.rejected))
+    if not is_blank(value_at(row, columns.chosen)):
+        return {**row, columns.asked.prompt: whole}
+    if is_blank(rejected):
+        return {**row, columns.response: whole}
+    if isinstance(rejected, str):  # ms-swift: what the assistant should not have said at the end
+        rejected = [*whole[:-1], {"role": "assistant", "content": rejected}]
+    return {**row, columns.chosen: whole, columns.rejected: rejected}

@@ -61,6 +61,8 @@ def run(argv: Sequence[str]) -> int:
     for cut in checked.prompts.cut:
         if cut.split == arguments.split and cut.num_cut:
             console.note(str(cut), "warning")
+    for note in checked.notes:
+        console.note(note)
     try:
         found, num_unscored = evaluate_model(settings, arguments.split, console, checked.trial)
     finally:

@@ -9,8 +9,9 @@ from typing import Any
 
 from contracts.errors import InputError
 from contracts.rollout import Prompt
-from services.tasks.columns import columns_of, prompt_at
-from services.tasks.rows import check_columns, read_checked
+from services.tasks.asked import prompt_at
+from services.tasks.columns import columns_of
+from services.tasks.rows import read_checked
 
 PROMPT, MESSAGES, REFERENCES = "prompt", "messages", "references"  # columns
 
@@ -35,9 +36,8 @@ def rows_of_file(path: Path) -> tuple[list[dict[str, Any]], list[Prompt]]:
 
 
 def _read(row: Mapping[str, Any], where: str) -> tuple[dict[str, Any], Prompt]:
-    column = MESSAGES if PROMPT not in row and MESSAGES in row else PROMPT
-    check_columns(row, [column], where)
-    columns = columns_of(list(row), column, None, where)
+    column = next((name for name in (PROMPT, MESSAGES) if name in row), None)
+    columns = columns_of(list(row), column, None, where, "", examples=row)
     prompt = prompt_at(row, columns, where, guessed=True)
     given: dict[str, Any] = {PROMPT: list(prompt.messages) or prompt.text}
     if columns.references is None and prompt.references and REFERENCES not in row:

@@ -28,6 +28,7 @@ def as_json(plan: Plan) -> str:
         "words": dict(plan.words),
         "sources": dict(plan.sources),
         "warnings": list(plan.warnings),
+        "columns": {part: [asdict(each) for each in columns] for part, columns in plan.columns.items()},
         "settings": without_secrets(plain(plan.settings.resolved())),
     }
     text = redact(json.dumps(whole, ensure_ascii=False, default=str))

@@ -1,4 +1,4 @@
-"""The first training prompts as the model reads it, and the columns from which prompts come."""
+"""The first training prompts as the model reads it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,6 @@ from services.config.settings import RunSettings
 from services.models.tokenizer import load_tokenizer
 from services.sources.annotated_data import open_source
 from services.sources.reading import reading_of
-from services.tasks.base import Task, TellsColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +38,3 @@ def first_prompts(settings: RunSettings, prompts: Mapping[str, Prompt]) -> dict[
             tokens = open_source(settings, tokenizer).next(1)[0].turns[0].observation
         found[part] = PromptAsRead(to_tokens.text(tokens), tokens)
     return found
-
-
-def columns(tasks: Mapping[str, Task]) -> dict[str, str]:
-    """Return a line about the columns of each task's rows; none for tasks whose columns are known."""
-    return {
-        f"columns of {part}" if part else "columns": task.told()
-        for part, task in tasks.items()
-        if isinstance(task, TellsColumns)
-    }

@@ -1,6 +1,6 @@
 """`whetstone plan [OVERRIDES]`: tell what `whetstone train` would do, need and read; nothing is started."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,7 +12,7 @@ from services.config.settings import RunSettings
 from services.models.files import ModelFiles
 from services.plan import read_files
 from services.plan.arithmetic import arithmetic, batch, dropout
-from services.plan.first_prompt import PromptAsRead, columns, first_prompts
+from services.plan.first_prompt import PromptAsRead, first_prompts
 from services.plan.memory import Amount, amounts, total_bytes
 from services.plan.mixture import curriculum_of, parts_of
 from services.plan.processes import Processes, environments, processes, servers
@@ -31,7 +31,7 @@ from services.runs.claim import plain
 from services.runs.folder import RunFolder
 from services.runs.mirror import open_mirror
 from services.sources.annotated_data import with_iterations
-from services.tasks.base import SPLITS, Split
+from services.tasks.base import SPLITS, ColumnRead, Split
 from services.tokens.cut_prompts import said_of_limits
 from services.tokens.prompt_limit import PromptLimit
 
@@ -57,6 +57,8 @@ class Plan:
     warnings: list[str]
     # The first training prompt of each part of a mixture, of the only task under ""; {}: a world writes it
     prompts_as_read: Mapping[str, PromptAsRead]
+    # What each column of the data is read as, of each part of a mixture, of the only task under ""
+    columns: Mapping[str, Sequence[ColumnRead]]
 
     @property
     def total_bytes(self) -> float:
@@ -113,7 +115,6 @@ def make_plan(overrides: list[str]) -> Plan:
             **_limits({part: run.prompt_limit for part, run in settings.by_task.items()}),
             **parts_of(settings.task, checked.prompts.num_of_parts),
             **curriculum_of(settings.curriculum),
-            **columns({part: task for part, (_, task) in tasks.items()}),
             **arithmetic(settings, found, checked.prompts.num_prompts),
             "dropout": dropout(settings.model, settings.algorithm, settings.algorithm_name, model.config),
             **_on_gpus(deployed, on_gpu),
@@ -130,6 +131,7 @@ def make_plan(overrides: list[str]) -> Plan:
         + _tight(deployed, total_bytes(memory, settings.rollout.num_workers))
         + told,
         prompts_as_read=first_prompts(settings, checked.first_prompts),
+        columns=checked.columns,
     )
 
 

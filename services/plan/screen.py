@@ -1,6 +1,6 @@
 """Draw a plan for a person: processes, memory, arithmetic, and the files that the run reads."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -14,10 +14,12 @@ from services.plan.plan import Plan
 from services.plan.processes import Processes
 from services.preflight.capacity.memory import available_bytes
 from services.preflight.capacity.memory_model import GIB
+from services.tasks.base import ColumnRead
 
 MIB = 2**20
 WIDTH = 120  # columns of a file or a pipe, which have none
 SHOWN = 2000  # characters of a prompt
+EXAMPLE = 50  # characters of a column's value
 
 
 def show(plan: Plan) -> None:
@@ -35,6 +37,7 @@ def drawn(plan: Plan) -> RenderableType:
         _section("Memory, about", _memory(plan)),
         _section("What it comes to", _pairs(plan.words)),
         _section("What is read", _pairs(plan.sources)),
+        *(_columns(part, columns) for part, columns in plan.columns.items() if columns),
         *_prompts(plan),
     ]
     return Group(*parts, Text("\nNothing was started. whetstone train with the same words starts it."))
@@ -52,6 +55,20 @@ def _prompt(part: str, read: PromptAsRead) -> RenderableType:
     what = f"The first prompt of {part}" if part else "The first prompt"
     title = f"{what} as the model reads it, {count:,} token{'s' * (count != 1)}"
     return _section(title, Text(redact(text)))
+
+
+def _columns(part: str, columns: Sequence[ColumnRead]) -> RenderableType:
+    """Return a table of a data set's columns: what each is read as, and its first value as it is read."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for title in ("column", "is read as", "its first value"):
+        table.add_column(title, overflow="fold")
+    for each in columns:
+        read_as = each.read_as or "not read" + (f": {each.hint}" if each.hint else "")
+        value = repr(each.example)
+        value = value if len(value) <= EXAMPLE else f"{value[: EXAMPLE - 1]}…"
+        style = "" if each.read_as else "dim"
+        table.add_row(Text(each.name), Text(read_as), Text(redact(value)), style=style)
+    return _section(f"The columns of the data of {part}" if part else "The columns of the data", table)
 
 
 def _heading(plan: Plan) -> Text:

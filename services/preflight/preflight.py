@@ -1,7 +1,7 @@
 """Check everything that can be refused before anything is started, the cheap checks first."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from contracts.rollout import Prompt
@@ -41,7 +41,8 @@ from services.preflight.deployment import deployment_of, this_machine
 from services.preflight.machine import find_gpus, num_cores
 from services.preflight.placement import Graders, check_room
 from services.preflight.transport import choose_transport
-from services.tasks.base import SPLITS, Split
+from services.tasks.base import SPLITS, ColumnRead, Split, TellsColumns
+from services.tasks.columns import not_read
 from services.tokens import cut_prompts
 from services.tracking.checks import check_tracking
 
@@ -55,12 +56,18 @@ class Checked:
     trial: Trial  # for trying the user's own rewards and metrics
     # The first training prompt of each part, of the only task under ""; {}: training learns from data alone
     first_prompts: Mapping[str, Prompt]
+    # What the columns of each part's data are read as, where the part has any
+    columns: Mapping[str, Sequence[ColumnRead]]
+
+    @property
+    def notes(self) -> list[str]:
+        """Name the columns of the data that are not read."""
+        return not_read(self.columns)
 
     @property
     def warnings(self) -> list[str]:
         """Name the splits whose prompts the model does not read whole, and what a chat template does."""
         found = self.prompts
-        return [*cut_prompts.warnings(found.cut, found.examples), *found.of_chat]
 
 
 def check(settings: RunSettings, *, training: bool = True) -> Checked:
@@ -118,7 +125,12 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
     splits = SPLITS if training and asks_train else SPLITS[1:]
     prompts = check_prompts(settings, splits, Reading(model, token_counter(model), room))
     first = {part: own[0] for part, own in prompts.first.items()} if splits[0] == "train" else {}
-    return Checked(model, prompts, trial_of_parts(prompts.first, settings.by_part), first)
+    trial = trial_of_parts(prompts.first, settings.by_part)
+    tasks = {part: run.task for part, run in settings.by_task.items()}
+    columns = {
+        part: task.columns_read(splits[0]) for part, task in tasks.items() if isinstance(task, TellsColumns)
+    }
+    return Checked(model, prompts, trial, first, columns)
 
 
 def _check_generation(

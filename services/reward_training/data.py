@@ -23,9 +23,10 @@ from contracts.settings import Settings, Strings
 from reward_servers.models.intent import Join, utterance_pair
 from reward_servers.text.whole_text import whole_text
 from services.tasks.base import Split, Task
-from services.tasks.columns import in_json
+from services.tasks.cells import is_blank
+from services.tasks.columns import Columns, columns_of
 from services.tasks.files import DataFiles, expect_files, from_files, from_hub
-from services.tasks.preferences import conversed
+from services.tasks.preferences import conversed, messages_of
 from services.tasks.rows import text_at
 
 Objective = Literal["labels", "pairs"]
@@ -170,10 +171,13 @@ def _row(data: RewardData, objective: Objective | None, row: Mapping[str, Any], 
 
 
 def _in_texts(data: RewardData, row: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Return the row with texts in place of conversations."""
-    columns = (data.chosen, data.rejected, data.response)
-    if any(is_conversation(in_json(row.get(name))) for name in (data.prompt, *columns)):
-        return conversed(row, data.prompt, columns, where).row
+    """Return the row with texts in place of conversations, and with all that stands around its prompt."""
+    columns, prompt = (data.chosen, data.rejected, data.response), Columns(data.prompt)
+    has_prompt = not is_blank(row.get(data.prompt))
+    if has_prompt:
+        prompt = columns_of(list(row), data.prompt, "", where, examples=row)
+    if has_prompt or any(is_conversation(messages_of(row.get(name))) for name in columns):
+        return conversed(row, prompt, columns, where).row
     return row
 
 

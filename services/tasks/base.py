@@ -1,6 +1,7 @@
 """Protocol of a task: prompts in three splits, and default rewards and metrics."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from contracts.components import create
@@ -36,14 +37,27 @@ class CountsLeftOut(Protocol):
     def left_out(self, split: Split) -> Mapping[str, int]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnRead:
+    """One column of a data set, and what it is read as.
+
+    Example: `ColumnRead("gold", "meta data of rewards", example="007")`
+    """
+
+    name: str
+    read_as: str  # "" where it is not read
+    hint: str = ""  # why not, or what to give so that it is
+    example: Any = None  # its first value that is not empty
+
+
 @runtime_checkable
 class TellsColumns(Protocol):
-    """Task that says which columns of its rows it reads, where it guesses them."""
+    """Task that says what it reads each column of its rows as."""
 
-    def told(self) -> str: ...
+    def columns_read(self, split: Split) -> Sequence[ColumnRead]: ...
 
 
-OPTIONAL = (ReadsAhead, HasResponses, CountsLeftOut)
+OPTIONAL = (ReadsAhead, HasResponses, CountsLeftOut, TellsColumns)
 
 
 class Task(Protocol):

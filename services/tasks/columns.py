@@ -1,26 +1,33 @@
-"""Columns of a user's rows: which hold the prompt, the references and the tools, and what is in them."""
+"""Columns of a user's rows by name: which hold the prompt, what stands around it, and the references.
 
-import json
-from collections.abc import Mapping, Sequence
+prompt       prompt, messages, conversations, question, problem, instruction; else query, input, body.messages
+             behind an instruction its input or context; before it system and history; beside it tools
+references   answer, solution, completion, response, references; else output, target, reference, answers,
+             ground_truth, reward_model.ground_truth
+is good      good, label (TRL), kto_tag (LLaMA-Factory), where it holds true or false
+
+`Prompt` and ` prompt ` are `prompt`, too, where there is none. Every other column is reported as not read.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from contracts.conversations.messages import (
-    MESSAGES,
-    TOOLS,
-    Message,
-    conversation,
-    is_conversation,
-    text_of,
-    without_nulls,
-)
+from contracts.conversations.messages import TOOLS, is_conversation
 from contracts.errors import InputError, did_you_mean
-from contracts.rollout import Prompt
-from services.tasks.rows import check_columns, text_at, texts_at
+from services.tasks.base import ColumnRead
+from services.tasks.cells import as_text, is_truth, truth_of
+from services.tasks.rows import check_columns, nested_names, value_at
 
 PROMPTS = ("prompt", "messages", "conversations", "question", "problem", "instruction")
+OTHER_PROMPTS = ("query", "input", "body.messages")  # of ms-swift, of pairs of texts, of OpenAI's batches
 REFERENCES = ("answer", "solution", "completion", "response", "references")
+OTHER_REFERENCES = ("output", "target", "reference", "answers", "ground_truth", "reward_model.ground_truth")
 PAIRS = ("chosen", "rejected")  # whole conversations that begin with the prompt
+BESIDE_INSTRUCTIONS = ("input", "context")  # Alpaca's and Dolly's; their instructions mean nothing alone
+IS_GOOD = ("good", "label", "kto_tag")
+THOUGHTS = ("reasoning_content", "reasoning", "thinking", "think", "thought", "rationale")
+PICTURES = ("image", "images", "video", "videos", "audio", "audios")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +42,27 @@ class Columns:
     tools: str | None = None
     unsure: tuple[str, ...] = ()  # columns of which each may hold the references
     has_none: bool = False  # no references were asked for, not even a conversation's last answer
+    system: str | None = None  # a system message before the prompt
+    history: str | None = None  # turns before the prompt
+    beside: tuple[str, ...] = ()  # texts behind an instruction
+    is_good: str | None = None  # false: the reference is a bad answer
+    rejected: str | None = None  # the other of a pair of whole conversations, where one is the prompt
 
-    def __str__(self) -> str:
-        told = f"prompts from column {self.prompt}, references from {self.references or 'none'}"
-        if self.unsure:
-            told += f" (task.references_column={' or '.join(self.unsure)}?)"
-        return told + (f", tools from {self.tools}" if self.tools else "")
+    @property
+    def roles(self) -> dict[str, str]:
+        """Return what each column is read as."""
+        found = dict.fromkeys(self.beside, "part of the prompt, behind the instruction")
+        found |= {self.prompt: "prompt"}
+        for name, role in (
+            (self.references, "reference"),
+            (self.tools, "tools of the prompt"),
+            (self.system, "system message before the prompt"),
+            (self.history, "turns before the prompt"),
+            (self.is_good, "says whether the reference is good; a bad one is left out"),
+            (self.rejected, "prompt: what both conversations of the pair begin with"),
+        ):
+            found |= {name: role} if name is not None else {}
+        return found
 
 
 def columns_of(
@@ -49,122 +71,166 @@ def columns_of(
     references: str | None,
     where: str,
     key: str = "task.prompt_column",
+    *,
+    examples: Mapping[str, Any] | None = None,
+    system: str | None = None,
+    beside: str | None = None,
 ) -> Columns:
     """Return the columns to read; what is not given is guessed by name.
 
-    >>> columns_of(["question", "answer", "id"], None, None, "here")
-    Columns(prompt='question', references='answer', tools=None, unsure=(), has_none=False)
+    >>> columns_of(["question", "answer", "id"], None, None, "here").roles
+    {'question': 'prompt', 'answer': 'reference'}
 
     Args:
         prompt: the given column; None: the one of `PROMPTS` that is there.
         references: the given column; "": none; None: the one of `REFERENCES` that is there, if only one.
         key: the option that names the prompt's column, for messages.
+        examples: a value of each column; a column of references or of truth values is known by it, too.
+        system: the given column; "": none; None: `system`, if it is there.
+        beside: the given column behind an instruction; "": none; None: `input` and `context` of one.
 
     Raises:
         InputError: a column is missing, or several may hold the prompt.
     """
-    if prompt is None:
-        found = [name for name in PROMPTS if name in names] or [name for name in PAIRS if name in names][:1]
-        if len(found) > 1:
-            raise InputError(
-                f"{where}: columns {' and '.join(found)} may hold the prompt: give {key}={' or '.join(found)}"
-            )
-        if not found:
-            raise InputError(
-                f"{where}: there is no column 'prompt'{did_you_mean('prompt', names)}. Give {key}=NAME"
-            )
-        prompt = found[0]
-    check_columns(names, [prompt, *([references] if references else [])], where)
-    answers = [name for name in REFERENCES if name in names and name != prompt] if references is None else []
-    tools = TOOLS if TOOLS in names and prompt != TOOLS else None
-    sure = answers[0] if len(answers) == 1 else None
-    unsure = tuple(answers) if len(answers) > 1 else ()
-    return Columns(prompt, references or sure, tools, unsure, has_none=references == "")
+    there = dict.fromkeys(names) | dict(examples or {})
+    asked = prompt or _prompt(there, where, key)
+    check_columns(there, [each for each in (asked, references, system, beside) if each], where)
+    answers = _references(there, asked) if references is None else []
+    found = named(there, BESIDE_INSTRUCTIONS) if normal(asked) == "instruction" else []
+    return Columns(
+        asked,
+        references or (answers[0] if len(answers) == 1 else None),
+        _first(there, (TOOLS,), asked),
+        tuple(answers) if len(answers) > 1 else (),
+        has_none=references == "",
+        system=_first(there, ("system",), asked) if system is None else system or None,
+        history=next((name for name in named(there, ("history",)) if _has_turns(there[name])), None),
+        beside=tuple(found) if beside is None else (beside,) if beside else (),
+        is_good=is_good_column(there),
+        rejected=_other_of_pair(there, asked),
+    )
 
 
-def prompt_at(row: Mapping[str, Any], columns: Columns, where: str, *, guessed: bool = False) -> Prompt:
-    """Return a row's prompt without an id: a text or a conversation, with references and tools.
-
-    The last answer of a conversation is its reference, unless a column holds the references.
+def reads(
+    roles: Mapping[str, str], examples: Mapping[str, Any], hints: Mapping[str, str] | None = None
+) -> list[ColumnRead]:
+    """Return each column of the rows with what it is read as, "" where it is not read.
 
     Args:
-        guessed: whether the references' column was guessed, which may then hold anything.
-
-    Raises:
-        InputError: a column holds something else.
+        roles: of columns and of what is inside of them, such as `reward_model.ground_truth`.
+        hints: what to give so that a column is read.
     """
-    references = _references(row, columns, where, guessed)
-    value = in_json(row[columns.prompt])
-    if not is_conversation(value):
-        return Prompt("", text_at(row, columns.prompt, where), references)
-    at = f"{where}, column '{columns.prompt}'"
-    messages, answer = split_answer(conversation(value, at))
-    if not messages or messages[-1]["role"] in ("system", "developer"):
-        raise InputError(f"{at}: expected a message to answer, of the user or a tool; got {value!r:.200}")
-    if answer is not None and answer["content"] and columns.references is None and not columns.has_none:
-        references = (str(answer["content"]),)
-    meta: dict[str, Any] = {MESSAGES: messages}
-    if columns.tools is not None and (tools := tools_of(row.get(columns.tools), where)):
-        meta[TOOLS] = tools
-    return Prompt("", text_of(messages), references, meta)
+    inside = {
+        name.split(".")[0]: f"{role}, at {name}" for name, role in roles.items() if name not in examples
+    }
+    return [
+        ColumnRead(name, roles.get(name) or inside.get(name, ""), _hint(name, hints or {}), value)
+        for name, value in examples.items()
+    ]
 
 
-def split_answer(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], Message | None]:
-    """Return what comes before the assistant's last message, and that message; None without one."""
-    kept = [dict(message) for message in messages]
-    if kept and kept[-1]["role"] == "assistant":
-        return kept[:-1], kept[-1]
-    return kept, None
+def not_read(found: Mapping[str, Sequence[ColumnRead]]) -> list[str]:
+    """Return a line about the columns that are not read for each part of a mixture.
+
+    Args:
+        found: the only task's under "".
+
+    >>> not_read({"": [ColumnRead("prompt", "prompt"), ColumnRead("id", ""), ColumnRead("image", "", "why")]})
+    ['columns of the data that are not read: id, image (why)']
+    """
+    lines = []
+    for part, columns in found.items():
+        names = [each.name + (f" ({each.hint})" if each.hint else "") for each in columns if not each.read_as]
+        if names:
+            whose = f"the data of {part}" if part else "the data"
+            lines.append(f"columns of {whose} that are not read: {', '.join(names)}")
+    return lines
 
 
-def _references(row: Mapping[str, Any], columns: Columns, where: str, guessed: bool) -> tuple[str, ...]:
-    if columns.references is None:
-        return ()
-    value = in_json(row[columns.references])
+def named(there: Iterable[str], names: Sequence[str]) -> list[str]:
+    """Return the columns that have one of these names: as it is, else in other letters.
+
+    >>> named(["Prompt", "answer"], ["prompt", "answer", "x"])
+    ['Prompt', 'answer']
+    """
+    known = [*there] + (nested_names(there) if isinstance(there, Mapping) else [])
+    same: dict[str, str] = {}
+    for each in known:
+        same.setdefault(normal(each), each)
+    return [name if name in known else same[name] for name in names if name in known or name in same]
+
+
+def normal(name: str) -> str:
+    """Return a column's name in small letters, without blanks around it."""
+    return "_".join(name.lower().split()).lstrip("\ufeff")
+
+
+def _prompt(there: Mapping[str, Any], where: str, key: str) -> str:
+    found = named(there, PROMPTS) or named(there, PAIRS)[:1] or named(there, OTHER_PROMPTS)[:1]
+    if len(found) > 1:
+        raise InputError(
+            f"{where}: columns {' and '.join(found)} may hold the prompt: give {key}={' or '.join(found)}"
+        )
+    if not found:
+        names = [*there, *nested_names(there)]
+        raise InputError(
+            f"{where}: there is no column 'prompt'{did_you_mean('prompt', names)}"
+            + (f". Give {key}=NAME" if key else "")
+        )
+    return found[0]
+
+
+def _references(there: Mapping[str, Any], prompt: str) -> list[str]:
+    """Return the columns that may hold the references, judged by their names and by a value of each."""
+    for names in (REFERENCES, OTHER_REFERENCES):
+        found = [name for name in named(there, names) if name != prompt]
+        if readable := [name for name in found if may_be_texts(value_at(there, name))]:
+            return readable
+    return []
+
+
+def may_be_texts(value: Any) -> bool:
+    """Return whether a value can be references: a conversation, texts or numbers, or nothing known."""
+    if value is None or is_conversation(value):
+        return True
+    values = value if isinstance(value, list) else [value]
+    return all(isinstance(as_text(each), str) for each in values)
+
+
+def is_good_column(there: Mapping[str, Any]) -> str | None:
+    """Return the column that says whether a response is good; a `label` of 0 may be anything."""
+    sure = {"good": lambda value: truth_of(value) is not None}
+    return next(
+        (name for name in named(there, IS_GOOD) if sure.get(normal(name), is_truth)(there[name])), None
+    )
+
+
+def _first(there: Mapping[str, Any], names: Sequence[str], prompt: str) -> str | None:
+    return next((name for name in named(there, names) if name != prompt), None)
+
+
+def _has_turns(value: Any) -> bool:
+    """Return whether a value is a list of messages, or of pairs of a question and its answer."""
     if is_conversation(value):
-        _, answer = split_answer(conversation(value, f"{where}, column '{columns.references}'"))
-        return () if answer is None else (str(answer["content"]),)
-    texts = [of_number(each) for each in (value if isinstance(value, list) else [value])]
-    if all(isinstance(text, str) for text in texts):
-        return tuple(texts)
-    return () if guessed else texts_at(row, columns.references, where)
+        return True
+    return isinstance(value, list) and bool(value) and all(map(is_pair, value))
 
 
-def in_json(value: Any) -> Any:
-    """Return the conversation in a text of JSON, as some tables hold it; any other value as it is.
-
-    >>> in_json('[{"role": "user", "content": "Hi!"}]'), in_json("[1] is a list")
-    ([{'role': 'user', 'content': 'Hi!'}], '[1] is a list')
-    """
-    if not isinstance(value, str) or not value.lstrip().startswith("["):
-        return value
-    try:
-        found = json.loads(value)
-    except (ValueError, RecursionError):
-        return value
-    return found if is_conversation(found) else value
+def is_pair(value: Any) -> bool:
+    """Return whether a value is a question with its answer, as in Alpaca's column `history`."""
+    return (
+        isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(each, str) for each in value)
+    )
 
 
-def tools_of(value: Any, where: str) -> list[Any]:
-    """Return the tools in a column, which may be JSON in a text.
-
-    Raises:
-        InputError: they are no list.
-    """
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            raise InputError(f"{where}, column '{TOOLS}': expected JSON, got {value!r:.200}") from None
-    if value is None or isinstance(value, list):
-        return [without_nulls(each) for each in value or ()]
-    raise InputError(f"{where}, column '{TOOLS}': expected a list of JSON schemas, got {value!r:.200}")
+def _other_of_pair(there: Mapping[str, Any], prompt: str) -> str | None:
+    other = {"chosen": "rejected", "rejected": "chosen"}.get(normal(prompt))
+    return None if other is None else next(iter(named(there, (other,))), None)
 
 
-def of_number(value: Any) -> Any:
-    """Return a number as its text, as answers of mathematical problems often are; others as they are.
-
-    >>> of_number(3), of_number(0.5), of_number("007"), of_number(True)
-    ('3', '0.5', '007', True)
-    """
-    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+def _hint(name: str, hints: Mapping[str, str]) -> str:
+    if name in hints:
+        return hints[name]
+    if normal(name) in PICTURES:
+        return "only texts are read"
+    return "the thought before the answer" if normal(name) in THOUGHTS else ""

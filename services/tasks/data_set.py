@@ -10,8 +10,9 @@ from pydantic import Field, field_validator
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 from contracts.settings import Settings
-from services.tasks.base import SPLITS, Split
-from services.tasks.files import DataFiles, expect_files, from_files, from_hub, read_ahead
+from services.tasks.base import SPLITS, ColumnRead, Split
+from services.tasks.columns import reads
+from services.tasks.files import DataFiles, examples_of, expect_files, from_files, from_hub, read_ahead
 from services.tasks.lazy import Place, PromptsOfRows
 
 HIDDEN = "empty reference"  # RL4LMs' words where a data set does not publish its references
@@ -71,6 +72,15 @@ class DataSetTask(Settings):
             return from_files(self.data_files, split, columns, check, by=by)
         return from_hub(self.path, split, columns, subset=self.subset, revision=self.revision, by=by)
 
+    def columns_read(self, split: Split) -> Sequence[ColumnRead]:
+        """Return the columns; those read are the ones at which a row's prompts are made."""
+        rows = self.rows(split)
+        if not isinstance(first := next(iter(rows), None), Mapping):
+            return []
+        row = _Noting(first)
+        self.of_row(split, row, self._where(split, 0))
+        return reads(dict.fromkeys(row.noted, "read"), examples_of(rows))
+
     def columns_of(self, split: Split) -> Sequence[str]:
         return self.columns
 
@@ -127,3 +137,19 @@ class DataSetTask(Settings):
                     f"{where}: the {empty[0]} is empty; task.skip_empty=true leaves such rows out"
                 )
         return usable
+
+
+class _Noting(dict[str, Any]):
+    """Row that notes which of its columns are read."""
+
+    def __init__(self, row: Mapping[str, Any]) -> None:
+        super().__init__(row)
+        self.noted: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.noted |= {name} & self.keys()
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.noted |= {name} & self.keys()
+        return super().get(name, default)

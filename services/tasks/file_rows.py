@@ -18,6 +18,7 @@ from typing import Any, overload
 
 from contracts.errors import InputError
 from contracts.whole_texts import expect_whole
+from services.tasks.cells import is_blank
 from services.tasks.file_bytes import FileBytes, Place, kind_of, text_of
 from services.tasks.tables import Table, record
 
@@ -117,7 +118,7 @@ def _indexed(
         ends.append(place.end)
         numbers.append(place.number)
         for name, value in row.items():
-            if examples.get(name) in (None, ""):
+            if is_blank(examples.get(name)):
                 examples[name] = value
     if not begins:
         raise InputError(f"{where} holds no rows")

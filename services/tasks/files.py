@@ -10,14 +10,16 @@ row, such as its prompt, distinct texts are counted in place of rows: each text 
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from contracts.errors import InputError, did_you_mean, there_are
 from contracts.network.hub import use_cache_if_unreachable
 from services.tasks.base import SPLITS, Split
+from services.tasks.cells import is_blank
 from services.tasks.file_bytes import kind_of
-from services.tasks.file_rows import file_rows
+from services.tasks.file_rows import FileRows, file_rows
 from services.tasks.rows import SAVED, TEXT_KINDS, Check, check_columns, is_of_rows, read_checked
 
 DataFiles = str | dict[str, str]
@@ -26,6 +28,7 @@ NAMES_OF_OTHERS = ("val", "valid", "dev")  # of validation, where others make th
 PARQUET_COPY = (
     "task.revision=refs/convert/parquet"  # for a data set that is a script; its only subset is "default"
 )
+NUM_EXAMPLES = 20  # rows of a `datasets.Dataset`, in which an example of each column is sought
 ROWS_READ_AHEAD = 20_000  # checked without heavy imports, so that wrong rows are refused at once
 
 
@@ -49,7 +52,7 @@ def from_files(
     files, path = _file_for(data_files, split)
     read_checked(path, columns, ROWS_READ_AHEAD, check)
     rows = file_rows(path) if kind_of(path) in TEXT_KINDS else _read(path)
-    check_columns(rows.column_names, columns, f"task.data_files: {path}")
+    check_columns(examples_of(rows), columns, f"task.data_files: {path}")
     return _cut(rows, split, files, f"task.data_files={path}", by)
 
 
@@ -96,8 +99,18 @@ def from_hub(
     if source not in parts:
         raise InputError(f"task.path={name}: the data set has no train split; {there_are(parts, 'splits')}")
     rows = parts[source]
-    check_columns(rows.column_names, columns, f"task.path={name}")
+    check_columns(examples_of(rows), columns, f"task.path={name}")
     return _cut(rows, split, parts, f"task.path={name}", by)
+
+
+def examples_of(rows: Any) -> dict[str, Any]:
+    """Return each column's first value that is not empty; of other rows than a file's, among the first."""
+    if isinstance(rows, FileRows):
+        return dict(rows.examples)
+    found: dict[str, Any] = {}
+    for row in islice(rows, NUM_EXAMPLES):
+        found |= {name: value for name, value in row.items() if is_blank(found.get(name))}
+    return found
 
 
 def hub_splits(

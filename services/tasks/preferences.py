@@ -1,14 +1,16 @@
 """Rows of responses whose prompts and responses may be conversations, read as texts beside one prompt."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from contracts.conversations.messages import MESSAGES, TOOLS, Message, conversation, is_conversation, text_of
+from contracts.conversations.messages import Message, conversation, is_conversation, spoken, text_of
 from contracts.errors import InputError
 from contracts.rollout import Prompt
-from services.tasks.columns import in_json, split_answer, tools_of
-from services.tasks.rows import check_columns, text_at
+from services.tasks.asked import BEFORE_ANSWERS, Messages, in_json, split_answer, whole_prompt
+from services.tasks.cells import is_blank
+from services.tasks.columns import Columns
+from services.tasks.rows import check_columns, text_at, value_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,50 +23,80 @@ class Conversed:
 
     prompt: Prompt  # without an id
     row: Mapping[str, Any]
+    answers: Mapping[str, Message]  # by column, where they were messages
 
 
-def conversed(row: Mapping[str, Any], prompt: str, responses: Sequence[str], where: str) -> Conversed:
-    """Read a row's conversations.
+def conversed(row: Mapping[str, Any], columns: Columns, responses: Sequence[str], where: str) -> Conversed:
+    """Read a row's conversations, and what stands around its prompt.
 
     Args:
-        prompt: the column of the prompt; it may be missing where the responses are whole conversations.
+        columns: the prompt's, which may be missing where the responses are whole conversations.
         responses: columns with responses, of which some may be missing.
 
     Raises:
         InputError: the responses of a row begin differently, or do not end with an answer.
     """
-    row = {**row, **{name: in_json(row[name]) for name in (prompt, *responses) if name in row}}
+    prompt = columns.prompt
+    read = {name: messages_of(value_at(row, name)) for name in (prompt, *responses)}
     found = {
-        name: _answered(row[name], f"{where}, column '{name}'") for name in responses if _is_one(row, name)
+        name: _answered(value, f"{where}, column '{name}'")
+        for name, value in read.items()
+        if name != prompt and is_conversation(value)
     }
-    texts = {**row, **{name: answer for name, (_, answer) in found.items()}}
-    asked = (
-        conversation(row[prompt], f"{where}, column '{prompt}'") if is_conversation(row.get(prompt)) else None
-    )
+    messages = {name: answer for name, (_, answer) in found.items()}
+    answers = {name: spoken(answer) for name, answer in messages.items()}
+    said = {*answers.values(), *(read[name] for name in responses if isinstance(read[name], str))}
+    asked = _asked(read[prompt], said, f"{where}, column '{prompt}'")
     befores = [before for before, _ in found.values() if before]
-    for before in befores[1:] + ([asked] if asked and befores else []):
-        if before != befores[0]:
-            raise InputError(
-                f"{where}: the conversations in columns {', '.join([prompt, *found])} differ before their "
-                f"last answer; expected one prompt with its answers"
-            )
-    if asked is None and not befores:
+    if any(before != befores[0] for before in befores) or not all(_agrees(asked, each) for each in befores):
+        raise InputError(
+            f"{where}: the conversations in columns {', '.join([prompt, *found])} differ before their "
+            f"last answer; expected one prompt with its answers"
+        )
+    whole: str | Messages | None = befores[0] if befores else asked
+    if whole is None:
         check_columns(row, [prompt], where)
-        return Conversed(Prompt("", text_at(row, prompt, where)), texts)
-    messages = asked or befores[0]
-    tools = tools_of(row.get(TOOLS), where)
-    meta = {MESSAGES: messages} | ({TOOLS: tools} if tools else {})
-    text = text_of(messages)
-    return Conversed(Prompt("", text, meta=meta), {**texts, prompt: text})
+        whole = text_at(row, prompt, where)
+    made = whole_prompt(whole, row, columns, where)
+    return Conversed(made, {**row, **answers, prompt: made.text}, messages)
 
 
-def _is_one(row: Mapping[str, Any], name: str) -> bool:
-    return is_conversation(row.get(name))
+def messages_of(value: Any) -> Any:
+    """Return the messages in a text of JSON, or the list of a single message; any other value as it is.
+
+    >>> messages_of({"from": "gpt", "value": "7"})
+    [{'from': 'gpt', 'value': '7'}]
+    """
+    if isinstance(value, Mapping) and is_conversation([value]):
+        return [value]
+    return in_json(value)
 
 
-def _answered(value: Any, where: str) -> tuple[list[Message], str]:
-    """Return what comes before the last answer, and its text."""
+def _asked(value: Any, answers: Collection[str], where: str) -> str | Messages | None:
+    """Return the prompt's own column; an answer at its end that is one of the row's is no part of it."""
+    if not is_conversation(value):
+        return value if isinstance(value, str) and not is_blank(value) else None
+    asked, last = split_answer(conversation(value, where))
+    if last is not None and spoken(last) not in answers:
+        raise InputError(f"{where}: expected a message to answer as the last one, got {value[-1]!r:.200}")
+    if not asked or asked[-1]["role"] in BEFORE_ANSWERS:
+        raise InputError(f"{where}: expected a message to answer, of the user or a tool; got {value!r:.200}")
+    return asked
+
+
+def _agrees(asked: str | Messages | None, before: Sequence[Message]) -> bool:
+    """Return whether a conversation begins with the prompt, or with messages of which it is the last."""
+    if asked is None or not isinstance(asked, str):
+        return asked is None or list(asked) == list(before)
+    said = [text_of(before), text_of([each for each in before if each["role"] not in BEFORE_ANSWERS])]
+    return asked.strip() in {each.strip() for each in (*said, text_of(before[-1:]))}
+
+
+def _answered(value: Any, where: str) -> tuple[Messages, Message]:
+    """Return what comes before the last answer, and the answer."""
     before, answer = split_answer(conversation(value, where))
-    if answer is None or answer.get("tool_calls"):
-        raise InputError(f"{where}: expected an assistant's text as the last message, got {value[-1]!r:.200}")
-    return list(before), str(answer["content"])
+    if answer is None:
+        raise InputError(f"{where}: expected an assistant's answer at the end, got {value[-1]!r:.200}")
+    if before and all(message["role"] not in ("user", "tool") for message in before):
+        raise InputError(f"{where}: expected a message to answer before the last one, got {value!r:.200}")
+    return before, answer

@@ -12,10 +12,13 @@ from contracts.conversations.messages import MESSAGES, TOOLS
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 from contracts.settings import Settings, Strings
-from services.tasks.base import Split
-from services.tasks.columns import Columns, columns_of, prompt_at
-from services.tasks.files import DataFiles, expect_files, from_files, from_hub, read_ahead
+from services.tasks.asked import prompt_at
+from services.tasks.base import ColumnRead, Split
+from services.tasks.cells import is_blank
+from services.tasks.columns import Columns, columns_of, reads
+from services.tasks.files import DataFiles, examples_of, expect_files, from_files, from_hub, read_ahead
 from services.tasks.lazy import PromptsOfRows
+from services.tasks.rows import value_at
 
 
 class Prompts(Settings):
@@ -26,12 +29,14 @@ class Prompts(Settings):
     path: str | None = None  # a data set's name on the hub, instead of data_files
     subset: str | None = None  # of the hub's data set, such as "3.0.0" of cnn_dailymail
     revision: str | None = None  # of the hub's data set
-    # Texts or lists of messages. None: prompt, messages, conversations, question, problem or instruction
+    # Texts or lists of messages. None: prompt, messages, … of columns.py
     prompt_column: str | None = None
-    # Texts or lists of texts. None: answer, solution, completion, response or references, if one of them is
-    # there, else a conversation's last answer; "": no references
+    # Texts or lists of texts. None: answer, solution, … if one of them is there, else a conversation's last
+    # answer; "": no references
     references_column: str | None = None
-    meta_columns: Strings = ()  # further columns for rewards
+    input_column: str | None = None  # behind an instruction. None: input and context of one; "": none
+    system_column: str | None = None  # a system message before the prompt. None: system; "": none
+    meta_columns: Strings = ()  # further columns for rewards; a.b is inside of column a
     weight_column: str | None = None  # for rollout.priority_scale; None: every prompt weighs 1
     limit: int | None = Field(default=None, ge=1)  # rows of each split; None: all
     streaming: bool = False  # make a prompt when it is read; the rows stay on the disk
@@ -58,21 +63,26 @@ class Prompts(Settings):
 
     def prompts(self, split: Split) -> Sequence[Prompt]:
         rows = self._rows(split)
-        columns = self._columns(rows.column_names, f"task=prompts, {split}")
+        columns = self._columns(examples_of(rows), f"task=prompts, {split}")
         made = PromptsOfRows(rows, partial(self._of_row, columns, split), max_size=self.limit)
         return made if self.streaming else list(made)
 
     def first_prompts(self, split: Split) -> Sequence[Prompt]:
         rows = read_ahead(self.data_files, split, self._given, self._check)
-        names = list(dict.fromkeys(name for row in rows for name in row))  # a row may leave out empty ones
-        rows = [dict.fromkeys(names) | row for row in rows]
-        columns = self._columns(names, f"task=prompts, {split}") if rows else Columns("")
+        there: dict[str, Any] = {}
+        for row in rows:
+            there |= {name: value for name, value in row.items() if is_blank(there.get(name))}
+        columns = self._columns(there, f"task=prompts, {split}") if rows else Columns("")
         return list(PromptsOfRows(rows, partial(self._of_row, columns, split), max_size=self.limit))
 
-    def told(self) -> str:
-        """Say which columns are read, and whether they hold texts or conversations."""
-        kind = "conversations" if self.prompts("train")[0].messages else "texts"
-        return f"{self._columns(self._rows('train').column_names, 'task=prompts')}; the prompts are {kind}"
+    def columns_read(self, split: Split) -> Sequence[ColumnRead]:
+        examples = examples_of(self._rows(split))
+        columns = self._columns(examples, "task=prompts")
+        roles = dict(columns.roles)
+        for names, role in ((self.meta_columns, "meta data of rewards"), ([self.weight_column], "weight")):
+            roles |= {name: ", ".join(filter(None, [roles.get(name), role])) for name in names if name}
+        hints = {name: f"task.references_column={name} makes it the reference" for name in columns.unsure}
+        return reads(roles, examples, hints)
 
     def _rows(self, split: Split) -> Any:
         if self.data_files is not None:
@@ -81,20 +91,23 @@ class Prompts(Settings):
 
     @property
     def _given(self) -> list[str]:
-        given = [self.prompt_column, self.references_column, *self.meta_columns, self.weight_column]
+        given = [self.prompt_column, self.references_column, self.input_column, self.system_column]
+        given += [*self.meta_columns, self.weight_column]
         return [column for column in given if column]
 
-    def _columns(self, names: Sequence[str], where: str) -> Columns:
-        return columns_of(names, self.prompt_column, self.references_column, where)
+    def _columns(self, there: Mapping[str, Any], where: str) -> Columns:
+        given = self.prompt_column, self.references_column
+        around = self.system_column, self.input_column
+        return columns_of(list(there), *given, where, examples=there, system=around[0], beside=around[1])
 
     def _check(self, row: Mapping[str, Any], where: str) -> None:
         """Refuse a row as it stands in its file, where columns that are empty may be left out."""
-        self._prompt(self._columns(list(row), where), row, where)
+        self._prompt(self._columns(row, where), row, where)
 
     def _of_row(self, columns: Columns, split: Split, row: int, fields: Mapping[str, Any]) -> list[Prompt]:
         where = f"task=prompts, {split} row {row}"
         prompt = self._prompt(columns, fields, where)
-        meta = {column: fields[column] for column in self.meta_columns} | dict(prompt.meta)
+        meta = {column: value_at(fields, column) for column in self.meta_columns} | dict(prompt.meta)
         ident = f"prompts/{split}/{row}"
         return [replace(prompt, id=ident, meta=meta, weight=self._weight(fields, where))]
 
@@ -104,7 +117,7 @@ class Prompts(Settings):
     def _weight(self, fields: Mapping[str, Any], where: str) -> float:
         if self.weight_column is None:
             return 1.0
-        value = fields[self.weight_column]
+        value = value_at(fields, self.weight_column)
         try:
             weight = float(value)  # a text in a CSV file
         except (TypeError, ValueError):

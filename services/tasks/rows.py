@@ -99,11 +99,43 @@ def read_tabbed(
 
 
 def check_columns(there: Iterable[str], columns: Sequence[str], where: str) -> None:
-    """Refuse a row or file that lacks one of `columns`; the message lists the columns there are."""
-    names = list(there)
+    """Refuse a row or file that lacks one of `columns`; the message lists the columns there are.
+
+    Args:
+        there: names; or a row, or a value of each column, inside of which `a.b` may be.
+    """
+    names = [*there]
+    inside = nested_names(there) if isinstance(there, Mapping) else []
     for column in columns:
-        if column not in names:
-            raise InputError(f"{where}: there is no column '{column}'{did_you_mean(column, names)}")
+        if column not in names and column not in inside:
+            raise InputError(
+                f"{where}: there is no column '{column}'{did_you_mean(column, [*names, *inside])}"
+            )
+
+
+def value_at(row: Mapping[str, Any], column: str) -> Any:
+    """Return the value in a column, or at `a.b.c` inside of column `a`; None where there is nothing.
+
+    >>> value_at({"extra_info": {"answer": 7}}, "extra_info.answer"), value_at({"a.b": 1}, "a.b")
+    (7, 1)
+    """
+    value: Any = row
+    for name in [column] if column in row else column.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def nested_names(row: Mapping[str, Any]) -> list[str]:
+    """Return the names of what is inside of a row's columns.
+
+    >>> nested_names({"id": 1, "reward_model": {"style": "rule", "ground_truth": "7"}})
+    ['reward_model.style', 'reward_model.ground_truth']
+    """
+    found = []
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            found += [f"{name}.{inner}" for inner in [*value, *nested_names(value)]]
+    return found
 
 
 def text_at(row: Mapping[str, Any], column: str, where: str) -> str:
@@ -112,7 +144,7 @@ def text_at(row: Mapping[str, Any], column: str, where: str) -> str:
     Raises:
         InputError: the value is no text.
     """
-    value = row[column]
+    value = value_at(row, column)
     if not isinstance(value, str):
         raise InputError(f"{where}: expected a text in column '{column}', got {value!r:.200}")
     return value
@@ -124,7 +156,7 @@ def texts_at(row: Mapping[str, Any], column: str, where: str) -> tuple[str, ...]
     Raises:
         InputError: the column holds something else.
     """
-    value = row[column]
+    value = value_at(row, column)
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise InputError(

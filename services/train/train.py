@@ -70,8 +70,10 @@ def train(settings: RunSettings, *, here: bool = False) -> int:
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # its bar would tear our screen
     for warning in [*checked.warnings, *environment_warnings(settings.environment, settings.algorithm)]:
         console.warn(warning)
-    if left_out := settings.passes_left_out:
-        console.note(f"updates leave out passes: {'; '.join(left_out)}")
+    left_out = settings.passes_left_out
+    passes = [f"updates leave out passes: {'; '.join(left_out)}"] if left_out else []
+    for note in [*checked.notes, *passes]:
+        console.note(note)
     tracker = _start_tracker(settings.tracking, settings.resolved(), folder)
     status: Status = "FAILED"
     uploads = Uploads(mirror, folder, console.warn) if mirror else None

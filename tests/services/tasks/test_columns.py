@@ -179,16 +179,28 @@ def test_no_references_are_none_of_a_conversation_too(tmp_path: Path) -> None:
     assert first(tmp_path, {"messages": [USER, ANSWER]}, references_column="").references == ()
 
 
-def test_what_is_read_is_told(tmp_path: Path) -> None:
-    def said(**row: Any) -> str:
-        return Prompts(data_files=written(tmp_path, [row] * 10)).told()
+def roles(folder: Path, row: dict[str, Any], **options: Any) -> dict[str, str]:
+    """Return what each column is read as."""
+    task = Prompts(data_files=written(folder, [row] * 10), **options)
+    return {each.name: each.read_as or f"not read {each.hint}".strip() for each in task.columns_read("train")}
 
-    assert said(question="a", answer="b") == (
-        "prompts from column question, references from answer; the prompts are texts"
-    )
-    assert "references from none (task.references_column=answer or solution?)" in said(
-        prompt="a", answer="b", solution="c"
-    )
+
+def test_each_column_is_read_or_reported(tmp_path: Path) -> None:
+    assert roles(tmp_path, {"question": "a", "answer": "b", "id": 1}) == {
+        "question": "prompt",
+        "answer": "reference",
+        "id": "not read",
+    }
+    unsure = roles(tmp_path, {"prompt": "a", "answer": "b", "solution": "c", "reasoning": "d", "images": []})
+    assert unsure == {
+        "prompt": "prompt",
+        "answer": "not read task.references_column=answer makes it the reference",
+        "solution": "not read task.references_column=solution makes it the reference",
+        "reasoning": "not read the thought before the answer",
+        "images": "not read only texts are read",
+    }
+    meta = roles(tmp_path, {"prompt": "a", "answer": "b"}, meta_columns=("answer",))
+    assert meta["answer"] == "reference, meta data of rewards"
     with pytest.raises(ValueError, match=r"messages is where a prompt keeps its conversation"):
         Prompts(data_files="x", meta_columns=("messages",))
 

@@ -1,0 +1,200 @@
+"""Columns of rows with responses: those that were given, and names of other programs where they were not.
+
+option | columns where `data.NAME` is not given
+--- | ---
+`prompt` | `prompt`, `question`, `problem`, `instruction`, `query`, `input`
+`response` | `response`, `completion` (TRL), `output` (Alpaca), `answer`, `solution`
+`rejected` | `rejected`, `rejected_response` (ms-swift), beside `chosen` or whole `messages`
+`good` | `good`, `label` (TRL), `kto_tag` (LLaMA-Factory)
+`reasoning` | `reasoning_content`, `reasoning`, `thinking`, `think`, `thought`
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from contracts.conversations.messages import is_conversation
+from contracts.errors import InputError
+from contracts.settings import Settings, Strings
+from services.tasks.base import ColumnRead, Side
+from services.tasks.cells import is_blank
+from services.tasks.columns import (
+    IS_GOOD,
+    OTHER_PROMPTS,
+    PROMPTS,
+    THOUGHTS,
+    Columns,
+    columns_of,
+    is_good_column,
+    named,
+    reads,
+)
+from services.tasks.files import DataFiles, expect_files
+from services.tasks.preferences import messages_of
+from services.tasks.rows import value_at
+
+CONVERSATIONS = ("messages", "conversations")  # columns of whole conversations, the last answer included
+QUESTIONS = tuple(name for name in PROMPTS if name not in CONVERSATIONS) + OTHER_PROMPTS[:2]
+RESPONSES = ("response", "completion", "output", "answer", "solution")
+NAMED = ("prompt", "response", "chosen", "rejected", "good", "group", "system", "input", "reasoning")
+
+
+class ResponseData(Settings):
+    """Source of the rows, and names of their columns."""
+
+    files: DataFiles | None = None  # a folder with train/validation/test, a mapping of splits, or one file
+    path: str = ""  # or a data set's name on the hub
+    subset: str | None = None
+    revision: str | None = None
+    prompt: str = "prompt"  # where there is no such column, the beginning of the conversations in the others
+    response: str = "response"
+    chosen: str = "chosen"
+    rejected: str = "rejected"
+    good: str = "good"  # true or false, beside a response; all are good where there is no such column, or ""
+    group: str = "group"  # the same for responses ranked together; without this column, the prompt's text
+    system: str | None = None  # a system message before the prompt. None: system, if it is there; "": none
+    input: str | None = None  # behind an instruction. None: input and context of one; "": none
+    reasoning: str | None = None  # the thought before a response. None: reasoning_content, …; "": none
+    references_column: str | None = None  # a text or a list of texts for rewards to compare with
+    meta_columns: Strings = ()  # further columns for rewards
+    truncation_side: Side = "left"  # the side on which prompts beyond rollout.max_prompt_tokens are cut
+    max_rows: int | None = Field(default=None, ge=1)  # of each split; None: all
+    skip_empty: bool = False  # leave out empty prompts and responses, instead of refusing them
+
+    _files = field_validator("files", mode="before")(expect_files)
+
+    @property
+    def given(self) -> list[str]:
+        """The columns that were named, which the data must have."""
+        names = [getattr(self, name) for name in NAMED if name in self.model_fields_set]
+        return [name for name in (*names, self.references_column, *self.meta_columns) if name]
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseColumns:
+    """Columns of rows with responses.
+
+    Example: of TRL's rows for KTO, `ResponseColumns(Columns("prompt"), "completion", good="label")`.
+    """
+
+    asked: Columns
+    response: str
+    chosen: str = "chosen"
+    rejected: str = "rejected"
+    good: str | None = None
+    group: str = "group"
+    reasoning: str | None = None
+    whole: str | None = None  # whole conversations, where no column holds the prompt alone
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """Return what each column is read as."""
+        found = {
+            self.response: "response",
+            self.chosen: "response, the better one of a pair",
+            self.rejected: "response, the worse one of a pair",
+            self.group: "the same for responses ranked together",
+        }
+        for name, role in (
+            (self.good, "says whether the response is good"),
+            (self.reasoning, "thought before the response"),
+            (self.whole, "prompt and response"),
+        ):
+            found |= {name: role} if name is not None else {}
+        return found | self.asked.roles | ({self.whole: "prompt and response"} if self.whole else {})
+
+
+def response_columns(data: ResponseData, row: Mapping[str, Any], where: str) -> ResponseColumns:
+    """Return the columns to read.
+
+    Args:
+        row: a value of each column.
+
+    Raises:
+        InputError: several columns may hold the response, or one may say whether it is good, or may not.
+    """
+    there = {name: value for name, value in row.items() if value is not None}
+    prompt = _picked(data, "prompt", there, QUESTIONS)
+    whole = None
+    if not _has(there, prompt):
+        messages = named(there, CONVERSATIONS)
+        whole = next((name for name in messages if is_conversation(messages_of(there[name]))), None)
+    chosen = _picked(data, "chosen", there, ("chosen",))
+    rejected = _picked(data, "rejected", there, ("rejected", "rejected_response"))
+    is_asked = prompt if _has(there, prompt) else whole
+    asked = Columns(prompt)
+    is_pair = _has(there, chosen)
+    if (begins := is_asked or (chosen if is_pair else None)) is not None:
+        around = data.system, data.input
+        asked = columns_of(list(row), begins, "", where, examples=row, system=around[0], beside=around[1])
+    return ResponseColumns(
+        asked=replace(asked, prompt=prompt, rejected=None, is_good=None),
+        response=_response(data, there, prompt, where),
+        chosen=chosen,
+        rejected=rejected,
+        good=_good(data, there, where, is_pair=is_pair),
+        group=data.group,
+        reasoning=_reasoning(data, there),
+        whole=whole,
+    )
+
+
+def columns_read(
+    data: ResponseData, columns: ResponseColumns, examples: Mapping[str, Any]
+) -> list[ColumnRead]:
+    """Return each column of the data with what it is read as.
+
+    Args:
+        examples: a value of each column.
+    """
+    roles = {name: role for name, role in columns.roles.items() if _has(examples, name)}
+    for names, role in ((data.meta_columns, "meta data of rewards"), ([data.references_column], "reference")):
+        roles |= {name: ", ".join(filter(None, [roles.get(name), role])) for name in names if name}
+    return reads(roles, examples)
+
+
+def _has(there: Mapping[str, Any], name: str) -> bool:
+    return name in there or not is_blank(value_at(there, name))
+
+
+def _picked(data: ResponseData, option: str, there: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    """Return the column that was given; else the first of the known names that is there."""
+    given: str = getattr(data, option)
+    if option in data.model_fields_set or given in there:
+        return given
+    return next(iter(named(there, names)), given)
+
+
+def _response(data: ResponseData, there: Mapping[str, Any], prompt: str, where: str) -> str:
+    if "response" in data.model_fields_set or data.response in there:
+        return data.response
+    found = [name for name in named(there, RESPONSES) if name not in (prompt, data.references_column)]
+    if len(found) > 1:
+        raise InputError(
+            f"{where}: columns {' and '.join(found)} may hold the response: give data.response={found[0]}"
+        )
+    return found[0] if found else data.response
+
+
+def _good(data: ResponseData, there: Mapping[str, Any], where: str, *, is_pair: bool) -> str | None:
+    if "good" in data.model_fields_set:
+        return data.good or None
+    if (found := is_good_column(there)) is not None:
+        return found
+    unsure = [name for name in named(there, IS_GOOD) if not is_blank(there[name])]
+    if unsure and not is_pair and not {data.references_column, data.group, *data.meta_columns} & set(unsure):
+        name = unsure[0]
+        raise InputError(
+            f"{where}: column '{name}' holds {there[name]!r:.80}; expected true or false, whether the "
+            f"response is good. data.good={name} reads 1 and 0 so; data.good='' takes all for good"
+        )
+    return None
+
+
+def _reasoning(data: ResponseData, there: Mapping[str, Any]) -> str | None:
+    if data.reasoning is not None:
+        return data.reasoning or None
+    found = [name for name in named(there, THOUGHTS) if name not in data.meta_columns]
+    return found[0] if found else None
