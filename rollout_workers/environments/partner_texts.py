@@ -6,10 +6,10 @@ from typing import Any, Protocol
 
 from contracts.conversations.chat import Chat
 from contracts.conversations.messages import Message
+from contracts.conversations.thoughts import behind_thought
 from contracts.errors import InputError
 from rollout_workers.engines.base import Generation
 
-THOUGHT_END = "</think>"
 OPENING: Message = {"role": "user", "content": "…"}  # for templates in which the user speaks first
 
 
@@ -85,12 +85,12 @@ class TalkByTemplate:
 
 
 def spoken(text: str) -> str:
-    """Return a text without the thought in front of it.
+    """Return a text without its thought; "" if it ends inside of one.
 
-    >>> spoken("<think>Hm, 3 and 4.</think> It is seven."), spoken("Seven.")
+    >>> spoken("[THINK]Hm, 3 and 4.[/THINK] It is seven."), spoken("Seven.")
     ('It is seven.', 'Seven.')
     """
-    return text.rpartition(THOUGHT_END)[2].strip()
+    return (behind_thought(text) or "").strip()
 
 
 def joined(utterances: Sequence[str], separator: str) -> str:

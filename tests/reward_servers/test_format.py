@@ -49,6 +49,26 @@ def test_tags_come_once_closed_and_in_order() -> None:
     assert scores(Format(tags=tags, nothing_else=True), *texts[:2]) == [1.0, 0.0]
 
 
+def test_a_text_may_begin_in_the_thought_that_its_prompt_opened() -> None:
+    begun, whole = "2 + 2\n</think>\n<answer>4</answer>", "<think>2 + 2</think>\n<answer>4</answer>"
+    texts = (begun, whole, "2 + 2 <answer>4</answer>")
+    by_tags = Format(tags=("think", "answer"))
+    by_pattern = Format(pattern=r"<think>.*</think>\s*<answer>.*</answer>")
+    assert scores(by_tags, *texts) == [1.0, 1.0, 0.0]  # the template is not known
+    for opened, expected in (("<think>", [1.0, 1.0, 0.0]), ("", [0.0, 1.0, 0.0])):
+        samples = [Sample(text, opened=opened) for text in texts]
+        assert by_tags.score(samples) == by_pattern.score(samples) == expected
+    assert by_tags.score([Sample(begun, prompt="2 + 2? <think>")]) == [1.0]
+    assert scores(Format(tags=("plan", "answer")), "2 + 2</plan><answer>4</answer>") == [
+        0.0
+    ]  # no thought's mark
+
+
+def test_json_stands_behind_the_thought() -> None:
+    texts = ('<think>{"answer": "no"}</think>\n{"answer": 4}', '<think>{"answer": 4}')
+    assert scores(Format(json_schema=SCHEMA), *texts) == [1.0, 0.0]
+
+
 def test_json_has_to_fit_its_schema(tmp_path: Path) -> None:
     file = tmp_path / "schema.json"
     file.write_text(json.dumps(SCHEMA))

@@ -158,6 +158,20 @@ def test_equal_texts_share_their_places(url: str) -> None:
     assert [score for score, _ in found] == pytest.approx([0.0, 5 / 6, 5 / 6, 1 / 3])
 
 
+def test_judges_read_answers_without_thoughts(url: str, model: Model) -> None:
+    """The verdict is the length of what the judge reads: 3, nothing, 5, and 3."""
+    samples = [
+        Sample(text, "Why?", group="train/0")
+        for text in ("<think>long, long</think>abc", "<think>cut off", "thinking</think>abcde", "abc")
+    ]
+    found = [score for score, _ in RewardServer(judge(url)).score(samples)]
+    assert found == [pytest.approx(value(3)), 0.0, pytest.approx(value(5)), pytest.approx(value(3))]
+    assert not any("long, long" in str(request) or "cut off" in str(request) for request in model.requests)
+    ranked = [score for score, _ in RewardServer(judge(url, "judge_group")).score(samples)]
+    # places: abcde 1, abc and abc (2/3 + 1/3) / 2, nothing 0
+    assert ranked == pytest.approx([0.5, 0.0, 1.0, 0.5])
+
+
 @given(st.lists(st.sampled_from("abcdef"), min_size=2, max_size=9).filter(lambda texts: len(set(texts)) > 1))
 def test_places_are_from_zero_to_one_and_have_the_mean_of_a_half(texts: list[str]) -> None:
     ranked = sorted(set(texts))

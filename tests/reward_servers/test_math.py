@@ -10,6 +10,7 @@ from math_verify import parse, verify
 from contracts.scores import Sample
 from reward_servers.answers import answers_of
 from reward_servers.isolation.confined import Limits
+from reward_servers.rewards.format import Format
 from reward_servers.rewards.math import Math
 from reward_servers.server import RewardServer
 from reward_servers.settings import Part
@@ -44,6 +45,27 @@ def test_equal_values_in_any_form_score_one() -> None:
     wrong = [("it is 41", "#### 42"), ("", "3"), ("no idea", "3"), (r"\boxed{x^2+1}", "(x+1)^2")]
     assert scores(ANY, *right) == [1.0] * len(right)
     assert scores(ANY, *wrong) == [0.0] * len(wrong)
+
+
+def test_answers_in_tags_are_paid_and_thoughts_are_not() -> None:
+    """The recipe of docs/rewards.md, reward=[math, {name: format, tags: [think, answer]}]."""
+    rows = [
+        ("<think>Three boxes of 5 and 2 more: first I say 13, no.</think><answer>12</answer>", "12"),
+        ("<think>x is one of two</think><answer>1/2</answer>", "0.5"),
+        ("<think>minus 12 it is</think><answer>-12</answer>", "-12"),
+        ("<think>They pay that much.</think><answer>$12</answer>", "12"),
+        ("<think>so</think><answer>12 apples</answer>", "12"),
+    ]
+    wrong = [("<think>3 * 5 - 3 = 12</think> <answer>13</answer>", "12")]
+    assert scores(ANY, *rows, *wrong) == [1.0] * 5 + [0.0]
+    assert Format(tags=("think", "answer")).score([Sample(text) for text, _ in rows]) == [1.0] * 5
+
+
+def test_a_text_that_never_left_the_thought_scores_zero() -> None:
+    """In a run the template is known to have opened the thought; a prompt's own end tells it, too."""
+    cut_off = [Sample("So 3 * 4 = 12", references=("12",), opened=opened) for opened in ("<think>", "", None)]
+    assert ANY.score(cut_off) == [0.0, 1.0, 1.0]
+    assert ANY.score([Sample("So 3 * 4 = 12", prompt="3 * 4? <think>\n", references=("12",))]) == [0.0]
 
 
 def test_any_of_several_references_may_be_right() -> None:

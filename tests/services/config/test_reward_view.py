@@ -40,6 +40,13 @@ def test_at_the_end_all_answers_are_judged_as_one_text() -> None:
     assert Judging().samples(TALK) == [expected]
 
 
+def test_samples_carry_the_mark_with_which_the_template_opened_their_thought() -> None:
+    for at in ("end", "answer", "turn"):
+        samples = Judging(at=at, opened="<think>").samples(TALK)
+        assert {sample.opened for sample in samples} == {"<think>"}
+        assert all(sample.response.startswith("<think>") for sample in samples)
+
+
 def test_the_last_answer_can_be_judged_alone() -> None:
     judging = Judging(at="answer")
     (sample,) = judging.samples(TALK)
