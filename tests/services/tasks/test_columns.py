@@ -48,7 +48,12 @@ def first(folder: Path, row: dict[str, Any], **options: Any) -> Prompt:
         ({"prompt": "3 + 4 ?", "answer": [7, "seven", 0.5]}, "3 + 4 ?", ("7", "seven", "0.5"), []),
         ({"prompt": "3 + 4 ?", "answer": {"value": 7}}, "3 + 4 ?", (), []),  # a guess may be wrong
         ({"messages": json.dumps([USER, ANSWER])}, "3 + 4 ?", ("7",), [USER]),
-        ({"messages": [USER, CALL]}, "3 + 4 ?", (), [USER]),  # a call without words is no reference
+        (
+            {"messages": [USER, CALL]},
+            "3 + 4 ?",
+            ('<tool_call>\n{"name": "add", "arguments": {"a": 3}}\n</tool_call>',),
+            [USER],
+        ),
         ({"prompt": "[3 + 4] ?"}, "[3 + 4] ?", (), []),
         ({"prompt": [USER]}, "3 + 4 ?", (), [USER]),
         ({"prompt": [SYSTEM, USER], "answer": "7"}, "Be brief.\n3 + 4 ?", ("7",), [SYSTEM, USER]),
@@ -132,8 +137,8 @@ def test_tools_and_calls_reach_the_template(tmp_path: Path) -> None:
     found = first(tmp_path, {"prompt": [USER, CALL, FOUND], "tools": [TOOL]})
     call = {
         "role": "assistant",
-        "content": "",
-        "tool_calls": [{"function": {"name": "add", "arguments": {"a": 3}}}],
+        "content": None,
+        "tool_calls": [{"type": "function", "function": {"name": "add", "arguments": '{"a": 3}'}}],
     }
     assert list(found.messages) == [USER, call, {"role": "tool", "name": "add", "content": "7"}]
     assert list(found.tools) == [TOOL]
