@@ -18,7 +18,11 @@ FUNCTIONS = frozenset(  # of mathematics, without a backslash
 )
 MATHS = FUNCTIONS | {"and", "or"}
 SPACES = re.compile(r"\\[,:;! ](?![a-zA-Z])|\\q?quad\b|~")
-LOOKS = re.compile(r"\\(?:left|right|displaystyle|bigg?|Bigg?|m?left|m?right)(?![a-zA-Z])|\*\*|`")
+LOOKS = re.compile(
+    r"\\(?:left|right|displaystyle|bigg?|Bigg?|m?left|m?right)(?![a-zA-Z])|\*\*|`"
+    r"|</?(?:strong|em|code|span|br)\s*/?>|<\|(?:begin|end)_of_solution\|>"
+)
+BOLD = re.compile(r"<([bi])>([^<>]*)</\1>")
 MONEY = re.compile(
     r"\\?(?:US|A|C|HK|NT|R)?\$|[€£¥₹₩₽₺元円]|\bRs\.?(?=\s*\d)"
     r"|\b(?:USD|EUR|GBP|INR|CNY|RMB)(?=\s*\d)|(?<=\d)\s*(?:USD|EUR|GBP|INR|CNY|RMB)\b"
@@ -32,7 +36,7 @@ def readable(text: str) -> str:
     ('Answer: 9500', 'so \ue000x = 3\ue001')
     """
     text = SPACES.sub(" ", plain(text.replace("\\\n", "\\ ")))
-    text = FORMULA.sub(_formula, LOOKS.sub("", text.replace("\\$", "")))
+    text = FORMULA.sub(_formula, LOOKS.sub("", BOLD.sub(r"\2", text.replace("\\$", ""))))
     return MONEY.sub("", text)
 
 

@@ -47,6 +47,7 @@ ITEM = re.compile(
 )
 ASIDE = re.compile(
     r"\s\([^()]*[^\W\d_]{2}[^()]*\)"
+    rf"|(?<=\d )of\s+(?:the|all|those|these)\s+{NUMBER.pattern}"
     r"|\b(?:out of|instead of|rather than|compared (?:to|with)|(?:more|less|fewer|greater) than)"
     rf"\s+(?:an?\s+|the\s+)?(?:total\s+(?:of\s+)?)?{NUMBER.pattern}",
     re.IGNORECASE,

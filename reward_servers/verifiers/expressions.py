@@ -33,6 +33,8 @@ MATRIX = re.compile(
 )
 ENVIRONMENT = re.compile(r"\\(?:begin|end)\{\w+\}")
 WORDS = re.compile(r"(?<![\\a-zA-Z])[^\W\d_]{3,}")
+ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
+DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)")
 SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12, "万": 4, "萬": 4, "亿": 8, "億": 8}
 SCALE = re.compile(rf"(\d)\s*({'|'.join(SCALES)})\b|(\d)\s*([万亿億萬])", re.IGNORECASE)
 EXPONENT = re.compile(r"(?<![\w}])(\d+(?:\.\d+)?)[eE]([-+]?\d{1,3})(?![\w])")
@@ -115,7 +117,9 @@ def tidy(text: str) -> str:
     text = EXPONENT.sub(r"\1*10^{\2}", text)
     text = re.sub(r"\s+(?=\^)", "", text.replace("**", "^").replace(r"\%", "%"))
     text = re.sub(r"\s+", " ", text).strip(" \"'`").rstrip(".")
-    return rf"\{{{text[1:-1]}\}}" if re.fullmatch(r"\{[^{}]*,[^{}]*\}", text) else text
+    if re.fullmatch(r"\{[^{}]*\}", text):
+        return rf"\{{{text[1:-1]}\}}" if "," in text else text[1:-1].strip()
+    return DEGREES.sub(r"(\1\\cdot\\frac{\\pi}{180})", text) if ANGLE.search(text) else text
 
 
 def without_unit(text: str) -> tuple[str, str, bool]:

@@ -57,11 +57,16 @@ def _agree(right: Any, given: Any, symbols: Sequence[Any]) -> bool:
             for place, symbol in enumerate(symbols)
         }
         values = right.subs(point), given.subs(point)
-        if all(is_number(value) and value.is_finite is not False for value in values):
+        if all(is_number(value) and value.is_finite is not False for value in values) and _as_real(*values):
             if not _close(*values, 80, 60):
                 return False
             num_same += 1
     return num_same >= 2
+
+
+def _as_real(right: Any, given: Any) -> bool:
+    """Return whether both are real or both are not: a logarithm's sides have other domains."""
+    return bool(sympy.N(right).is_real == sympy.N(given).is_real)
 
 
 def _close(right: Any, given: Any, digits: int, agree: int) -> bool:
