@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from contracts.conversations.messages import is_conversation
+from contracts.conversations.messages import TOOLS, is_conversation
 from contracts.errors import InputError, there_are
 from contracts.scores import Sample
 from contracts.settings import Settings, Strings
@@ -24,13 +24,14 @@ from reward_servers.models.intent import Join, utterance_pair
 from reward_servers.text.whole_text import whole_text
 from services.tasks.base import Split, Task
 from services.tasks.cells import is_blank
-from services.tasks.columns import Columns, columns_of
-from services.tasks.files import DataFiles, expect_files, from_files, from_hub
+from services.tasks.columns import Columns, columns_of, not_read, reads
+from services.tasks.files import DataFiles, examples_of, expect_files, from_files, from_hub
 from services.tasks.preferences import conversed, messages_of
-from services.tasks.rows import text_at
+from services.tasks.rows import check_columns, text_at
 
 Objective = Literal["labels", "pairs"]
 WHOLE = re.compile(r"-?(0|[1-9]\d*)(\.0+)?")
+COLUMNS = ("text", "prompt", "response", "label", "chosen", "rejected", "margin")
 EXPECTED = "expected text and label, or prompt, response and label, or chosen and rejected"
 
 
@@ -74,6 +75,7 @@ class RewardRows:
 
     rows: list[RewardRow] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
+    not_read: Sequence[str] = ()  # a line about the columns that are not read
 
 
 def read_split(data: RewardData, task: Task | None, objective: Objective | None, split: Split) -> RewardRows:
@@ -84,9 +86,11 @@ def read_split(data: RewardData, task: Task | None, objective: Objective | None,
     """
     if task is not None:
         found: Iterable[RewardRow] = _of_task(data, task, split)
+        kept = RewardRows()
     else:
-        found = _of_columns(data, objective, split)
-    kept = RewardRows()
+        rows = _rows(data, objective, split)
+        found = _of_rows(data, objective, split, rows)
+        kept = RewardRows(not_read=not_read({"": reads(_roles(data), examples_of(rows))}))
     for row in found:
         if any(not text.strip() for text in row.texts):
             kept.skipped["empty"] += 1
@@ -133,27 +137,40 @@ def label_places(labels: Sequence[int | str], names: Sequence[str]) -> tuple[dic
     return {label: place for place, label in enumerate(ordered)}, called
 
 
-def _of_columns(data: RewardData, objective: Objective | None, split: Split) -> Iterable[RewardRow]:
+def _rows(data: RewardData, objective: Objective | None, split: Split) -> Any:
     def check(row: Mapping[str, Any], where: str) -> None:
         _row(data, objective, row, where)
 
     def by(row: Mapping[str, Any]) -> str:
         return _dealt_by(data, objective, row)
 
+    given = [getattr(data, name) for name in COLUMNS if name in data.model_fields_set and getattr(data, name)]
     try:
         if data.files is not None:
             rows = from_files(data.files, split, (), check, by=by)
         else:
             rows = from_hub(data.path, split, (), subset=data.subset, revision=data.revision, by=by)
+        check_columns(examples_of(rows), given, f"data: {split}")
     except InputError as error:
         told = str(error).replace("task.data_files", "data.files")
         raise InputError(
             told.replace("task.revision", "data.revision").replace("task.path", "data.path")
         ) from None
+    return rows
+
+
+def _of_rows(
+    data: RewardData, objective: Objective | None, split: Split, rows: Iterable[Mapping[str, Any]]
+) -> Iterable[RewardRow]:
     for number, row in enumerate(rows):
         if data.max_rows is not None and number >= data.max_rows:
             return
         yield _row(data, objective, row, f"data: {split} row {number}")
+
+
+def _roles(data: RewardData) -> dict[str, str]:
+    around = dict.fromkeys(("system", "history", TOOLS), "part of the prompt")
+    return around | {getattr(data, name): name for name in COLUMNS if getattr(data, name)}
 
 
 def _row(data: RewardData, objective: Objective | None, row: Mapping[str, Any], where: str) -> RewardRow:

@@ -48,6 +48,8 @@ def train_reward(settings: TrainRewardSettings) -> int:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     results = RewardResults(results_folder, settings.resolved(), names)
     console = Progress(Terminal())
+    for line in splits["train"].not_read:
+        console.note(line)
     stop = StopRequest(lambda: console.note("stopping after this micro-batch"))
     try:
         with doing("loading the model and its tokens", console.note):

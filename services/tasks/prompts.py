@@ -15,7 +15,7 @@ from contracts.settings import Settings, Strings
 from services.tasks.asked import prompt_at
 from services.tasks.base import ColumnRead, Split
 from services.tasks.cells import is_blank
-from services.tasks.columns import Columns, columns_of, reads
+from services.tasks.columns import BESIDE_INSTRUCTIONS, Columns, columns_of, named, reads
 from services.tasks.files import DataFiles, examples_of, expect_files, from_files, from_hub, read_ahead
 from services.tasks.lazy import PromptsOfRows
 from services.tasks.rows import value_at
@@ -82,6 +82,9 @@ class Prompts(Settings):
         for names, role in ((self.meta_columns, "meta data of rewards"), ([self.weight_column], "weight")):
             roles |= {name: ", ".join(filter(None, [roles.get(name), role])) for name in names if name}
         hints = {name: f"task.references_column={name} makes it the reference" for name in columns.unsure}
+        if self.input_column is None:
+            behind = named(examples, BESIDE_INSTRUCTIONS)
+            hints |= {name: f"task.input_column={name} puts it behind the prompt" for name in behind}
         return reads(roles, examples, hints)
 
     def _rows(self, split: Split) -> Any:
