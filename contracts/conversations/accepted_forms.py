@@ -27,6 +27,9 @@ BLOCKS, IN_CONTENT = "blocks", "content"  # places of reasoning without a field 
 THOUGHT = "Placeholder-of-a-thought"
 KEY, VALUE = "placeholder_of_a_key", "Placeholder-of-a-value"
 ABSENT = "absent"
+CALLED = "placeholder_of_a_call"
+# Mistral wants nine letters; Kimi writes the name in the id alone.
+IDS = ("call00001", f"functions.{CALLED}:0")
 ROLES = {
     "developer": ("developer", "system"),
     **dict.fromkeys(("tool", "ipython", "function"), ("tool", "ipython", "function")),
@@ -110,7 +113,7 @@ class AcceptedForms:
                     return CallForm(content, frozenset(shown))
         return None
 
-    def call_message(self, name: str = "placeholder_of_a_call") -> Message:
+    def call_message(self, name: str = CALLED) -> Message:
         """Return an assistant's message that calls a tool with a placeholder, as the template accepts it."""
         return self._translated(0, _call(name, {KEY: VALUE}))
 
@@ -154,10 +157,11 @@ class AcceptedForms:
 
     def _shows_call(self, content: str | None, arguments: Any, behind: Sequence[Message]) -> bool:
         """Return whether a call is shown as it is: no text in a text, no mapping as Python shows it."""
-        message = _without_content(_call("placeholder_of_a_call", arguments), content)
-        text = self._rendering.tried([ASKED, message, *behind])
+        messages = [_without_content(_call(CALLED, arguments, name), content) for name in IDS]
+        texts = [self._rendering.tried([ASKED, message, *behind]) for message in messages]
+        text = next((text for text in texts if CALLED in text), "")
         writes_none = text.count("None") > self._rendering.tried([ASKED, SAID]).count("None")
-        if "placeholder_of_a_call" not in text or VALUE not in text or writes_none:
+        if VALUE not in text or writes_none:
             return False
         return arguments in text if isinstance(arguments, str) else f"'{KEY}': " not in text
 
@@ -171,7 +175,7 @@ class AcceptedForms:
             if self.call is not None and "mapping" not in self.call.arguments:
                 given = json.dumps(given)
             found["tool_calls"] = [
-                {**call, "function": {"name": f"placeholder_{number}_{place}x", "arguments": given}}
+                _marked_call(call, f"placeholder_{number}_{place}x", given)
                 for place, call in enumerate(calls)
             ]
         return found
@@ -187,7 +191,7 @@ PROBE: Mapping[str, Any] = {  # a tool that is looked for in a rendered text
 }
 RESULT: Message = {
     "role": "tool",
-    "name": "placeholder_of_a_call",
+    "name": CALLED,
     "tool_call_id": "call00001",
     "content": "Placeholder-of-a-result",
 }
@@ -223,9 +227,15 @@ def _without_content(message: Message, content: str | None) -> dict[str, Any]:
     return rest if content == ABSENT else {**rest, "content": content}
 
 
-def _call(name: str, arguments: Any) -> Message:
-    call = {"id": "call00001", "type": "function", "function": {"name": name, "arguments": arguments}}
+def _call(name: str, arguments: Any, called_id: str = "call00001") -> Message:
+    call = {"id": called_id, "type": "function", "function": {"name": name, "arguments": arguments}}
     return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+def _marked_call(call: Mapping[str, Any], mark: str, arguments: Any) -> dict[str, Any]:
+    name = str(call.get("function", call)["name"])
+    number = {"id": str(call["id"]).replace(name, mark)} if "id" in call else {}
+    return {**call, **number, "function": {"name": mark, "arguments": arguments}}
 
 
 def _shape(message: Message) -> tuple[Any, ...]:

@@ -68,6 +68,9 @@ class Ends:
                 return self._closing[count:]
             if end == self._last[:count] and end[: len(self._closing)] == self._closing:
                 return ()
+        marks = [place for place, token in enumerate(self._closing) if self._encoding.is_mark(token)]
+        if marks and answer[-1:] == self._closing[marks[0] : marks[0] + 1]:  # without the blanks before it
+            return self._closing[marks[0] + 1 :]
         ends_otherwise = answer and answer[-1:] in (self._last[:1], self._behind_calls)
         return self._closing[1:] if ends_otherwise else self._closing
 

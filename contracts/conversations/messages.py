@@ -157,10 +157,8 @@ def _with_one_thought(message: dict[str, Any], where: str) -> dict[str, Any]:
     content = message["content"] or ""
     rest = {name: value for name, value in message.items() if name not in REASONING}
     behind = behind_thought(content)
-    if behind != content and thoughts and (len(thoughts) > 1 or thoughts.copy().pop() not in content):
-        raise InputError(
-            f"{where}: got a thought under {names[0]!r} and another one in 'content'; expected one"
-        )
+    if behind != content and any(thought not in content for thought in thoughts):
+        raise InputError(f"{where}: {names[0]} and the thought in content differ; expected one thought")
     if len(thoughts) > 1:
         raise InputError(f"{where}: {' and '.join(names)} differ; expected one thought")
     if not thoughts or behind != content:
