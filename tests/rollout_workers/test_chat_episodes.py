@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.templates import model_of
 from contracts.conversations.chat import Chat
 from contracts.conversations.chat_settings import ChatForm
 from contracts.rollout import Lease, Rollout
@@ -12,6 +13,7 @@ from rollout_workers.environments.pool import LocalEnvironments
 from rollout_workers.episodes import Episodes
 from rollout_workers.settings import RolloutSettings
 from tests.chat_templates import TEMPLATES, TEXTS, chat_tokenizer
+from tests.contracts.test_chat_answers import TEMPLATES as ANSWERS
 from tests.rollout_workers.episodes import Told, Write, WritingEngine, lease
 
 SAYS = ("What is three and four ?", "And then ?", "Thanks, that is the end")
@@ -77,6 +79,24 @@ def test_a_history_as_rendered_is_what_the_template_writes_at_every_turn(name: s
         talk = [each for pair in zip(USER, said, strict=True) for each in pair][: 2 * turn + 1]
         asked = its.apply_chat_template(talk, add_generation_prompt=True, return_dict=False)
         assert rollout.context(turn) == tuple(asked)
+
+
+@pytest.mark.parametrize("memory", [None, 1])
+@pytest.mark.parametrize("name", ["lazy", "GLM draws"])
+def test_an_answers_end_stands_once_where_the_template_writes_it_late_or_never(
+    name: str, memory: int | None
+) -> None:
+    """The second answer hits its limit; the others end with the token at which the model stops."""
+    model = model_of(name, ANSWERS[name])
+    its, before, end = model.tokenizer, *(("\n", "<|user|>") if name == "GLM draws" else ("", "<|im_end|>"))
+    told = Told(says=SAYS, template="chat", memory=memory)
+    form = ChatForm(ends=model.stops)
+    rollout = play(its, form, told, writes(its, f"{before}seven{end}", f"{before}ten", f"bye{end}"))
+    said = [{"role": "assistant", "content": text} for text in ("seven", "ten")]
+    talk = [USER[0], said[0], USER[1], said[1], USER[2]]
+    for turn, (first, last) in enumerate([(0, 1), (0, 3), (0 if memory is None else 2, 5)]):
+        asked = its.apply_chat_template(talk[first:last], tokenize=False, add_generation_prompt=True)
+        assert its.decode(rollout.context(turn)) == asked
 
 
 def test_a_template_that_drops_reasoning_splits_the_episode() -> None:

@@ -27,11 +27,11 @@ def checked_chat(form: ChatForm | None, model: ModelSettings, *, turn_by_turn: b
 
 def tools_warnings(chat: Chat | None, prompts: Iterable[Prompt]) -> list[str]:
     """Warn of tools that prompts bring and the chat template does not show to the model."""
-    if chat is None or chat.shows_tools or not (num := sum(bool(prompt.tools) for prompt in prompts)):
+    if chat is None or chat.shows_tools or not any(prompt.tools for prompt in prompts):
         return []
     return [
-        f"the chat template has no place for tools, and {num} prompts bring some: the model reads nothing of "
-        "them. model.chat.template=FILE takes a template that lists them; or describe them in a message"
+        "the chat template has no place for tools, and prompts bring some: the model reads nothing of them. "
+        "model.chat.template=FILE takes a template that lists them; or describe them in a message"
     ]
 
 
