@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Self
+from unicodedata import normalize
 
 from pydantic import (
     BeforeValidator,
@@ -43,6 +44,15 @@ class Standardize(Settings):
     std: float = Field(gt=0)  # of the raw reward, measured beforehand
 
 
+def label_of(part: Mapping[str, Any]) -> str:
+    """Return a part's label: that given, else its name without the address, composed as keys are.
+
+    >>> label_of({"name": "my_rewards.py:brevity"}), label_of({"name": "rouge", "label": "mine"})
+    ('brevity', 'mine')
+    """
+    return normalize("NFC", str(part.get("label") or str(part.get("name")).rpartition(":")[2]))
+
+
 class Part(Settings):
     """One reward of a weighted sum, or one metric.
 
@@ -57,7 +67,7 @@ class Part(Settings):
 
     name: str = Field(min_length=1)  # built-in, or package.module:Class
     weight: float = 1.0  # factor in the weighted sum
-    label: str = Field(default="", pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")  # name in logs; default: `name`
+    label: str = Field(default="", pattern=r"^[^\W\d_][\w-]*$")  # name in logs; default: `name`
     standardize: Standardize | None = None  # {mean: …, std: …}: subtract mean, divide by std
     clip: Bounds | None = None  # [lowest, highest]; null leaves a side open
     threshold: float | None = None  # 1 from here on, 0 below
@@ -70,8 +80,8 @@ class Part(Settings):
             return given
         own = {key: value for key, value in given.items() if key in cls.model_fields}
         options = {key: value for key, value in given.items() if key not in cls.model_fields}
-        if own.get("label") is None and isinstance(own.get("name"), str):
-            own["label"] = own["name"].rpartition(":")[2]
+        if isinstance(own.get("name"), str) and isinstance(own.get("label"), str | None):
+            own["label"] = label_of(own)
         nested = own.get("options", {})
         if not isinstance(nested, Mapping):
             raise ValueError(f"options: got {nested!r}; expected a mapping of the component's own options")

@@ -93,7 +93,7 @@ def scale(kind: str, label: str, replicas: int, timeout_s: float) -> None:
     """
     name = deployment_name(kind, label)
     labels = [each.removeprefix(f"{kind}-") for each in serve.status().applications if each.startswith(kind)]
-    if label not in labels:
+    if name.removeprefix(f"{kind}-") not in labels:
         near = did_you_mean(label, labels) if labels else f", nor is any other {kind}"
         raise InputError(f"no {kind} '{label}' is served here{near}")
     try:

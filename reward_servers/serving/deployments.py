@@ -15,8 +15,14 @@ COUNT_EVERY_S = 2.0  # between counts of the replicas, which `whetstone scale` m
 
 
 def deployment_name(kind: str, label: str) -> str:
-    """Return the name of both the Serve application and its only deployment: `reward-rouge`."""
-    return f"{kind}-{label}"
+    """Return the name of both the Serve application and its only deployment.
+
+    Serve puts it into headers of calls, which carry ASCII alone.
+
+    >>> deployment_name("reward", "rouge"), deployment_name("reward", "güte")
+    ('reward-rouge', 'reward-xn--gte-hoa')
+    """
+    return f"{kind}-{label}" if label.isascii() else f"{kind}-xn--{label.encode('punycode').decode()}"
 
 
 def num_replicas(kind: str, label: str) -> int:

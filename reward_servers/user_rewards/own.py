@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
+from unicodedata import normalize
 
 from contracts.components import check_component, find, import_module
 from contracts.errors import InputError, did_you_mean
@@ -78,6 +79,7 @@ def find_grader(kind: str, name: str) -> type:
         return find(kind, name, BUILT_IN[kind])
     where, (place, _, attribute) = f"{kind}={name}", name.partition(":")
     module = _of_file(place, where) if place.endswith(SUFFIX) else import_module(place, where)
+    attribute = normalize("NFKC", attribute)  # as Python reads names
     found = getattr(module, attribute, None)
     if found is None and place.endswith(SUFFIX):
         there = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]

@@ -33,6 +33,7 @@ import conf
 from contracts.errors import InputError, did_you_mean
 from contracts.settings import build
 from learner.algorithms import SYNONYMS
+from reward_servers.settings import label_of
 from services.config.component_settings import TABLES, our_name
 from services.config.layers import OWN, SUFFIX, file_of, forget_replaced_models, layers, said
 from services.config.matrix import lay_into, matrix_experiments
@@ -331,7 +332,7 @@ def set_in_list(tree: DictConfig, override: Override) -> bool:
     if root not in REPLACED or not label or not OmegaConf.is_list(tree.get(root)):
         return False
     parts = [{"name": part} if isinstance(part, str) else part for part in tree[root]]
-    labels = [str(part.get("label") or part.get("name")) for part in parts]
+    labels = [label_of(part) for part in parts]
     if not option or label not in labels:
         if not labels:
             raise InputError(f"{override.input_line}: {root} is an empty list, so it has no options to set")

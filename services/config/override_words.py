@@ -6,6 +6,7 @@ colons, `=` and `${…}` keep their meaning.
 """
 
 from collections.abc import Iterator
+from unicodedata import normalize
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -58,6 +59,7 @@ def parse(text: str) -> Override:
     if override.is_delete() or override.package is not None:
         raise InputError(f"{text}: expected KEY=VALUE; a key can't be deleted or moved")
     override.input_line = text
+    override.key_or_group = normalize("NFC", override.key_or_group)
     return override
 
 

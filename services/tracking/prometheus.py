@@ -60,7 +60,8 @@ class RunMetrics:
     """
 
     def __init__(self, run_name: str, iterations: int) -> None:
-        self._tags = {"run": redact(run_name)}
+        # Ray's metrics carry ASCII alone.
+        self._tags = {"run": redact(run_name).encode("ascii", "backslashreplace").decode()}
         self._gauges = {key: self._made(*said) for key, said in GAUGES.items()}
         self._sums = {key: self._made(*said) for key, said in SUMS.items()}
         self._iteration, self._progress = self._made(*ITERATION), self._made(*PROGRESS)

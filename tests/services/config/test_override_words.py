@@ -34,7 +34,8 @@ def test_a_text_of_any_script_is_its_own_value_wherever_it_stands(word: str) -> 
 @given(st.text(FOREIGN | LETTERS, min_size=1).filter(lambda key: not key.isascii() and not key[0].isdigit()))
 def test_keys_are_of_any_script_too(key: str) -> None:
     assume(key[0] not in "0123456789")
-    assert parse(f"reward.{key}.weight=2").key_or_group == f"reward.{key}.weight"
+    composed = unicodedata.normalize("NFC", key)
+    assert parse(f"reward.{key}.weight=2").key_or_group == f"reward.{composed}.weight"
     assert parse(f"data={{{key}: 1}}").value() == {key: 1}
 
 
@@ -78,3 +79,11 @@ def test_choices_and_ranges_still_make_a_sweep() -> None:
 def test_what_is_no_key_and_value_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="expected KEY=VALUE"):
         parse(text)
+
+
+def test_a_key_of_letters_and_marks_is_that_of_whole_letters() -> None:
+    """Labels are composed, too; a value stays as it is, since folders of both forms may lie side by side."""
+    word = unicodedata.normalize("NFD", "güte")
+    override = parse(f"reward.{word}.weight={word}")
+    assert override.key_or_group == "reward.güte.weight" != f"reward.{word}.weight"
+    assert override.value() == word
