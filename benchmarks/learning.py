@@ -75,7 +75,7 @@ class Result:
 class Bench:
     """One family's warm start and its worker, which gets the initial weights back before every run."""
 
-    def __init__(self, family: str, rule: MaskRule | None) -> None:
+    def __init__(self, family: str, rule: MaskRule | None, factor: float = 1.0) -> None:
         from rollout_workers.worker import RolloutWorker
 
         self.family, self.model = family, warm_start(family)
@@ -84,15 +84,15 @@ class Bench:
             str(self.model), str(self.model), None, engine_of(str(self.model)), settings, rule
         )
         self.worker.ready()
-        self.reward = Reward()
+        self.reward, self.factor = Reward(), factor  # training's rewards are this many times the reward
         self.first_version = count(0, 1000)  # so that no run finds prefixes that another one cached
         self.lease_id = count(EVALUATION * 2)
 
-    def run(self, name: str, seed: int, tokens: int) -> Result:
+    def run(self, name: str, seed: int, tokens: int, algorithm: Algorithm | None = None) -> Result:
         from learner.learner import Learner
         from learner.settings import LearnerSettings, ModelSettings
 
-        algorithm = algorithm_of(name)
+        algorithm = algorithm or algorithm_of(name)
         masked = algorithm.traits.masks
         sampling = Sampling(MAX_TOKENS, masked=masked)
         learner = Learner(
@@ -116,28 +116,34 @@ class Bench:
         )
         started, rows = perf_counter(), number_rows(seed + 1)
         self.push(learner)
-        before, generated, curve = mean_reward(self.generate(held_out)), 0, []
+        before, generated, curve = self.mean_reward(held_out), 0, []
         metrics: dict[str, float] = {}
         while generated < tokens:
             if algorithm.traits.online:
                 rollouts = self.generate(source.lease(ROLLOUTS // group))
-                curve.append((generated, mean_reward(rollouts)))
+                curve.append((generated, self.mean(rollouts)))
             else:
                 tokenizer = number_tokenizer()
                 rollouts = [as_rollout(i, next(rows), tokenizer) for i in range(ROLLOUTS)]
             generated += sum(rollout.num_generated for rollout in rollouts)
             metrics = learner.update(rollouts)
             self.push(learner)
-        after, after_masked = mean_reward(self.generate(held_out)), None
+        after, after_masked = self.mean_reward(held_out), None
         if masked:
             inside = [replace(lease, sampling=sampling) for lease in held_out]
-            after_masked = mean_reward(self.generate(inside))
+            after_masked = self.mean_reward(inside)
         took = perf_counter() - started
         return Result(name, self.family, seed, before, after, after_masked, curve, took, metrics)
 
     def push(self, learner: Any) -> None:
         manifest, arrays = learner.publish("float32")
         self.worker.load_weights(manifest, arrays, learner.publish_mask("float32"))
+
+    def mean_reward(self, leases: Sequence[Lease]) -> float:
+        return self.mean(self.generate(leases))
+
+    def mean(self, rollouts: Sequence[Rollout]) -> float:
+        return statistics.fmean(rollout.total_reward for rollout in rollouts) / self.factor
 
     def generate(self, leases: Sequence[Lease]) -> list[Rollout]:
         """Return all rollouts, scored; give the worker new lease ids, as those of evaluations recur."""
@@ -150,7 +156,9 @@ class Bench:
         from contracts.scores import Score
 
         return [
-            with_score(replace(rollout, lease_id=renamed[rollout.lease_id].id), Score(score, {}))
+            with_score(
+                replace(rollout, lease_id=renamed[rollout.lease_id].id), Score(self.factor * score, {})
+            )
             for rollout, score in zip(found, scores, strict=True)
         ]
 
@@ -169,10 +177,6 @@ def by_rule(names: Sequence[str]) -> dict[MaskRule | None, list[str]]:
         rule = algorithm.mask_rule() if algorithm.traits.masks else None
         found.setdefault(rule, []).append(name)
     return found
-
-
-def mean_reward(rollouts: Sequence[Rollout]) -> float:
-    return statistics.fmean(rollout.total_reward for rollout in rollouts)
 
 
 def warm_start(family: str) -> Path:

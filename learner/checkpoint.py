@@ -46,7 +46,7 @@ def save(
     pair: ActorCritic,
     mask: Policy | None,
     optimizer: torch.optim.Optimizer,
-    state: dict[str, float | int],
+    state: dict[str, Any],
     elite: Sequence[Rollout],
     ranks: Ranks = ALONE,
 ) -> None:

@@ -43,6 +43,7 @@ from learner.models.actor_critic import (
     read_stored,
     reference_of,
 )
+from learner.models.critic import RunningNorm
 from learner.models.policy import Policy, check_head
 from learner.off_policy import Correction, correction_of, rounds
 from learner.optimizer import build_optimizer, set_learning_rate
@@ -122,6 +123,7 @@ class Learner:
         )
         self.optimizer = build_optimizer(self.pair, algorithm)
         self.kl_coefficient = algorithm.kl.coefficient
+        self.reward_norm = RunningNorm()
         self.elite: list[Rollout] = []  # rollouts that a selecting algorithm keeps between iterations
         self.version = 0
         self._shares_gpu = shares_gpu
@@ -211,6 +213,8 @@ class Learner:
 
     def _train(self, batch: Batch, scored: ScoredBatch, bootstrap_B: torch.Tensor) -> dict[str, float]:
         algorithm = self.algorithm
+        require_finite(batch.rewards_BT, batch.mask_BT, "rewards")
+        self.reward_norm.update(batch.rewards_BT.sum(-1).cpu())
         credit = algorithm.credit(
             CreditInputs(
                 rewards_BT=batch.rewards_BT,
@@ -225,6 +229,8 @@ class Learner:
                 traces_BT=off_policy.traces(batch, scored),
                 truncated_B=batch.truncated_B,
                 max_tokens=self.max_tokens,
+                reward_deviation=self.reward_norm.deviation,
+                critic_is_new=self.pair.value_norm is not None and not self.pair.value_norm.weight,
             )
         )
         require_finite(credit.advantages_BT, batch.mask_BT, "advantages")
@@ -357,6 +363,7 @@ class Learner:
             "version": self.version,
             "kl_coefficient": self.kl_coefficient,
             "mask_version": self.mask_version,
+            "reward_norm": {name: float(value) for name, value in self.reward_norm.named_buffers()},
         }
         with room_for(folder):
             checkpoint.save(Path(folder), self.pair, self.mask, self.optimizer, state, self.elite, self.ranks)
@@ -371,6 +378,8 @@ class Learner:
         state, self.elite = checkpoint.load(Path(folder), self.pair, self.mask, self.optimizer)
         self.version, self.kl_coefficient = int(state["version"]), float(state["kl_coefficient"])
         self.mask_version = int(state["mask_version"])
+        for name, value in state["reward_norm"].items():
+            self.reward_norm.get_buffer(name).fill_(value)
 
     def export(self, folder: str) -> None:
         """Write the language model and its tokenizer in Hugging Face format.

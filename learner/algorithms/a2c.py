@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from learner.algorithms.actor_critic import ActorCriticAlgorithm
-from learner.algorithms.base import LossInputs, LossOutput, OptimizerSettings, Traits
+from learner.algorithms.base import LossInputs, LossOutput, Traits
 from learner.functional.kl import k3
 
 
@@ -23,7 +23,6 @@ class A2C(ActorCriticAlgorithm):
     gae_lambda: float = Field(default=1.0, ge=0, le=1)
     advantage_whitening: Literal["none", "minibatch", "batch"] = "none"
     target_kl: None = None  # one step: there is nothing to stop
-    optimizer: OptimizerSettings = OptimizerSettings(name="rmsprop", eps=1e-5)
 
     def loss(self, inputs: LossInputs) -> LossOutput:
         """Return (-Σ A log π + c_v Σ (R - V)² - c_e Σ H + β Σ KL) / num_tokens."""

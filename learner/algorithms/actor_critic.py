@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import Field, model_validator
 
 from learner.algorithms.base import Algorithm, KLSettings, OptimizerSettings, ValueLevel
-from learner.algorithms.inputs import Credit, CreditInputs, LossInputs, LossOutput
+from learner.algorithms.inputs import Credit, CreditInputs, LossInputs, LossOutput, expecting
 from learner.functional.advantages import generalized_advantages, whiten
 from learner.functional.ratios import value_loss
-from learner.functional.rewards import spread_over_tokens, whitened
+from learner.functional.rewards import RewardScale, in_units, mean_return, spread_over_tokens, whitened
 from learner.functional.turns import turn_advantages, turn_ends
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class ActorCriticAlgorithm(Algorithm):
     critic_learning_rate: float | None = Field(default=None, gt=0)  # None: as learning_rate
     num_epochs: int
     minibatch_size: int | None
-    gamma: float = Field(default=0.99, ge=0, le=1)
+    gamma: float = Field(default=1.0, ge=0, le=1)
     gae_lambda: float = Field(default=0.95, ge=0, le=1)
     turn_gamma: float = Field(default=1.0, ge=0, le=1)  # with gamma, from a turn to the next
     turn_lambda: float | None = Field(default=None, ge=0, le=1)  # from a turn to the next; None: gae_lambda
@@ -38,10 +38,10 @@ class ActorCriticAlgorithm(Algorithm):
     value_clip_range: float | None = Field(default=None, gt=0)
     value_clip_pessimistic: bool = False  # True: the larger of clipped and unclipped (OpenRL, trl)
     huber_delta: float | None = Field(default=None, gt=0)  # larger value errors count linearly (OpenRL: 10)
-    normalize_values: bool = False  # let the critic predict returns in units of all returns so far
+    normalize_values: bool = True  # let the critic predict returns in units of all returns so far
     max_grad_norm: float | None = Field(default=0.5, gt=0)  # of the actor and the critic, each apart
     target_kl: float | None = None
-    reward_scale: float = Field(default=1.0, gt=0)
+    reward_scale: RewardScale = "deviation"
     normalize_rewards: bool = False  # RL4LMs' norm_reward: whiten token rewards, zeros included
     spread_rewards: bool = False  # over a turn's tokens in equal parts, instead of at its last
     optimizer: OptimizerSettings = OptimizerSettings()
@@ -79,9 +79,11 @@ class ActorCriticAlgorithm(Algorithm):
     def credit(self, inputs: CreditInputs) -> Credit:
         """Subtract β·KL from token rewards, then apply GAE over tokens or turns."""
         mask_BT = inputs.mask_BT.bool()
-        rewards_BT = self.reward_scale * inputs.rewards_BT
+        rewards_BT = in_units(inputs.rewards_BT, self.reward_scale, inputs.reward_deviation)
         if self.spread_rewards:
             rewards_BT = spread_over_tokens(rewards_BT, mask_BT, inputs.positions_BT)
+        if inputs.critic_is_new:
+            inputs = expecting(inputs, mean_return(rewards_BT, mask_BT))
         rewards_BT = rewards_BT - inputs.kl_coefficient * inputs.kl_BT
         if self.normalize_rewards:
             rewards_BT = whitened(rewards_BT, mask_BT)

@@ -29,7 +29,7 @@ class CISPO(CriticFree):
     clip_range_high: float | None = Field(default=4.0, gt=0)  # weights of at most 1 + this
     drop_constant_groups: bool = True
     max_refills: int = Field(default=9, ge=0)
-    kl: KLSettings = KLSettings(placement="loss", estimator="k3", coefficient=0.0, measure_every=8)
+    kl: KLSettings = KLSettings(placement="loss", estimator="k3_exact", coefficient=0.0, measure_every=8)
 
     def advantages(self, inputs: CreditInputs) -> Tensor:
         return group_advantages(self.scores(inputs), inputs.groups_B, scale=True)

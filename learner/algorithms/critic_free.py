@@ -13,6 +13,7 @@ from learner.algorithms.inputs import Credit, CreditInputs, LossInputs, LossOutp
 from learner.functional.aggregation import Aggregation, sum_by_response, token_weights
 from learner.functional.kl import k3
 from learner.functional.ratios import clipped_surrogate
+from learner.functional.rewards import RewardScale, in_units
 from learner.functional.turns import turn_numbers
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class CriticFree(Algorithm):
     clip_range_high: float | None = Field(default=None, gt=0)  # None: as clip_range; DAPO: 0.28
     aggregation: Aggregation = "token_mean"
     turn_gamma: float = Field(default=1.0, ge=0, le=1)  # discount of a reward from a turn to the one before
+    reward_scale: RewardScale = "deviation"
     drop_constant_groups: bool = False  # groups of equal rewards teach nothing: leave them out of the mean
     max_refills: int = Field(default=0, ge=0)  # rounds of further prompts an iteration, in their place
     filter_truncated: bool = False  # no loss on responses that the limit of tokens cut off
@@ -97,9 +99,14 @@ class CriticFree(Algorithm):
         """Return π/π_old of whole responses (B,), to be clipped; None: each token's own ratio is clipped."""
         return None
 
+    def token_rewards(self, inputs: CreditInputs) -> Tensor:
+        """Return r - β·KL of each token, (B, T)."""
+        rewards_BT = in_units(inputs.rewards_BT, self.reward_scale, inputs.reward_deviation)
+        return rewards_BT - inputs.kl_coefficient * inputs.kl_BT
+
     def scores(self, inputs: CreditInputs) -> Tensor:
         """Return each rollout's score, Σ γ_turn^(turns before) (r - β·KL) over its tokens, (B,)."""
-        rewards_BT = inputs.rewards_BT - inputs.kl_coefficient * inputs.kl_BT
+        rewards_BT = self.token_rewards(inputs)
         turns_BT = turn_numbers(inputs.positions_BT, inputs.mask_BT)
         return (rewards_BT * self.turn_gamma ** turns_BT.to(rewards_BT.dtype)).sum(-1)
 

@@ -34,7 +34,7 @@ class DAPO(CriticFree):
     # The last share of the tokens at most, in which a response loses reward, down to -1; 0: no penalty
     overlong_share: float = Field(default=0.2, ge=0, le=1)
     optimizer: OptimizerSettings = OptimizerSettings(weight_decay=0.1)
-    kl: KLSettings = KLSettings(placement="loss", estimator="k3", coefficient=0.0, measure_every=8)
+    kl: KLSettings = KLSettings(placement="loss", estimator="k3_exact", coefficient=0.0, measure_every=8)
 
     def advantages(self, inputs: CreditInputs) -> Tensor:
         return group_advantages(self.scores(inputs), inputs.groups_B, scale=True)

@@ -24,7 +24,7 @@ class DrGRPO(CriticFree):
     )
 
     aggregation: Aggregation = "constant"
-    kl: KLSettings = KLSettings(placement="loss", estimator="k3", coefficient=0.0, measure_every=8)
+    kl: KLSettings = KLSettings(placement="loss", estimator="k3_exact", coefficient=0.0, measure_every=8)
 
     def advantages(self, inputs: CreditInputs) -> Tensor:
         return group_advantages(self.scores(inputs), inputs.groups_B, scale=False)

@@ -24,7 +24,7 @@ class GRPO(CriticFree):
 
     aggregation: Aggregation = "sequence_mean"
     scale_by_deviation: bool = True
-    kl: KLSettings = KLSettings(placement="loss", estimator="k3", coefficient=0.04)
+    kl: KLSettings = KLSettings(placement="loss", estimator="k3_exact", coefficient=0.04)
 
     def advantages(self, inputs: CreditInputs) -> Tensor:
         return group_advantages(self.scores(inputs), inputs.groups_B, scale=self.scale_by_deviation)

@@ -34,7 +34,7 @@ class GSPO(CriticFree):
     clip_range: float = Field(default=3e-4, gt=0)
     clip_range_high: float | None = Field(default=4e-4, gt=0)
     aggregation: Aggregation = "sequence_mean"  # of the KL in the loss, where it is there
-    kl: KLSettings = KLSettings(placement="loss", estimator="k3", coefficient=0.0, measure_every=8)
+    kl: KLSettings = KLSettings(placement="loss", estimator="k3_exact", coefficient=0.0, measure_every=8)
 
     def advantages(self, inputs: CreditInputs) -> Tensor:
         return group_advantages(self.scores(inputs), inputs.groups_B, scale=True)

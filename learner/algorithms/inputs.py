@@ -7,7 +7,7 @@ micro-batch, flat.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,6 +31,18 @@ class CreditInputs:
     traces_BT: Tensor | None = None
     truncated_B: Tensor | None = None  # rollouts that ended at the limit of tokens; None: none did
     max_tokens: int | None = None  # most tokens of a rollout; None: unknown
+    reward_deviation: float = 1.0  # of the rewards of rollouts so far
+    critic_is_new: bool = False  # no returns have told it their mean yet
+
+
+def expecting(inputs: CreditInputs, value: float) -> CreditInputs:
+    """Return the inputs with `value` added to each value that a critic predicted."""
+    is_cut_B = inputs.bootstrap_B != 0
+    return replace(
+        inputs,
+        values_BT=inputs.values_BT + value * inputs.mask_BT,
+        bootstrap_B=inputs.bootstrap_B + value * is_cut_B,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ class ReinforcePP(CriticFree):
     def advantages(self, inputs: CreditInputs) -> Tensor:
         """Whiten the discounted return-to-go of r - β·KL over the batch's tokens; a cut is an end."""
         mask_BT = inputs.mask_BT.bool()
-        rewards_BT = inputs.rewards_BT - inputs.kl_coefficient * inputs.kl_BT
+        rewards_BT = self.token_rewards(inputs)
         # without values and with λ = 1, GAE's advantage is the return
         returns_BT, _ = generalized_advantages(
             rewards_BT,

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
 
 from learner.functional.advantages import whiten
 from learner.functional.turns import turn_numbers, turn_sums
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+# deviation: rewards count in units of their running deviation; a number multiplies them
+RewardScale = Annotated[float, Field(gt=0)] | Literal["deviation"]
+
+
+def in_units(rewards_BT: Tensor, scale: RewardScale, deviation: float) -> Tensor:
+    """Return the rewards times `scale`, or in units of the rewards' running deviation.
+
+    In these units the size of a reward changes nothing: β, an entropy bonus and the critic's loss keep their
+    weight. Engstrom et al. 2020 (arXiv 2005.12729), §3, divide by the deviation of returns in the same way.
+
+    >>> import torch
+    >>> in_units(torch.tensor([470.0, 530.0]), "deviation", 30.0).tolist()
+    [15.666666984558105, 17.66666603088379]
+    """
+    return rewards_BT / deviation if scale == "deviation" else rewards_BT * scale
 
 
 def spread_over_tokens(rewards_BT: Tensor, mask_BT: Tensor, positions_BT: Tensor) -> Tensor:
@@ -23,6 +42,17 @@ def spread_over_tokens(rewards_BT: Tensor, mask_BT: Tensor, positions_BT: Tensor
     lengths_BK = turn_sums(mask_BT.to(rewards_BT.dtype), turns_BT, mask_BT).clamp(min=1)
     shares_BK = turn_sums(rewards_BT, turns_BT, mask_BT) / lengths_BK
     return shares_BK.gather(1, turns_BT) * mask_BT
+
+
+def mean_return(rewards_BT: Tensor, mask_BT: Tensor) -> float:
+    """Return the mean over all tokens of the rewards from that token on.
+
+    >>> import torch
+    >>> mean_return(torch.tensor([[0.0, 3.0, 1.0]]), torch.tensor([[1, 1, 1]]))  # (4 + 4 + 1) / 3
+    3.0
+    """
+    returns_BT = rewards_BT.flip(-1).cumsum(-1).flip(-1)
+    return float(returns_BT[mask_BT.bool()].mean())
 
 
 def overlong_penalty(lengths_B: Tensor, max_tokens: int, share: float) -> Tensor:

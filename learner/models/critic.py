@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from learner.batching import MicroBatch
+from learner.functional.advantages import ROUNDING
 from learner.models.policy import Policy
 from learner.models.shared_trunk import copy_sharing_frozen
 
@@ -87,8 +88,15 @@ class RunningNorm(nn.Module):
     def _moments(self) -> tuple[Tensor, Tensor]:
         if self.weight == 0:
             return torch.zeros_like(self.mean), torch.ones_like(self.mean)
-        mean = self.mean / self.weight
-        return mean, (self.square / self.weight - mean.square()).clamp(min=1e-2).sqrt()
+        mean, square = self.mean / self.weight, self.square / self.weight
+        variance = square - mean.square()
+        # Equal returns differ by rounding, which is no unit.
+        return mean, variance.where(variance > ROUNDING**2 * square, 1.0).sqrt()
+
+    @property
+    def deviation(self) -> float:
+        """Return the deviation of all values so far; 1 where they are all equal."""
+        return float(self._moments()[1])
 
     def normalize(self, values: Tensor) -> Tensor:
         mean, deviation = self._moments()

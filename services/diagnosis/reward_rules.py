@@ -8,6 +8,7 @@ from services.diagnosis.rule import Evidence, Rule, scaled
 from services.terminal.readable import number
 
 REWARD, ERROR = "reward/mean", "reward/standard_error"
+SCALE, KL = "algorithm.reward_scale", "kl/mean"
 LOW, HIGH, SPREAD, CONSTANT = "reward/min", "reward/max", "reward/std", "groups/constant"
 # Parts of names of metrics that are better when higher; of others the direction is not known.
 HIGHER_IS_BETTER = (
@@ -100,6 +101,40 @@ class GroupsWithoutVariance(Rule):
         return tuple(found)
 
 
+class RewardSize(Rule):
+    """Rewards whose size drowns the KL's penalty and the policy's gradient, or is drowned by the penalty."""
+
+    name = "reward_size"
+    title = "Size of the reward"
+    reads = (REWARD, SPREAD)
+    shows = (SPREAD, REWARD, KL)
+    threshold = None
+    reason = (
+        "where algorithm.reward_scale is a number, the KL's coefficient and the critic's loss fit rewards "
+        "with a deviation of about 1. At three times that the penalty is lost, at a thirtieth it rules"
+    )
+
+    def find(self, seen: History) -> Evidence | None:
+        size = misfit(seen)
+        if size is None:
+            return None
+        scale, spread = seen.settings[SCALE], seen.late(SPREAD) or 0.0
+        start, late = number(seen.first(REWARD) or 0.0), number(seen.late(REWARD) or 0.0)
+        evidence = (
+            f"rewards have a standard deviation of {number(spread)}. algorithm.reward_scale="
+            f"{number(float(scale))} makes {number(size)} of it, and about 1 is expected. The reward went "
+            f"from {start} to {late}"
+        )
+        return Evidence(evidence, {SPREAD: spread, REWARD: seen.late(REWARD) or 0.0})
+
+    def remedy(self, seen: History) -> tuple[str, ...]:
+        critic = " algorithm.normalize_values=true" if "algorithm.normalize_values" in seen.settings else ""
+        return (
+            f"{SCALE}=deviation{critic}",
+            f"{SCALE}={1 / (seen.late(SPREAD) or 1.0):.2g}, the reciprocal of that deviation",
+        )
+
+
 class RewardsAtCeiling(Rule):
     """Rewards of which nearly all are the highest there is: the task is learned, or was too easy."""
 
@@ -123,6 +158,34 @@ class RewardsAtCeiling(Rule):
 
     def remedy(self, seen: History) -> tuple[str, ...]:
         return ("fewer iterations=: the rest is spent for nothing", "harder prompts, or a stricter reward")
+
+
+LARGE, SMALL, FAR = 3.0, 0.03, 2.0  # deviations of 1, and nats a token
+
+
+def misfit(seen: History) -> float | None:
+    """Return the deviation of the rewards as the learner counts them, where a run suffers from its size.
+
+    None: the size is about 1, or the learner measures it itself, or the reward rises in spite of it.
+    """
+    scale, spread = seen.settings.get(SCALE), seen.late(SPREAD)
+    if not isinstance(scale, int | float) or not spread or not _minds_size(seen):
+        return None
+    size = float(scale) * spread
+    start, late = seen.first(REWARD), seen.late(REWARD)
+    if SMALL <= size <= LARGE or start is None or late is None:
+        return None
+    rises = late > start + 2 * (seen.late(ERROR) or 0.0)
+    return None if rises and (seen.late(KL) or 0.0) <= FAR else size
+
+
+def _minds_size(seen: History) -> bool:
+    """Tell whether the algorithm has a critic, or takes the KL's penalty off the reward."""
+    settings = seen.settings
+    penalises = settings.get("algorithm.kl.placement") == "reward" and settings.get(
+        "algorithm.kl.coefficient"
+    )
+    return bool("algorithm.value_coef" in settings or penalises)
 
 
 NEAR, NEAR_IN_EQUAL_GROUPS = 0.02, 0.1  # of the span of all rewards

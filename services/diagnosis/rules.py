@@ -8,11 +8,12 @@ from services.diagnosis.policy_rules import (
     LearningRateHigh,
     LearningRateLow,
 )
-from services.diagnosis.reward_rules import GroupsWithoutVariance, HeldOutFalls, RewardsAtCeiling
+from services.diagnosis.reward_rules import GroupsWithoutVariance, HeldOutFalls, RewardsAtCeiling, RewardSize
 from services.diagnosis.rule import Rule
 from services.diagnosis.text_rules import LengthExploited, PromptsCut, RepetitionExploited, ResponsesCut
 
 RULES: tuple[Rule, ...] = (
+    RewardSize(),
     KLRunsAway(),
     EntropyCollapses(),
     LengthExploited(),

@@ -31,6 +31,7 @@ from services.preflight.checks.model_checks import (
     room_for_prompts,
 )
 from services.preflight.checks.process_checks import check_processes
+from services.preflight.checks.rate_checks import rate_warnings
 from services.preflight.checks.reference_checks import (
     check_reference,
     least_room,
@@ -58,6 +59,7 @@ class Checked:
     first_prompts: Mapping[str, Prompt]
     # What the columns of each part's data are read as, where the part has any
     columns: Mapping[str, Sequence[ColumnRead]]
+    rate_warnings: Sequence[str]
 
     @property
     def notes(self) -> list[str]:
@@ -68,6 +70,7 @@ class Checked:
     def warnings(self) -> list[str]:
         """Name the splits whose prompts the model does not read whole, and what a chat template does."""
         found = self.prompts
+        return [*cut_prompts.warnings(found.cut, found.examples), *found.of_chat, *self.rate_warnings]
 
 
 def check(settings: RunSettings, *, training: bool = True) -> Checked:
@@ -130,7 +133,8 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
     columns = {
         part: task.columns_read(splits[0]) for part, task in tasks.items() if isinstance(task, TellsColumns)
     }
-    return Checked(model, prompts, trial, first, columns)
+    rates = rate_warnings(settings, model) if training else []
+    return Checked(model, prompts, trial, first, columns, rates)
 
 
 def _check_generation(

@@ -13,7 +13,8 @@ from services.rl4lms.findings import Findings
 from services.rl4lms.policy import optimizer, policy_id
 from services.rl4lms.reading import Section
 
-# Arguments that keep their meaning: name, type, option here. RL4LMs' defaults are those of our classes.
+# Arguments that keep their meaning: name, type, option here. RL4LMs' defaults are those of our classes,
+# except for `AS_THERE` and `DEFAULTS`.
 ACTOR_CRITIC = (
     ("learning_rate", "number", "learning_rate"),
     ("gamma", "number", "gamma"),
@@ -51,7 +52,14 @@ NUM_STEPS = {"ppo": 2048, "nlpo": 2048, "a2c": 5, "trpo": 2048}  # default of n_
 BATCH_SIZE = {"ppo": 64, "nlpo": 64, "trpo": 128}  # A2C takes one batch
 FLOAT32 = {"learner.autocast": "none", "rollout.dtype": "float32"}  # RL4LMs computes in nothing else
 DECAYS = "algorithm.optimizer.decays"
-AS_THERE = {"model.value_trunk": "separate", DECAYS: "all_but_biases", **FLOAT32}
+AS_THERE = {
+    "model.value_trunk": "separate",
+    DECAYS: "all_but_biases",
+    "algorithm.reward_scale": 1.0,
+    "algorithm.normalize_values": False,
+    **FLOAT32,
+}
+DEFAULTS = {"gamma": 0.99, "optimizer.eps": 1e-5}  # which differ from ours
 WITHOUT_EFFECT = ("verbose", "use_sde", "sde_sample_freq", "tensorboard_log", "create_eval_env")
 
 
@@ -89,7 +97,9 @@ def alg(section: Section, env: Env, *, compat: bool) -> tuple[RL, Findings]:
     optimizer(arguments, name, drawn, found)
     cut = read_side(arguments, "prompt_truncation_side")
     for option, value in AS_THERE.items():
-        found.put(option, value, "always", "a model for values, norms decay, all in float32")
+        found.put(
+            option, value, "always", "a model for values, norms decay, rewards as they are, all in float32"
+        )
     if compat:
         _as_rl4lms(name, drawn, found)
     arguments.finish()
@@ -101,9 +111,11 @@ def alg(section: Section, env: Env, *, compat: bool) -> tuple[RL, Findings]:
 def _numbers(arguments: Section, name: str, env: Env, max_tokens: int, found: Findings) -> None:
     """Translate `alg.args`."""
     for key, kind, option in KEPT[name]:
-        value = arguments.integer(key, None) if kind == "integer" else arguments.number(key, None)
+        default = DEFAULTS.get(option)
+        value = arguments.integer(key, None) if kind == "integer" else arguments.number(key, default)
         if value is not None:
-            found.put(f"algorithm.{option}", value if kind == "integer" else float(value), arguments.key(key))
+            number = value if kind == "integer" else float(value)
+            found.put(f"algorithm.{option}", number, arguments.key(key), arguments.says(key, default))
         elif key == "max_grad_norm" and key in arguments:
             found.put(f"algorithm.{option}", None, arguments.key(key))
     whiten = arguments.flag("normalize_advantage", None)
@@ -111,8 +123,10 @@ def _numbers(arguments: Section, name: str, env: Env, max_tokens: int, found: Fi
         chosen = "minibatch" if whiten else "none"
         found.put("algorithm.advantage_whitening", chosen, arguments.key("normalize_advantage"), whiten)
     _sizes(arguments, name, env, max_tokens, found)
-    if name == "a2c" and not arguments.flag("use_rms_prop", True):
-        found.put("algorithm.optimizer.name", "adamw", arguments.key("use_rms_prop"), False)
+    if name == "a2c":
+        kind = "rmsprop" if arguments.flag("use_rms_prop", True) else "adamw"
+        said = arguments.says("use_rms_prop", True)
+        found.put("algorithm.optimizer.name", kind, arguments.key("use_rms_prop"), said)
     if name == "trpo" and (share := arguments.integer("sub_sampling_factor", None)) is not None:
         found.leave(arguments.key("sub_sampling_factor"), share, "all of the batch counts")
     _seed_and_device(arguments, found)

@@ -40,7 +40,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         kl=IN_THE_LOSS,
         optimizer=SMOOTH,
     ),
-    "a2c": A2C(learning_rate=1e-3, entropy_coef=0.01),
+    "a2c": A2C(learning_rate=1e-3, entropy_coef=0.01, optimizer=SMOOTH),
     "trpo": TRPO(num_epochs=1, minibatch_size=5, cg_max_steps=3, cg_damping=0.5, optimizer=SMOOTH),
     "dpo": DPO(minibatch_size=4, learning_rate=1e-3, optimizer=SMOOTH),
     "t5": PPO(num_epochs=1, minibatch_size=8, learning_rate=1e-3, optimizer=SMOOTH),

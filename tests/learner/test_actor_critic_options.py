@@ -50,12 +50,12 @@ def test_a2cs_gradient_is_the_policy_gradient() -> None:
 
 
 def test_a2cs_defaults_are_the_published_method() -> None:
-    """Stable-Baselines3's as RL4LMs runs it: one step, on whole returns, of RMSprop."""
+    """Stable-Baselines3's as RL4LMs runs it: one step, on whole returns; but of AdamW, without a discount."""
     a2c = A2C()
-    assert (a2c.learning_rate, a2c.gamma, a2c.gae_lambda, a2c.max_grad_norm) == (7e-4, 0.99, 1.0, 0.5)
+    assert (a2c.learning_rate, a2c.gamma, a2c.gae_lambda, a2c.max_grad_norm) == (7e-4, 1.0, 1.0, 0.5)
     assert (a2c.num_epochs, a2c.minibatch_size, a2c.advantage_whitening) == (1, None, "none")
     assert (a2c.value_coef, a2c.entropy_coef) == (0.5, 0.0)
-    assert (a2c.optimizer.name, a2c.optimizer.alpha, a2c.optimizer.eps) == ("rmsprop", 0.99, 1e-5)
+    assert (a2c.optimizer.name, a2c.optimizer.eps, a2c.optimizer.weight_decay) == ("adamw", 1e-8, 1e-6)
 
 
 # The policy's loss

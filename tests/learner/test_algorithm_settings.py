@@ -99,7 +99,7 @@ def test_what_is_refused(name: str, options: dict[str, Any], message: str) -> No
         (
             "grpo",
             {"kl": {"coefficient": 0.02}},
-            {"placement": "loss", "estimator": "k3", "coefficient": 0.02},
+            {"placement": "loss", "estimator": "k3_exact", "coefficient": 0.02},
         ),
         ("grpo", {"kl": {"estimator": "k1"}}, {"placement": "loss", "estimator": "k1", "coefficient": 0.04}),
         ("rejection", {"kl": {"coefficient": 0.2}}, {"placement": "loss", "coefficient": 0.2}),
@@ -114,9 +114,9 @@ def test_an_option_of_the_kl_leaves_the_others_as_the_algorithm_has_them(
     assert {key: getattr(kl, key) for key in stays} == stays
 
 
-def test_an_option_of_the_optimizer_leaves_a2c_its_rmsprop() -> None:
-    optimizer = algorithm("a2c", optimizer={"weight_decay": 0.01}).optimizer
-    assert (optimizer.name, optimizer.eps, optimizer.weight_decay) == ("rmsprop", 1e-5, 0.01)
+def test_an_option_of_the_optimizer_leaves_dapo_its_weight_decay() -> None:
+    optimizer = algorithm("dapo", optimizer={"name": "rmsprop", "eps": 1e-5}).optimizer
+    assert (optimizer.name, optimizer.eps, optimizer.weight_decay) == ("rmsprop", 1e-5, 0.1)
 
 
 # NLPO

@@ -10,7 +10,7 @@ from contracts.rollout import Rollout
 from learner.algorithms.ppo import PPO
 from learner.kl_control import KLSettings
 from learner.learner import Learner
-from tests.learner.tiny import make_learner, rollout
+from tests.learner.tiny import AS_PAID, make_learner, rollout
 
 PROMPT = (3, 4)
 QUICK = PPO(learning_rate=3e-3, num_epochs=4, minibatch_size=32, kl=KLSettings(coefficient=0.0))
@@ -65,7 +65,7 @@ def test_a_penalty_holds_the_policy_near_its_reference(models: dict[str, Path]) 
     moved = []
     for coefficient in (0.0, 1.0):
         learner = make_learner(
-            models["llama"], QUICK.model_copy(update={"kl": KLSettings(coefficient=coefficient)})
+            models["llama"], QUICK.model_copy(update={"kl": KLSettings(coefficient=coefficient), **AS_PAID})
         )
         for _ in range(15):
             metrics = learner.update(play(learner, 64, 1, lambda answer: float(answer[0] < 18)))

@@ -21,11 +21,12 @@ from learner.algorithms.rejection import RejectionSampling
 from learner.kl_control import KLSettings
 from learner.learner import Learner
 from tests.learner.drawing import Drawer
-from tests.learner.tiny import VOCAB, make_learner, perturb, plain_logits, rollout
+from tests.learner.tiny import CRITIC_AS_PAID, VOCAB, make_learner, perturb, plain_logits, rollout
 
 PROMPT, END = (3, 4), 2
 # One step on the whole batch along the plain gradient of Σ ρ A: no clipping, whitening, critic or penalty.
 PLAIN: dict[str, Any] = {
+    **CRITIC_AS_PAID,
     "num_epochs": 1,
     "minibatch_size": None,
     "clip_range": 1e9,

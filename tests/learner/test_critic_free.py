@@ -242,7 +242,7 @@ def test_defaults_are_the_published_methods() -> None:
         1,
         True,
     )
-    assert (grpo.kl.placement, grpo.kl.estimator, grpo.kl.coefficient) == ("loss", "k3", 0.04)
+    assert (grpo.kl.placement, grpo.kl.estimator, grpo.kl.coefficient) == ("loss", "k3_exact", 0.04)
     assert (grpo.aggregation, reinforce_pp.aggregation) == ("sequence_mean", "token_mean")
     for penalised, coefficient in ((rloo, 0.05), (reinforce_pp, 0.01)):
         assert (penalised.kl.placement, penalised.kl.estimator, penalised.kl.coefficient) == (

@@ -227,7 +227,7 @@ def test_supervised_training_lowers_the_likelihood_loss_and_needs_no_reference(
 def test_a_loss_that_is_no_number_stops_before_it_reaches_the_weights(models: dict[str, Path]) -> None:
     learner = make_learner(models["gpt2"], PPO())
     before = snapshot(learner.pair)
-    with pytest.raises(LearnerError, match="advantages: got nan for token 0 of rollout 3"):
+    with pytest.raises(LearnerError, match="rewards: got nan for token 0 of rollout 3"):
         learner.update([*random_rollouts(3), rollout(9, (1,), (2,), float("nan"))])
     assert all(torch.equal(before[name], p) for name, p in snapshot(learner.pair).items())
 

@@ -131,14 +131,24 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model(tmp_path_factory.mktemp("six"), "llama", vocab_size=WORDS)
 
 
-PLAIN: dict[str, Any] = {"kl": NO_KL, "max_grad_norm": None}
+PLAIN: dict[str, Any] = {"kl": NO_KL, "max_grad_norm": None, "reward_scale": 1.0}
 
 
 @pytest.mark.parametrize(
     ("algorithm", "length"),
     [
-        (A2C(value_coef=0.0, **PLAIN), 1),
-        (PPO(value_coef=0.0, advantage_whitening="none", num_epochs=1, minibatch_size=None, **PLAIN), 1),
+        (A2C(value_coef=0.0, normalize_values=False, **PLAIN), 1),
+        (
+            PPO(
+                value_coef=0.0,
+                advantage_whitening="none",
+                num_epochs=1,
+                minibatch_size=None,
+                normalize_values=False,
+                **PLAIN,
+            ),
+            1,
+        ),
         (GRPO(scale_by_deviation=False, **PLAIN), 1),
         (GRPO(scale_by_deviation=False, aggregation="constant", **PLAIN), 2),
         (RLOO(**PLAIN), 2),

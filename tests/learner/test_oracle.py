@@ -15,7 +15,7 @@ from contracts.rollout import Rollout
 from learner.algorithms.base import OptimizerSettings
 from learner.algorithms.ppo import PPO
 from learner.kl_control import KLSettings
-from tests.learner.tiny import make_learner, perturb, plain_logits, random_rollouts
+from tests.learner.tiny import CRITIC_AS_PAID, make_learner, perturb, plain_logits, random_rollouts
 
 # A large ε keeps AdamW from blowing gradients that are zero but for rounding up to whole steps.
 PUBLISHED_AND_MORE = PPO(
@@ -30,6 +30,7 @@ PUBLISHED_AND_MORE = PPO(
     max_grad_norm=0.3,
     optimizer=OptimizerSettings(weight_decay=0.05, eps=1e-4),
     kl=KLSettings(coefficient=0.1),
+    **CRITIC_AS_PAID,
 )
 
 

@@ -142,12 +142,13 @@ def test_supervised_loss_is_the_mean_negative_log_likelihood() -> None:
 
 
 def test_defaults_are_the_published_method() -> None:
-    """Stable-Baselines3's PPO as RL4LMs runs it."""
+    """Stable-Baselines3's PPO as RL4LMs runs it, without its discount; rewards are in units of their own."""
     ppo = PPO()
     assert (ppo.learning_rate, ppo.num_epochs, ppo.minibatch_size) == (3e-4, 10, 64)
-    assert (ppo.gamma, ppo.gae_lambda, ppo.clip_range, ppo.value_clip_range) == (0.99, 0.95, 0.2, None)
+    assert (ppo.gamma, ppo.gae_lambda, ppo.clip_range, ppo.value_clip_range) == (1.0, 0.95, 0.2, None)
     assert (ppo.entropy_coef, ppo.value_coef, ppo.max_grad_norm, ppo.target_kl) == (0.0, 0.5, 0.5, None)
     assert (ppo.advantage_whitening, ppo.normalize_rewards) == ("minibatch", False)
+    assert (ppo.reward_scale, ppo.normalize_values) == ("deviation", True)
     assert ppo.optimizer.weight_decay == 1e-6
 
 

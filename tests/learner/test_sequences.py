@@ -348,7 +348,7 @@ def test_a_response_may_have_as_many_tokens_as_all_of_its_turns(models: dict[str
     # centred: three tokens of ½ and one of -½; over 5 tokens · 2 rollouts, or 2 · 5 · 2
     won = played(((3,), (4, 5), 1.0, True), ((6,), (7,), 0.0, True))
     rollouts = [won, replace(rollout(1, (3,), (4,), 0.0), group=0)]
-    algorithm = GRPO(aggregation="constant", scale_by_deviation=False)
+    algorithm = GRPO(aggregation="constant", scale_by_deviation=False, reward_scale=1.0)
     for turns, expected in (({}, -1 / 10), ({"max_turns": 2}, -1 / 20)):
         learner = Learner(
             ModelSettings(path=str(models["gpt2"])),

@@ -308,7 +308,8 @@ def test_a_checkpoint_holds_what_trains(deep: dict[str, Path], tmp_path: Path) -
     learner = learner_of(deep["gpt2"], NLPO())
     learner.save(str(tmp_path))
     names = {f"policy.{name}" for name in trained(learner.pair)} | {"critic.head.weight", "critic.head.bias"}
-    assert load_file(tmp_path / "policy.safetensors").keys() == names | {"frozen"}
+    moments = {f"value_norm.{name}" for name in ("mean", "square", "weight")}
+    assert load_file(tmp_path / "policy.safetensors").keys() == names | moments | {"frozen"}
     mask = load_file(tmp_path / "mask.safetensors").keys()
     assert mask == {name.removeprefix("policy.") for name in names if "critic" not in name} | {"frozen"}
 

@@ -10,7 +10,7 @@ import torch
 
 from learner.algorithms.a2c import A2C
 from learner.algorithms.actor_critic import ActorCriticAlgorithm
-from learner.algorithms.base import Credit, LossOutput
+from learner.algorithms.base import Credit, LossOutput, OptimizerSettings
 from learner.algorithms.ppo import PPO
 from tests.learner.inputs import credit_inputs, loss_inputs
 
@@ -19,6 +19,7 @@ pytest.importorskip("stable_baselines3")
 STATES = 7
 LENGTHS = (3, 1, 5, 2)  # rollouts that follow one another in a single stream
 NUM_TOKENS = sum(LENGTHS)
+THEIRS = OptimizerSettings(name="rmsprop", eps=1e-5)  # A2C's there
 ROWS = [row for row, length in enumerate(LENGTHS) for _ in range(length)]
 
 OPTIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [  # theirs, ours
@@ -123,7 +124,7 @@ def test_ppo_ends_at_their_weights(theirs: dict[str, Any], ours: dict[str, Any])
     """Three epochs of Adam; the permutation of a minibatch that is everything changes nothing."""
     algorithm = filled("PPO", batch_size=NUM_TOKENS, n_epochs=3, **theirs)
     start, policy = copy.deepcopy(algorithm.policy), copy.deepcopy(algorithm.policy)
-    metrics = [step(PPO(**ours), policy, algorithm.rollout_buffer) for _ in range(3)]
+    metrics = [step(PPO(gamma=0.99, **ours), policy, algorithm.rollout_buffer) for _ in range(3)]
     algorithm.train()
     assert_same_weights(policy, algorithm.policy, start)
     said = algorithm.logger.name_to_value
@@ -139,30 +140,27 @@ def test_ppo_ends_at_their_weights(theirs: dict[str, Any], ours: dict[str, Any])
 
 @pytest.mark.parametrize(("theirs", "ours"), [({}, {}), ({"ent_coef": 0.02}, {"entropy_coef": 0.02})])
 def test_a2c_ends_at_their_weights(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
-    """With their RMSprop, whose settings ours has as defaults."""
     algorithm = filled("A2C", **theirs)
     start, policy = copy.deepcopy(algorithm.policy), copy.deepcopy(algorithm.policy)
-    metrics = step(A2C(**ours), policy, algorithm.rollout_buffer)
+    metrics = step(A2C(gamma=0.99, optimizer=THEIRS, **ours), policy, algorithm.rollout_buffer)
     algorithm.train()
     assert_same_weights(policy, algorithm.policy, start)
     said = algorithm.logger.name_to_value
     assert metrics["loss/policy"] == pytest.approx(said["train/policy_loss"], rel=1e-4)
     assert metrics["loss/value"] == pytest.approx(said["train/value_loss"], rel=1e-4)
     (group,) = algorithm.policy.optimizer.param_groups
-    defaults = A2C().optimizer
     assert isinstance(algorithm.policy.optimizer, torch.optim.RMSprop)
-    assert (group["alpha"], group["eps"], group["lr"]) == (defaults.alpha, defaults.eps, A2C().learning_rate)
+    assert (group["alpha"], group["eps"], group["lr"]) == (THEIRS.alpha, THEIRS.eps, A2C().learning_rate)
 
 
-def test_the_defaults_are_theirs() -> None:
+def test_the_defaults_are_theirs_but_for_the_discount_and_the_units() -> None:
     import stable_baselines3
     from stable_baselines3.common.envs import IdentityEnv
 
     for kind, ours in (("PPO", PPO()), ("A2C", A2C())):
         theirs = getattr(stable_baselines3, kind)("MlpPolicy", IdentityEnv(STATES), device="cpu")
-        assert (theirs.learning_rate, theirs.gamma, theirs.gae_lambda, theirs.ent_coef, theirs.vf_coef) == (
+        assert (theirs.learning_rate, theirs.gae_lambda, theirs.ent_coef, theirs.vf_coef) == (
             ours.learning_rate,
-            ours.gamma,
             ours.gae_lambda,
             ours.entropy_coef,
             ours.value_coef,

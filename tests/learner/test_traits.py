@@ -171,7 +171,11 @@ def test_what_options_change() -> None:
         False,
         False,
     ]
-    assert [each.normalizes_values for each in (PPO(), PPO(normalize_values=True))] == [False, True]
+    assert [each.normalizes_values for each in (PPO(), PPO(normalize_values=False), GRPO())] == [
+        True,
+        False,
+        False,
+    ]
 
 
 # Classes of a user's own

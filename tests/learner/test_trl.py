@@ -150,13 +150,16 @@ def compare(path: Path, trainer: Any, algorithm: CriticFree) -> None:
 @pytest.mark.parametrize(
     ("algorithm", "options"),
     [
-        (GRPO(), {"loss_type": "grpo", "beta": 0.04, "use_bias_correction_kl": False}),
+        (GRPO(), {"loss_type": "grpo", "beta": 0.04}),
+        (  # as published: the KL without its ratio
+            GRPO(kl=KLSettings(placement="loss", estimator="k3", coefficient=0.04)),
+            {"loss_type": "grpo", "beta": 0.04, "use_bias_correction_kl": False},
+        ),
         (
             GRPO(scale_by_deviation=False, aggregation="constant"),  # Dr. GRPO
             {
                 "loss_type": "dr_grpo",
                 "beta": 0.04,
-                "use_bias_correction_kl": False,
                 "scale_rewards": "none",
             },
         ),
@@ -182,12 +185,20 @@ def compare(path: Path, trainer: Any, algorithm: CriticFree) -> None:
         # theirs is the bound itself; so low that some tokens reach it
         (CISPO(clip_range_high=0.02), {"loss_type": "cispo", "beta": 0.0, "epsilon_high": 1.02}),
     ],
-    ids=["grpo", "dr_grpo_by_options", "dapo_by_options", "dapo", "dr_grpo", "gspo", "cispo"],
+    ids=[
+        "grpo",
+        "grpo_as_published",
+        "dr_grpo_by_options",
+        "dapo_by_options",
+        "dapo",
+        "dr_grpo",
+        "gspo",
+        "cispo",
+    ],
 )
 def test_grpo(
     models: dict[str, Path], tmp_path: Path, algorithm: CriticFree, options: dict[str, Any]
 ) -> None:
-    """As published: trl would weigh the KL by the ratio (DeepSeek-V3.2's) unless told otherwise."""
     compare(models["llama"], trainer_of("grpo", models["llama"], tmp_path, **options), algorithm)
 
 

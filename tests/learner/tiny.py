@@ -24,6 +24,10 @@ WINDOW = 64
 # attention's keys, which add the same to all scores of a softmax. A large ε lets them move nothing.
 SMOOTH = OptimizerSettings(eps=1e-4)
 
+# For tests of formulas in the units of the rewards, which defaults count in units of their own deviation.
+AS_PAID: dict[str, Any] = {"reward_scale": 1.0}
+CRITIC_AS_PAID: dict[str, Any] = AS_PAID | {"normalize_values": False}
+
 # Weights large enough that next-token distributions are far from uniform, and dropout as published.
 _SIZES: dict[str, Any] = {
     "vocab_size": VOCAB,

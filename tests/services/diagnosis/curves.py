@@ -15,6 +15,8 @@ SETTINGS = {
     "algorithm.num_epochs": 4,
     "algorithm.kl.coefficient": 0.02,
     "algorithm.entropy_coef": 0.0,
+    "algorithm.reward_scale": 1.0,
+    "algorithm.value_coef": 0.5,
     "rollout.max_tokens": 256,
     "rollout.min_tokens": 0,
     "rollout.max_prompt_tokens": 512,

@@ -15,6 +15,15 @@ from services.runs.claim import flatten
 from tests.services.diagnosis.curves import SETTINGS, SOUND, Curve, run
 
 FLAT: dict[str, Curve] = {"reward/mean": lambda i: 0.3}
+# Characters as the reward, with a fixed scale: what its size does is no fault of the rate or the KL.
+HUNDREDS: dict[str, Curve] = {
+    "reward/mean": lambda i: 47 if i == 1 else 39,
+    "reward/standard_error": lambda i: 1.4,
+    "reward/std": lambda i: 8.0,
+    "reward/min": lambda i: 20.0,
+    "reward/max": lambda i: 90.0,
+    "kl/mean": lambda i: min(5.0, i / 2),
+}
 # The pathology's curves, validation's rouge, and the rules that fire: its own first, others that must.
 PATHOLOGIES: dict[str, tuple[dict[str, Curve], Curve | None, set[str]]] = {
     "KL grows without end": (
@@ -69,6 +78,7 @@ PATHOLOGIES: dict[str, tuple[dict[str, Curve], Curve | None, set[str]]] = {
         {"rewards_at_ceiling"},
     ),
     "learned to the end": ({"reward/mean": lambda i: 1 - math.exp(-i / 5)}, None, {"rewards_at_ceiling"}),
+    "a reward of 47": (HUNDREDS, lambda i: 0.3, {"reward_size"}),
     "steps too long": ({"approx_kl": lambda i: 3.0}, None, {"learning_rate_high"}),
     "ruined at once": (
         {"reward/mean": lambda i: 0.3 if i == 1 else 0.05, "kl/mean": lambda i: 0.0 if i == 1 else 1.5},
@@ -85,6 +95,30 @@ PATHOLOGIES: dict[str, tuple[dict[str, Curve], Curve | None, set[str]]] = {
 
 def names(history: History) -> set[str]:
     return {finding.rule.name for finding in diagnose(history).findings}
+
+
+def test_the_remedy_of_a_reward_too_small_or_large_is_its_own_deviation() -> None:
+    rewards = {key: curve for key, curve in HUNDREDS.items() if key.startswith("reward/")}
+    small = HUNDREDS | {key: lambda i, curve=curve: curve(i) / 1000 for key, curve in rewards.items()}
+    history = run(small, lambda i: 0.3, noise=0.0)
+
+    (finding,) = diagnose(history).findings
+
+    assert finding.rule.name == "reward_size"
+    # 8 / 1000 = 0.008, of which 125 makes 1
+    assert finding.rule.remedy(history)[0] == "algorithm.reward_scale=deviation"
+    assert finding.rule.remedy(history)[1].startswith("algorithm.reward_scale=1.2e+02")
+
+
+def test_a_reward_of_any_size_is_not_blamed_where_it_can_do_no_harm() -> None:
+    scale, coefficient = "algorithm.reward_scale", "algorithm.value_coef"
+    measured = SETTINGS | {scale: "deviation"}
+    fitting = SETTINGS | {scale: 0.125}  # 8 · 0.125 = 1
+    # GRPO has no critic, and compares within groups
+    grpo = {k: v for k, v in SETTINGS.items() if k != coefficient} | {"algorithm.kl.placement": "loss"}
+
+    for known in (measured, fitting, grpo):
+        assert "reward_size" not in names(run(HUNDREDS, lambda i: 0.3, settings=known))
 
 
 @pytest.mark.parametrize("name", PATHOLOGIES)
@@ -120,7 +154,7 @@ def test_a_sound_run_has_no_finding(
 
 def test_every_pathology_is_a_rule_and_every_rule_has_a_pathology() -> None:
     assert {name for *_, found in PATHOLOGIES.values() for name in found} == {rule.name for rule in RULES}
-    assert len({rule.name for rule in RULES}) == len(RULES) == 15
+    assert len({rule.name for rule in RULES}) == len(RULES) == 16
 
 
 def test_texts_of_a_fixed_length_are_not_cut() -> None:

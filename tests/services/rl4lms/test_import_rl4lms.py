@@ -134,6 +134,9 @@ def test_gpt2_on_imdb_by_hand(tmp_path: Path) -> None:
         "minibatch_size": 2,
         "kl": {"coefficient": 0.1, "target": 0.1},
         "optimizer": {"decays": "all_but_biases"},
+        "gamma": 0.99,  # RL4LMs' default, which is not ours
+        "reward_scale": 1.0,
+        "normalize_values": False,
     }
     assert tree["reward"] == classifier
     assert tree["metrics"] == [classifier, "diversity"]

@@ -1,0 +1,43 @@
+"""Warning of a learning rate with which all of a run's steps hardly move the model."""
+
+import math
+
+from services.config.settings import RunSettings
+from services.models.files import ModelFiles
+from services.terminal.readable import number
+
+# Adam moves each of P weights by at most the rate, so `steps` steps move a token's log-probability by about
+# rate · steps · √P. The KL to the start is 0.08 times the square of that: measured with GRPO, 260,000 weights
+# and 40 steps (docs/results/reward_sizes.md), 0.004 at 1e-5 and 0.275 at 1e-4.
+KL_OF_REACH = 0.08
+LEAST_KL = 1e-3  # nats a token: below it fewer than one token in a hundred changes
+USUAL_KL = 0.3  # nats a token, of a run that learns
+
+
+def rate_warnings(settings: RunSettings, model: ModelFiles) -> list[str]:
+    """Warn if the learning rate is too low for this model and these iterations."""
+    algorithm, weights = settings.algorithm, model.num_parameters
+    is_whole = not settings.model.adapter.trains and settings.model.trainable_layers is None
+    if not algorithm.traits.online or algorithm.traits.update == "trust_region" or not (weights and is_whole):
+        return []
+    rollouts = settings.rollout.prompts_per_iteration * settings.group_size
+    an_epoch = math.ceil(rollouts / (algorithm.minibatch_size or rollouts))
+    steps = settings.iterations * algorithm.num_epochs * an_epoch
+    kl = kl_after(algorithm.learning_rate, steps, weights)
+    if kl >= LEAST_KL:
+        return []
+    better = math.sqrt(USUAL_KL / KL_OF_REACH) / (steps * math.sqrt(weights))
+    return [
+        f"algorithm.learning_rate={algorithm.learning_rate:g} moves a model of {weights:,} weights by about "
+        f"{number(kl)} nats a token in {steps} steps, and no reward answers to less than {LEAST_KL:g}; try "
+        f"algorithm.learning_rate={better:.0e}, or more iterations="
+    ]
+
+
+def kl_after(rate: float, steps: int, weights: int) -> float:
+    """Return about how far the steps move a policy at most, in nats a token, by the measured rule above.
+
+    >>> round(kl_after(1e-5, 40, 260_000), 4)
+    0.0033
+    """
+    return KL_OF_REACH * (rate * steps) ** 2 * weights
