@@ -48,6 +48,8 @@ class Outcome:
 
 
 class _ForkServer(Child):
+    _setting = "limits.batch_seconds"
+
     def __init__(self, module: str, limits: Limits, together: int) -> None:
         self._start("reward_servers.isolation.fork_server", has_home=True, more=VARIABLES)
         bounds = limits.model_dump(include={"seconds", "memory_gib", "file_mib"})
@@ -107,17 +109,23 @@ class Confined:
 
     def _asked(self, jobs: Sequence[Sequence[Mapping[str, Any]]]) -> list[list[Outcome] | None]:
         with self._turn:
-            try:
-                return self._ask(jobs)
-            except BaseException:  # also one from outside: an answer that comes late is no later job's
-                self._close()
-                raise
+            for is_last in (False, True):  # a server that died or hung says nothing about the samples
+                server = self._server or self._started()
+                try:
+                    return server.outcomes(jobs, self._limits.batch_seconds)
+                except RewardError:
+                    self._close()
+                    if is_last:
+                        raise
+                except BaseException:  # one from outside: an answer that comes late is no later job's
+                    self._close()
+                    raise
+            raise AssertionError("the last try returns or raises")
 
-    def _ask(self, jobs: Sequence[Sequence[Mapping[str, Any]]]) -> list[list[Outcome] | None]:
-        if self._server is None:
-            self._server = _ForkServer(self._module, self._limits, self._together)
-            weakref.finalize(self, self._server.end)
-        return self._server.outcomes(jobs, self._limits.batch_seconds)
+    def _started(self) -> _ForkServer:
+        self._server = server = _ForkServer(self._module, self._limits, self._together)
+        weakref.finalize(self, server.end)
+        return server
 
     def _close(self) -> None:
         if self._server is not None:

@@ -175,6 +175,8 @@ class Child:
         start_s: seconds to load the grader; None: `start_seconds` of the limits.
     """
 
+    _setting = ""  # of its time, for messages
+
     def __init__(
         self,
         kind: Kind,
@@ -191,6 +193,7 @@ class Child:
         except BaseException:
             self.end()
             raise
+        self._setting = "sandbox.seconds" if limits else ""
 
     def _start(self, module: str, *, has_home: bool, more: Mapping[str, str] | None = None) -> None:
         """Start a process that runs `module`, with `more` variables in its environment."""
@@ -301,7 +304,8 @@ class Child:
         with selectors.DefaultSelector() as selector:
             selector.register(pipe, event)
             if not selector.select(max(0.0, deadline - time.monotonic())):
-                raise RewardError(f"its process gave no answer within {seconds:g} s and was ended")
+                more = f"; {self._setting}= allows for more" if self._setting else ""
+                raise RewardError(f"its process gave no answer within {seconds:g} s and was ended{more}")
 
     def _why_it_ended(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -213,8 +213,11 @@ class Programs:
             if not ending.done():
                 program.end()
                 ending.add_done_callback(lambda done: done.cancelled() or done.exception())
-        limit_s = self._settings.step_timeout_s if door.num_answers else self._settings.start_timeout_s
-        raise EpisodeError(f"the program made no call for {limit_s:g} s{door.refusals}")
+        limit = "step_timeout_s" if door.num_answers else "start_timeout_s"
+        raise EpisodeError(
+            f"the program made no call for {getattr(self._settings, limit):g} s; environment.{limit}= allows "
+            f"for more{door.refusals}"
+        )
 
 
 def _end_at_once(starting: "asyncio.Future[ProgramProcess]") -> None:

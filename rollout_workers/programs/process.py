@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+import psutil
+
 from contracts.errors import EpisodeError
 from contracts.network.access import TOKEN, TOKEN_FILE
 from contracts.processes.gpus import hidden_unless
@@ -19,6 +21,7 @@ from contracts.rollout import Lease
 from rollout_workers.programs.reward import MOST_REWARD_BYTES, REWARD_FILE, Reward, read_reward
 
 KEEPER = Path(__file__).with_name("keeper.py")
+KEEPER_S = 10.0  # for a keeper to end a program, of which it gives it a second
 PROMPT_FILE = "WHETSTONE_PROMPT_FILE"
 OURS = ("RAY_", "VLLM_", "MLFLOW_TRACKING_")  # beginnings of variables that are no business of a program
 TOKENS = (TOKEN, TOKEN_FILE, "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
@@ -104,9 +107,18 @@ class ProgramProcess:
             self._keeper.stdin.close()
 
     def close(self) -> None:
-        """Wait until nothing of the program is left."""
+        """Wait until nothing of the program is left; end a keeper that hangs, and do its work."""
         self.end()
-        self._keeper.wait()
+        try:
+            self._keeper.wait(KEEPER_S)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(psutil.Error):
+                for process in psutil.Process(self._keeper.pid).children(recursive=True):
+                    with contextlib.suppress(psutil.Error):
+                        process.kill()
+            self._keeper.kill()
+            self._keeper.wait()
+            shutil.rmtree(self._folder, ignore_errors=True)
         assert self._keeper.stdout is not None
         self._keeper.stdout.close()
 

@@ -1,12 +1,14 @@
 """Confined programs: whatever a sample does, it costs that sample, and nothing outside of it changes."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -197,13 +199,32 @@ def test_a_sandbox_may_not_end_a_batch_before_its_own_limits_do() -> None:
     check_deadlines([Part(name="length", label="math")], servers)
 
 
-def test_a_fork_server_that_dies_is_started_anew(work: Confined) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_fork_server_that_dies_or_hangs_is_started_anew_and_costs_no_sample(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reward_servers.isolation.confined.GRACE_S", 1.0)
+    work = Confined(CODE, Limits(seconds=1, batch_seconds=2))
     assert outcome(work, "print(3)") == GOOD
     assert work._server is not None
-    work._server._process.kill()
-    with pytest.raises(RewardError, match=r"its process ended \(signal 9\)"):
-        outcome(work, "print(3)")
+    work._server._process.send_signal(number)
     assert outcome(work, "print(3)") == GOOD
+
+
+def test_one_that_hangs_again_is_an_error_that_names_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reward_servers.isolation.confined.GRACE_S", 0.5)
+    work, started = Confined(CODE, Limits(seconds=0.2, batch_seconds=0.5)), Confined._started
+
+    def stopped(self: Confined) -> Any:
+        server = started(self)
+        server._process.send_signal(signal.SIGSTOP)
+        return server
+
+    monkeypatch.setattr(Confined, "_started", stopped)
+    with pytest.raises(
+        RewardError, match=r"no answer within 1 s and was ended; limits\.batch_seconds= allows"
+    ):
+        outcome(work, "print(3)")
 
 
 def test_it_ends_with_the_process_that_started_it() -> None:

@@ -1,12 +1,16 @@
 """One program's start and its reward: what goes wrong is an error of its episode, and leaves nothing."""
 
+import signal
 import tempfile
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from contracts.errors import EpisodeError
 from contracts.rollout import Lease, Prompt, Sampling
+from rollout_workers.programs import process
 from rollout_workers.programs.process import ProgramProcess
 from rollout_workers.programs.reward import MOST_REWARD_BYTES, Reward, read_reward
 
@@ -45,3 +49,20 @@ def test_a_long_reward_file_is_told() -> None:
     assert read_reward(b" " * (MOST_REWARD_BYTES - 1) + b"1").value == 1
     with pytest.raises(EpisodeError, match="more than 65536 bytes"):
         read_reward(b" " * MOST_REWARD_BYTES + b"1")
+
+
+def test_a_keeper_that_hangs_is_ended_with_all_that_it_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(process, "KEEPER_S", 1.0)
+    tree = f"setsid sleep 3600 & echo > {tmp_path}/up; wait"
+    program = ProgramProcess(["sh", "-c", tree], LEASE, "http://127.0.0.1:1/v1", "k")
+    while not (tmp_path / "up").exists():
+        time.sleep(0.01)
+    kept = psutil.Process(program._keeper.pid).children(recursive=True)
+    assert len(kept) >= 2
+    program._keeper.send_signal(signal.SIGSTOP)
+    program.close()
+    assert psutil.wait_procs(kept, timeout=10)[1] == []
+    assert [each.name for each in tmp_path.iterdir()] == ["up"]
