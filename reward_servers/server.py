@@ -10,7 +10,7 @@ from typing import Any
 
 from contracts.errors import InputError, RewardError
 from contracts.scores import Answer, MetricValue, Sample
-from reward_servers.answers import answers_of
+from reward_servers.answers.of_graders import answers_of
 from reward_servers.groups import whole_groups
 from reward_servers.isolation.limits import limits_of
 from reward_servers.needs import lacking

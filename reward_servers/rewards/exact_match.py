@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from contracts.scores import Sample
 from contracts.settings import Settings
-from reward_servers.text.answers import response_part
+from reward_servers.answers.answer import response_part
 from reward_servers.text.references import references_of
 
 ARTICLE = re.compile(r"\b(a|an|the)\b")

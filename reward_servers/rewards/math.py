@@ -17,7 +17,7 @@ TOGETHER = 16  # texts that share a process
 class Math(Settings):
     """Equality of mathematical objects, exactly: 1/2, 0.5 and \\frac{1}{2} are equal.
 
-    `reward_servers/text/answers.py` says where the answer is in a response and in a reference, and
+    `reward_servers/answers/answer.py` says where the answer is in a response and in a reference, and
     `verifiers/equality.py` what is equal. A text without an answer, or one that takes too long, scores 0.
     math-verify's parser reads LaTeX. Kydlíček et al., math-verify (2025).
     """

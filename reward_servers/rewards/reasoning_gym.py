@@ -9,9 +9,9 @@ from pydantic import Field, PrivateAttr
 from contracts.conversations.thoughts import behind_thought
 from contracts.scores import Sample
 from contracts.settings import Settings
+from reward_servers.answers.answer import TAG_OF, inside_tags
 from reward_servers.isolation.confined import Confined
 from reward_servers.isolation.limits import Limits
-from reward_servers.text.answers import TAG_OF, inside_tags
 
 
 class ReasoningGym(Settings):

@@ -19,8 +19,8 @@ import sympy
 from latex2sympy2_extended import NormalizationConfig, latex2sympy, normalize_latex
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig
 
-from reward_servers.text.numerals import plain
-from reward_servers.text.readable import CLOSES, FUNCTIONS, OPENS, readable
+from reward_servers.answers.numerals import plain
+from reward_servers.answers.readable import CLOSES, FUNCTIONS, OPENS, readable
 
 NORMAL = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False

@@ -1,7 +1,7 @@
 """Compare a text's mathematical answer with the right ones.
 
 text ─▶ the part with the answer, and the answer in it ─▶ parsed whole ─▶ equal in form and number?
-        (reward_servers/text/answers.py)          (expressions.py)      (equality.py)
+        (reward_servers/answers/answer.py)          (expressions.py)      (equality.py)
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 
 import sympy
 
-from reward_servers.text.answers import (
+from reward_servers.answers.answer import (
     TAG,
     Found,
     behind_hashes,
@@ -19,7 +19,7 @@ from reward_servers.text.answers import (
     reference_value,
     response_part,
 )
-from reward_servers.text.choices import choice_of
+from reward_servers.answers.choices import choice_of
 from reward_servers.verifiers.equality import elements_of, same, words_of
 from reward_servers.verifiers.expressions import parsed, tidy
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reward_servers.text.answers import response_part
+from reward_servers.answers.answer import response_part
 from reward_servers.verifiers.math import perform
 
 Row = tuple[str, str, int]  # text, reference, score

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from math_verify import parse, verify
 
 from contracts.scores import Sample
-from reward_servers.answers import answers_of
+from reward_servers.answers.answer import reference_value
+from reward_servers.answers.boxes import boxed
+from reward_servers.answers.choices import choice_of
+from reward_servers.answers.of_graders import answers_of
 from reward_servers.isolation.confined import Limits
 from reward_servers.rewards.format import Format
 from reward_servers.rewards.math import Math
 from reward_servers.server import RewardServer
 from reward_servers.settings import Part
-from reward_servers.text.answers import reference_value
-from reward_servers.text.boxes import boxed
-from reward_servers.text.choices import choice_of
 from reward_servers.verifiers.math import answer_of
 
 ANY = Math(limits=Limits(seconds=2.0))

@@ -3,7 +3,7 @@
 import re
 from itertools import pairwise
 
-from reward_servers.text.readable import COMMAND, WORD
+from reward_servers.answers.readable import COMMAND, WORD
 
 BOX = re.compile(r"\\f?box(?:ed)?(?![a-zA-Z])\s*")
 BARE_BOX = re.compile(r"\\[dt]?frac(?=\{)|\\(?:text|sqrt)(?=\{)|\$?-?[\w.]+")

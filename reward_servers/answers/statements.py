@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from reward_servers.text.boxes import joins
-from reward_servers.text.numerals import NUMBER
-from reward_servers.text.readable import (
+from reward_servers.answers.boxes import joins
+from reward_servers.answers.numerals import NUMBER
+from reward_servers.answers.readable import (
     CLOSES,
     COMMAND,
     MATHS,

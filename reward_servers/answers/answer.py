@@ -16,10 +16,10 @@ import re
 from dataclasses import dataclass
 
 from contracts.conversations.thoughts import behind_thought
-from reward_servers.text.boxes import boxed, boxes
-from reward_servers.text.numerals import NUMBER
-from reward_servers.text.readable import CLOSES, OPENS, is_amount, is_expression, readable, undressed
-from reward_servers.text.statements import last_item, statements, value_of
+from reward_servers.answers.boxes import boxed, boxes
+from reward_servers.answers.numerals import NUMBER
+from reward_servers.answers.readable import CLOSES, OPENS, is_amount, is_expression, readable, undressed
+from reward_servers.answers.statements import last_item, statements, value_of
 
 TAG_OF = r"<(/?)({})>"
 TAG = re.compile(TAG_OF.format("answer|final_answer|solution|response"), re.IGNORECASE)

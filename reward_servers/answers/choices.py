@@ -13,9 +13,9 @@ text | chosen of A, B, C, D
 import re
 from collections.abc import Sequence
 
-from reward_servers.text.boxes import boxed
-from reward_servers.text.readable import CLOSES, COMMAND, OPENS, readable
-from reward_servers.text.statements import statements
+from reward_servers.answers.boxes import boxed
+from reward_servers.answers.readable import CLOSES, COMMAND, OPENS, readable
+from reward_servers.answers.statements import statements
 
 LATIN = "0-9A-Za-zÀ-ɏ_'"  # a letter of another script may stand beside a choice: 选B
 DRESS = r"[\s*_\"'“”«»$({\[]*"

@@ -2,7 +2,7 @@
 
 import re
 
-from reward_servers.text.numerals import NUMBER, plain
+from reward_servers.answers.numerals import NUMBER, plain
 
 OPENS, CLOSES = "\ue000", "\ue001"  # of a formula, in place of its dollars
 FORMULA = re.compile(r"\$\$(.+?)\$\$|\\\[(.+?)\\\]|\\\((.+?)\\\)|\$([^$\n]+)\$", re.DOTALL)

@@ -1,0 +1,1 @@
+"""Find the answer in a response or a reference."""
