@@ -185,7 +185,7 @@ def record(page: Path, outcomes: list[Outcome]) -> None:
         f"checkpoint every {SAVE_EVERY}.",
         "",
         "Each prompt was trained on once: none was lost, none was trained on twice. Rewards that raise are",
-        "in `tests/test_survival.py`. A stopped Serve controller is not missed while its replicas live.",
+        "in `tests/test_survival.py`. Replicas go on without a stopped Serve controller, which is replaced.",
         "",
         f"{os.cpu_count()} CPU cores, Python {platform.python_version()}.",
         "",
