@@ -142,8 +142,8 @@ class AcceptedForms:
         return found
 
     def _role(self, role: str) -> str:
-        if role not in self._roles:
-            forms = ROLES.get(role, (role,))
+        if role in ROLES and role not in self._roles:
+            forms = ROLES[role]
             # A result follows a call, and some templates refuse it elsewhere.
             before = [ASKED, self.call_message()] if "tool" in forms else []
             behind = [] if before else [ASKED]
@@ -153,7 +153,7 @@ class AcceptedForms:
                 if str(said["content"]) in self._rendering.tried([*before, said, *behind], ask=True):
                     self._roles[role] = form
                     break
-        return self._roles[role]
+        return self._roles.get(role, role)
 
     def _shows_call(self, content: str | None, arguments: Any, behind: Sequence[Message]) -> bool:
         """Return whether a call is shown as it is: no text in a text, no mapping as Python shows it."""
