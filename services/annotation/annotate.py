@@ -56,6 +56,7 @@ from services.tasks.responses import ResponseRow
 from services.terminal.doing import doing
 from services.terminal.interrupts import on_interruption
 from services.tokens.cut_prompts import CutPrompts
+from services.tokens.prompt_tokens import tools_warnings
 from services.tokens.response_tokens import ResponseTokens, vocabulary_fingerprint
 from services.tracking.progress import Progress
 
@@ -270,6 +271,9 @@ class Annotation:
         for cut in self.cut_prompts:
             if cut.num_cut:
                 self.progress.note(f"warning: {cut}")
+        if self.tokens is not None:
+            for warning in tools_warnings(self.tokens.of_prompt.chat, (row.prompt for row in self.rows)):
+                self.progress.note(f"warning: {warning}")
 
 
 def _model(settings: AnnotateSettings) -> RunModel | None:

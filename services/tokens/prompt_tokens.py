@@ -4,7 +4,7 @@ task.truncation_side, rollout.max_prompt_tokens, evaluation.max_prompt_tokens �
 model.chat, environment.template, the tokenizer's template ─▶ Chat ───────────────────────────┴─▶ PromptTokens
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from contracts.conversations.chat import Chat
@@ -72,6 +72,16 @@ class PromptTokens:
         """Return the text of these tokens, special tokens visible."""
         written: str = self._tokenizer.decode(list(tokens), skip_special_tokens=False)
         return written
+
+
+def tools_warnings(chat: Chat | None, prompts: Iterable[Prompt]) -> list[str]:
+    """Warn of tools that prompts bring and the chat template does not show to the model."""
+    if chat is None or chat.shows_tools or not any(prompt.tools for prompt in prompts):
+        return []
+    return [
+        "the chat template has no place for tools, and prompts bring some: the model reads nothing of them. "
+        "model.chat.template=FILE takes a template that lists them; or describe them in a message"
+    ]
 
 
 def sides_of(asked: Any, task: object) -> dict[Split, Side]:

@@ -1,10 +1,7 @@
 """Checks of a chat template before anything starts: whether it is there, takes turns, and ends answers."""
 
-from collections.abc import Iterable
-
 from contracts.conversations.chat import Chat
 from contracts.conversations.chat_settings import ChatForm
-from contracts.rollout import Prompt
 from contracts.vocabulary import end_tokens
 from learner.settings import ModelSettings
 from rollout_workers.turn_texts import ChatTexts
@@ -23,16 +20,6 @@ def checked_chat(form: ChatForm | None, model: ModelSettings, *, turn_by_turn: b
     if chat is not None and turn_by_turn:
         ChatTexts(chat)
     return chat
-
-
-def tools_warnings(chat: Chat | None, prompts: Iterable[Prompt]) -> list[str]:
-    """Warn of tools that prompts bring and the chat template does not show to the model."""
-    if chat is None or chat.shows_tools or not any(prompt.tools for prompt in prompts):
-        return []
-    return [
-        "the chat template has no place for tools, and prompts bring some: the model reads nothing of them. "
-        "model.chat.template=FILE takes a template that lists them; or describe them in a message"
-    ]
 
 
 def chat_warnings(chat: Chat | None, model: ModelFiles) -> list[str]:

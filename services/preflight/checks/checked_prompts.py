@@ -9,7 +9,7 @@ from services.config.settings import RunSettings
 from services.loop.evaluations.policy_perplexity import texts_of
 from services.models.files import ModelFiles, shared_window
 from services.models.token_counter import CountsTokens
-from services.preflight.checks.chat_checks import chat_warnings, checked_chat, tools_warnings
+from services.preflight.checks.chat_checks import chat_warnings, checked_chat
 from services.preflight.checks.environment_checks import check_environment_prompts
 from services.preflight.checks.prompt_checks import (
     check_context,
@@ -24,6 +24,7 @@ from services.tasks.base import ReadsAhead, Split
 from services.tasks.mixture import InTurns
 from services.tasks.responses import has_whole_references
 from services.tokens.cut_prompts import CutExamples, CutPrompts, cut_examples
+from services.tokens.prompt_tokens import tools_warnings
 
 NUM_FIRST = 2  # prompts on which a user's graders are tried
 

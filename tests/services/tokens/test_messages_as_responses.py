@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.templates import ASKED, CALLS, PLAIN, REASONS, THINKS, TOOLS
+from benchmarks.templates import ASKED, CALLS, PLAIN, REASONS, THINKS, TOOLS, model_of
 from contracts.errors import InputError
 from contracts.rollout import Lease, Prompt, Sampling
 from services.annotated.responses import read_responses
@@ -15,6 +15,7 @@ from services.loop.demonstrations import Demonstrations
 from services.tasks.prompts import Prompts
 from services.tokens.cut_prompts import cut_examples
 from services.tokens.prompt_limit import PromptLimit
+from services.tokens.prompt_tokens import tools_warnings
 from services.tokens.response_tokens import ResponseTokens
 from tests.contracts.test_chat_answers import model
 
@@ -81,3 +82,12 @@ def test_a_response_without_a_place_is_refused_before_the_start(tmp_path: Path) 
     found = cut_examples([whole], PromptLimit(), 13, None, len, model("verbatim").chat())
     assert found.num_cut == 0  # 12 letters and the end
     assert cut_examples([whole], PromptLimit(), 12, None, len, model("verbatim").chat()).num_cut == 1
+
+
+def test_tools_that_the_template_does_not_show_are_told() -> None:
+    with_tools = Prompt("p", "", meta={"messages": [ASKED], "tools": TOOLS})
+    (told,) = tools_warnings(model("splits").chat(), [with_tools])
+    assert told.startswith("the chat template has no place for tools, and prompts bring some")
+    shows = model_of("shows", "{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% endfor %}").chat()
+    assert tools_warnings(shows, [with_tools]) == []
+    assert tools_warnings(model("splits").chat(), [Prompt("p", "Hi!")]) == tools_warnings(None, []) == []
