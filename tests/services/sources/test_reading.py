@@ -102,9 +102,7 @@ def test_everybody_reads_a_prompt_as_the_template_writes_it(
     plan = json.loads(capsys.readouterr().out)
     assert tuple(plan["prompt_token_ids"]) == expected[0]
     assert plan["prompt_as_read"] == Chat(to_tokens._tokenizer, found.chat).text(TALK)  # type: ignore[arg-type]
-    assert plan["words"]["columns"] == (
-        "prompts from column prompt, references from none; the prompts are conversations"
-    )
+    assert [(each["name"], each["read_as"]) for each in plan["columns"][""]] == [("prompt", "prompt")]
 
 
 def arguments_of(model: Path, data: Path) -> list[str]:
