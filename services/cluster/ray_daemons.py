@@ -12,6 +12,7 @@ from ray._common.utils import get_default_ray_temp_dir
 from services.terminal.interrupts import give_up
 
 LOOK_S = 0.2
+STOPPED_S = 30.0  # a daemon may be stopped for so long; later Ray takes its node for dead
 RAYLET = "raylet"
 DAEMONS = (RAYLET, "gcs_server")  # a run can't go on without them
 
@@ -23,23 +24,37 @@ def has_ended() -> bool:
 
 def _running() -> set[str]:
     """Return the daemons of Ray that this process started and that still run."""
-    found = set()
+    return set(_states())
+
+
+def _states() -> dict[str, str]:
+    """Return the state of each of these daemons, by name, as psutil calls it."""
+    found = {}
     for process in psutil.Process().children():
         with contextlib.suppress(psutil.Error):
-            if process.status() != psutil.STATUS_ZOMBIE:
-                found.add(process.name())
-    return found & set(DAEMONS)
+            if (name := process.name()) in DAEMONS and (state := process.status()) != psutil.STATUS_ZOMBIE:
+                found[name] = state
+    return found
 
 
 @contextlib.contextmanager
 def daemons_watched() -> Iterator[None]:
-    """End the command when one of Ray's daemons dies: Ray would end it silently, or after a minute."""
+    """End the command when one of Ray's daemons dies, or is stopped for `STOPPED_S`.
+
+    Ray would end it silently or after a minute, or wait for a node that is never to come.
+    """
     is_over, there = threading.Event(), _running()
 
     def watch() -> None:
+        looks = dict.fromkeys(there, 0)  # at which a daemon was stopped, one after the other
         while not is_over.wait(LOOK_S):
-            if (lost := there - _running()) and not is_over.is_set():
+            states = _states()
+            if (lost := there - states.keys()) and not is_over.is_set():
                 give_up(f"Ray's {' and '.join(sorted(lost))} died, and every part of the run with it")
+            for name, state in states.items():
+                looks[name] = looks.get(name, 0) + 1 if state == psutil.STATUS_STOPPED else 0
+                if looks[name] * LOOK_S > STOPPED_S:
+                    give_up(f"Ray's {name} was stopped for {STOPPED_S:.0f} s, and no part goes on without it")
 
     threading.Thread(target=watch, name="daemons", daemon=True).start()
     try:

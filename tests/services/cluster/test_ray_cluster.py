@@ -303,7 +303,9 @@ import psutil, ray
 from services.terminal.interrupts import interruptible, on_interruption
 from services.cluster.ray_variables import prepare_ray
 prepare_ray()
+from services.cluster import ray_daemons
 from services.cluster.ray_cluster import cluster
+ray_daemons.STOPPED_S = 2.0
 with interruptible("whetstone x"), cluster(log_to_driver=True):
     on_interruption(lambda: "checkpoint 3 is whole")
     class Talker:
@@ -314,19 +316,33 @@ with interruptible("whetstone x"), cluster(log_to_driver=True):
     time.sleep(2)
     for process in psutil.Process().children():
         if process.name() == sys.argv[1]:
-            process.kill()
+            process.send_signal(int(sys.argv[2]))
     time.sleep(60)
 """
 
 
 @pytest.mark.ray
 @pytest.mark.slow
-@pytest.mark.parametrize("daemon", ["raylet", pytest.param("gcs_server", marks=pytest.mark.long)])
-def test_where_a_daemon_dies_the_command_ends_at_once_and_says_so(daemon: str) -> None:
+@pytest.mark.parametrize(
+    ("daemon", "number", "told"),
+    [
+        ("raylet", signal.SIGKILL, "died, and every part of the run with it"),
+        ("raylet", signal.SIGSTOP, "was stopped for 2 s, and no part goes on without it"),
+        *(
+            pytest.param("gcs_server", number, told, marks=pytest.mark.long)
+            for number, told in (
+                (signal.SIGKILL, "died, and every part of the run with it"),
+                (signal.SIGSTOP, "was stopped for 2 s, and no part goes on without it"),
+            )
+        ),
+    ],
+)
+def test_where_a_daemon_dies_or_is_stopped_the_command_ends_and_says_so(
+    daemon: str, number: signal.Signals, told: str
+) -> None:
     """Ray would end it without a word, or after a minute. What actors print is shown until then."""
-    command = [sys.executable, "-c", OF_A_COMMAND, daemon]
+    command = [sys.executable, "-c", OF_A_COMMAND, daemon, str(int(number))]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 1, done.stderr
-    said = f"whetstone x: Ray's {daemon} died, and every part of the run with it; checkpoint 3 is whole"
-    assert done.stderr.splitlines()[-1] == said
+    assert done.stderr.splitlines()[-1] == f"whetstone x: Ray's {daemon} {told}; checkpoint 3 is whole"
     assert "an actor speaks" in done.stdout
