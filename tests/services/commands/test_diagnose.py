@@ -50,7 +50,7 @@ def test_findings_are_printed_with_their_numbers_and_what_to_type(
     assert "since iteration 5 → rollout.max_tokens=512" in said
     assert "! Clip fraction saturated 90% of the ratios are outside the clip range" in said
     assert "from iteration 26 to 44 → algorithm.learning_rate=3e-06" in said
-    assert "2 findings in 80 iterations by 15 rules." in said
+    assert "2 findings in 80 iterations by 16 rules." in said
 
 
 def test_json_has_what_programs_need(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,7 +107,7 @@ def test_a_sound_run_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[st
     folder = left_behind(tmp_path)
 
     assert diagnose([str(folder.path)]) == 0
-    assert capsys.readouterr().out.startswith("Nothing found in 80 iterations by 15 rules.")
+    assert capsys.readouterr().out.startswith("Nothing found in 80 iterations by 16 rules.")
     assert "No rule found anything." in (folder.path / "diagnosis.html").read_text(encoding="utf-8")
 
 
