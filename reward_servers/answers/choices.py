@@ -5,8 +5,8 @@ text | chosen of A, B, C, D
 `\\boxed{\\text{(C) Hepatitis B}}` | C: what begins the last box
 `The answer is B, not A.`, `**Answer: B**`, `答案是B。` | B: what stands directly behind the last such phrase
 `B is the correct answer.`, `The correct option is B.`, `I choose B.`, `选B` | B
-`B`, `(B)`, `B. Paris`, `**B**` | B: what begins the text, or stands alone on its last line
-`It is B.` | B: the only one in the text
+`B`, `b`, `(B)`, `B. Paris`, `**B**` | B: what begins the text, or stands alone on its last line
+`It is B. A is wrong.` | B: the only one in the text; those that it rejects don't count
 `A or B`, `The answer is A or B.` | none
 """
 
@@ -17,7 +17,7 @@ from reward_servers.answers.boxes import boxed
 from reward_servers.answers.readable import CLOSES, COMMAND, OPENS, readable
 from reward_servers.answers.statements import statements
 
-LATIN = "0-9A-Za-zÀ-ɏ_'"  # a letter of another script may stand beside a choice: 选B
+LATIN = "0-9A-Za-zÀ-ɏ_"  # a letter of another script may stand beside a choice: 选B
 DRESS = r"[\s*_\"'“”«»$({\[]*"
 BEFORE = (
     r"(?:(?:the\s+)?(?:correct\s+|right\s+|best\s+)?(?:option|choice|answer|letter)\s*:?\s*|选项|选择|选)?"
@@ -27,9 +27,14 @@ VERBS = (
     r"|so|thus|therefore|hence)\s*,?\s+"
 )
 RIGHT = r"(?:correct|right|best)\s+(?:option|choice|answer|one|statement)\s*(?:is|:|would be|must be)\s*"
-WRONG = r"\s+(?:is|are|was)\s+(?:wrong|false|incorrect|not)"
+WRONG = r"[\s*_).]*(?:(?:is|are|was)\s+(?:also\s+)?(?:wrong|false|incorrect|not)|:\s*(?:wrong|false|no)\b)"
+NOT = r"(?:\bnot|n['’]t|\bneither|\bnor)\s+(?:be\s+)?"
 
-ARTICLE = re.compile(r"\bA(?=\s+[a-z])(?!\s+(?:and|or|is|was|are|because|since|as|fails?)\b)")
+# "A dog", "I think": words, not choices.
+ARTICLE = re.compile(
+    r"\bA(?=\s+[a-z])(?!\s+(?:and|or|is|was|are|because|since|as|fails?)\b)"
+    r"|\bI(?=\s+[a-z])(?!\s+(?:and|or|is|was|because|since|as|fails?)\b)"
+)
 
 
 def choice_of(text: str, choices: Sequence[str]) -> str | None:
@@ -51,22 +56,20 @@ def choice_of(text: str, choices: Sequence[str]) -> str | None:
     for pattern in _forms(one):
         if found := list(re.finditer(pattern, said)):
             return _named(next(group for group in found[-1].groups() if group), choices)
-    last = said.rpartition("\n")[2]
-    return (
-        _begins(said, rf"{one}(?=\s*(?:[.):,*]|\Z))", choices)
-        or _alone(last, one, choices)
-        or _only(said, one, choices)
-    )
+    left = re.sub(rf"(?i:{NOT}{BEFORE}){DRESS}{one}|{one}(?i:{WRONG})", " ", said)
+    last = left.rpartition("\n")[2]
+    return _heads(left, one, choices) or _alone(last, one, choices) or _only(left, one, choices)
 
 
 def _pattern(choices: Sequence[str]) -> str:
-    """Return a pattern of one choice; a letter in lower case counts in brackets alone."""
+    """Return a pattern of one choice; a letter in lower case counts in brackets, or where it stands alone."""
     named = "|".join(map(re.escape, sorted(choices, key=len, reverse=True)))
     words = "|".join(re.escape(each) for each in choices if len(each) > 1)
     loose = rf"|(?i:{words})" if words else ""
-    lower = "".join(each.lower() for each in choices if len(each) == 1 and each.isalpha())
-    bracketed = rf"|(?<=\()[{lower}](?=\))" if lower else ""
-    return rf"(?<![{LATIN}])((?:{named}){loose}{bracketed})(?![{LATIN}])"
+    lower = "".join(choice.lower() for choice in choices if len(choice) == 1 and choice.isalpha())
+    behind = r"(?:\A|(?<=: )|(?<=is )|(?<=option )|(?<=choice ))"
+    small = rf"|(?<=\()[{lower}](?=\))|{behind}[{lower}](?=\W*\Z|[.):]\s)" if lower else ""
+    return rf"(?<![{LATIN}])((?:{named}){loose}{small})(?![{LATIN}]|['’][a-z])"
 
 
 def _forms(one: str) -> tuple[str, ...]:
@@ -90,6 +93,13 @@ def _begins(said: str, one: str, choices: Sequence[str]) -> str | None:
         rf"\W{{0,3}}\s*(?:or|/|&|或)\s*\W{{0,3}}{one}|\W{{0,3}}\s*(?:and|,)\s*\W{{0,3}}{one}\W*\Z", rest
     )
     return None if beside else _named(next(group for group in found.groups() if group), choices)
+
+
+def _heads(said: str, one: str, choices: Sequence[str]) -> str | None:
+    """Return the choice that begins a text as a heading, unless other lines begin with other ones: a list."""
+    heading = rf"{DRESS}(?i:{BEFORE}){DRESS}{one}(?=\s*(?:[.):,*]|\n\s*\n|\Z))"
+    begun = {group for line in re.finditer(rf"^{heading}", said, re.M) for group in line.groups() if group}
+    return _begins(said, rf"{one}(?=\s*(?:[.):,*]|\n\s*\n|\Z))", choices) if len(begun) == 1 else None
 
 
 def _alone(line: str, one: str, choices: Sequence[str]) -> str | None:

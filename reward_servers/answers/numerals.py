@@ -8,7 +8,7 @@ written | read as
 `1.234.567`, `1.234,5`, `3{,}5` | 1234567, 1234.5, 3.5
 `1.234` | 1.234, since a point alone is a decimal point
 `1,2`, `1,23`, `1234,567` | lists: a comma groups three digits, or as in India
-`１２`, `١٢`, `१२`, `−5`, `½`, `²` | 12, 12, 12, -5, 1/2, ^2
+`１２`, `١٢`, `१२`, `−5`, `minus 5`, `½`, `²` | 12, 12, 12, -5, -5, 1/2, ^2
 """
 
 import re
@@ -19,7 +19,7 @@ WIDE = str.maketrans(
     {
         **dict.fromkeys("\u2212\ufe63\uff0d\u2010\u2011", "-"),
         **dict.fromkeys("\u00a0\u202f\u2009\u2007", "\N{NO-BREAK SPACE}"),
-        **dict(zip("，．：；％＄＋＝（）／＜＞［］｛｝＊＾｜！", ",.:;%$+=()/<>[]{}*^|!", strict=True)),
+        **{chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)},  # Ｂ, （, ：
         "٫": ".",
         "٬": ",",
         "٪": "%",
@@ -57,6 +57,7 @@ DOTTED = re.compile(
 )
 DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
 
+SIGN_IN_WORDS = re.compile(r"(?<![\d)}] )\b(?:negative|minus)\s+(?=\$?\d)", re.IGNORECASE)
 NUMBER = re.compile(
     r"(?<![A-Za-zÀ-ɏ0-9_.^])(?<!\^\{)[-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{1,3}\b|\s*/\s*\d+(?!\.?\d))?%?"
 )
@@ -71,7 +72,8 @@ def plain(text: str, spaced: bool = False) -> str:
     Args:
         spaced: whether a blank groups digits, too, as it does in an answer that stands alone.
     """
-    text = DASH.sub(lambda found: found[0].replace("–", "-").replace("—", "-"), text.translate(WIDE))
+    text = SIGN_IN_WORDS.sub("-", text.translate(WIDE))
+    text = DASH.sub(lambda dash: dash[0].replace("–", "-").replace("—", "-"), text)
     text = "".join(_digit(character) for character in text)
     text = SUPERSCRIPT.sub(lambda found: "^{" + "".join(RAISED[each] for each in found[0]) + "}", text)
     text = ROOT.sub(lambda found: rf"\sqrt{{{found[1] or found[2]}}}", text)

@@ -5,7 +5,7 @@ import re
 from reward_servers.answers.numerals import NUMBER, plain
 
 OPENS, CLOSES = "\ue000", "\ue001"  # of a formula, in place of its dollars
-FORMULA = re.compile(r"\$\$(.+?)\$\$|\\\[(.+?)\\\]|\\\((.+?)\\\)|\$([^$\n]+)\$", re.DOTALL)
+FORMULA = re.compile(r"\$\$(.+?)\$\$|(?<!\\)\\\[(.+?)\\\]|(?<!\\)\\\((.+?)\\\)|\$([^$\n]+)\$", re.DOTALL)
 COMMAND = re.compile(
     r"\\(?:text\w*|math\w+|mbox|operatorname)\s*\{([^{}]*)\}|\\(?:begin|end)\{\w+\*?\}(?:\{[clr|]+\})?|\\[a-zA-Z]+"
 )
@@ -17,10 +17,11 @@ FUNCTIONS = frozenset(  # of mathematics, without a backslash
     ]
 )
 MATHS = FUNCTIONS | {"and", "or"}
-SPACES = re.compile(r"\\[,:;! ](?![a-zA-Z])|\\q?quad\b|~")
+SPACES = re.compile(r"(?<!\\)\\[,:;! ](?![a-zA-Z])|\\q?quad\b|~")
 LOOKS = re.compile(
     r"\\(?:left|right|displaystyle|bigg?|Bigg?|m?left|m?right)(?![a-zA-Z])|\*\*|`"
     r"|</?(?:strong|em|code|span|br)\s*/?>|<\|(?:begin|end)_of_solution\|>"
+    r"|[\u2600-\u27bf\U0001f300-\U0001faff\ufe0f]"  # ✅ 🎉
 )
 BOLD = re.compile(r"<([bi])>([^<>]*)</\1>")
 MONEY = re.compile(

@@ -38,13 +38,25 @@ STATED = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 NEGATED = re.compile(r"\s*(?:not|no|neither|不)(?![a-zA-Z])", re.IGNORECASE)
-# The end of a sentence: a point that is no decimal one and none of an ellipsis, or the end of the line.
-SENTENCE = re.compile(r"(?<!\.)\.(?=[\s*_\"'”»)]|\Z)|[。?;]|(?<=[a-zA-Z])!|\n")
+# The end of a sentence: a point that is no decimal one and none of an ellipsis, a "!" behind which no formula
+# goes on, the end of the line; or words that say the same again.
+SENTENCE = re.compile(
+    r"(?<!\.)\.(?=[\s*_\"'”»)]|\Z)|[。?;]|(?<=[a-zA-Z])!|!+(?=[*_\"'”»)]*(?:\s*\Z|\s+[A-Z]|\n))|\n"
+    r"|,?\s\(?(?:i\.\s?e\.|e\.\s?g\.)"
+)
+BULLET = re.compile(r"\A[-•]\s+")
+BOUNDS = re.compile(
+    r"(?:less|fewer|more|greater|larger|smaller|higher|lower) than\b|between\b", re.IGNORECASE
+)
 ITEM = re.compile(
     rf"{OPENS}([^{OPENS}{CLOSES}]*){CLOSES}"
     r"|(-?(?:\d+\s*)?(?:\\[dt]?frac\s*\{[^{}]*\}\s*\{[^{}]*\}|\\sqrt(?:\[\d+\])?\s*\{[^{}]*\})(?:\s*\\pi)?)"
-    rf"|({NUMBER.pattern})"
+    r"|((?<![\w.:/-])(?:\d+(?::\d+)+(?:\s*[ap]\.?m\b\.?)?|\d+([-/.])\d+\4\d+|\d{3}-\d{4})(?![\w:/-]))"
+    rf"|({NUMBER.pattern})",
+    re.IGNORECASE,
 )
+BESIDE = re.compile(rf"[{CLOSES}\s]*,?\s*\b(?:and|or)\s+[{OPENS}\s]*")
+SAME_AGAIN = re.compile(rf"(?<=[\d%}}{CLOSES}])\s+\((?:=|≈|or)?\s*[\d.,/%\s]+\)\s*\Z")  # 3/4 (0.75)
 ASIDE = re.compile(
     r"\s\([^()]*[^\W\d_]{2}[^()]*\)"
     rf"|(?<=\d )of\s+(?:the|all|those|these)\s+{NUMBER.pattern}"
@@ -67,6 +79,8 @@ def statements(said: str) -> Iterator[str]:
     """
     for found in reversed(list(STATED.finditer(said))):
         rest = said[found.end() :].lstrip()
+        if "\n" in found[0]:
+            rest = BULLET.sub("", rest)
         if NEGATED.match(rest):
             continue
         end = SENTENCE.search(rest)
@@ -81,12 +95,17 @@ def value_of(stated: str) -> str:
     >>> [value_of(each) for each in ("45 apples", "45 because 3 fell", "x = 3, as 2 is", "the sum, 7", "red")]
     ['45 apples', '45', 'x = 3', '7', 'red']
     """
+    stated = SAME_AGAIN.sub("", stated)
     whole = undressed(stated)
+    if BOUNDS.match(whole):
+        return whole
     if is_expression(whole) or is_amount(whole):
         return whole
     first = ITEM.match(stated.lstrip(" *_\"'“"))
     if first and first[1]:
         return _with_joined(stated, first[1])
+    if first and first[3]:
+        return first[3]
     begins = next(
         (word for word in WORD.finditer(COMMAND.sub(blank, whole)) if word[0].lower() not in MATHS), None
     )
@@ -100,12 +119,23 @@ def value_of(stated: str) -> str:
 
 
 def last_item(said: str) -> str | None:
-    """Return the last formula or number of a readable text, without asides and without the closing words."""
+    """Return the last formula or number of a readable text, without asides and without the closing words.
+
+    >>> [last_item(text) for text in ("7 (in 3 years).", "2 is 7 or 8", "at 3:30 pm", "none")]
+    ['7', '7 or 8', '3:30 pm', None]
+    """
     for text in (ASIDE.sub(" ", _without_chatter(said)), said):
-        items = [item[1] or item[2] or item[3] for item in ITEM.finditer(text)]
+        items = list(ITEM.finditer(text))
         if items:
-            return items[-1].strip()
+            first = len(items) - 1
+            while first and BESIDE.fullmatch(text, items[first - 1].end(), items[first].start()):
+                first -= 1
+            return " or ".join(_content(item) for item in items[first:])
     return None
+
+
+def _content(item: re.Match[str]) -> str:
+    return next(part for part in (item[1], item[2], item[3], item[5]) if part is not None).strip()
 
 
 def _without_chatter(said: str) -> str:

@@ -28,7 +28,9 @@ AND = re.compile(
     r"\\(?:text|mbox)\{\s*(?:,?\s*and|or)\s*\}|,?\s*\b(?:and|or|und|oder)\b\s*|\s*(?:;|、|和|或)\s*"
 )
 BRACKETS = {"(": (")", "]"), "[": (")", "]"), r"\{": (r"\}",), r"\langle": (r"\rangle",)}
-CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?\s*(?:[ap]\.?\s?m\.?)?", re.IGNORECASE)
+CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?\s*(?:([ap])\.?\s?m\.?)?", re.IGNORECASE)
+DATE = re.compile(r"\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/.])\d{1,2}\2\d{4}")
+MODULUS = re.compile(r"\s*(?:\\pmod\s*\{?|\(\s*\\?b?mod\s*|\\[bp]?mod\s*)(\w+)\s*[})]?")
 IN_BRACKETS = re.compile(r",(?=\d{3}(?!\d))")
 DECIMAL_NUMBER, COMMA_NUMBER = re.compile(r"-?\d*\.\d+"), re.compile(r"-?\d+,\d+")
 
@@ -46,6 +48,8 @@ def same(right: str, given: str) -> bool:
         return True
     if DECIMAL_NUMBER.fullmatch(right_tidy) and COMMA_NUMBER.fullmatch(given_tidy):
         return _same(right_tidy, given_tidy.replace(",", "."))  # a decimal comma, where a decimal is right
+    if len(alternatives := re.split(r"\s+or\s+", given_tidy)) > 1:  # 3/4 or 0.75
+        return all(_same(right_tidy, one) for one in alternatives)
     apart = [IN_BRACKETS.sub(", ", text) for text in (right, given)]  # (100,200) is a pair, too
     return apart != [right, given] and right_tidy[0] in "([\\" and _same(*map(tidy, apart))
 
@@ -67,7 +71,12 @@ def elements_of(text: str) -> list[str]:
 
 def _same(right: str, given: str) -> bool:
     if CLOCK.fullmatch(right) or CLOCK.fullmatch(given):
-        return _clock(right) == _clock(given)
+        return _clock(right) == _clock(given) is not None
+    if DATE.fullmatch(right) or DATE.fullmatch(given):
+        return _numerals(right) == _numerals(given)
+    moduli = [MODULUS.search(text) for text in (right, given)]
+    if any(moduli):
+        return _same_residue(right, given, *moduli)
     one, other = relation(right), relation(given)
     if one and other and same_relation(one, other):
         return True
@@ -199,5 +208,26 @@ def _bare(text: str) -> str:
     return ELLIPSIS.sub("…", re.sub(r"[\s{}]", "", text)).lower()
 
 
-def _clock(text: str) -> str:
-    return re.sub(r"[\s.]", "", text).lower().lstrip("0")
+def _numerals(date: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", date)]
+
+
+def _same_residue(right: str, given: str, *moduli: re.Match[str] | None) -> bool:
+    """Return whether two residues are equal; `9 \\pmod{11}` is 9, but not `9 \\pmod{7}`."""
+    one, other = moduli
+    if one and other and one[1] != other[1]:
+        return False
+    bare = [MODULUS.sub("", text).replace(r"\equiv", "=") for text in (right, given)]
+    return _same(bare[0], bare[1])
+
+
+def _clock(text: str) -> tuple[int, int, int, str] | None:
+    """Return hours, minutes, seconds, and "a" or "p" where the text says which half of the day it is.
+
+    >>> _clock("03:30 PM"), _clock("15:30"), _clock("noon")
+    ((3, 30, 0, 'p'), (15, 30, 0, ''), None)
+    """
+    found = CLOCK.fullmatch(text)
+    if found is None:
+        return None
+    return int(found[1]), int(found[2]), int(found[3] or 0), (found[4] or "").lower()

@@ -42,6 +42,22 @@ REPEATING = re.compile(r"(\d*)\.(\d*)\\overline\{(\d+)\}")
 DECIMAL = re.compile(r"(\d*)\.(\d+)")
 MIXED = re.compile(r"(?<![\w.^}])(\d+)\s*(\\[dt]?frac\{\d+\}\{\d+\})|(?<![\w.^}])(\d+) (\d+/\d+)(?!\d)")
 BASE = re.compile(r"(-?)([0-9A-Za-z]+)_\{?(?:\\text\{)?(\d+)\}?\}?")
+NOTATIONS = tuple(  # in the order in which they are read
+    (re.compile(pattern), written)
+    for pattern, written in (
+        (r"\A\s*(?:\\approx|\\sim(?:eq)?|≈|=)\s*(?=[-\d.\\(])", ""),
+        (r"\\varnothing|∅|\\\{\s*\\\}", r"\\emptyset "),
+        (r"\\mathbb\s*\{?R\}?|ℝ|\b[Aa]ll real numbers\b", r"(-\\infty, \\infty)"),
+        (r"(?<=\d)\s*x\s*(?=10\s*\^)|(?<=\d) x (?=\d)", r"\\times "),
+        (r"\.(\d*)\\(?:dot|bar)\{(\d+)\}", r".\1\\overline{\2}"),
+        (r"\.\((\d+)\)", r".\\overline{\1}"),
+        (r"\.(\d*?)(?:(\d)\2{2,}|(\d{2,6})\3+)(?:\.{3}|\\[lc]?dots(?![a-z]))", r".\1\\overline{\2\3}"),
+        (r"\^\s*(-\d+)", r"^{\1}"),
+        (r"\\\\\s*\[[^\[\]]*\]", r"\\\\"),  # the height of a matrix' row
+    )
+)
+END = r"\s*[^\[\],;\s][^\[\],;]*"
+INTERVAL = re.compile(rf"([\[\]])({END}[,;]{END})([\[\]])")  # in France ]0, 1[ is (0, 1)
 UNIT = re.compile(
     r"(?<=[\d)}!])\s*(?:\^\{?\\circ\}?|\\degree)?\s*[-]?((?:[^\W\d_]+\.?(?:\^\{?-?\d\}?)?[\s*·/]*){1,6})\Z"
 )
@@ -108,6 +124,9 @@ def tidy(text: str) -> str:
     ('12345', '\\dfrac12', '4\\sqrt{2}', '1234', 'e^2')
     """
     text = plain(readable(TEXT.sub(_inner, text)), spaced=True).replace(OPENS, " ").replace(CLOSES, " ")
+    for pattern, written in NOTATIONS:
+        text = pattern.sub(written, text)
+    text = INTERVAL.sub(lambda ends: "[("[ends[1] == "]"] + ends[2] + "])"[ends[3] == "["], text)
     text = MATRIX.sub(r"\\begin{pmatrix}\1\\end{pmatrix}", text)
     text = re.sub(r"\\sqrt\s*\(([^()]*)\)|(?<![\\a-zA-Z])sqrt\s*\(([^()]*)\)", _root, text)
     text = re.sub(r"(?<![\\a-zA-Z])(pi|sin|cos|tan|log|ln)(?![a-zA-Z])", r"\\\1 ", text)

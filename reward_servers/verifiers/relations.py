@@ -12,6 +12,7 @@ VARIABLE, COMMAND = re.compile(r"[a-zA-Z]"), re.compile(r"\\[a-zA-Z]+")
 LEFT = re.compile(r"\s*([A-Za-z]\w*(?:_\{?\w+\}?)?(?:\([a-z]\))?|\\[a-z]+)\s*(=|\\in\b)(?![=])\s*")
 SIDES = re.compile(r"(?<![\\<>!=])=(?!=)")
 RELATION = re.compile(r"\\(?:le|leq|leqslant|ge|geq|geqslant|lt|gt|ne|neq)(?![a-zA-Z])|<=|>=|!=|<|>|=")
+OR = re.compile(r"\s+or\s+")
 SIGNS = {
     **{"le": "<=", "leq": "<=", "leqslant": "<=", "lt": "<", "ne": "!=", "neq": "!="},
     **{"ge": ">=", "geq": ">=", "geqslant": ">=", "gt": ">"},
@@ -48,11 +49,14 @@ def same_relation(right: tuple[str, Any], given: tuple[str, Any]) -> bool:
 
 
 def interval(text: str) -> str | None:
-    r"""Return an inequality of one variable as an interval; None for other texts.
+    r"""Return inequalities of one variable as an interval, or as a union of several; None for other texts.
 
     >>> interval("x < 3"), interval(r"2 \ge x > 1"), interval("x < y")
     ('(-\\infty, 3)', '(1, 2]', None)
     """
+    if len(either := OR.split(text)) > 1:
+        intervals = [interval(part) or "" for part in either]
+        return r" \cup ".join(intervals) if all(intervals) else None
     signs = [_sign(found[0]) for found in RELATION.finditer(text)]
     parts = [part.strip() for part in RELATION.split(text)]
     if signs and signs[0].startswith(">"):
