@@ -157,16 +157,16 @@ def test_the_commands_with_parts_of_ones_own_are_accepted(
     monkeypatch.syspath_prepend(str(tmp_path))
     text = "".join((PAGES / page).read_text() for page in ("rewards.md", "extending.md"))
     start = "whetstone train experiment=daily_dialog_openrl"
-    with_a_reward, with_a_measure = (
-        run_settings(shlex.split(line)[2:])
-        for line in text.replace("\\\n", " ").splitlines()
-        if line.startswith(start)
-    )
+    (line,) = (line for line in text.replace("\\\n", " ").splitlines() if line.startswith(start))
+    (parts,) = re.findall(r"```yaml\n(reward:\n.*?)```", text, re.DOTALL)
+    (tmp_path / "mine.yaml").write_text(f"# @package _global_\ndefaults: [daily_dialog_openrl]\n{parts}")
+    with_a_reward = run_settings([f"experiment={tmp_path / 'mine.yaml'}"])
     assert [(part.label, part.weight) for part in with_a_reward.reward] == [
-        ("intent_accuracy", 0.5),
-        ("meteor", 0.5),
-        ("Brevity", 0.1),
+        ("rouge", 0.5),
+        ("length", 0.1),
+        ("Brevity", 1.0),
     ]
+    with_a_measure = run_settings(shlex.split(line)[2:])
     assert with_a_measure.resolved()["measures"] == [{"name": "my_measure:Episodes", "last": 50}]
     for name in OWN:
         sys.modules.pop(name, None)

@@ -1,4 +1,4 @@
-"""The data set, the reward and the metric of docs/extending.md, run as they stand there."""
+"""The data set and the metric of docs/extending.md, run as they stand there."""
 
 import re
 import sys
@@ -9,7 +9,7 @@ import pytest
 
 from contracts.components import create
 from contracts.scores import MetricValue, Sample
-from reward_servers.server import MetricServer, RewardServer
+from reward_servers.server import MetricServer
 from reward_servers.settings import Part
 from services.config.compose import run_settings
 from services.sources.prompts import prompts_of
@@ -22,7 +22,7 @@ MODULES = {name: body for name, body in re.findall(r"```python\n# (\w+)\.py\n(.*
 
 @pytest.fixture(autouse=True)
 def _modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("my_task", "my_reward", "my_metric"):
+    for name in ("my_task", "my_metric"):
         (tmp_path / f"{name}.py").write_text(MODULES[name])
     monkeypatch.syspath_prepend(str(tmp_path))
     yield
@@ -36,16 +36,6 @@ def test_the_data_set_has_prompts_and_says_what_judges_them() -> None:
     settings = run_settings(["model.path=gpt2", "task=my_task:Capitals"])
     assert prompts_of(settings.task, settings.task_name, "validation")[0].references == ("Accra",)
     assert [part.name for part in (*settings.reward, *settings.metrics)] == ["exact_match", "rouge"]
-
-
-def test_the_reward_scores() -> None:
-    """One word of four begins with a capital: half of the wanted share, and all of half of it."""
-    sample = Sample(text="Lima is in peru")
-    (half, _), (whole, _) = (
-        RewardServer(Part(name="my_reward:Capitalised", options={"wanted": wanted})).score([sample])[0]
-        for wanted in (0.5, 0.25)
-    )
-    assert (half, whole) == (0.5, 1.0)
 
 
 def test_the_metric_counts() -> None:
