@@ -18,7 +18,7 @@ from reward_servers.answers.readable import CLOSES, COMMAND, OPENS, readable
 from reward_servers.answers.statements import statements
 
 LATIN = "0-9A-Za-zÀ-ɏ_"  # a letter of another script may stand beside a choice: 选B
-DRESS = r"[\s*_\"'“”«»$({\[]*"
+DRESS = r"[\s*_\"'“”«»$({\[]{0,20}"  # bounded, since two of them stand side by side
 BEFORE = (
     r"(?:(?:the\s+)?(?:correct\s+|right\s+|best\s+)?(?:option|choice|answer|letter)\s*:?\s*|选项|选择|选)?"
 )

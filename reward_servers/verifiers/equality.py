@@ -48,7 +48,8 @@ def same(right: str, given: str) -> bool:
         return True
     if DECIMAL_NUMBER.fullmatch(right_tidy) and COMMA_NUMBER.fullmatch(given_tidy):
         return _same(right_tidy, given_tidy.replace(",", "."))  # a decimal comma, where a decimal is right
-    if len(alternatives := re.split(r"\s+or\s+", given_tidy)) > 1:  # 3/4 or 0.75
+    alternatives = set(re.split(r"\s+or\s+", given_tidy))  # 3/4 or 0.75
+    if given_tidy not in alternatives:
         return all(_same(right_tidy, one) for one in alternatives)
     apart = [IN_BRACKETS.sub(", ", text) for text in (right, given)]  # (100,200) is a pair, too
     return apart != [right, given] and right_tidy[0] in "([\\" and _same(*map(tidy, apart))
@@ -181,12 +182,14 @@ def _same_or_dots(right: str, given: str) -> bool:
 
 def _in_any_order(right: Sequence[str], given: Sequence[str]) -> bool:
     left = list(given)
+    if len(left) != len(right):
+        return False
     for one in right:
         place = next((place for place, other in enumerate(left) if _same(one.strip(), other.strip())), None)
         if place is None:
             return False
         del left[place]
-    return not left
+    return True
 
 
 def _split(text: str, at: str) -> list[str]:

@@ -35,6 +35,7 @@ ENVIRONMENT = re.compile(r"\\(?:begin|end)\{\w+\}")
 WORDS = re.compile(r"(?<![\\a-zA-Z])[^\W\d_]{3,}")
 ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
 DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)")
+MOST_CHARACTERS = 2000  # of an answer; the parser needs seconds for more
 SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12, "万": 4, "萬": 4, "亿": 8, "億": 8}
 SCALE = re.compile(rf"(\d)\s*({'|'.join(SCALES)})\b|(\d)\s*([万亿億萬])", re.IGNORECASE)
 EXPONENT = re.compile(r"(?<![\w}])(\d+(?:\.\d+)?)[eE]([-+]?\d{1,3})(?![\w])")
@@ -98,9 +99,11 @@ class Value:
 
 
 def parsed(text: str) -> Value | None:
-    """Return an expression's value; None if it can't be read whole."""
+    """Return an expression's value; None if it can't be read whole, or is longer than every real answer."""
     written, unit, is_percent = without_unit(text)
-    if not written or any(word not in FUNCTIONS for word in WORDS.findall(ENVIRONMENT.sub("", written))):
+    if not 0 < len(written) <= MOST_CHARACTERS or any(
+        word not in FUNCTIONS for word in WORDS.findall(ENVIRONMENT.sub("", written))
+    ):
         return None
     based = BASE.fullmatch(written.replace(" ", ""))
     if based is not None and (value := _in_base(based)) is not None:
