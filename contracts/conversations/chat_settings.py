@@ -92,7 +92,7 @@ class ChatForm:
     options: Mapping[str, Any] = field(default_factory=dict)
     date: Date | None = None  # None: today
     follows_template: bool = False  # for earlier turns, in place of the recorded tokens
-    ends: tuple[int, ...] = ()  # tokens at which the model stops, by its generation settings
+    ends: tuple[int, ...] = field(default=(), compare=False)  # at which the model stops: its own, no choice
 
     def plain(self) -> dict[str, Any]:
         """Return what decides how prompts are read, as plain data."""

@@ -110,11 +110,12 @@ def arguments_of(model: Path, data: Path) -> list[str]:
 
 
 def test_settings_reach_the_prompt(one: Path, data: Path, tmp_path: Path) -> None:
-    (tmp_path / "own.jinja").write_text("{{ mood }} {{ messages[-1].content }}")
+    own = "{{ mood }}{% for m in messages %} {{ m.content }}{% endfor %}"
+    (tmp_path / "own.jinja").write_text(own)
     run = run_of(one, data, f"model.chat.template={tmp_path / 'own.jinja'}", "model.chat.options.mood=merry")
     to_tokens = reading_of(run, "train").of_part[""]
     prompt = prompts_of(run.task, run.task_name, "train")[0]
-    assert to_tokens.text(to_tokens(prompt)) == "merry And then ?"
+    assert to_tokens.text(to_tokens(prompt)) == "merry What is three and four ? It is seven. And then ?"
     run = run_of(one, data, "model.chat.system=Be brief.")
     assert "system\nBe brief.<|stop|>" in to_tokens.text(reading_of(run, "test")(prompt))
 
