@@ -28,8 +28,8 @@ TAIL = 300  # characters in which verl looks for GSM8K's mark
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    r"""An answer as it was found, and the words around it, for answers that are no mathematics.
+class Answer:
+    r"""An answer as the text has it, and the words around it, for answers that are no mathematics.
 
     Example: of "The answer is 45 apples because …" the value is "45 apples", and the words are the sentence.
     """
@@ -46,8 +46,8 @@ def response_part(text: str) -> str | None:
     >>> [response_part(text) for text in texts]
     ['It is 8.', None, '8']
     """
-    said = behind_thought(text)
-    return None if said is None else inside_tags(said).strip()
+    prose = behind_thought(text)
+    return None if prose is None else inside_tags(prose).strip()
 
 
 def inside_tags(text: str, tags: re.Pattern[str] = TAG) -> str:
@@ -87,31 +87,33 @@ def last_number(text: str) -> str | None:
     >>> last_number("The roots are 1,2"), last_number("It is $1,234.50."), last_number("none")
     ('2', '1234.50', None)
     """
-    found = [number[0] for number in NUMBER.finditer(readable(text).replace(OPENS, " ").replace(CLOSES, " "))]
-    return found[-1] if found else None
+    numbers = [
+        number[0] for number in NUMBER.finditer(readable(text).replace(OPENS, " ").replace(CLOSES, " "))
+    ]
+    return numbers[-1] if numbers else None
 
 
-def found_in(text: str, count: int = 1) -> Found | None:
+def answer_in(text: str, count: int = 1) -> Answer | None:
     """Return the answer that a part of a response gives in any of the forms above; None without one.
 
-    >>> [found_in(text).value for text in ("It is 4, so the answer is 5.", "(45)", "45 out of 200.")]
+    >>> [answer_in(text).value for text in ("It is 4, so the answer is 5.", "(45)", "45 out of 200.")]
     ['5', '(45)', '45']
     """
     inside = boxed(text, count)
     if inside is not None:
-        return Found(inside, inside)
+        return Answer(inside, inside)
     hashed = undressed(readable(text.rpartition(GSM8K)[2].partition("\n")[0])) if GSM8K in text else ""
     if is_expression(hashed) or is_amount(hashed):  # no heading, such as "#### 2. Solve it"
-        return Found(hashed, hashed)
-    said = readable(text).strip()
-    stated = next(iter(statements(said)), None)
+        return Answer(hashed, hashed)
+    prose = readable(text).strip()
+    stated = next(iter(statements(prose)), None)
     if stated is not None:
-        return Found(value_of(stated), undressed(stated))
-    alone = undressed(said)
+        return Answer(value_of(stated), undressed(stated))
+    alone = undressed(prose)
     if "\n" not in alone and (is_expression(alone) or is_amount(alone)):
-        return Found(alone, alone)
-    item = last_item(said)
-    return Found(item if item is not None else alone, alone, is_guess=True) if alone else None
+        return Answer(alone, alone)
+    item = last_item(prose)
+    return Answer(item if item is not None else alone, alone, is_guess=True) if alone else None
 
 
 def reference_value(reference: str) -> str:
@@ -121,9 +123,9 @@ def reference_value(reference: str) -> str:
     ['7', '2, 3', 'B']
     """
     text = response_part(reference) or reference
-    found = boxes(text)
-    if found:
-        return ", ".join(dict.fromkeys(inside for *_, inside in found))
+    inside_boxes = [inside for *_, inside in boxes(text)]
+    if inside_boxes:
+        return ", ".join(dict.fromkeys(inside_boxes))
     if GSM8K in text:
         return text.rpartition(GSM8K)[2].strip()
     if len(text.split()) > 3 and (stated := next(statements(readable(text)), None)) is not None:

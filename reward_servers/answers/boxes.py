@@ -19,7 +19,7 @@ def boxes(text: str) -> list[tuple[int, int, str]]:
     >>> [inside for *_, inside in boxes(r"\boxed{1}, \fbox{2}, \boxed\frac{1}{2}, \boxed 3. \boxed{4")]
     ['1', '2', '\\frac{1}{2}', '3']
     """
-    ends, found = _closing_braces(text), []
+    ends, closed = _closing_braces(text), []
     for box in BOX.finditer(text):
         start = box.end()
         if text[start : start + 1] == "{":
@@ -29,8 +29,8 @@ def boxes(text: str) -> list[tuple[int, int, str]]:
             end = _end_of_bare(text, start, ends)
             inside = None if end is None else text[start:end].rstrip(".")
         if end is not None and inside is not None and not BOX.search(inside):
-            found.append((box.start(), end, inside.strip()))
-    return found
+            closed.append((box.start(), end, inside.strip()))
+    return closed
 
 
 def boxed(text: str, count: int = 1) -> str | None:
@@ -42,14 +42,14 @@ def boxed(text: str, count: int = 1) -> str | None:
     Args:
         count: how many answers are expected; the text's boxes belong together if they are as many.
     """
-    found = boxes(text)
-    if not found:
+    closed = boxes(text)
+    if not closed:
         return None
-    different = list(dict.fromkeys(inside for *_, inside in found))
+    different = list(dict.fromkeys(inside for *_, inside in closed))
     if len(different) == count:
         return ", ".join(different)
-    joined = [found[-1][2]]
-    for (start, *_), (_, end, inside) in pairwise(reversed(found)):
+    joined = [closed[-1][2]]
+    for (start, *_), (_, end, inside) in pairwise(reversed(closed)):
         if not joins(text[end:start]):
             break
         joined.insert(0, inside)

@@ -47,16 +47,16 @@ def choice_of(text: str, choices: Sequence[str]) -> str | None:
     inside = boxed(text)
     if inside is not None:
         return _begins(readable(COMMAND.sub(r" \1 ", inside)), one, choices)
-    said = readable(COMMAND.sub(r" \1 ", text)).replace(OPENS, " ").replace(CLOSES, " ").strip()
-    for stated in statements(said):
+    prose = readable(COMMAND.sub(r" \1 ", text)).replace(OPENS, " ").replace(CLOSES, " ").strip()
+    for stated in statements(prose):
         if chosen := _begins(stated, one, choices):
             return chosen
         if re.match(rf"{DRESS}{BEFORE}{DRESS}{one}", stated):
             return None  # two at a time
     for pattern in _forms(one):
-        if found := list(re.finditer(pattern, said)):
-            return _named(next(group for group in found[-1].groups() if group), choices)
-    left = re.sub(rf"(?i:{NOT}{BEFORE}){DRESS}{one}|{one}(?i:{WRONG})", " ", said)
+        if matches := list(re.finditer(pattern, prose)):
+            return _named(next(group for group in matches[-1].groups() if group), choices)
+    left = re.sub(rf"(?i:{NOT}{BEFORE}){DRESS}{one}|{one}(?i:{WRONG})", " ", prose)
     last = left.rpartition("\n")[2]
     return _heads(left, one, choices) or _alone(last, one, choices) or _only(left, one, choices)
 
@@ -64,7 +64,7 @@ def choice_of(text: str, choices: Sequence[str]) -> str | None:
 def _pattern(choices: Sequence[str]) -> str:
     """Return a pattern of one choice; a letter in lower case counts in brackets, or where it stands alone."""
     named = "|".join(map(re.escape, sorted(choices, key=len, reverse=True)))
-    words = "|".join(re.escape(each) for each in choices if len(each) > 1)
+    words = "|".join(re.escape(choice) for choice in choices if len(choice) > 1)
     loose = rf"|(?i:{words})" if words else ""
     lower = "".join(choice.lower() for choice in choices if len(choice) == 1 and choice.isalpha())
     behind = r"(?:\A|(?<=: )|(?<=is )|(?<=option )|(?<=choice ))"
@@ -83,35 +83,37 @@ def _forms(one: str) -> tuple[str, ...]:
     )
 
 
-def _begins(said: str, one: str, choices: Sequence[str]) -> str | None:
+def _begins(prose: str, one: str, choices: Sequence[str]) -> str | None:
     """Return the choice with which a text begins, unless it names another one beside it."""
-    found = re.match(rf"{DRESS}(?i:{BEFORE}){DRESS}{one}", said)
-    if found is None:
+    match = re.match(rf"{DRESS}(?i:{BEFORE}){DRESS}{one}", prose)
+    if match is None:
         return None
-    rest = said[found.end() :]
+    rest = prose[match.end() :]
     beside = re.match(
         rf"\W{{0,3}}\s*(?:or|/|&|或)\s*\W{{0,3}}{one}|\W{{0,3}}\s*(?:and|,)\s*\W{{0,3}}{one}\W*\Z", rest
     )
-    return None if beside else _named(next(group for group in found.groups() if group), choices)
+    return None if beside else _named(next(group for group in match.groups() if group), choices)
 
 
-def _heads(said: str, one: str, choices: Sequence[str]) -> str | None:
+def _heads(prose: str, one: str, choices: Sequence[str]) -> str | None:
     """Return the choice that begins a text as a heading, unless other lines begin with other ones: a list."""
     heading = rf"{DRESS}(?i:{BEFORE}){DRESS}{one}(?=\s*(?:[.):,*]|\n\s*\n|\Z))"
-    begun = {group for line in re.finditer(rf"^{heading}", said, re.M) for group in line.groups() if group}
-    return _begins(said, rf"{one}(?=\s*(?:[.):,*]|\n\s*\n|\Z))", choices) if len(begun) == 1 else None
+    begun = {group for line in re.finditer(rf"^{heading}", prose, re.M) for group in line.groups() if group}
+    return _begins(prose, rf"{one}(?=\s*(?:[.):,*]|\n\s*\n|\Z))", choices) if len(begun) == 1 else None
 
 
 def _alone(line: str, one: str, choices: Sequence[str]) -> str | None:
-    found = re.fullmatch(rf"{DRESS}{one}[\W_]*", line)
-    return _named(next(group for group in found.groups() if group), choices) if found else None
+    match = re.fullmatch(rf"{DRESS}{one}[\W_]*", line)
+    return _named(next(group for group in match.groups() if group), choices) if match else None
 
 
-def _only(said: str, one: str, choices: Sequence[str]) -> str | None:
+def _only(prose: str, one: str, choices: Sequence[str]) -> str | None:
     """Return the only choice in a text, where "A dog" names none."""
-    found = {group for each in re.finditer(one, ARTICLE.sub(" ", said)) for group in each.groups() if group}
-    return _named(found.pop(), choices) if len(found) == 1 else None
+    named = {
+        group for match in re.finditer(one, ARTICLE.sub(" ", prose)) for group in match.groups() if group
+    }
+    return _named(named.pop(), choices) if len(named) == 1 else None
 
 
-def _named(found: str, choices: Sequence[str]) -> str:
-    return next(each for each in choices if each.casefold() == found.casefold())
+def _named(written: str, choices: Sequence[str]) -> str:
+    return next(choice for choice in choices if choice.casefold() == written.casefold())

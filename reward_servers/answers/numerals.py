@@ -75,19 +75,19 @@ def plain(text: str, spaced: bool = False) -> str:
     text = SIGN_IN_WORDS.sub("-", text.translate(WIDE))
     text = DASH.sub(lambda dash: dash[0].replace("–", "-").replace("—", "-"), text)
     text = "".join(_digit(character) for character in text)
-    text = SUPERSCRIPT.sub(lambda found: "^{" + "".join(RAISED[each] for each in found[0]) + "}", text)
-    text = ROOT.sub(lambda found: rf"\sqrt{{{found[1] or found[2]}}}", text)
+    text = SUPERSCRIPT.sub(lambda match: "^{" + "".join(RAISED[digit] for digit in match[0]) + "}", text)
+    text = ROOT.sub(lambda match: rf"\sqrt{{{match[1] or match[2]}}}", text)
     for groups in (DOTTED, LATEX, INDIAN, WESTERN, *((SPACED,) if spaced else ())):
         text = groups.sub(_joined, text)
     return DECIMAL_COMMA.sub(".", text).replace("\xa0", " ")
 
 
-def _joined(found: re.Match[str]) -> str:
-    if found.re is DOTTED:
-        return found[1].replace(".", "") + "." + found[2] if found[1] else found[3].replace(".", "")
-    if found.re is LATEX:
-        return LATEX_SEPARATOR.sub("", found[1])
-    return re.sub(r"[, ]", "", found[1])
+def _joined(match: re.Match[str]) -> str:
+    if match.re is DOTTED:
+        return match[1].replace(".", "") + "." + match[2] if match[1] else match[3].replace(".", "")
+    if match.re is LATEX:
+        return LATEX_SEPARATOR.sub("", match[1])
+    return re.sub(r"[, ]", "", match[1])
 
 
 def _digit(character: str) -> str:

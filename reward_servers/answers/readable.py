@@ -44,7 +44,7 @@ def readable(text: str) -> str:
 def is_expression(text: str) -> bool:
     r"""Return whether a text is mathematics alone, without words.
 
-    >>> [is_expression(each) for each in (r"\frac{1}{2} + \sin x", "x = 3", "3 apples", "", "12 and")]
+    >>> [is_expression(text) for text in (r"\frac{1}{2} + \sin x", "x = 3", "3 apples", "", "12 and")]
     [True, True, False, False, True]
     """
     words = WORD.findall(COMMAND.sub(" ", text))
@@ -66,12 +66,12 @@ def undressed(text: str) -> str:
     return re.sub(r"(?<!\.)\.\Z", "", bare).strip(" \t\n*_\"'“”«»")
 
 
-def _formula(found: re.Match[str]) -> str:
-    inside = next(each for each in found.groups() if each is not None)
-    if found[4] is not None and not is_expression(inside):  # two sums of money: $3 for you and $4
-        return found[0].replace("$", "")
+def _formula(match: re.Match[str]) -> str:
+    inside = next(group for group in match.groups() if group is not None)
+    if match[4] is not None and not is_expression(inside):  # two sums of money: $3 for you and $4
+        return match[0].replace("$", "")
     return OPENS + inside.strip() + CLOSES
 
 
-def blank(found: re.Match[str]) -> str:
-    return " " * len(found[0])
+def blank(match: re.Match[str]) -> str:
+    return " " * len(match[0])

@@ -71,15 +71,15 @@ CHATTER = re.compile(
 )
 
 
-def statements(said: str) -> Iterator[str]:
+def statements(prose: str) -> Iterator[str]:
     """Yield what a readable text states behind "the answer is", to the end of each sentence, the last first.
 
     >>> list(statements("The answer is 4? No. Answer: 5 apples, not 6."))
     ['5 apples, not 6', '4']
     """
-    for found in reversed(list(STATED.finditer(said))):
-        rest = said[found.end() :].lstrip()
-        if "\n" in found[0]:
+    for match in reversed(list(STATED.finditer(prose))):
+        rest = prose[match.end() :].lstrip()
+        if "\n" in match[0]:
             rest = BULLET.sub("", rest)
         if NEGATED.match(rest):
             continue
@@ -92,7 +92,7 @@ def statements(said: str) -> Iterator[str]:
 def value_of(stated: str) -> str:
     """Return the value with which a statement begins, else its last formula or number, else all of it.
 
-    >>> [value_of(each) for each in ("45 apples", "45 because 3 fell", "x = 3, as 2 is", "the sum, 7", "red")]
+    >>> [value_of(text) for text in ("45 apples", "45 because 3 fell", "x = 3, as 2 is", "the sum, 7", "red")]
     ['45 apples', '45', 'x = 3', '7', 'red']
     """
     stated = SAME_AGAIN.sub("", stated)
@@ -118,13 +118,13 @@ def value_of(stated: str) -> str:
     return whole if item is None else item
 
 
-def last_item(said: str) -> str | None:
+def last_item(prose: str) -> str | None:
     """Return the last formula or number of a readable text, without asides and without the closing words.
 
     >>> [last_item(text) for text in ("7 (in 3 years).", "2 is 7 or 8", "at 3:30 pm", "none")]
     ['7', '7 or 8', '3:30 pm', None]
     """
-    for text in (ASIDE.sub(" ", _without_chatter(said)), said):
+    for text in (ASIDE.sub(" ", _without_chatter(prose)), prose):
         items = list(ITEM.finditer(text))
         if items:
             first = len(items) - 1
@@ -138,13 +138,13 @@ def _content(item: re.Match[str]) -> str:
     return next(part for part in (item[1], item[2], item[3], item[5]) if part is not None).strip()
 
 
-def _without_chatter(said: str) -> str:
-    ends = [len(said), *(found.end() for found in reversed(list(SENTENCE.finditer(said)))), 0]
+def _without_chatter(prose: str) -> str:
+    ends = [len(prose), *(match.end() for match in reversed(list(SENTENCE.finditer(prose)))), 0]
     for end, begin in pairwise(ends):
-        sentence = said[begin:end].strip()
+        sentence = prose[begin:end].strip()
         if sentence and not CHATTER.match(sentence):
-            return said[:end]
-    return said
+            return prose[:end]
+    return prose
 
 
 def _with_joined(stated: str, first: str) -> str:

@@ -94,8 +94,8 @@ class Value:
     @property
     def decimals(self) -> int | None:
         """Return how many decimals were written, where the answer is a decimal number; else None."""
-        found = re.fullmatch(r"-?\d*\.(\d+)", self.written)
-        return len(found[1]) if found else None
+        match = re.fullmatch(r"-?\d*\.(\d+)", self.written)
+        return len(match[1]) if match else None
 
 
 def parsed(text: str) -> Value | None:
@@ -134,7 +134,7 @@ def tidy(text: str) -> str:
     text = re.sub(r"\\sqrt\s*\(([^()]*)\)|(?<![\\a-zA-Z])sqrt\s*\(([^()]*)\)", _root, text)
     text = re.sub(r"(?<![\\a-zA-Z])(pi|sin|cos|tan|log|ln)(?![a-zA-Z])", r"\\\1 ", text)
     text = SCALE.sub(
-        lambda found: f"{found[1] or found[3]}*10^{{{SCALES[(found[2] or found[4]).lower()]}}}", text
+        lambda match: f"{match[1] or match[3]}*10^{{{SCALES[(match[2] or match[4]).lower()]}}}", text
     )
     text = EXPONENT.sub(r"\1*10^{\2}", text)
     text = re.sub(r"\s+(?=\^)", "", text.replace("**", "^").replace(r"\%", "%"))
@@ -154,13 +154,13 @@ def without_unit(text: str) -> tuple[str, str, bool]:
     percent = re.sub(r"\s*(?:%|\b(?:per\s?cent(?:age)?|pct))\s*\Z", "", text)
     if percent != text:
         return percent.strip(), "", True
-    found = UNIT.search(text)
+    match = UNIT.search(text)
     if (
-        found
-        and found.start()
-        and (name := _unit(found[1], text[found.start() : found.start(1)])) is not None
+        match
+        and match.start()
+        and (name := _unit(match[1], text[match.start() : match.start(1)])) is not None
     ):
-        return text[: found.start()].strip(), name, False
+        return text[: match.start()].strip(), name, False
     return re.sub(r"\s*\^\{?\\circ\}?\s*[CF]?\Z|\s*\\degree\Z", "", text).strip(), "", False
 
 
@@ -177,20 +177,20 @@ def _unit(words: str, gap: str) -> str | None:
     return ""
 
 
-def _inner(found: re.Match[str]) -> str:
-    return f" {found[1]} " if len(found[1].strip()) > 1 else found[1]
+def _inner(match: re.Match[str]) -> str:
+    return f" {match[1]} " if len(match[1].strip()) > 1 else match[1]
 
 
-def _root(found: re.Match[str]) -> str:
-    return rf"\sqrt{{{found[1] or found[2]}}}"
+def _root(match: re.Match[str]) -> str:
+    return rf"\sqrt{{{match[1] or match[2]}}}"
 
 
 def _exact(written: str) -> str:
     """Return an expression whose decimals and mixed numbers are fractions."""
     written = REPEATING.sub(_repeating, written)
-    written = MIXED.sub(lambda found: f"({found[1] or found[3]}+{found[2] or _fraction(found[4])})", written)
+    written = MIXED.sub(lambda match: f"({match[1] or match[3]}+{match[2] or _fraction(match[4])})", written)
     return DECIMAL.sub(
-        lambda found: rf"(\frac{{{int((found[1] or '0') + found[2])}}}{{{10 ** len(found[2])}}})", written
+        lambda match: rf"(\frac{{{int((match[1] or '0') + match[2])}}}{{{10 ** len(match[2])}}})", written
     )
 
 
@@ -199,19 +199,19 @@ def _fraction(slashed: str) -> str:
     return rf"\frac{{{above}}}{{{below}}}"
 
 
-def _repeating(found: re.Match[str]) -> str:
+def _repeating(match: re.Match[str]) -> str:
     """Return 1.2\\overline{34} as (1234 - 12) / 990."""
-    whole, fixed, again = found[1] or "0", found[2], found[3]
+    whole, fixed, again = match[1] or "0", match[2], match[3]
     above = int(whole + fixed + again) - int(whole + fixed)
     return rf"(\frac{{{above}}}{{{(10 ** len(again) - 1) * 10 ** len(fixed)}}})"
 
 
-def _in_base(found: re.Match[str]) -> Any:
+def _in_base(match: re.Match[str]) -> Any:
     try:
-        value = int(found[2], int(found[3]))
+        value = int(match[2], int(match[3]))
     except ValueError:  # no digits of this base: a variable with an index
         return None
-    return sympy.Integer(-value if found[1] else value)
+    return sympy.Integer(-value if match[1] else value)
 
 
 def _with_imaginary(value: Any) -> Any:

@@ -11,17 +11,17 @@ import sympy
 
 from reward_servers.answers.answer import (
     TAG,
-    Found,
+    Answer,
+    answer_in,
     behind_hashes,
     boxed,
-    found_in,
     last_number,
     reference_value,
     response_part,
 )
 from reward_servers.answers.choices import choice_of
 from reward_servers.verifiers.equality import elements_of, same, words_of
-from reward_servers.verifiers.expressions import parsed, tidy
+from reward_servers.verifiers.expressions import MOST_CHARACTERS, parsed, tidy
 
 
 def perform(payload: Mapping[str, Any]) -> Any:
@@ -31,32 +31,37 @@ def perform(payload: Mapping[str, Any]) -> Any:
     if not part:
         return None if payload.get("find") else False
     if payload.get("find"):
-        found = answer_of(part, where, choices)
-        if found and found.is_guess and parsed(tidy(found.value)) is None and not TAG.search(payload["text"]):
+        answer = answer_of(part, where, choices)
+        if (
+            answer
+            and answer.is_guess
+            and parsed(tidy(answer.value)) is None
+            and not TAG.search(payload["text"])
+        ):
             return None  # words that state nothing
-        return shown(found, where)
+        return shown(answer, where)
     return any(_is_right(part, right, where, choices) for right in payload["right"])
 
 
-def answer_of(part: str, where: str, choices: Sequence[str] = (), count: int = 1) -> Found | None:
+def answer_of(part: str, where: str, choices: Sequence[str] = (), count: int = 1) -> Answer | None:
     """Return the answer in a part of a response; None if there is none.
 
     Args:
         count: how many values the right answer has.
     """
-    found: str | None
+    value: str | None
     match where:
         case "boxed":
-            found = boxed(part, count)
+            value = boxed(part, count)
         case "last_number":
-            found = last_number(part)
+            value = last_number(part)
         case "hashes":
-            found = behind_hashes(part)
+            value = behind_hashes(part)
         case "choice":
-            found = choice_of(part, choices)
+            value = choice_of(part, choices)
         case _:
-            return found_in(part, count)
-    return None if found is None else Found(found, found)
+            return answer_in(part, count)
+    return None if value is None else Answer(value, value)
 
 
 def _is_right(part: str, reference: str, where: str, choices: Sequence[str]) -> bool:
@@ -64,25 +69,25 @@ def _is_right(part: str, reference: str, where: str, choices: Sequence[str]) -> 
         chosen = choice_of(part, choices)
         return chosen is not None and chosen == choice_of(response_part(reference) or reference, choices)
     right = reference_value(reference)
-    found = answer_of(part, where, choices, len(elements_of(tidy(right))))
-    if found is None:
+    answer = answer_of(part, where, choices, len(elements_of(tidy(right))))
+    if answer is None:
         return False
-    return same(right, found.value) or _begins_with(found.words, right)
+    return same(right, answer.value) or _begins_with(answer.words, right)
 
 
-def _begins_with(said: str, right: str) -> bool:
+def _begins_with(answer: str, right: str) -> bool:
     """Return whether words begin with the right ones: "Tuesday, since …" answers "Tuesday"."""
     if parsed(tidy(right)) is not None and not right.strip().isalpha():
         return False
-    words, of_right = words_of(said).split(), words_of(right).split()
+    words, of_right = words_of(answer).split(), words_of(right).split()
     return len(right.strip()) > 1 and bool(of_right) and words[: len(of_right)] == of_right
 
 
-def shown(found: Found | None, where: str) -> str | None:
+def shown(answer: Answer | None, where: str) -> str | None:
     """Return a text that equal answers share: 0.5 and 1/2 are "1/2"."""
-    if found is None or where == "choice":
-        return None if found is None else found.value
-    text = tidy(found.value)
+    if answer is None or where == "choice":
+        return None if answer is None else answer.value
+    text = tidy(answer.value)
     parts = [_shown(part) for part in elements_of(text)] if text[:1] not in ("(", "[") else [_shown(text)]
     return ", ".join(sorted(part for part in parts if part)) or None
 
@@ -90,7 +95,7 @@ def shown(found: Found | None, where: str) -> str | None:
 def _shown(text: str) -> str:
     value = parsed(text.rpartition("=")[2])
     if value is None:
-        return words_of(text)
+        return words_of(text) if len(text) <= MOST_CHARACTERS else ""
     if not isinstance(value.value, sympy.Expr):
         return str(value.value)
     simple = sympy.simplify(value.value)

@@ -13,42 +13,42 @@ POINTS = ("0.734512", "1.918273", "-0.391827", "2.647381", "0.128374")  # in pla
 LEAST_DIGITS = 6  # of a rounded number
 
 
-def same_value(right: Value, given: Value) -> bool:
+def same_value(right: Value, answer: Value) -> bool:
     """Return whether two answers are equal; where one alone is a percentage, as a number or a share."""
-    if right.unit and given.unit and right.unit != given.unit:
+    if right.unit and answer.unit and right.unit != answer.unit:
         return False
-    if right.is_percent != given.is_percent and is_number(right.value) and is_number(given.value):
+    if right.is_percent != answer.is_percent and is_number(right.value) and is_number(answer.value):
         share = sympy.Rational(1, 100)
-        scaled = [each.value * share if each.is_percent else each.value for each in (right, given)]
-        return equal(right.value, given.value) or equal(*scaled)
-    return equal(right.value, given.value) or _rounded(right, given) or _rounded(given, right)
+        scaled = [one.value * share if one.is_percent else one.value for one in (right, answer)]
+        return equal(right.value, answer.value) or equal(*scaled)
+    return equal(right.value, answer.value) or _rounded(right, answer) or _rounded(answer, right)
 
 
-def equal(right: Any, given: Any) -> bool:
+def equal(right: Any, answer: Any) -> bool:
     """Return whether two of sympy's objects are equal."""
-    if isinstance(right, MatrixBase) or isinstance(given, MatrixBase):
-        shapes = getattr(right, "shape", None), getattr(given, "shape", None)
-        return shapes[0] == shapes[1] and all(map(equal, right, given))
-    if not (isinstance(right, sympy.Expr) and isinstance(given, sympy.Expr)):
-        return bool(right == given)
-    if right == given:
+    if isinstance(right, MatrixBase) or isinstance(answer, MatrixBase):
+        shapes = getattr(right, "shape", None), getattr(answer, "shape", None)
+        return shapes[0] == shapes[1] and all(map(equal, right, answer))
+    if not (isinstance(right, sympy.Expr) and isinstance(answer, sympy.Expr)):
+        return bool(right == answer)
+    if right == answer:
         return True
-    if is_number(right) and is_number(given):
-        return _equal_numbers(right, given)
-    symbols = sorted(right.free_symbols | given.free_symbols, key=str)
-    return _agree(right, given, symbols)
+    if is_number(right) and is_number(answer):
+        return _equal_numbers(right, answer)
+    symbols = sorted(right.free_symbols | answer.free_symbols, key=str)
+    return _agree(right, answer, symbols)
 
 
-def _equal_numbers(right: Any, given: Any) -> bool:
-    if right.is_Rational and given.is_Rational:
-        return bool(right == given)
-    difference = right - given
+def _equal_numbers(right: Any, answer: Any) -> bool:
+    if right.is_Rational and answer.is_Rational:
+        return bool(right == answer)
+    difference = right - answer
     if difference.is_Rational:
         return bool(difference == 0)
-    return _close(right, given, DIGITS, AGREE)
+    return _close(right, answer, DIGITS, AGREE)
 
 
-def _agree(right: Any, given: Any, symbols: Sequence[Any]) -> bool:
+def _agree(right: Any, answer: Any, symbols: Sequence[Any]) -> bool:
     """Return whether two expressions agree wherever both have a value, at two points or more."""
     num_same = 0
     for shift in range(len(POINTS)):
@@ -56,7 +56,7 @@ def _agree(right: Any, given: Any, symbols: Sequence[Any]) -> bool:
             symbol: sympy.Rational(POINTS[(place + shift) % len(POINTS)]) + place // len(POINTS)
             for place, symbol in enumerate(symbols)
         }
-        values = right.subs(point), given.subs(point)
+        values = right.subs(point), answer.subs(point)
         if all(is_number(value) and value.is_finite is not False for value in values) and _as_real(*values):
             if not _close(*values, 80, 60):
                 return False
@@ -64,20 +64,20 @@ def _agree(right: Any, given: Any, symbols: Sequence[Any]) -> bool:
     return num_same >= 2
 
 
-def _as_real(right: Any, given: Any) -> bool:
+def _as_real(right: Any, answer: Any) -> bool:
     """Return whether both are real or both are not: a logarithm's sides have other domains."""
-    return bool(sympy.N(right).is_real == sympy.N(given).is_real)
+    return bool(sympy.N(right).is_real == sympy.N(answer).is_real)
 
 
-def _close(right: Any, given: Any, digits: int, agree: int) -> bool:
+def _close(right: Any, answer: Any, digits: int, agree: int) -> bool:
     """Return whether two numbers agree in so many digits, relative to their size."""
-    right, given = sympy.N(right, digits), sympy.N(given, digits)
-    if not (right.is_number and given.is_number) or right.has(sympy.nan) or given.has(sympy.nan):
+    right, answer = sympy.N(right, digits), sympy.N(answer, digits)
+    if not (right.is_number and answer.is_number) or right.has(sympy.nan) or answer.has(sympy.nan):
         return False
-    if not right.is_finite or not given.is_finite:
-        return bool(right == given)
-    size = max(abs(right), abs(given))
-    return bool(size == 0 or abs(right - given) <= size * sympy.Float(10, digits) ** -agree)
+    if not right.is_finite or not answer.is_finite:
+        return bool(right == answer)
+    size = max(abs(right), abs(answer))
+    return bool(size == 0 or abs(right - answer) <= size * sympy.Float(10, digits) ** -agree)
 
 
 def _rounded(exact: Value, rounded: Value) -> bool:
@@ -88,8 +88,8 @@ def _rounded(exact: Value, rounded: Value) -> bool:
     if not is_number(exact.value) or (exact.decimals is not None and exact.decimals <= decimals):
         return False
     half = sympy.Rational(1, 2 * 10**decimals)
-    found = sympy.N(exact.value - rounded.value, 30)
-    return bool(found.is_real and abs(found) <= half)
+    difference = sympy.N(exact.value - rounded.value, 30)
+    return bool(difference.is_real and abs(difference) <= half)
 
 
 def is_number(value: Any) -> bool:

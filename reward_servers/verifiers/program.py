@@ -12,6 +12,7 @@
     a fence that the prompt opened                      the text before the first fence
     a fence behind words, as in "So: ```python"         a fence, where no other block names Python
     `<answer>`, `<solution>` … around it                what stands between the last tags
+    `[BEGIN]`, `[DONE]` around it (MBPP's prompt)       what stands between them
     a body, or a function that needs its prompt         the prompt's code, and then the text
 
 A caller drops the thought before. All of this runs in the confined process, since a text may be made to take
@@ -35,6 +36,7 @@ ANSWER = re.compile(
     r"^[ \t]*<((?:final_)?answer|solution|response)>(.*?)(?:</\1>|\Z)",
     re.DOTALL | re.MULTILINE | re.IGNORECASE,
 )
+AROUND = re.compile(r"\A\s*\[BEGIN\][ \t]*\n|^\[DONE\].*", re.MULTILINE | re.DOTALL)  # in MBPP's prompt
 LANGUAGE = re.compile(r"[{}\s,;:(]+")  # ends a language's name in an info string
 IS_PYTHON = re.compile(r"\.?(?:i?python|py|cpython|pypy|sage)[\d.]*", re.IGNORECASE)
 DIRECTIVES = frozenset(("code-block", "code", "code-cell", "sourcecode"))  # as in {code-block} python
@@ -116,7 +118,7 @@ def code_before(prompt: str, called: Sequence[str]) -> tuple[str, str] | None:
 
 def _alone(text: str, called: Sequence[str]) -> Program:
     """Return the program that a text holds; the whole text if it holds none."""
-    text = text.removeprefix("\ufeff")
+    text = AROUND.sub("", text.removeprefix("\ufeff"))
     if source_of(text) is not None:
         return (text,)
     if (tagged := [inside for _, inside in ANSWER.findall(text)]) and tagged[-1].strip():

@@ -26,7 +26,7 @@ def relation(text: str) -> tuple[str, Any] | None:
     if len(signs) != 1:
         return None
     left, right = parsed(text[: signs[0].start()]), parsed(text[signs[0].end() :])
-    if left is None or right is None or not all(isinstance(each.value, sympy.Expr) for each in (left, right)):
+    if left is None or right is None or not all(isinstance(side.value, sympy.Expr) for side in (left, right)):
         return None
     return _sign(signs[0][0]), left.value - right.value
 
@@ -57,7 +57,7 @@ def interval(text: str) -> str | None:
     if len(either := OR.split(text)) > 1:
         intervals = [interval(part) or "" for part in either]
         return r" \cup ".join(intervals) if all(intervals) else None
-    signs = [_sign(found[0]) for found in RELATION.finditer(text)]
+    signs = [_sign(sign[0]) for sign in RELATION.finditer(text)]
     parts = [part.strip() for part in RELATION.split(text)]
     if signs and signs[0].startswith(">"):
         parts, signs = parts[::-1], [TURNED[sign] for sign in signs[::-1]]

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reward_servers.answers.answer import response_part
@@ -368,6 +368,7 @@ def test_a_text_of_one_repeated_part_costs_seconds_at_most(part: str, extract: s
 WORDS = st.text(st.sampled_from("ab 12.,$\\{}<>/=\n"), max_size=30)
 
 
+@settings(deadline=None)
 @given(thought=WORDS, said=WORDS)
 def test_what_a_thought_holds_changes_nothing(thought: str, said: str) -> None:
     assert response_part(f"<think>{thought}</think>{said}") == response_part(said)
@@ -375,6 +376,7 @@ def test_what_a_thought_holds_changes_nothing(thought: str, said: str) -> None:
     assert response_part(f"<think>{thought}") is None
 
 
+@settings(deadline=None)  # the parser's first call costs a second
 @given(value=st.integers(-(10**12), 10**12))
 def test_a_number_equals_itself_in_each_typography(value: int) -> None:
     grouped = f"{value:,}"

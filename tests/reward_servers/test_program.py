@@ -120,6 +120,8 @@ def test_tags_around_the_answer(text: str) -> None:
     draft = block("def add(a, b):\n    return 0\n", "python")
     assert program_of(f"{draft}\n<answer>\n{text}\n</answer>\n", ["add"])[0].strip() == ADD.strip()
     assert program_of(f"<answer>{text}", ["add"])[0].strip() == ADD.strip()
+    assert program_of(f"[BEGIN]\n{text}\n[DONE]\n\nNext", ["add"])[0].strip() == ADD.strip()
+    assert program_of(f"{text}\n[DONE]", ["add"])[0].strip() == ADD.strip()  # [DONE] is Python, too
     says = "print('<answer>')\n"
     assert program_of(block(says, "python")) == (says,)
 
