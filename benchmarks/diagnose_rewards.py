@@ -44,3 +44,10 @@ def _share_of_repeats(words: Sequence[str]) -> float:
 def _first_goes_up(sample: Sample) -> bool:
     words = sample.text.split()
     return bool(words) and int(words[0]) > int(sample.prompt.split()[-1])
+
+
+class Hundreds(Settings):
+    """Hundreds for each number of a text: far from 1."""
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        return [300.0 * len(set(sample.text.split())) for sample in samples]

@@ -70,6 +70,14 @@ FAULTY = (
         ("stale_tokens",),
     ),
     Case("easy reward", (*STEADY, f"reward={REWARDS}:Easy", FOUR), ("rewards_at_ceiling",)),
+    Case(
+        "reward in hundreds",
+        (
+            *(f"reward={REWARDS}:Hundreds", "algorithm.reward_scale=1.0"),
+            *("algorithm.normalize_values=false", "algorithm.kl.coefficient=0.1"),
+        ),
+        ("reward_size",),
+    ),
     Case("learning rate 1", ("algorithm.learning_rate=1.0",), ("learning_rate_high",)),
     Case("learning rate 0.05", ("algorithm.learning_rate=0.05",), ("learning_rate_high",)),
     Case("learning rate 1e-9", ("algorithm.learning_rate=1e-9",), ("learning_rate_low",)),
