@@ -47,7 +47,7 @@ def is_conversation(value: Any) -> bool:
     return all(isinstance(each, Mapping) and bool({"role", "from"} & each.keys()) for each in value)
 
 
-def conversation(value: Any, where: str) -> list[dict[str, Any]]:
+def conversation(value: Any, where: str, keeps_nulls: bool = False) -> list[dict[str, Any]]:
     """Return messages in one form: with `role` and `content`, and without empty fields.
 
     Messages as ShareGPT has them (`from`, `value`) are renamed, and lists of text parts joined. Calls have
@@ -59,12 +59,19 @@ def conversation(value: Any, where: str) -> list[dict[str, Any]]:
     >>> conversation([{"from": "function_call", "value": call}], "here")[0]["role"]
     'assistant'
 
+    Args:
+        keeps_nulls: whether a null argument of a call is a value; otherwise a table's column added it.
+
     Raises:
-        InputError: `value` is no list of messages; the message begins with `where`.
+        InputError: `value` is no list of messages, or nested too deeply; the message begins with `where`.
     """
-    if not is_conversation(value):
-        raise InputError(f"{where}: expected a list of messages such as {EXAMPLE}, got {value!r:.200}")
-    read = [_message(each, f"{where}, message {number}") for number, each in enumerate(value, start=1)]
+    try:
+        if not is_conversation(value):
+            raise InputError(f"{where}: expected a list of messages such as {EXAMPLE}, got {value!r:.200}")
+        numbers = enumerate(value, start=1)
+        read = [_message(each, f"{where}, message {number}", keeps_nulls) for number, each in numbers]
+    except RecursionError:
+        raise InputError(f"{where}: a message or the JSON of a call is nested too deeply") from None
     return numbered(_turns(read))
 
 
@@ -123,7 +130,7 @@ def _turns(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def _message(given: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _message(given: Mapping[str, Any], where: str, keeps_nulls: bool) -> dict[str, Any]:
     found = {name: value for name, value in given.items() if value is not None}
     if "role" not in found and "from" not in found:
         raise InputError(f"{where}: expected a role, one of {', '.join(ROLES)}; got {dict(given)!r:.200}")
@@ -132,19 +139,22 @@ def _message(given: Mapping[str, Any], where: str) -> dict[str, Any]:
     name = str(found["role"])
     role = name if name in ROLES else OTHER_NAMES.get(name.lower(), name.lower())
     if role == CALLS:
-        content, calls = of_text(found.get("content"), where)
+        content, calls = of_text(found.get("content"), where, keeps_nulls)
         return {**found, "role": role, "content": content, "tool_calls": calls}
     if role not in ROLES:
         raise InputError(f"{where}: expected a role, one of {', '.join(ROLES)}; got {name!r:.80}")
     content = _content(found.get("content"), where)
-    calls = called(found.pop("tool_calls", None), found.pop("function_call", None), where)
-    if content is None and not calls:
+    has_calls = "tool_calls" in found  # clients send an empty list beside a null content
+    calls = called(found.pop("tool_calls", None), found.pop("function_call", None), where, keeps_nulls)
+    if content is None and not calls and has_calls:
+        content = ""
+    elif content is None and not calls:
         raise InputError(f"{where}: expected a text under 'content', got {dict(given)!r:.200}")
     found |= {"tool_calls": calls} if calls else {}
-    return _with_one_thought({**found, "role": role, "content": content}, where)
+    return with_one_thought({**found, "role": role, "content": content}, where)
 
 
-def _with_one_thought(message: dict[str, Any], where: str) -> dict[str, Any]:
+def with_one_thought(message: dict[str, Any], where: str) -> dict[str, Any]:
     """Return a message without empty reasoning, and without reasoning that its content has, too.
 
     Raises:
