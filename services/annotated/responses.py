@@ -25,7 +25,7 @@ from services.tasks.base import ColumnRead, CountsLeftOut, Split, Task, TellsCol
 from services.tasks.cells import as_text, is_blank
 from services.tasks.file_rows import FileRows
 from services.tasks.files import examples_of, from_files, from_hub
-from services.tasks.preferences import Conversed, conversed, messages_of
+from services.tasks.preferences import Conversed, conversed, messages_of, with_column_thought
 from services.tasks.responses import ResponseRow, behind, responses_of
 from services.tasks.rows import check_columns, text_at, texts_at, value_at
 
@@ -202,7 +202,7 @@ def _responses(read: Conversed, columns: ResponseColumns, where: str) -> list[_S
             f"{where}: {EXPECTED}; {there_are(row, 'columns')}. "
             "A column of another name is given as data.response=NAME, data.chosen=NAME …"
         )
-    good = columns.good is None or is_good(row, columns.good, where)
+    good = columns.good is None or is_good(row, columns.good, where, "data.good='' takes all for good")
     thought = "" if columns.reasoning is None else value_at(row, columns.reasoning)
     if isinstance(response, list):
         _refuse_beside_ranking(row, columns, where)
@@ -211,7 +211,7 @@ def _responses(read: Conversed, columns: ResponseColumns, where: str) -> list[_S
     text = text_at({columns.response: as_text(response)}, columns.response, where)
     message = answers.get(columns.response)
     if not is_blank(thought):
-        message = {**(message or {"role": "assistant", "content": text}), "reasoning_content": str(thought)}
+        message = with_column_thought(message or {"role": "assistant", "content": text}, str(thought), where)
         text = spoken(message)
     return [_Said(text, good, message)]
 

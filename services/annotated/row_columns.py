@@ -6,7 +6,7 @@ option | columns where `data.NAME` is not given
 `response` | `response`, `completion` (TRL), `output` (Alpaca), `answer`, `solution`
 `rejected` | `rejected`, `rejected_response` (ms-swift), beside `chosen` or whole `messages`
 `good` | `good`, `label` (TRL), `kto_tag` (LLaMA-Factory)
-`reasoning` | `reasoning_content`, `reasoning`, `thinking`, `think`, `thought`
+`reasoning` | `reasoning_content`, `reasoning`, `thinking`
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from contracts.conversations.messages import is_conversation
+from contracts.conversations.messages import REASONING, is_conversation
 from contracts.errors import InputError
 from contracts.settings import Settings, Strings
 from services.tasks.base import ColumnRead, Side
@@ -87,19 +87,21 @@ class ResponseColumns:
     group: str = "group"
     reasoning: str | None = None
     whole: str | None = None  # whole conversations, where no column holds the prompt alone
+    is_pair: bool = False  # some row has a pair, beside which a response, its thought and `good` are not read
 
     @property
     def roles(self) -> dict[str, str]:
         """Return what each column is read as."""
+        alone = ", in rows without a pair" if self.is_pair else ""
         found = {
-            self.response: "response",
+            **({self.response: f"response{alone}"} if self.whole is None else {}),
             self.chosen: "response, the better one of a pair",
             self.rejected: "response, the worse one of a pair",
             self.group: "the same for responses ranked together",
         }
         for name, role in (
-            (self.good, "says whether the response is good"),
-            (self.reasoning, "thought before the response"),
+            (self.good, f"says whether the response is good{alone}"),
+            (self.reasoning, f"thought before the response{alone}"),
             (self.whole, "prompt and response"),
         ):
             found |= {name: role} if name is not None else {}
@@ -131,13 +133,14 @@ def response_columns(data: ResponseData, row: Mapping[str, Any], where: str) -> 
         asked = columns_of(list(row), begins, "", where, examples=row, system=around[0], beside=around[1])
     return ResponseColumns(
         asked=replace(asked, prompt=prompt, rejected=None, is_good=None),
-        response=_response(data, there, prompt, where),
+        response=_response(data, there, prompt, where, is_pair=is_pair),
         chosen=chosen,
         rejected=rejected,
         good=_good(data, there, where, is_pair=is_pair),
         group=data.group,
         reasoning=_reasoning(data, there),
         whole=whole,
+        is_pair=is_pair,
     )
 
 
@@ -152,7 +155,10 @@ def columns_read(
     roles = {name: role for name, role in columns.roles.items() if _has(examples, name)}
     for names, role in ((data.meta_columns, "meta data of rewards"), ([data.references_column], "reference")):
         roles |= {name: ", ".join(filter(None, [roles.get(name), role])) for name in names if name}
-    return reads(roles, examples)
+    thoughts = named(examples, THOUGHTS) if data.reasoning is None else []
+    return reads(
+        roles, examples, {name: f"data.reasoning={name} puts it before the response" for name in thoughts}
+    )
 
 
 def _has(there: Mapping[str, Any], name: str) -> bool:
@@ -167,10 +173,12 @@ def _picked(data: ResponseData, option: str, there: Mapping[str, Any], names: tu
     return next(iter(named(there, names)), given)
 
 
-def _response(data: ResponseData, there: Mapping[str, Any], prompt: str, where: str) -> str:
+def _response(data: ResponseData, there: Mapping[str, Any], prompt: str, where: str, *, is_pair: bool) -> str:
     if "response" in data.model_fields_set or data.response in there:
         return data.response
     found = [name for name in named(there, RESPONSES) if name not in (prompt, data.references_column)]
+    if len(found) > 1 and is_pair:  # a row with neither of them is refused when it is read
+        return data.response
     if len(found) > 1:
         raise InputError(
             f"{where}: columns {' and '.join(found)} may hold the response: give data.response={found[0]}"
@@ -196,5 +204,5 @@ def _good(data: ResponseData, there: Mapping[str, Any], where: str, *, is_pair: 
 def _reasoning(data: ResponseData, there: Mapping[str, Any]) -> str | None:
     if data.reasoning is not None:
         return data.reasoning or None
-    found = [name for name in named(there, THOUGHTS) if name not in data.meta_columns]
+    found = [name for name in named(there, REASONING) if name not in data.meta_columns]
     return found[0] if found else None

@@ -18,7 +18,7 @@ from contracts.conversations.messages import (
 )
 from contracts.errors import InputError
 from contracts.rollout import Prompt
-from services.tasks.cells import as_text, is_blank, truth_of
+from services.tasks.cells import as_text, in_json, is_blank, truth_of
 from services.tasks.columns import PAIRS, Columns, is_pair, normal
 from services.tasks.rows import text_at, texts_at, value_at
 
@@ -58,8 +58,9 @@ def prompt_at(row: Mapping[str, Any], columns: Columns, where: str, *, guessed: 
                 "beside it, or lists of messages. task=helpful_harmless reads dialogues that are texts"
             )
         asked = text_at(row, columns.prompt, where)
-    if columns.is_good is not None and references and not is_good(row, columns.is_good, where):
-        references = ()
+    if columns.is_good is not None and references:
+        remedy = f"task.meta_columns=[{columns.is_good}] leaves the column to rewards"
+        references = references if is_good(row, columns.is_good, where, remedy) else ()
     made = whole_prompt(asked, row, columns, where, references)
     if answer is None or not references:
         return made
@@ -109,21 +110,6 @@ def split_answer(messages: Sequence[Message]) -> tuple[Messages, Message | None]
     return kept, None
 
 
-def in_json(value: Any) -> Any:
-    """Return the conversation in a text of JSON, as some tables hold it; any other value as it is.
-
-    >>> in_json('[{"role": "user", "content": "Hi!"}]'), in_json("[1] is a list")
-    ([{'role': 'user', 'content': 'Hi!'}], '[1] is a list')
-    """
-    if not isinstance(value, str) or not value.lstrip().startswith("["):
-        return value
-    try:
-        found = json.loads(value)
-    except (ValueError, RecursionError):
-        return value
-    return found if is_conversation(found) else value
-
-
 def tools_of(value: Any, where: str) -> list[Any]:
     """Return the tools in a column, which may be JSON in a text.
 
@@ -142,8 +128,11 @@ def tools_of(value: Any, where: str) -> list[Any]:
     raise InputError(f"{where}, column '{TOOLS}': expected a list of JSON schemas, got {value!r:.200}")
 
 
-def is_good(row: Mapping[str, Any], column: str, where: str) -> bool:
+def is_good(row: Mapping[str, Any], column: str, where: str, remedy: str) -> bool:
     """Return whether a row's response is good; it is where the row does not say.
+
+    Args:
+        remedy: what to give so that the column is not asked, for the message.
 
     Raises:
         InputError: the column holds no truth value.
@@ -152,7 +141,9 @@ def is_good(row: Mapping[str, Any], column: str, where: str) -> bool:
     if is_blank(value):
         return True
     if (found := truth_of(value)) is None:
-        raise InputError(f"{where}: expected true or false in column '{column}', got {value!r:.200}")
+        raise InputError(
+            f"{where}: expected true or false in column '{column}', got {value!r:.200}. {remedy}"
+        )
     return found
 
 

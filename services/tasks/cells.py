@@ -1,6 +1,9 @@
 """Single values of rows: texts of numbers, truth values as tables write them, and empty cells."""
 
+import json
 from typing import Any
+
+from contracts.conversations.messages import is_conversation
 
 WORDS = {"true": True, "yes": True, "false": False, "no": False}
 TRUTHS = WORDS | {"1": True, "1.0": True, "0": False, "0.0": False}
@@ -25,6 +28,30 @@ def is_blank(value: Any) -> bool:
     return value is None or (isinstance(value, str) and not value.strip()) or value != value
 
 
+def holds_nothing(value: Any) -> bool:
+    """Return whether a value shows nothing of its column: an empty cell, list or object.
+
+    >>> holds_nothing([]), holds_nothing({}), holds_nothing(" "), holds_nothing([0])
+    (True, True, True, False)
+    """
+    return is_blank(value) or (isinstance(value, list | dict) and not value)
+
+
+def in_json(value: Any) -> Any:
+    """Return the conversation in a text of JSON, as some tables hold it; any other value as it is.
+
+    >>> in_json('[{"role": "user", "content": "Hi!"}]'), in_json("[1] is a list")
+    ([{'role': 'user', 'content': 'Hi!'}], '[1] is a list')
+    """
+    if not isinstance(value, str) or not value.lstrip().startswith("["):
+        return value
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return found if is_conversation(found) else value
+
+
 def truth_of(value: Any) -> bool | None:
     """Return a truth value, or the word or number for one, as bool; None: it is something else.
 
@@ -37,3 +64,8 @@ def truth_of(value: Any) -> bool | None:
 def is_truth(value: Any) -> bool:
     """Return whether a value is true or false, or the word for it, and no number."""
     return isinstance(value, bool) or (isinstance(value, str) and value.strip().lower() in WORDS)
+
+
+def is_bool(value: Any) -> bool:
+    """Return whether a value is true or false, in a table in letters."""
+    return isinstance(value, bool) or (isinstance(value, str) and value.strip().lower() in ("true", "false"))

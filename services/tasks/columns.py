@@ -4,7 +4,7 @@ prompt       prompt, messages, conversations, question, problem, instruction; el
              behind an instruction its input or context; before it system and history; beside it tools
 references   answer, solution, completion, response, references; else output, target, reference, answers,
              ground_truth, reward_model.ground_truth
-is good      good, label (TRL), kto_tag (LLaMA-Factory), where it holds true or false
+is good      good, label (TRL), kto_tag (LLaMA-Factory), if it is true or false and no references are given
 
 `Prompt` and ` prompt ` are `prompt`, too, where there is none. Every other column is reported as not read.
 """
@@ -16,7 +16,7 @@ from typing import Any
 from contracts.conversations.messages import TOOLS, is_conversation
 from contracts.errors import InputError, did_you_mean
 from services.tasks.base import ColumnRead
-from services.tasks.cells import as_text, is_truth, truth_of
+from services.tasks.cells import as_text, in_json, is_bool, is_truth, truth_of
 from services.tasks.rows import check_columns, nested_names, value_at
 
 PROMPTS = ("prompt", "messages", "conversations", "question", "problem", "instruction")
@@ -106,7 +106,7 @@ def columns_of(
         system=_first(there, ("system",), asked) if system is None else system or None,
         history=next((name for name in named(there, ("history",)) if _has_turns(there[name])), None),
         beside=tuple(found) if beside is None else (beside,) if beside else (),
-        is_good=is_good_column(there),
+        is_good=None if references else is_good_column(there),
         rejected=_other_of_pair(there, asked),
     )
 
@@ -148,16 +148,16 @@ def not_read(found: Mapping[str, Sequence[ColumnRead]]) -> list[str]:
 
 
 def named(there: Iterable[str], names: Sequence[str]) -> list[str]:
-    """Return the columns that have one of these names: as it is, else in other letters.
+    """Return the columns that have one of these names; in other letters, where none has one as it is.
 
-    >>> named(["Prompt", "answer"], ["prompt", "answer", "x"])
-    ['Prompt', 'answer']
+    >>> named(["Prompt", "answer"], ["prompt", "x"]), named(["Prompt", "x"], ["prompt", "x"])
+    (['Prompt'], ['x'])
     """
     known = [*there] + (nested_names(there) if isinstance(there, Mapping) else [])
     same: dict[str, str] = {}
     for each in known:
         same.setdefault(normal(each), each)
-    return [name if name in known else same[name] for name in names if name in known or name in same]
+    return [name for name in names if name in known] or [same[name] for name in names if name in same]
 
 
 def normal(name: str) -> str:
@@ -198,11 +198,10 @@ def may_be_texts(value: Any) -> bool:
 
 
 def is_good_column(there: Mapping[str, Any]) -> str | None:
-    """Return the column that says whether a response is good; a `label` of 0 may be anything."""
-    sure = {"good": lambda value: truth_of(value) is not None}
-    return next(
-        (name for name in named(there, IS_GOOD) if sure.get(normal(name), is_truth)(there[name])), None
-    )
+    """Return the column that says whether a response is good; a `label` of 0 or "yes" may be anything."""
+    sure = {"good": lambda value: truth_of(value) is not None, "label": is_bool}
+    found = [name for kind in IS_GOOD for name in named(there, (kind,))]
+    return next((name for name in found if sure.get(normal(name), is_truth)(there[name])), None)
 
 
 def _first(there: Mapping[str, Any], names: Sequence[str], prompt: str) -> str | None:
@@ -211,6 +210,7 @@ def _first(there: Mapping[str, Any], names: Sequence[str], prompt: str) -> str |
 
 def _has_turns(value: Any) -> bool:
     """Return whether a value is a list of messages, or of pairs of a question and its answer."""
+    value = in_json(value)
     if is_conversation(value):
         return True
     return isinstance(value, list) and bool(value) and all(map(is_pair, value))

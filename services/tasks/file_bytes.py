@@ -2,7 +2,9 @@
 
 import codecs
 import io
+import lzma
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,7 +53,7 @@ class FileBytes:
         self._whole: bytes | None = None
         try:
             head = self._head()
-        except (OSError, EOFError, ValueError) as error:
+        except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
             raise InputError(f"task.data_files: {path} can't be read: {error}") from None
         self.begin = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
 
@@ -113,7 +115,6 @@ def opened(path: Path) -> IO[bytes]:
     """Open a file, unpacked where its name says that it is packed."""
     import bz2
     import gzip
-    import lzma
 
     ways: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _zst}
     file: IO[bytes] = ways.get(path.suffix, open)(path, "rb")

@@ -18,7 +18,7 @@ from typing import Any, overload
 
 from contracts.errors import InputError
 from contracts.whole_texts import expect_whole
-from services.tasks.cells import is_blank
+from services.tasks.cells import holds_nothing
 from services.tasks.file_bytes import FileBytes, Place, kind_of, text_of
 from services.tasks.tables import Table, record
 
@@ -118,7 +118,7 @@ def _indexed(
         ends.append(place.end)
         numbers.append(place.number)
         for name, value in row.items():
-            if is_blank(examples.get(name)):
+            if holds_nothing(examples.get(name)):
                 examples[name] = value
     if not begins:
         raise InputError(f"{where} holds no rows")
@@ -156,7 +156,7 @@ def _of_list(text: str, begin: int, offset: int, where: str) -> Iterator[tuple[P
     decoder = json.JSONDecoder(object_pairs_hook=_of_pairs)
     at, before, number = _blank(text, begin + 1), 0, 0
     if text[at : at + 1] == "]":
-        return
+        return _expect_end(text, at + 1, where)
     while True:
         number += 1
         try:
@@ -170,8 +170,14 @@ def _of_list(text: str, begin: int, offset: int, where: str) -> Iterator[tuple[P
         length = len(text[at:end].encode())
         yield Place(offset, offset + length, number), _checked(row, text[at:end], f"{where}, row {number}")
         if text[after] == "]":
-            return
+            return _expect_end(text, after + 1, where)
         offset, before, at = offset + length, end, _blank(text, after + 1)
+
+
+def _expect_end(text: str, at: int, where: str) -> None:
+    """Refuse a file that goes on behind its list."""
+    if (behind := _blank(text, at)) < len(text):
+        raise _no_json(json.JSONDecodeError("Extra data behind the list", text, behind), where, text)
 
 
 def _json(text: str, place: Place, where: str) -> Row:

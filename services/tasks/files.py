@@ -17,7 +17,7 @@ from typing import Any
 from contracts.errors import InputError, did_you_mean, there_are
 from contracts.network.hub import use_cache_if_unreachable
 from services.tasks.base import SPLITS, Split
-from services.tasks.cells import is_blank
+from services.tasks.cells import holds_nothing
 from services.tasks.file_bytes import kind_of
 from services.tasks.file_rows import FileRows, file_rows
 from services.tasks.rows import SAVED, TEXT_KINDS, Check, check_columns, is_of_rows, read_checked
@@ -109,7 +109,7 @@ def examples_of(rows: Any) -> dict[str, Any]:
         return dict(rows.examples)
     found: dict[str, Any] = {}
     for row in islice(rows, NUM_EXAMPLES):
-        found |= {name: value for name, value in row.items() if is_blank(found.get(name))}
+        found |= {name: value for name, value in row.items() if holds_nothing(found.get(name))}
     return found
 
 

@@ -4,11 +4,19 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from contracts.conversations.messages import Message, conversation, is_conversation, spoken, text_of
+from contracts.conversations.messages import (
+    Message,
+    conversation,
+    is_conversation,
+    reasoning_of,
+    spoken,
+    text_of,
+    with_one_thought,
+)
 from contracts.errors import InputError
 from contracts.rollout import Prompt
-from services.tasks.asked import BEFORE_ANSWERS, Messages, in_json, split_answer, whole_prompt
-from services.tasks.cells import is_blank
+from services.tasks.asked import BEFORE_ANSWERS, Messages, split_answer, whole_prompt
+from services.tasks.cells import in_json, is_blank
 from services.tasks.columns import Columns
 from services.tasks.rows import check_columns, text_at, value_at
 
@@ -70,6 +78,20 @@ def messages_of(value: Any) -> Any:
     if isinstance(value, Mapping) and is_conversation([value]):
         return [value]
     return in_json(value)
+
+
+def with_column_thought(message: Message, thought: str, where: str) -> Message:
+    """Return the message with a column's thought, once.
+
+    Raises:
+        InputError: it has another.
+    """
+    if reasoning_of(message).strip() not in ("", thought.strip()):
+        raise InputError(
+            f"{where}: the response has a thought, {reasoning_of(message)!r:.80}, and the column of thoughts "
+            f"another, {thought!r:.80}; expected one. data.reasoning='' reads no column of thoughts"
+        )
+    return with_one_thought({**message, "reasoning_content": thought}, where)
 
 
 def _asked(value: Any, answers: Collection[str], where: str) -> str | Messages | None:

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
-from contracts.conversations.messages import MESSAGES, TOOLS
+from contracts.conversations.messages import MESSAGES, RESPONSE, TOOLS
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 from contracts.settings import Settings, Strings
 from services.tasks.asked import prompt_at
 from services.tasks.base import ColumnRead, Split
-from services.tasks.cells import is_blank
+from services.tasks.cells import holds_nothing
 from services.tasks.columns import BESIDE_INSTRUCTIONS, Columns, columns_of, named, reads
 from services.tasks.files import DataFiles, examples_of, expect_files, from_files, from_hub, read_ahead
 from services.tasks.lazy import PromptsOfRows
@@ -46,7 +46,7 @@ class Prompts(Settings):
     @field_validator("meta_columns", mode="after")
     @classmethod
     def _no_second_conversation(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if reserved := {MESSAGES, TOOLS} & set(value):
+        if reserved := {MESSAGES, RESPONSE, TOOLS} & set(value):
             raise ValueError(
                 f"{reserved.pop()} is where a prompt keeps its conversation; expected other columns, and "
                 f"task.prompt_column=messages for conversations"
@@ -71,7 +71,7 @@ class Prompts(Settings):
         rows = read_ahead(self.data_files, split, self._given, self._check)
         there: dict[str, Any] = {}
         for row in rows:
-            there |= {name: value for name, value in row.items() if is_blank(there.get(name))}
+            there |= {name: value for name, value in row.items() if holds_nothing(there.get(name))}
         columns = self._columns(there, f"task=prompts, {split}") if rows else Columns("")
         return list(PromptsOfRows(rows, partial(self._of_row, columns, split), max_size=self.limit))
 
@@ -101,7 +101,8 @@ class Prompts(Settings):
     def _columns(self, there: Mapping[str, Any], where: str) -> Columns:
         given = self.prompt_column, self.references_column
         around = self.system_column, self.input_column
-        return columns_of(list(there), *given, where, examples=there, system=around[0], beside=around[1])
+        found = columns_of(list(there), *given, where, examples=there, system=around[0], beside=around[1])
+        return replace(found, is_good=None) if found.is_good in self.meta_columns else found
 
     def _check(self, row: Mapping[str, Any], where: str) -> None:
         """Refuse a row as it stands in its file, where columns that are empty may be left out."""

@@ -10,6 +10,7 @@ from services.tasks.file_bytes import FileBytes, Place, text_of
 csv.field_size_limit(2**31 - 1)  # a cell may be a book
 
 QUOTING = 'a cell with quotes, delimiters or line ends in it needs quotes, such as "the ""best"", it says"'
+EMPTY = "An empty cell needs its delimiter, at the end of a line, too"
 
 
 class Table:
@@ -38,9 +39,10 @@ class Table:
         """
         for place, cells in self._records():
             if len(cells) != len(self.header):
+                remedy = QUOTING.capitalize() if len(cells) > len(self.header) else EMPTY
                 raise InputError(
                     f"{self._where}, line {place.number}: expected {len(self.header)} cells, as in the "
-                    f"header, got {len(cells)}: {self._delimiter.join(cells)[:60]}. {QUOTING.capitalize()}"
+                    f"header, got {len(cells)}: {self._delimiter.join(cells)[:60]}. {remedy}"
                 )
             yield place, dict(zip(self.header, cells, strict=True))
 

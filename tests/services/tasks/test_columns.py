@@ -206,8 +206,9 @@ def test_each_column_is_read_or_reported(tmp_path: Path) -> None:
     }
     meta = roles(tmp_path, {"prompt": "a", "answer": "b"}, meta_columns=("answer",))
     assert meta["answer"] == "reference, meta data of rewards"
-    with pytest.raises(ValueError, match=r"messages is where a prompt keeps its conversation"):
-        Prompts(data_files="x", meta_columns=("messages",))
+    for name in ("messages", "tools", "response_message"):
+        with pytest.raises(ValueError, match=rf"{name} is where a prompt keeps its conversation"):
+            Prompts(data_files="x", meta_columns=(name,))
 
 
 @pytest.mark.parametrize(

@@ -124,12 +124,21 @@ def test_a_text_with_tabs_may_begin_with_a_mark(tmp_path: Path) -> None:
         ),
         ("a.json", b'[{"a": 1}\n {"a": 2}]', "line 2, column 2: not JSON: Expecting ',' delimiter"),
         ("a.json", b'[{"a": 1}, 5]', "row 2: expected an object"),
+        ("a.json", b'[{"a": 1}]\n more', "line 2, column 2: not JSON: Extra data behind the list"),
+        ("a.json", b'[{"a": 1}] [{"a": 2}]', "line 1, column 12: not JSON: Extra data behind the list"),
+        ("a.json", b'[] {"a": 2}', "line 1, column 4: not JSON: Extra data behind the list"),
         ("a.jsonl", b'{"a": "\xe9"}\n', "line 1 is not UTF-8 text (byte 0xe9)"),
         ("a.csv", b"a,a\n1,2\n", "line 1: column 'a' stands twice"),
-        ("a.csv", b"a,b\n1,2\n1\n", "line 3: expected 2 cells, as in the header, got 1"),
+        (
+            "a.csv",
+            b"a,b\n1,2\n1\n",
+            "line 3: expected 2 cells, as in the header, got 1: 1. An empty cell needs",
+        ),
         ("a.csv", b"a,b\n1,2,3\n", "line 2: expected 2 cells, as in the header, got 3"),
         ("a.csv", b'a,b\n"1,2\n3,4\n', "unexpected end of data"),
         ("a.jsonl.gz", b"no", "a.jsonl.gz can't be read"),
+        ("a.jsonl.gz", gzip.compress(b'{"a": 1}')[:10] + b"\xff" * 9, "a.jsonl.gz can't be read"),
+        ("a.jsonl.xz", b"no", "a.jsonl.xz can't be read"),
     ],
 )
 def test_nothing_of_a_file_is_dropped_in_silence(

@@ -1,5 +1,6 @@
 """Columns of other programs' data sets: each is read as what it is, refused, or reported as not read."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,11 @@ def sharegpt(*messages: dict[str, Any]) -> list[dict[str, str]]:
         ({"custom_id": "1", "body": {"model": "m", "messages": [USER]}}, TEXT, (), [USER]),
         ({"query": TEXT, "response": "7"}, TEXT, ("7",), []),
         ({"Question": TEXT, " Answer ": 7}, TEXT, ("7",), []),
+        # names as they are go before names in other letters
+        ({"prompt": TEXT, "answer": "7", "Solution": "3 + 4 = 7"}, TEXT, ("7",), []),
+        ({"prompt": TEXT, "Question": "Other ?"}, TEXT, (), []),
+        # a label "yes" is no truth value
+        ({"prompt": TEXT, "answer": "7", "label": "no"}, TEXT, ("7",), []),
         # a bad answer is no reference
         ({"prompt": TEXT, "completion": "8", "label": False}, TEXT, (), []),
         ({"prompt": TEXT, "completion": "7", "label": True}, TEXT, ("7",), []),
@@ -161,7 +167,8 @@ def annotated(folder: Path, rows: list[dict[str, Any]] | str, **options: Any) ->
 @pytest.mark.parametrize("column", ["good", "label", "kto_tag"])
 def test_a_table_says_which_responses_are_good(tmp_path: Path, column: str, good: str, bad: str) -> None:
     rows = f"prompt,completion,{column}\na,b,{good}\nc,d,{bad}\n"
-    if column != "good" and good[0] == "1":  # it may as well be a class of the text
+    # A number may as well be a class of the text, and a label "yes" the answer to it.
+    if (column != "good" and good[0] == "1") or (column == "label" and good == "yes"):
         with pytest.raises(InputError, match=f"column '{column}' holds '{good}'; expected true or false"):
             annotated(tmp_path, rows)
         assert annotated(tmp_path, rows, good="") == [("a", "b", True), ("c", "d", True)]
@@ -243,13 +250,76 @@ def test_cells_of_responses_stay_as_they_are(tmp_path: Path) -> None:
     assert pairs == [("a", "02134", True), ("a", "2134", False), ("b", "007", True)]
 
 
-@pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "thinking", "think"])
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "thinking"])
 def test_the_thought_before_a_response_is_part_of_it(tmp_path: Path, name: str) -> None:
     file = written(tmp_path, [{"question": TEXT, name: "3 and 4.", "answer": "7"}])
     found = read_responses(ResponseData(files=dict.fromkeys(SPLITS, file)), None, "train")
     (row,) = found.rows
     assert row.response == "<think>\n3 and 4.\n</think>\n\n7"
     assert next(each.read_as for each in found.columns if each.name == name) == "thought before the response"
+
+
+def told(folder: Path, row: dict[str, Any]) -> dict[str, str]:
+    """Return what each column of a row with responses is read as, or what to give."""
+    data = ResponseData(files=dict.fromkeys(SPLITS, written(folder, [row])))
+    return {each.name: each.read_as or each.hint for each in read_responses(data, None, "train").columns}
+
+
+def test_a_thought_stands_once_before_its_response(tmp_path: Path) -> None:
+    both = {"prompt": TEXT, "response": "<think>a b</think> 7", "reasoning": "a b"}
+    assert annotated(tmp_path, [both]) == [(TEXT, "<think>a b</think> 7", True)]
+    with pytest.raises(InputError, match="expected one thought"):
+        annotated(tmp_path, [{**both, "reasoning": "other"}])
+    for name in ("reasoning_content", "thinking"):
+        row = {"prompt": TEXT, "response": [{**ANSWER, name: "its own"}], "reasoning": "other"}
+        with pytest.raises(InputError, match="line 1: the response has a thought, 'its own', and"):
+            annotated(tmp_path, [row])
+        assert annotated(tmp_path, [{**row, "reasoning": "its own"}])[0][1].count("its own") == 1
+
+
+def test_a_rationale_is_a_thought_only_where_it_is_named_so(tmp_path: Path) -> None:
+    row = {"prompt": TEXT, "response": "7", "rationale": "By counting."}
+    assert told(tmp_path, row)["rationale"] == "data.reasoning=rationale puts it before the response"
+    assert annotated(tmp_path, [row]) == [(TEXT, "7", True)]
+    assert annotated(tmp_path, [row], reasoning="rationale")[0][1].startswith("<think>\nBy counting.")
+
+
+def test_columns_beside_a_pair_are_those_of_rows_without_one(tmp_path: Path) -> None:
+    row = {"prompt": TEXT, "chosen": "7", "rejected": "8", "answer": "7", "reasoning": "x", "good": False}
+    assert annotated(tmp_path, [row]) == PAIR
+    read_as = told(tmp_path, row)
+    assert read_as["answer"] == "response, in rows without a pair"
+    assert read_as["reasoning"] == "thought before the response, in rows without a pair"
+    assert read_as["good"] == "says whether the response is good, in rows without a pair"
+    assert annotated(tmp_path, [{**row, "solution": "9"}]) == PAIR  # which of two is no question then
+    assert told(tmp_path, {"messages": [USER, ANSWER], "answer": "9"})["answer"] == ""
+
+
+def test_earlier_turns_are_read_where_the_first_row_has_none(tmp_path: Path) -> None:
+    turns: list[Any] = [[], [[TEXT, "7"]], [], json.dumps([USER, ANSWER])]
+    for values in (turns, turns[2:]):
+        file = written(
+            tmp_path, [{"prompt": f"{n} ?", "history": values[n % len(values)]} for n in range(20)]
+        )
+        task = Prompts(data_files=file)
+        for found in (task.prompts("train"), task.first_prompts("train")):
+            assert [len(each.messages) for each in found[:4]] == [0, 3, 0, 3]
+        rows = annotated(tmp_path, [{"prompt": "a", "response": "b", "history": each} for each in values])
+        assert [text for text, _, _ in rows[:2]] == ["a", f"{TEXT}\n7\na"]
+
+
+def test_a_label_that_is_not_whether_an_answer_is_good_can_be_left_alone(tmp_path: Path) -> None:
+    labels = ["true", "false", "half true", "true"]
+    rows = [{"prompt": f"{n} ?", "answer": "7", "label": labels[n % 4]} for n in range(20)]
+    file = written(tmp_path, rows)
+    with pytest.raises(InputError, match=r"got 'half true'\. task\.meta_columns=\[label\] leaves"):
+        Prompts(data_files=file).prompts("train")
+    for given in ({"meta_columns": ("label",)}, {"references_column": "answer"}):
+        assert {each.references for each in Prompts(data_files=file, **given).prompts("train")} == {("7",)}
+    found = Prompts(data_files=file, references_column="label").prompts("train")
+    assert [each.references[0] for each in found[:3]] == labels[:3]
+    with pytest.raises(InputError, match=r"got 'half true'\. data\.good='' takes all for good"):
+        annotated(tmp_path, rows)
 
 
 def test_columns_of_responses_that_are_not_read_are_reported(tmp_path: Path) -> None:
