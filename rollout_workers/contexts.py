@@ -43,7 +43,7 @@ class Contexts:
         self._texts, self._room, self._memory, self._header = texts, room, memory, header
         self._begin, self._overlap = texts.beginning(header), texts.overlap(header)
         self._past: list[tuple[Tokens, Tokens]] = []  # whole turns: observation without hint, answer
-        self._answer: Tokens = ()  # the last answer, behind which the growing sequence has nothing yet
+        self._answer: Tokens | None = None  # the last answer, until an observation stands behind it
         self._world: Tokens = ()  # observations since the model's last answer
         self._now: Tokens = ()  # the current context
 
@@ -65,14 +65,14 @@ class Contexts:
         hinted = (
             self._texts.observation(said + observation.hint) if observation.hint and not messages else text
         )
-        grown = self._behind(self._answer, hinted)
+        grown = hinted if self._answer is None else self._texts.following(self._answer, hinted)
         if self._now and self._memory is None and len(self._now) + len(grown) <= self._room:
             self._now += grown
             seen = Seen(grown, fresh=False)
         else:
             has_grown = bool(self._now) and self._memory is None
             seen = replace(self._afresh(self._world + hinted), forgot=has_grown)
-        self._answer = ()
+        self._answer = None
         self._world += text
         return seen
 
@@ -114,7 +114,7 @@ class Contexts:
         limit = room if self._memory is not None else max(room // 2, len(begin) + len(kept))
         behind = kept
         for world, answer in reversed(self._past[-self._memory :] if self._memory else self._past):
-            longer = world + answer + self._behind(answer, behind)
+            longer = world + answer + self._texts.following(answer, behind)
             if self._memory == 0 or len(begin) + len(longer) > limit:
                 break
             behind = longer
@@ -122,9 +122,6 @@ class Contexts:
             behind = behind[len(self._overlap) :]
         self._now = begin + behind + ending
         return Seen(self._now, fresh=True, cut=cut)
-
-    def _behind(self, answer: Tokens, observation: Tokens) -> Tokens:
-        return self._texts.following(answer, observation) if answer else observation
 
     @property
     def begin_limit(self) -> int:

@@ -10,7 +10,7 @@ from contracts.errors import InputError
 EXAMPLE = '{"name": "a tool", "arguments": {"an argument": "a value"}}'
 
 
-def called(calls: Any, call: Any, where: str) -> list[dict[str, Any]]:
+def called(calls: Any, call: Any, where: str, keeps_nulls: bool = False) -> list[dict[str, Any]]:
     """Return an assistant's calls as `{"type": "function", "function": {"name": …, "arguments": …}}`.
 
     Arguments stay as they are, a mapping or JSON in a text: a template takes one of them, or both.
@@ -18,6 +18,7 @@ def called(calls: Any, call: Any, where: str) -> list[dict[str, Any]]:
     Args:
         calls: the value of `tool_calls`.
         call: the value of `function_call`, OpenAI's older form.
+        keeps_nulls: whether a null is an argument's value; otherwise a table's column added it.
 
     Raises:
         InputError: they are no calls.
@@ -28,10 +29,10 @@ def called(calls: Any, call: Any, where: str) -> list[dict[str, Any]]:
     given = [call] if call and not calls else calls or []
     if not isinstance(given, list):
         raise InputError(f"{where}: expected a list of calls such as {EXAMPLE}, got {given!r:.200}")
-    return [_one(each, where) for each in given]
+    return [_one(each, where, keeps_nulls) for each in given]
 
 
-def of_text(content: Any, where: str) -> tuple[str | None, list[dict[str, Any]]]:
+def of_text(content: Any, where: str, keeps_nulls: bool = False) -> tuple[str | None, list[dict[str, Any]]]:
     """Return what stands before calls that are the content of a message of their own, and the calls.
 
     >>> of_text('{"name": "now", "arguments": {}}', "here")[1][0]["function"]
@@ -48,7 +49,8 @@ def of_text(content: Any, where: str) -> tuple[str | None, list[dict[str, Any]]]
             value = json.loads(text)
         except ValueError:
             raise InputError(f"{where}: expected a call such as {EXAMPLE}, got {content!r:.200}") from None
-    calls = called(value if isinstance(value, list) else [value], None, where)
+        keeps_nulls = True  # a table adds none inside of a text
+    calls = called(value if isinstance(value, list) else [value], None, where, keeps_nulls)
     return before, [{"id": "", **call} for call in calls]  # `numbered` gives it one
 
 
@@ -107,12 +109,17 @@ def without_nulls(value: Any) -> Any:
     return [without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
-def _one(call: Any, where: str) -> dict[str, Any]:
+def _one(call: Any, where: str, keeps_nulls: bool) -> dict[str, Any]:
     inner = call.get("function", call) if isinstance(call, Mapping) else None
     if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):
         raise InputError(f"{where}: expected a call such as {EXAMPLE}, got {call!r:.200}")
-    function = dict(inner) if isinstance(inner.get("arguments"), str) else without_nulls(inner)
+    function = {name: value for name, value in inner.items() if value is not None}
+    around = {name: value for name, value in call.items() if value is not None}
+    if inner is call:
+        function.pop("type", None)
+        around = {"id": function.pop("id")} if "id" in function else {}
+    if not keeps_nulls:
+        function = without_nulls(function)
     if "arguments" not in function:
-        function = {**function, "arguments": function.pop("parameters", {})}
-    around = {name: value for name, value in call.items() if value is not None} if inner is not call else {}
+        function["arguments"] = function.pop("parameters", {})
     return {"type": "function", **around, "function": function}

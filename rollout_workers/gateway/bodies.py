@@ -147,7 +147,7 @@ def _messages(given: Any) -> list[dict[str, Any]]:
                 f"{calls!r:.80}",
             )
     try:
-        messages = conversation(given, "messages")
+        messages = conversation(given, "messages", keeps_nulls=True)
         calls = [call["function"] for message in messages for call in message.get("tool_calls", ())]
         arguments = [arguments_of(call["arguments"]) for call in calls]
     except InputError as error:

@@ -280,6 +280,43 @@ def test_a_call_behind_an_assistants_words_or_another_call_is_one_turn() -> None
     assert older["tool_calls"] == [{"type": "function", "function": {"name": "a", "arguments": {}}}]
 
 
+def test_a_flat_call_keeps_its_id_and_has_its_arguments_once() -> None:
+    """OpenAI has `id` and `type` beside `function`; `parameters` is another name of `arguments`."""
+    flat = {"id": "abc", "type": "function", "name": "f", "parameters": {"a": 1}}
+    nested = {"id": "abc", "function": {"name": "f", "parameters": {"a": 1}}}
+    call = {"id": "abc", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}
+    for written in (flat, nested):
+        message = {"role": "assistant", "content": None, "tool_calls": [written]}
+        assert conversation([message], "here")[0]["tool_calls"] == [call]
+    assert flat["parameters"] == {"a": 1}  # the row stays as it was
+
+
+def test_nulls_that_no_table_added_stay_in_arguments() -> None:
+    call = {"name": "f", "arguments": {"a": None, "b": [{"c": None}]}}
+    message = {"role": "assistant", "tool_calls": [{"function": call}]}
+    (kept,) = conversation([message], "here", keeps_nulls=True)
+    assert kept["tool_calls"][0]["function"] == call
+    (of_a_table,) = conversation([message], "here")
+    assert of_a_table["tool_calls"][0]["function"]["arguments"] == {"b": [{}]}
+    (of_text,) = conversation([{"role": "function_call", "content": json.dumps(call)}], "here")
+    assert of_text["tool_calls"][0]["function"] == call
+
+
+@pytest.mark.parametrize("count", [2000, 10**5])
+def test_a_call_that_is_nested_too_deeply_is_refused(count: int) -> None:
+    lists = "[" * count + "]" * count
+    for text in ("[" * count, lists):
+        with pytest.raises(InputError, match="here"):
+            conversation([{"role": "function_call", "content": text}], "here")
+
+
+def test_an_empty_list_of_calls_beside_a_null_is_an_empty_answer() -> None:
+    message = {"role": "assistant", "content": None, "tool_calls": []}
+    assert conversation([message], "here") == [{"role": "assistant", "content": ""}]
+    with pytest.raises(InputError, match="expected a text under 'content'"):
+        conversation([{"role": "assistant", "content": None}], "here")
+
+
 @pytest.mark.parametrize("name", ["human", "Human", "prompter", "USER"])
 def test_users_have_many_names(name: str) -> None:
     assert conversation([{"from": name, "value": "Hi!"}], "here") == [{"role": "user", "content": "Hi!"}]

@@ -131,6 +131,13 @@ def test_a_growing_sequence_appends_and_never_repeats() -> None:
     assert rollout.truncated_context == ()
 
 
+@pytest.mark.parametrize("memory", [None, 1])
+def test_an_empty_answer_is_closed_as_any_other(memory: int | None) -> None:
+    told = Told(header="door", says=("one", "two"), reply_end="<EOU>", memory=memory)
+    _, engine = plays(told, answer=())
+    assert [text(request.tokens) for request in engine.requests] == ["door one", "door one <EOU> two"]
+
+
 def test_memory_keeps_the_header_the_last_turns_and_forgets_their_hints() -> None:
     told = Told(header="door", says=("one", "two", "over"), hint=" ? east", memory=1)
     rollout, engine = plays(told)

@@ -90,6 +90,26 @@ def test_calls_of_tools_are_checked(calls: Any, said: str | None) -> None:
     assert refused.value.status == 400
 
 
+@pytest.mark.parametrize("count", [300, 2000, 10**5])
+def test_calls_that_are_a_messages_content_are_not_deep_either(count: int) -> None:
+    lists = "[" * count + "]" * count
+    for content in ("[" * count, lists, f'{{"name": "add", "arguments": {{"a": {lists}}}}}'):
+        with pytest.raises(Refused) as refused:
+            chat(messages=[{"role": "function_call", "content": content}])
+        assert refused.value.status == 400
+
+
+def test_a_clients_nulls_and_empty_lists_of_calls_are_read() -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "add", "arguments": {"to": None}}}
+    talk = [
+        {"role": "assistant", "content": None, "tool_calls": []},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+    ]
+    empty, called = chat(messages=talk).messages
+    assert empty == {"role": "assistant", "content": ""}
+    assert called["tool_calls"] == [call]
+
+
 def test_tools_and_texts_are_not_deep_either() -> None:
     for options in (
         {"tools": [{**TOOLS[0], "a": json.loads(DEEP)}]},
