@@ -36,7 +36,7 @@ class KLSettings(Settings):
         if self.placement == "reward" and self.estimator == "k3_exact":
             raise ValueError(
                 "estimator=k3_exact corrects a gradient, and a reward has none; expected placement=loss with "
-                "it, or estimator=k3"
+                "it, or estimator=k1"
             )
         if self.placement == "reward" and self.estimator.startswith("forward"):
             raise ValueError(

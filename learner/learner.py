@@ -168,7 +168,7 @@ class Learner:
                 scored = replace(scored, values_BT=self._mismatched_kl(chosen) * batch.mask_BT)
         scored_at = time.perf_counter()
         with timeline.span("updates"):
-            metrics = self._train(batch, scored, bootstrap_B)
+            metrics = self._train(batch, scored, bootstrap_B, self._cut(chosen))
         metrics |= self._adapt_kl(batch, scored) | self._behavior_metrics(batch, scored)
         self.version += 1
         self.ranks.release()
@@ -211,7 +211,14 @@ class Learner:
         with self._autocast(), self.ranks.at_hand():
             return bootstrap_values(rollouts, self.pair, self.settings.token_budget, self.device, self.ranks)
 
-    def _train(self, batch: Batch, scored: ScoredBatch, bootstrap_B: torch.Tensor) -> dict[str, float]:
+    def _cut(self, rollouts: Sequence[Rollout]) -> torch.Tensor:
+        """Return which rollouts end in the critic's value, (B,)."""
+        is_cut = [self.algorithm.bootstraps and bool(rollout.truncated_context) for rollout in rollouts]
+        return torch.tensor(is_cut, device=self.device)
+
+    def _train(
+        self, batch: Batch, scored: ScoredBatch, bootstrap_B: torch.Tensor, cut_B: torch.Tensor
+    ) -> dict[str, float]:
         algorithm = self.algorithm
         require_finite(batch.rewards_BT, batch.mask_BT, "rewards")
         self.reward_norm.update(batch.rewards_BT.sum(-1).cpu())
@@ -231,6 +238,7 @@ class Learner:
                 max_tokens=self.max_tokens,
                 reward_deviation=self.reward_norm.deviation,
                 critic_is_new=self.pair.value_norm is not None and not self.pair.value_norm.weight,
+                cut_B=cut_B,
             )
         )
         require_finite(credit.advantages_BT, batch.mask_BT, "advantages")
@@ -378,7 +386,7 @@ class Learner:
         state, self.elite = checkpoint.load(Path(folder), self.pair, self.mask, self.optimizer)
         self.version, self.kl_coefficient = int(state["version"]), float(state["kl_coefficient"])
         self.mask_version = int(state["mask_version"])
-        for name, value in state["reward_norm"].items():
+        for name, value in state.get("reward_norm", {}).items():
             self.reward_norm.get_buffer(name).fill_(value)
 
     def export(self, folder: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
@@ -11,7 +12,7 @@ from learner.algorithms.base import Algorithm, KLSettings, OptimizerSettings, Va
 from learner.algorithms.inputs import Credit, CreditInputs, LossInputs, LossOutput, expecting
 from learner.functional.advantages import generalized_advantages, whiten
 from learner.functional.ratios import value_loss
-from learner.functional.rewards import RewardScale, in_units, mean_return, spread_over_tokens, whitened
+from learner.functional.rewards import RewardScale, in_units, spread_over_tokens, whitened
 from learner.functional.turns import turn_advantages, turn_ends
 
 if TYPE_CHECKING:
@@ -82,17 +83,25 @@ class ActorCriticAlgorithm(Algorithm):
         rewards_BT = in_units(inputs.rewards_BT, self.reward_scale, inputs.reward_deviation)
         if self.spread_rewards:
             rewards_BT = spread_over_tokens(rewards_BT, mask_BT, inputs.positions_BT)
-        if inputs.critic_is_new:
-            inputs = expecting(inputs, mean_return(rewards_BT, mask_BT))
         rewards_BT = rewards_BT - inputs.kl_coefficient * inputs.kl_BT
         if self.normalize_rewards:
             rewards_BT = whitened(rewards_BT, mask_BT)
+        if inputs.critic_is_new:
+            inputs = expecting(inputs, self._mean_return(rewards_BT, inputs, mask_BT))
         advantages_BT, returns_BT = self._advantages(rewards_BT, inputs, mask_BT)
         if self.advantage_whitening == "batch":
             advantages_BT = advantages_BT.masked_scatter(mask_BT, whiten(advantages_BT[mask_BT]))
         # The critic learns only the values that an advantage uses.
         first_only = self.value_level == "action_first"
         return Credit(advantages_BT, returns_BT, mask_BT & (inputs.positions_BT == 0) if first_only else None)
+
+    def _mean_return(self, rewards_BT: Tensor, inputs: CreditInputs, mask_BT: Tensor) -> float:
+        """Return the mean over all tokens of the discounted rewards from that token on."""
+        whole = self.model_copy(update={"gae_lambda": 1.0, "turn_lambda": 1.0})
+        zeros_BT, zeros_B = 0 * inputs.values_BT, 0 * inputs.bootstrap_B
+        blank = replace(inputs, values_BT=zeros_BT, bootstrap_B=zeros_B, traces_BT=None)
+        _, returns_BT = whole._advantages(rewards_BT, blank, mask_BT)
+        return float(returns_BT[mask_BT].mean())
 
     def _advantages(self, rewards_BT: Tensor, inputs: CreditInputs, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
         if self.value_level == "token":

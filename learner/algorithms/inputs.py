@@ -33,15 +33,16 @@ class CreditInputs:
     max_tokens: int | None = None  # most tokens of a rollout; None: unknown
     reward_deviation: float = 1.0  # of the rewards of rollouts so far
     critic_is_new: bool = False  # no returns have told it their mean yet
+    cut_B: Tensor | None = None  # rollouts that end in the critic's value; None: those with a value
 
 
 def expecting(inputs: CreditInputs, value: float) -> CreditInputs:
     """Return the inputs with `value` added to each value that a critic predicted."""
-    is_cut_B = inputs.bootstrap_B != 0
+    cut_B = inputs.bootstrap_B != 0 if inputs.cut_B is None else inputs.cut_B
     return replace(
         inputs,
         values_BT=inputs.values_BT + value * inputs.mask_BT,
-        bootstrap_B=inputs.bootstrap_B + value * is_cut_B,
+        bootstrap_B=inputs.bootstrap_B + value * cut_B,
     )
 
 

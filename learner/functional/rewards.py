@@ -44,17 +44,6 @@ def spread_over_tokens(rewards_BT: Tensor, mask_BT: Tensor, positions_BT: Tensor
     return shares_BK.gather(1, turns_BT) * mask_BT
 
 
-def mean_return(rewards_BT: Tensor, mask_BT: Tensor) -> float:
-    """Return the mean over all tokens of the rewards from that token on.
-
-    >>> import torch
-    >>> mean_return(torch.tensor([[0.0, 3.0, 1.0]]), torch.tensor([[1, 1, 1]]))  # (4 + 4 + 1) / 3
-    3.0
-    """
-    returns_BT = rewards_BT.flip(-1).cumsum(-1).flip(-1)
-    return float(returns_BT[mask_BT.bool()].mean())
-
-
 def overlong_penalty(lengths_B: Tensor, max_tokens: int, share: float) -> Tensor:
     """Return DAPO's soft punishment, (B,): 0 up to (1 - share) max_tokens, then down to -1 at max_tokens.
 

@@ -57,6 +57,9 @@ class MLPCritic(LinearCritic):
 CRITICS = {"linear": "learner.models.critic:LinearCritic", "mlp": "learner.models.critic:MLPCritic"}
 
 
+LEAST_SQUARE = 1e-24  # values smaller than 1e-12 count as 0
+
+
 class RunningNorm(nn.Module):
     """Debiased mean and deviation of all returns so far.
 
@@ -90,12 +93,13 @@ class RunningNorm(nn.Module):
             return torch.zeros_like(self.mean), torch.ones_like(self.mean)
         mean, square = self.mean / self.weight, self.square / self.weight
         variance = square - mean.square()
-        # Equal returns differ by rounding, which is no unit.
-        return mean, variance.where(variance > ROUNDING**2 * square, 1.0).sqrt()
+        # Equal returns differ by rounding, which is no unit: their size is one, whatever it is.
+        size = square.where(square > LEAST_SQUARE, 1.0)
+        return mean, variance.where(variance > ROUNDING**2 * square, size).sqrt()
 
     @property
     def deviation(self) -> float:
-        """Return the deviation of all values so far; 1 where they are all equal."""
+        """Return the standard deviation of all values so far; their size where they are all equal, or 1."""
         return float(self._moments()[1])
 
     def normalize(self, values: Tensor) -> Tensor:

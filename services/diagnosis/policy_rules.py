@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from services.diagnosis.history import History
-from services.diagnosis.reward_rules import misfit
+from services.diagnosis.reward_rules import drowns_penalty
 from services.diagnosis.rule import Evidence, Rule, scaled
 from services.terminal.readable import number
 
@@ -30,7 +30,7 @@ class KLRunsAway(Rule):
 
     def find(self, seen: History) -> Evidence | None:
         late, before = seen.late(KL), seen.before(KL)
-        if misfit(seen) is not None:  # the reward's size is the cause
+        if drowns_penalty(seen):  # the reward's size is the cause
             return None
         if late is None or before is None or late <= max(self.threshold, self.growth * before):
             return None
@@ -125,7 +125,7 @@ class LearningRateHigh(Rule):
     ruin: ClassVar[float] = 4.0  # standard errors below the start that no noise explains
 
     def find(self, seen: History) -> Evidence | None:
-        if misfit(seen) is not None:  # the reward's size is the cause
+        if drowns_penalty(seen):  # the reward's size is the cause
             return None
         drift = seen.late(DRIFT)
         if drift is not None and drift > self.threshold:

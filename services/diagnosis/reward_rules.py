@@ -111,19 +111,19 @@ class RewardSize(Rule):
     threshold = None
     reason = (
         "where algorithm.reward_scale is a number, the KL's coefficient and the critic's loss fit rewards "
-        "with a deviation of about 1. At three times that the penalty is lost, at a thirtieth it rules"
+        "with a deviation of about 1. At three times that the penalty is too weak, at a thirtieth too strong"
     )
 
     def find(self, seen: History) -> Evidence | None:
         size = misfit(seen)
         if size is None:
             return None
-        scale, spread = seen.settings[SCALE], seen.late(SPREAD) or 0.0
+        scale, spread = seen.settings[SCALE], seen.first(SPREAD) or 0.0
         start, late = number(seen.first(REWARD) or 0.0), number(seen.late(REWARD) or 0.0)
         evidence = (
-            f"rewards have a standard deviation of {number(spread)}. algorithm.reward_scale="
-            f"{number(float(scale))} makes {number(size)} of it, and about 1 is expected. The reward went "
-            f"from {start} to {late}"
+            f"rewards have a standard deviation of {number(spread)}; with algorithm.reward_scale="
+            f"{number(float(scale))} the learner sees {number(size)}, and about 1 fits. The reward went from "
+            f"{start} to {late}"
         )
         return Evidence(evidence, {SPREAD: spread, REWARD: seen.late(REWARD) or 0.0})
 
@@ -131,7 +131,7 @@ class RewardSize(Rule):
         critic = " algorithm.normalize_values=true" if "algorithm.normalize_values" in seen.settings else ""
         return (
             f"{SCALE}=deviation{critic}",
-            f"{SCALE}={1 / (seen.late(SPREAD) or 1.0):.2g}, the reciprocal of that deviation",
+            f"{SCALE}={1 / (seen.first(SPREAD) or 1.0):.3g}, the reciprocal of that deviation",
         )
 
 
@@ -168,7 +168,7 @@ def misfit(seen: History) -> float | None:
 
     None: the size is about 1, or the learner measures it itself, or the reward rises in spite of it.
     """
-    scale, spread = seen.settings.get(SCALE), seen.late(SPREAD)
+    scale, spread = seen.settings.get(SCALE), seen.first(SPREAD)  # later a ruined run has none
     if not isinstance(scale, int | float) or not spread or not _minds_size(seen):
         return None
     size = float(scale) * spread
@@ -177,6 +177,11 @@ def misfit(seen: History) -> float | None:
         return None
     rises = late > start + 2 * (seen.late(ERROR) or 0.0)
     return None if rises and (seen.late(KL) or 0.0) <= FAR else size
+
+
+def drowns_penalty(seen: History) -> bool:
+    """Tell whether rewards are so large that the KL's penalty is lost beside them."""
+    return (misfit(seen) or 0.0) > LARGE
 
 
 def _minds_size(seen: History) -> bool:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from contracts.rollout import Rollout
 from learner.algorithms.base import Algorithm
 from learner.algorithms.classes import algorithm_class
-from learner.functional.rewards import in_units, mean_return
+from learner.functional.rewards import in_units
 from learner.learner import Learner
 from learner.models.critic import RunningNorm
 from tests.learner.inputs import credit_inputs
@@ -110,10 +110,13 @@ def test_the_learner_measures_the_deviation_of_whole_rollouts(models: dict[str, 
     assert learner.reward_norm.deviation == pytest.approx(1.5)
 
 
-def test_equal_rewards_are_counted_as_they_are() -> None:
+def test_equal_rewards_have_their_size_as_unit() -> None:
+    norm = RunningNorm()
+    norm.update(torch.zeros(6))
+    assert norm.deviation == 1.0
     norm = RunningNorm()
     norm.update(torch.full((6,), 0.1))  # a tenth has no exact square
-    assert norm.deviation == 1.0
+    assert norm.deviation == pytest.approx(0.1)
     norm.update(torch.zeros(6))
     assert norm.deviation == pytest.approx(0.05, rel=1e-3)  # half of them 0.1, half 0: ± 0.05
 
@@ -147,10 +150,39 @@ def test_a_new_critic_expects_the_mean_return() -> None:
     torch.testing.assert_close(knowing.returns_BT, torch.full((1, 2), 3.0))
 
 
-def test_the_mean_return_is_of_tokens() -> None:
-    # returns 4, 4, 1 and 2: (4 + 4 + 1 + 2) / 4
-    mask_BT = torch.tensor([[1, 1, 1], [1, 0, 0]])
-    assert mean_return(torch.tensor([[0.0, 3.0, 1.0], [2.0, 0.0, 0.0]]), mask_BT) == pytest.approx(11 / 4)
+def test_a_new_critic_expects_discounted_returns() -> None:
+    # γ = 0.5, the reward 4 after three tokens: returns 1, 2, 4, of which the mean is 7/3
+    inputs = replace(credit_inputs([[0.0, 0.0, 4.0]]), critic_is_new=True)
+    credit = algorithm_class("ppo")(gamma=0.5, advantage_whitening="none", reward_scale=1.0).credit(inputs)
+    assert float(credit.advantages_BT[0, 2]) == pytest.approx(4 - 7 / 3)
+
+
+def test_a_new_critic_expects_as_much_of_an_episode_that_was_cut() -> None:
+    # returns 2 and 2 of the whole episode, 0 and 0 of the one that goes on: it ends in their mean, 1
+    inputs = replace(
+        credit_inputs([[0.0, 2.0], [0.0, 0.0]]), critic_is_new=True, cut_B=torch.tensor([False, True])
+    )
+    credit = algorithm_class("ppo")(advantage_whitening="none", reward_scale=1.0).credit(inputs)
+    torch.testing.assert_close(credit.advantages_BT[1], torch.zeros(2))
+
+
+def test_whitened_rewards_begin_near_zero() -> None:
+    inputs = replace(credit_inputs([[0.0, 47.0], [0.0, 45.0]]), critic_is_new=True)
+    credit = algorithm_class("ppo")(normalize_rewards=True, advantage_whitening="none").credit(inputs)
+    assert credit.advantages_BT.abs().max() < 3
+
+
+@pytest.mark.parametrize("name", ["ppo", "a2c"])
+def test_a_first_iteration_of_equal_rewards_has_no_size_either(name: str, models: dict[str, Path]) -> None:
+    ends = []
+    for factor in (1 / 128, 1.0, 128.0):
+        learner = make_learner(models["llama"], algorithm_of(name))
+        turns = [one.turns[0] for one in random_rollouts(8, seed=5)]
+        for rewards in ([1.0] * 8, [1.0, 0.0] * 4):
+            paid = zip(random_rollouts(8, seed=5), turns, rewards, strict=True)
+            learner.update([replace(one, turns=(replace(t, reward=factor * r),)) for one, t, r in paid])
+        ends.append(torch.cat([p.flatten() for p in snapshot(learner.pair.policy).values()]))
+    assert torch.equal(ends[0], ends[1]) and torch.equal(ends[1], ends[2])
 
 
 @pytest.mark.parametrize("name", CRITICS)
@@ -158,7 +190,7 @@ def test_an_offset_of_all_rewards_teaches_nothing(name: str, models: dict[str, P
     """A thousand more for every text makes none better, and the first step does not think so either."""
     ends = []
     for offset in (0.0, 1000.0):
-        learner = make_learner(models["llama"], algorithm_of(name, gae_lambda=1.0))
+        learner = make_learner(models["llama"], algorithm_of(name))
         turns = [one.turns[0] for one in random_rollouts(8, seed=3)]
         paid = [replace(turn, reward=(turn.reward or 0.0) + offset) for turn in turns]
         learner.update(

@@ -12,13 +12,15 @@ from services.terminal.readable import number
 KL_OF_REACH = 0.08
 LEAST_KL = 1e-3  # nats a token: below it fewer than one token in a hundred changes
 USUAL_KL = 0.3  # nats a token, of a run that learns
+LARGE = 100_000_000  # weights, which such a rate would ruin
 
 
 def rate_warnings(settings: RunSettings, model: ModelFiles) -> list[str]:
     """Warn if the learning rate is too low for this model and these iterations."""
     algorithm, weights = settings.algorithm, model.num_parameters
     is_whole = not settings.model.adapter.trains and settings.model.trainable_layers is None
-    if not algorithm.traits.online or algorithm.traits.update == "trust_region" or not (weights and is_whole):
+    steps_by_adam = algorithm.optimizer.name == "adamw" and algorithm.traits.update != "trust_region"
+    if not (algorithm.traits.online and settings.reward and steps_by_adam and weights and is_whole):
         return []
     rollouts = settings.rollout.prompts_per_iteration * settings.group_size
     an_epoch = math.ceil(rollouts / (algorithm.minibatch_size or rollouts))
@@ -27,10 +29,14 @@ def rate_warnings(settings: RunSettings, model: ModelFiles) -> list[str]:
     if kl >= LEAST_KL:
         return []
     better = math.sqrt(USUAL_KL / KL_OF_REACH) / (steps * math.sqrt(weights))
+    rate = (
+        f"algorithm.learning_rate={better:.0e}, or more iterations="
+        if weights < LARGE
+        else "more iterations="
+    )
     return [
         f"algorithm.learning_rate={algorithm.learning_rate:g} moves a model of {weights:,} weights by about "
-        f"{number(kl)} nats a token in {steps} steps, and no reward answers to less than {LEAST_KL:g}; try "
-        f"algorithm.learning_rate={better:.0e}, or more iterations="
+        f"{number(kl)} nats a token in {steps} steps, and below {LEAST_KL:g} no reward changes; try {rate}"
     ]
 
 
