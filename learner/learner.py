@@ -48,7 +48,7 @@ from learner.models.policy import Policy, check_head
 from learner.off_policy import Correction, correction_of, rounds
 from learner.optimizer import build_optimizer, set_learning_rate
 from learner.passes.batch_metrics import measured_kl, num_trained, sampler_metrics
-from learner.passes.bootstrap import bootstrap_values
+from learner.passes.bootstrap import bootstrap_values, cut_off
 from learner.passes.known_passes import loads_reference
 from learner.passes.sampling_distribution import sampling_distribution
 from learner.passes.scorer import Scorer
@@ -168,7 +168,7 @@ class Learner:
                 scored = replace(scored, values_BT=self._mismatched_kl(chosen) * batch.mask_BT)
         scored_at = time.perf_counter()
         with timeline.span("updates"):
-            metrics = self._train(batch, scored, bootstrap_B, self._cut(chosen))
+            metrics = self._train(batch, scored, bootstrap_B, cut_off(chosen, self.device))
         metrics |= self._adapt_kl(batch, scored) | self._behavior_metrics(batch, scored)
         self.version += 1
         self.ranks.release()
@@ -211,11 +211,6 @@ class Learner:
         with self._autocast(), self.ranks.at_hand():
             return bootstrap_values(rollouts, self.pair, self.settings.token_budget, self.device, self.ranks)
 
-    def _cut(self, rollouts: Sequence[Rollout]) -> torch.Tensor:
-        """Return which rollouts end in the critic's value, (B,)."""
-        is_cut = [self.algorithm.bootstraps and bool(rollout.truncated_context) for rollout in rollouts]
-        return torch.tensor(is_cut, device=self.device)
-
     def _train(
         self, batch: Batch, scored: ScoredBatch, bootstrap_B: torch.Tensor, cut_B: torch.Tensor
     ) -> dict[str, float]:
@@ -238,7 +233,7 @@ class Learner:
                 max_tokens=self.max_tokens,
                 reward_deviation=self.reward_norm.deviation,
                 critic_is_new=self.pair.value_norm is not None and not self.pair.value_norm.weight,
-                cut_B=cut_B,
+                cut_B=cut_B if algorithm.bootstraps else None,
             )
         )
         require_finite(credit.advantages_BT, batch.mask_BT, "advantages")

@@ -41,6 +41,11 @@ def bootstrap_values(
     return values_B
 
 
+def cut_off(rollouts: Sequence[Rollout], device: torch.device) -> Tensor:
+    """Return which rollouts go on behind their last turn, boolean (B,)."""
+    return torch.tensor([bool(rollout.truncated_context) for rollout in rollouts], device=device)
+
+
 def _next_turn(rollout: Rollout) -> Rollout:
     turn = Turn(rollout.truncated_context, (ANY_TOKEN,), "", (0.0,), (0,))
     return Rollout(rollout.lease_id, rollout.group, rollout.prompt, (turn,), FinishReason.LENGTH)
