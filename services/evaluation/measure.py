@@ -49,7 +49,10 @@ def evaluate_model(
             starting.is_up("the rollout workers")
         failures = FailureBudget(settings.reward_servers.max_failures, settings.environment.max_failures)
         patience_s = settings.reward_patience_s
-        judging = replace(settings.judging, opened=opened_thought(settings))
+        judging = replace(
+            settings.judging,
+            opened=opened_thought(settings.chat_form(read_model(settings.model)), settings.model),
+        )
         collector = Collector(fleet, rewards, failures, console, _go_on, patience_s, judging)
         evaluator = evaluator_of(settings, collector, (split,))
         leases = evaluator.leases[split]

@@ -133,7 +133,9 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
     columns = {
         part: task.columns_read(splits[0]) for part, task in tasks.items() if isinstance(task, TellsColumns)
     }
-    rates = rate_warnings(settings, model) if training else []
+    num = rollout.prompts_per_iteration * settings.group_size
+    sizes = {"rollouts": num, "iterations": settings.iterations}
+    rates = rate_warnings(algorithm, settings.model, model.num_parameters, **sizes) if training else []
     return Checked(model, prompts, trial, first, columns, rates)
 
 

@@ -8,6 +8,7 @@ from contracts.conversations.chat import ASKED, Chat
 from contracts.conversations.chat_settings import ChatForm
 from contracts.conversations.thoughts import opening_mark
 from contracts.rollout import Prompt
+from learner.settings import ModelSettings
 from services.config.settings import RunSettings
 from services.models.files import read_model
 from services.models.tokenizer import load_tokenizer
@@ -20,12 +21,12 @@ def chat_of(form: ChatForm | None, tokenizer: Any) -> Chat | None:
     return None if form is None else Chat(tokenizer, form)
 
 
-def opened_thought(settings: RunSettings) -> str | None:
-    """Return the mark with which the run's chat template opens a thought at a prompt's end.
+def opened_thought(form: ChatForm | None, model: ModelSettings) -> str | None:
+    """Return the mark with which the chat template opens a thought at a prompt's end.
 
     It is "" for a template that opens none. None: prompts are plain texts, whose own ends tell.
     """
-    chat = chat_of(settings.chat_form(read_model(settings.model)), load_tokenizer(settings.model))
+    chat = chat_of(form, load_tokenizer(model))
     return None if chat is None else opening_mark(chat.text([ASKED])) or ""
 
 

@@ -64,7 +64,10 @@ def controller(
         console,
         requests.look,
         settings.reward_patience_s,
-        replace(settings.judging, opened=opened_thought(settings)),
+        replace(
+            settings.judging,
+            opened=opened_thought(settings.chat_form(read_model(settings.model)), settings.model),
+        ),
         on_episodes=LiveEpisodes(folder.episodes).add if settings.plays else None,
     )
     assembly = Assembly(settings, clients, collector)

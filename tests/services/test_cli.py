@@ -73,7 +73,7 @@ def test_lists_for_programs(kind: str) -> None:
 
 def test_lists_hold_types_bounds_and_defaults() -> None:
     (ppo,) = [block for block in blocks("algorithms") if block["name"] == "ppo"]
-    assert ppo["options"]["gamma"] == {"type": "float, >= 0, <= 1", "default": 0.99}
+    assert ppo["options"]["gamma"] == {"type": "float, >= 0, <= 1", "default": 1.0}
     assert ppo["options"]["kl.controller"] == {"type": "'rl4lms' | 'ziegler'", "default": "rl4lms"}
     assert ppo["options"]["minibatch_size"]["type"] == "int | null, >= 1"
     # The default that a component gives its nested settings, not the nested class's own.

@@ -2,8 +2,8 @@
 
 import math
 
-from services.config.settings import RunSettings
-from services.models.files import ModelFiles
+from learner.algorithms.base import Algorithm
+from learner.settings import ModelSettings
 from services.terminal.readable import number
 
 # Adam moves each of P weights by at most the rate, so `steps` steps move a token's log-probability by about
@@ -15,16 +15,23 @@ USUAL_KL = 0.3  # nats a token, of a run that learns
 LARGE = 100_000_000  # weights, which such a rate would ruin
 
 
-def rate_warnings(settings: RunSettings, model: ModelFiles) -> list[str]:
-    """Warn if the learning rate is too low for this model and these iterations."""
-    algorithm, weights = settings.algorithm, model.num_parameters
-    is_whole = not settings.model.adapter.trains and settings.model.trainable_layers is None
+def rate_warnings(
+    algorithm: Algorithm, model: ModelSettings, weights: int | None, *, rollouts: int, iterations: int
+) -> list[str]:
+    """Warn if the learning rate is too low for this model and these iterations.
+
+    Args:
+        weights: the model's number of weights; None: not known.
+        rollouts: of an iteration.
+    """
+    is_whole = not model.adapter.trains and model.trainable_layers is None
     steps_by_adam = algorithm.optimizer.name == "adamw" and algorithm.traits.update != "trust_region"
-    if not (algorithm.traits.online and settings.reward and steps_by_adam and weights and is_whole):
+    if not (
+        algorithm.traits.online and not algorithm.traits.teacher and steps_by_adam and weights and is_whole
+    ):
         return []
-    rollouts = settings.rollout.prompts_per_iteration * settings.group_size
     an_epoch = math.ceil(rollouts / (algorithm.minibatch_size or rollouts))
-    steps = settings.iterations * algorithm.num_epochs * an_epoch
+    steps = iterations * algorithm.num_epochs * an_epoch
     kl = kl_after(algorithm.learning_rate, steps, weights)
     if kl >= LEAST_KL:
         return []

@@ -1,32 +1,22 @@
 """Warning of a learning rate that moves nothing."""
 
 import math
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from services.config.compose import run_settings
-from services.models.files import ModelFiles, read_model
 from services.preflight.checks.rate_checks import kl_after, rate_warnings
-from tests.models import make_tiny_model
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
-    folder: Path = make_tiny_model(tmp_path_factory.mktemp("model"))
-    return read_model(run_settings([f"model.path={folder}", "task=increasing_numbers"]).model)
+def warnings(*overrides: str, weights: int | None = 260_000) -> list[str]:
+    run = run_settings(["model.path=m", "task=increasing_numbers", "iterations=40", *overrides])
+    rollouts = run.rollout.prompts_per_iteration * run.group_size
+    return rate_warnings(run.algorithm, run.model, weights, rollouts=rollouts, iterations=run.iterations)
 
 
-def warnings(files: ModelFiles, *overrides: str, weights: int = 260_000) -> list[str]:
-    settings = run_settings(["model.path=m", "task=increasing_numbers", "iterations=40", *overrides])
-    return rate_warnings(settings, replace(files, num_parameters=weights))
-
-
-def test_grpos_rate_moves_no_small_model(files: ModelFiles) -> None:
+def test_grpos_rate_moves_no_small_model() -> None:
     # 64 prompts × 8 texts are one minibatch: 40 steps. 0.08 · (1e-6 · 40)² · 260,000 = 3.3e-5
-    (warning,) = warnings(files, "algorithm=grpo")
+    (warning,) = warnings("algorithm=grpo")
     assert "algorithm.learning_rate=1e-06" in warning and "3.33e-05 nats a token in 40 steps" in warning
     # √(0.3 / 0.08) / (40 · √260,000) = 1.94 / 20,396 = 9.5e-5
     assert "algorithm.learning_rate=9e-05" in warning
@@ -42,27 +32,25 @@ def test_grpos_rate_moves_no_small_model(files: ModelFiles) -> None:
         ("algorithm=grpo", "model.adapter.kind=lora"),  # few weights train, at rates of their own
     ],
 )
-def test_a_rate_that_may_do_has_no_warning(files: ModelFiles, overrides: tuple[str, ...]) -> None:
-    assert warnings(files, *overrides) == []
+def test_a_rate_that_may_do_has_no_warning(overrides: tuple[str, ...]) -> None:
+    assert warnings(*overrides) == []
 
 
-def test_a_large_model_needs_a_low_rate(files: ModelFiles) -> None:
-    assert warnings(files, "algorithm=grpo", weights=500_000_000) == []
+def test_a_large_model_needs_a_low_rate() -> None:
+    assert warnings("algorithm=grpo", weights=500_000_000) == []
 
 
-def test_minibatches_and_epochs_are_steps(files: ModelFiles) -> None:
+def test_minibatches_and_epochs_are_steps() -> None:
     # 512 texts in minibatches of 100 are 6 steps an epoch, 2 epochs: 480 steps
     (warning,) = warnings(
-        *(files, "algorithm=grpo", "algorithm.minibatch_size=100", "algorithm.num_epochs=2"),
+        *("algorithm=grpo", "algorithm.minibatch_size=100", "algorithm.num_epochs=2"),
         "algorithm.learning_rate=1e-7",
     )
     assert "in 480 steps" in warning
 
 
-def test_a_model_of_unknown_size_has_no_warning(files: ModelFiles) -> None:
-    settings = run_settings(["model.path=m", "task=increasing_numbers", "algorithm=grpo", "iterations=1"])
-    unknown: Any = replace(files, num_parameters=None)
-    assert rate_warnings(settings, unknown) == []
+def test_a_model_of_unknown_size_has_no_warning() -> None:
+    assert warnings("algorithm=grpo", weights=None) == []
 
 
 def test_the_rule_has_the_measured_kl() -> None:

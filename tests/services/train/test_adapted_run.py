@@ -57,4 +57,7 @@ def test_a_run_with_an_adapter_resumes_and_leaves_a_plain_model(tmp_path: Path, 
     adapter = json.loads((straight.model / "adapter" / "adapter_config.json").read_text())
     assert (adapter["r"], adapter["peft_type"]) == (4, "LORA")
     checkpoint = load_file(straight.checkpoint(3) / "policy.safetensors")
-    assert all("lora_" in name or name.startswith("critic.") or name == "frozen" for name in checkpoint)
+    assert all(
+        "lora_" in name or name.startswith(("critic.", "value_norm.")) or name == "frozen"
+        for name in checkpoint
+    )
