@@ -57,7 +57,7 @@ class Plan:
     warnings: list[str]
     # The first training prompt of each part of a mixture, of the only task under ""; {}: a world writes it
     prompts_as_read: Mapping[str, PromptAsRead]
-    # What each column of the data is read as, of each part of a mixture, of the only task under ""
+    # Readings of the data's columns, by part of a mixture; the only task has the part ""
     columns: Mapping[str, Sequence[ColumnRead]]
 
     @property

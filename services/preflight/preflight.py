@@ -57,7 +57,7 @@ class Checked:
     trial: Trial  # for trying the user's own rewards and metrics
     # The first training prompt of each part, of the only task under ""; {}: training learns from data alone
     first_prompts: Mapping[str, Prompt]
-    # What the columns of each part's data are read as, where the part has any
+    # Readings of the data's columns, by part, where the part has any
     columns: Mapping[str, Sequence[ColumnRead]]
     rate_warnings: Sequence[str]
 

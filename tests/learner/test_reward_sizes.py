@@ -50,7 +50,7 @@ def trained(model: Path, algorithm: Algorithm, factor: float, iterations: int = 
     return learner
 
 
-# What defaults do
+# Defaults
 
 
 @pytest.mark.parametrize(
