@@ -15,7 +15,7 @@ import pytest
 from contracts.errors import InputError, RunError
 from contracts.secrets.output import GuardedStream, guard_logging, guarded_output, redacted_errors
 from contracts.secrets.redaction import redact, without_secrets
-from contracts.secrets.secret_values import hide, hide_pieces, is_secret, remember, remember_in
+from contracts.secrets.secret_values import hide, hide_pieces, is_secret, remember_in, remember_secret
 from contracts.settings import Settings, build
 
 SECRET = "q7-Zebra.crossing+11"
@@ -91,7 +91,7 @@ def test_so_is_the_password_of_an_address_in_a_variable(monkeypatch: pytest.Monk
     ],
 )
 def test_a_value_is_found_however_it_is_written(secret: str, write: object) -> None:
-    remember(secret)
+    remember_secret(secret)
     written = write(secret)  # type: ignore[operator]
     assert "***" in hide(written)
     assert len(hide(written)) <= len(written) - len(secret) + 3 + 2 * written.count("\\")
@@ -100,8 +100,8 @@ def test_a_value_is_found_however_it_is_written(secret: str, write: object) -> N
 
 
 def test_a_value_is_found_in_pieces() -> None:
-    remember(SECRET)
-    remember(KEY)
+    remember_secret(SECRET)
+    remember_secret(KEY)
     for broken in (
         "q7-Zebra.cro\nssing+11",
         "q7-Zebra\n  .crossing+11",
@@ -115,7 +115,7 @@ def test_a_value_is_found_in_pieces() -> None:
 
 def test_data_stays_as_it_is_and_valid() -> None:
     for weak in ("validation", "12345678", "short"):
-        remember(weak)
+        remember_secret(weak)
     row = json.dumps({"split_name": "validation", "number": 12345678, "text": "short"})
     assert hide(row) == row
     assert redact("password validation 12345678 short") == "password *** *** short"
@@ -158,7 +158,7 @@ def test_shapes(text: str, expected: str) -> None:
 
 
 def test_a_secret_that_is_printed_in_two_pieces_is_hidden(capsys: pytest.CaptureFixture[str]) -> None:
-    remember(SECRET)
+    remember_secret(SECRET)
     stream = GuardedStream(sys.stdout, hide_pieces)
     for letter in f"says {SECRET}, and goes":
         stream.write(letter)
@@ -181,7 +181,7 @@ def test_a_command_gives_its_streams_back(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_every_logger_is_guarded_whoever_handles_it(tmp_path: Path) -> None:
-    remember(SECRET)
+    remember_secret(SECRET)
     guard_logging()
     handler = logging.FileHandler(tmp_path / "log.txt")
     logger = logging.getLogger("some_library.of_others")
@@ -202,7 +202,7 @@ def test_every_logger_is_guarded_whoever_handles_it(tmp_path: Path) -> None:
 
 
 def test_an_error_leaves_its_process_without_the_secret() -> None:
-    remember(SECRET)
+    remember_secret(SECRET)
     with pytest.raises(InputError, match=r"^no \*\*\*$") as known, redacted_errors():
         raise InputError(f"no {SECRET}")
     assert known.value.__cause__ is None and known.value.__suppress_context__

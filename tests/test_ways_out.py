@@ -16,7 +16,7 @@ from rich.table import Table
 
 from contracts.errors import RunError
 from contracts.scores import Answer, Sample
-from contracts.secrets.secret_values import remember, remember_in
+from contracts.secrets.secret_values import remember_in, remember_secret
 from reward_servers.server import MetricServer, RewardServer
 from reward_servers.serving.http import http_app
 from reward_servers.settings import Part, Sandbox
@@ -335,7 +335,7 @@ def _streams() -> Iterator[None]:
 
 def test_a_secret_that_the_user_remembers_by_hand() -> None:
     """A secret that a reward of one's own fetches itself, say from a vault."""
-    remember("from-a-vault-0123456789")
+    remember_secret("from-a-vault-0123456789")
     out = io.StringIO()
     Console(Terminal(file=out)).note("401 for from-a-vault-0123456789")
     assert out.getvalue() == "401 for ***\n"

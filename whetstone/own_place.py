@@ -6,12 +6,18 @@ working folder of `python -m`, and those of PYTHONPATH, before everything that i
 
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 OURS = Path(__file__).absolute().parents[1]
 NAMES = ("conf", "contracts", "learner", "reward_servers", "rollout_workers", "services")
 PYTHONPATH = "PYTHONPATH"
 MORE_FOLDERS = "WHETSTONE_PATH"  # as in contracts.processes.working_folder, which can't be imported yet
+
+
+def are_names_ours() -> bool:
+    """Return whether our names lead this process to our packages, and not to the user's; import none."""
+    return all(_is_ours(name) for name in NAMES)
 
 
 def leave_users_folders_to_the_end() -> None:
@@ -33,6 +39,11 @@ def leave_users_folders_to_the_end() -> None:
         os.environ[PYTHONPATH] = os.pathsep.join(folder for folder in given if folder not in aside)
     more = [*aside, *_folders(os.environ.get(MORE_FOLDERS, ""))]
     os.environ[MORE_FOLDERS] = os.pathsep.join(dict.fromkeys(more))
+
+
+def _is_ours(name: str) -> bool:
+    spec = find_spec(name)
+    return spec is not None and spec.origin is not None and Path(spec.origin).absolute().parents[1] == OURS
 
 
 def _folders(path: str) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from contracts.errors import InputError
-from contracts.secrets.secret_values import remember
+from contracts.secrets.secret_values import remember_secret
 
 TOKEN, TOKEN_FILE = "WHETSTONE_TOKEN", "WHETSTONE_TOKEN_FILE"
 OTHERS_MAY = 0o077
@@ -52,7 +52,7 @@ def checked(token: str, where: str) -> str:
     Raises:
         InputError: it is too short, or doesn't fit into a header; the message begins with `where`.
     """
-    remember(token)
+    remember_secret(token)
     if not (token.isascii() and token.isprintable() and " " not in token and len(token) >= LEAST_TOKEN):
         raise InputError(
             f"{where}: expected {LEAST_TOKEN} or more letters, digits and signs of ASCII without blanks; "

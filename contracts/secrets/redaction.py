@@ -20,7 +20,7 @@ from contracts.secrets.secret_values import (
     hide_words,
     is_secret,
     passwords_in,
-    remember,
+    remember_secret,
 )
 
 _QUOTE = r"\\{0,31}['\"]"  # allows for JSON inside of JSON, five levels deep
@@ -86,14 +86,14 @@ def remember_typed(words: Sequence[str]) -> None:
     for word, following in zip(words, [*words[1:], ""], strict=False):
         for pattern in (_AFTER_NAME, _AFTER_TOKEN):
             for found in pattern.finditer(word):
-                remember(found["quoted"] or found["bare"])
+                remember_secret(found["quoted"] or found["bare"])
         for password in passwords_in(word):
-            remember(password)
+            remember_secret(password)
         if word.startswith("--") and is_secret(word.lstrip("-")):
-            remember(following)
+            remember_secret(following)
         key, equals, value = word.partition("=")
         if equals and is_secret(key.lstrip("-")):
-            remember(value)  # all of it, whatever characters it has
+            remember_secret(value)  # all of it, whatever characters it has
 
 
 def without_secrets(tree: Any, key: str = "") -> Any:

@@ -68,7 +68,7 @@ def is_secret_variable(name: str) -> bool:
     return name not in ("PWD", "OLDPWD") and (is_secret(name) or _SECRET_VARIABLE.fullmatch(name) is not None)
 
 
-def remember(value: object) -> None:
+def remember_secret(value: object) -> None:
     """Treat this value as a secret from now on, whatever its name."""
     if isinstance(value, str | int) and not isinstance(value, bool):
         _remembered.add(str(value))
@@ -86,10 +86,10 @@ def remember_in(tree: Any, key: str = "") -> None:
         for value in tree:
             remember_in(value, key)
     elif is_secret(key):
-        remember(tree)
+        remember_secret(tree)
     elif isinstance(tree, str) and "://" in tree:
         for value in passwords_in(tree):
-            remember(value)
+            remember_secret(value)
 
 
 def passwords_in(text: str) -> Iterator[str]:
@@ -111,7 +111,7 @@ def hide(text: str) -> str:
     This is for data, where ordinary words and numbers must stay. A secret is found as it is, and as JSON,
     HTML, a URL, a shell or `repr` writes it.
 
-    >>> remember("an-example-secret")
+    >>> remember_secret("an-example-secret")
     >>> hide("401 for an-example-secret")
     '401 for ***'
     """
@@ -133,7 +133,7 @@ def hide_in(tree: Any) -> Any:
 def hide_pieces(text: str) -> str:
     """Apply `hide`, and also hide values that are broken over lines or cut off at one end.
 
-    >>> remember("a-longer-example-0123456789")
+    >>> remember_secret("a-longer-example-0123456789")
     >>> hide_pieces("401 for a-longer-example-01…"), hide_pieces("a-longer-\\nexample-0123456789")
     ('401 for ***…', '***')
     """
@@ -153,7 +153,7 @@ def hide_pieces(text: str) -> str:
 def hide_words(text: str) -> str:
     """Hide also the values that `hide` leaves as possible words, where they are no part of a longer word.
 
-    >>> remember("hunterhunter")
+    >>> remember_secret("hunterhunter")
     >>> hide("hunterhunter is no huntershunterhunter"), hide_words("hunterhunter, no huntershunterhunter")
     ('hunterhunter is no huntershunterhunter', '***, no huntershunterhunter')
     """
@@ -180,7 +180,7 @@ def _shared(one: str, other: str) -> int:
 def begins_secret(text: str) -> int:
     """Return the number of characters at the end of `text` that may be the beginning of a secret.
 
-    >>> remember("an-example-secret")
+    >>> remember_secret("an-example-secret")
     >>> begins_secret("401 for an-exam"), begins_secret("401 for ")
     (7, 0)
     """

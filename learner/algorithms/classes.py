@@ -24,8 +24,7 @@ def algorithm_class(name: str) -> type[Algorithm]:
     if not issubclass(kind, Algorithm):
         raise InputError(
             f"{where}: {kind.__name__} does not extend Algorithm. Expected a class with traits: write "
-            f"`class {kind.__name__}(Algorithm):` and in it `{DECLARATION}`. Both names come from "
-            f"learner.algorithms.base"
+            f"`class {kind.__name__}(Algorithm):` and in it `{DECLARATION}`. Both names come from whetstone"
         )
     for check in CHECKS:
         check(where, kind)
@@ -38,7 +37,7 @@ def _check_traits(where: str, kind: type[Algorithm]) -> None:
         has = "declares no traits" if got is None else f"has traits={got!r:.80}"
         raise InputError(
             f"{where}: {kind.__name__} {has}. Expected a record of Traits: write `{DECLARATION}` at the "
-            f"top of the class. Traits comes from learner.algorithms.base"
+            f"top of the class. Traits comes from whetstone"
         )
 
 
@@ -48,7 +47,7 @@ def _check_members(where: str, kind: type[Algorithm]) -> None:
     if lacking:
         raise InputError(
             f"{where}: {kind.__name__} is no algorithm: it lacks {', '.join(lacking)}. Expected these "
-            f"fields and methods, as learner.algorithms.base.Algorithm declares them"
+            f"fields and methods, as whetstone.Algorithm declares them"
         )
 
 
@@ -75,7 +74,7 @@ def _check_promises(where: str, kind: type[Algorithm]) -> None:
     if kind.traits.masks and kind.mask_rule is Algorithm.mask_rule:
         raise InputError(
             f"{where}: {kind.__name__} has the trait masks=True and no method mask_rule(). Expected one "
-            f"that returns a contracts.rollout.MaskRule"
+            f"that returns a whetstone.MaskRule"
         )
     if kind.traits.update == "trust_region" and not issubclass(kind, TRPO):
         raise InputError(

@@ -209,8 +209,7 @@ def own_policy(settings: ModelSettings) -> type[Policy]:
     kind, where = find("model.policy", settings.policy, {}), f"model.policy={settings.policy}"
     if not issubclass(kind, Policy):
         raise InputError(
-            f"{where}: {kind.__name__} is no policy; expected auto, or a subclass of "
-            f"learner.models.policy.Policy"
+            f"{where}: {kind.__name__} is no policy; expected auto, or a subclass of whetstone.Policy"
         )
     check_function(where, kind, ("lm", "logits_budget"))
     check_methods(where, "policy", kind, Policy)
@@ -241,6 +240,6 @@ def critic_class(settings: ModelSettings) -> Any:
         raise InputError(
             f"model.critic={settings.critic}: {kind.__name__} is no critic ({error}); expected a torch "
             f"module made from (policy, separate_trunk) whose forward takes (policy, micro, hidden_NH), as "
-            f"learner.models.critic.LinearCritic"
+            f"whetstone.LinearCritic"
         ) from None
     return kind

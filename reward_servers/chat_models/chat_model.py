@@ -16,7 +16,7 @@ import httpx
 
 from contracts.errors import InputError
 from contracts.secrets.redaction import redact
-from contracts.secrets.secret_values import HIDDEN, remember
+from contracts.secrets.secret_values import HIDDEN, remember_secret
 from reward_servers.chat_models.backoff import FIRST_WAIT_S, pause_s, retry_after_s
 
 PASSING = (408, 409, 425, 429)  # and 5xx: asked again
@@ -190,7 +190,7 @@ def key_of(variable: str | None, option: str) -> str | None:
     key = os.environ.get(variable or "", "").strip() or None
     if variable and not key:
         raise InputError(f"{option} {variable}: this environment variable is not set")
-    remember(key)
+    remember_secret(key)
     return key
 
 

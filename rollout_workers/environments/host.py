@@ -47,7 +47,7 @@ class EnvironmentHost:
         with redacted_errors():
             step = self._environment.step(text)
         if not isinstance(step, Step):
-            raise TypeError(f"step() returned {step!r}; expected contracts.environments.Step")
+            raise TypeError(f"step() returned {step!r}; expected whetstone.Step")
         _check_observation(step.observation, "step")
         numbers = {"reward": step.reward, **step.info}
         for name, value in numbers.items():
@@ -70,5 +70,5 @@ class EnvironmentHost:
 def _check_observation(said: object, method: str) -> None:
     if not isinstance(said, Observation) or not isinstance(said.text, str):
         raise TypeError(
-            f"{method}() gave {said!r:.200}; expected contracts.environments.Observation with a text"
+            f"{method}() gave {said!r:.200}; expected whetstone.Observation with a text"
         )

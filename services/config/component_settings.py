@@ -48,7 +48,7 @@ def _check_environment(name: str, found: Any, task: Any) -> None:
     if not isinstance(found, EnvironmentSettings):
         raise InputError(
             f"environment={name}: {type(found).__name__} is no environment: expected a class that extends "
-            f"rollout_workers.environments.base.EnvironmentSettings"
+            f"whetstone.EnvironmentSettings"
         )
     needed = getattr(task, "needs_environment", None)
     if needed is not None and name in ENVIRONMENTS and name != needed:

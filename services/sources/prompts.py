@@ -28,7 +28,7 @@ def prompts_of(task: Task, name: str, split: Split) -> Sequence[Prompt]:
         raise InputError(f"{where}: expected a list of at least one prompt, got {_shown(prompts)}")
     for prompt in prompts:
         if not isinstance(prompt, Prompt):
-            raise InputError(f"{where}: expected contracts.rollout.Prompt, got {_shown(prompt)}")
+            raise InputError(f"{where}: expected whetstone.Prompt, got {_shown(prompt)}")
         if not isinstance(prompt.text, str):
             raise InputError(f"{where}: prompt {prompt.id}: expected a text, got {_shown(prompt.text)}")
         expect_whole([prompt.text, *prompt.references], f"{where}: prompt {prompt.id}")

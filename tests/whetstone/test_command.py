@@ -62,11 +62,11 @@ def test_an_interruption_is_handed_on_and_waited_for(
     assert capsys.readouterr().out == "saved\n"
 
 
-def test_the_import_is_fast_and_brings_none_of_our_packages() -> None:
+def test_the_import_is_fast_and_brings_errors_alone() -> None:
     script = "import sys, whetstone; print(*{name.partition('.')[0] for name in sys.modules})"
     began = time.monotonic()
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert time.monotonic() - began < 2
     heavy = {"torch", "ray", "vllm", "transformers", "pandas", "numpy", "pydantic", "hydra"}
-    ours = {"contracts", "services", "learner", "reward_servers", "rollout_workers", "conf"}
+    ours = {"services", "learner", "reward_servers", "rollout_workers", "conf"}
     assert not (heavy | ours) & set(done.stdout.split())

@@ -272,7 +272,7 @@ def test_a_reward_that_compares_needs_references(model: Path) -> None:
     ("task", "said"),
     [
         (words(kind=Broken), "prompts('train') raised RuntimeError: no such luck"),
-        (words(kind=WrongKind), "expected contracts.rollout.Prompt, got str 'just a text'"),
+        (words(kind=WrongKind), "expected whetstone.Prompt, got str 'just a text'"),
         (words(kind=WrongText), "prompt words/0: expected a text, got int 7"),
         (words(), "expected a list of at least one prompt, got list []"),
     ],
