@@ -3,12 +3,23 @@
 # make bench   measure speed and memory                             make gpu       test and measure on a GPU
 # make docs    build the site of docs/
 # A machine with an NVIDIA GPU gets vLLM's CUDA build, others its CPU build: make setup EXTRA=cpu|cuda
+# .venv has the first Python that runs here: make setup PYTHON=python3.13 takes another.
 
-PYTHON ?= python3.11
-EXTRA ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
+PYTHONS := 3.11 3.12 3.13
 BIN := .venv/bin
-READY := .venv/.ready-$(EXTRA)
+version = $(if $(1),$(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null))
+# Each is started: a command of pyenv is there even where it refuses to run.
+fits = $(if $(filter $(PYTHONS),$(call version,$(1))),$(1))
+ifndef PYTHON
+PYTHON := $(or $(call fits,$(BIN)/python),$(call fits,python3.11),$(call fits,python3.12),$(call fits,python3.13),$(call fits,python3))
+endif
+VERSION := $(call version,$(PYTHON))
+EXTRA ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
+VENV := .venv/.python-$(VERSION)
+READY := .venv/.ready-$(EXTRA)-$(VERSION)
 UV := $(BIN)/uv
+WANTED := 3.11, 3.12 or 3.13
+REFUSED = $(or $(if $(VERSION),$(PYTHON) is Python $(VERSION)),$(if $(PYTHON),$(PYTHON) does not run ($(shell $(PYTHON) 2>&1 </dev/null | head -n 1))),the PATH has none that runs)
 # uv does not read pip's setting for the places of local builds.
 FIND_LINKS := $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS))
 RESOLVE := $(if $(filter cpu,$(EXTRA)),$(FIND_LINKS) --override requirements/overrides.txt)
@@ -66,36 +77,49 @@ bench: $(READY)
 
 setup: $(READY)
 
-$(UV):
-	@command -v $(PYTHON) >/dev/null || { echo "Whetstone needs Python 3.11: $(PYTHON) was not found; make PYTHON=… names another"; exit 2; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+# An environment of another Python, or a broken one, is made anew.
+$(VENV):
+ifeq ($(filter $(PYTHONS),$(VERSION)),)
+	@echo "Whetstone needs Python $(WANTED): $(REFUSED); install one, or name it: make $(firstword $(MAKECMDGOALS) setup) PYTHON=/path/to/python3.13" >&2; exit 2
+else
+	@if test -e .venv && test "$(call version,$(BIN)/python)" != $(VERSION); then \
+	  echo "making .venv anew: its Python $(call version,$(BIN)/python) is not $(PYTHON), Python $(VERSION)"; rm -rf .venv; fi
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { rm -rf .venv; exit 2; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
+	@touch $@
+endif
 
-$(READY): requirements/$(EXTRA).txt requirements/overrides.txt | $(UV)
-	@echo "setting up .venv ($(EXTRA)): a minute or two, once"
+$(READY): requirements/$(EXTRA).txt requirements/overrides.txt | $(VENV)
+	@echo "setting up .venv ($(EXTRA), Python $(VERSION)): a minute or two, once"
 	@$(UV) pip install --quiet -r requirements/$(EXTRA).txt $(RESOLVE)
 	@$(UV) pip install --quiet --no-deps --editable .
 	@touch $@
 
-# Resolve the dependencies of pyproject.toml into a list of name==version. Lists of other machines are made here,
-# too: these targets install nothing, or the CUDA build would replace that of a CPU.
-pins: | $(UV)
-	$(UV) pip compile pyproject.toml --extra $(EXTRA) --extra games --extra adapters --extra verifiable --extra dev $(RESOLVE) --python-version 3.11 \
-	  --no-annotate --no-header --no-emit-find-links --quiet --upgrade --output-file requirements/$(EXTRA).txt
-	sed -i 's/+cpu$$//' requirements/$(EXTRA).txt
+# Resolve the dependencies of pyproject.toml into a list of name==version, one for all Pythons: what the newest
+# takes, the others take. Torch's general build has CUDA's libraries, which a list for CPUs leaves out. These
+# targets install nothing, or the CUDA build would replace that of a CPU.
+EXTRAS := $(EXTRA) games adapters verifiable dev
+COMPILE = $(UV) pip compile pyproject.toml $(EXTRAS:%=--extra %) $(RESOLVE) --quiet --python-platform x86_64-unknown-linux-gnu
 
-# Check that the pins still resolve together, for Linux on x86-64, on any machine; needs the network.
-check-pins: | $(UV)
+pins: | $(VENV)
+	$(COMPILE) --python-version $(lastword $(PYTHONS)) --no-annotate --no-header --no-emit-find-links --upgrade \
+	  --output-file requirements/$(EXTRA).txt
+	sed -i -E 's/\+cpu$$//$(if $(filter cpu,$(EXTRA)),; /^(cuda|nvidia)-/d)' requirements/$(EXTRA).txt
+
+# Check that the pins still resolve together with each Python; needs the network.
+check-pins: $(PYTHONS:%=check-pins-%)
+
+check-pins-%: | $(VENV)
 	@mkdir -p build
-	$(UV) pip compile pyproject.toml --extra $(EXTRA) --extra games --extra adapters --extra verifiable --extra dev $(RESOLVE) --python-version 3.11 \
-	  --python-platform x86_64-unknown-linux-gnu --constraint requirements/$(EXTRA).txt --quiet --output-file build/pins-$(EXTRA).txt
+	$(COMPILE) --python-version $* --constraint requirements/$(EXTRA).txt \
+	  --output-file build/pins-$(EXTRA)-$*.txt
 
 # Look up known vulnerabilities of each pinned package, which needs the network.
-audit: | $(UV)
+audit: | $(VENV)
 	$(UV) tool run pip-audit==2.10.1 --strict --disable-pip --no-deps --progress-spinner off --requirement requirements/$(EXTRA).txt
 
 # A Python of its own for environment=verifiers, whose packages are others than ours; tests use it if it is there.
-verifiers: | $(UV)
+verifiers: | $(VENV)
 	$(UV) venv --quiet --python $(PYTHON) .venv-verifiers
 	$(UV) pip install --quiet --python .venv-verifiers $(FIND_LINKS) verifiers==0.4.0 uv
 

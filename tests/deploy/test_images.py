@@ -34,7 +34,8 @@ def test_an_image_has_the_pins_of_its_kind_and_ends_as_nobody_special(file: Path
     assert uv in (ROOT / "Makefile").read_text()
     assert re.findall(r"^USER (\S+)$", text, re.MULTILINE) == ["1000"]
     assert not re.search(r"\b(ADD|curl|wget http|--trusted-host)\b", text)
-    assert re.findall(r"^FROM (\S+)$", text, re.MULTILINE) == ["python:3.11-slim-bookworm"]
+    assert re.findall(r"^FROM (\S+)$", text, re.MULTILINE) == ["python:${PYTHON}-slim-bookworm"]
+    assert re.findall(r"^ARG PYTHON=(\S+)$", text, re.MULTILINE) == ["3.11"]
 
 
 def test_the_build_sees_the_packages_and_no_more() -> None:

@@ -1,6 +1,7 @@
 """The doctor: each finding alone, on made-up machines and installations; the whole on this one."""
 
 import json
+import platform
 import resource
 import socket
 import subprocess
@@ -15,11 +16,12 @@ from services.preflight.installation import image_and_sound, package, packages, 
 from services.preflight.machine import GIB, Finding, Gpus, cores, disk, gpu, memory, port, shared_memory
 
 
-def install(folder: Path, name: str, version: str, requires: tuple[str, ...] = ()) -> None:
+def install(folder: Path, name: str, version: str, requires: tuple[str, ...] = (), python: str = "") -> None:
     """A distribution as an installer would leave its metadata."""
     info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
     info.mkdir(parents=True)
     lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    lines += [f"Requires-Python: {python}"] * bool(python)
     (info / "METADATA").write_text("\n".join(lines + [f"Requires-Dist: {each}" for each in requires]) + "\n")
 
 
@@ -150,10 +152,15 @@ def test_a_torchvision_of_another_build_is_pointed_out() -> None:
     assert image_and_sound({"torch": "2.13.0+cpu"}) == []
 
 
-def test_another_python_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert python().status == "ok"
-    monkeypatch.setattr(sys, "version_info", (3, 13, 0, "final", 0))
-    assert python().status == "missing"
+def test_another_python_is_refused(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(site, "whetstone", "1.0", python=">=3.11,<3.14")
+    for version in ("3.11.0", "3.12.1", "3.13.9"):
+        monkeypatch.setattr(platform, "python_version", lambda version=version: version)
+        assert python().status == "ok", version
+    for version in ("3.10.13", "3.14.0"):
+        monkeypatch.setattr(platform, "python_version", lambda version=version: version)
+        assert python().status == "missing"
+        assert python().found == f"{version}, and >=3.11,<3.14 is needed"
 
 
 def test_the_plan_follows_from_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
