@@ -8,9 +8,9 @@ import pytest
 
 from contracts.components import find
 from contracts.errors import InputError
-from contracts.settings import Settings
 from learner.algorithms import ALGORITHMS
 from rollout_workers.environments import ENVIRONMENTS
+from services.commands.keys import keys_of_a_run
 from services.config.compose import COMPONENTS, choices_of, compose, run_settings
 from services.config.settings import RunSettings
 from services.tasks import TASKS
@@ -225,13 +225,17 @@ def test_what_is_wrong_is_named(overrides: list[str], said: str) -> None:
 # The documentation
 
 
-def test_every_option_is_in_the_documentation() -> None:
+def test_every_key_has_a_description() -> None:
+    keys = keys_of_a_run()
+    assert len(keys) > 150
+    assert [key.name for key in keys if not key.description] == []
+
+
+def test_every_section_has_its_row_in_the_documentation() -> None:
     documented = (Path(__file__).parents[1] / "docs" / "configuration.md").read_text()
-    for name, field in RunSettings.model_fields.items():
-        kind = field.annotation
-        nested = kind.model_fields if isinstance(kind, type) and issubclass(kind, Settings) else ()
-        for key in [f"{name}.{inner}" for inner in nested] or [name]:
-            assert f"`{key}`" in documented, key
+    chosen_by_name = {"task", "reward", "metrics", "algorithm"}
+    sections = {key.section or key.name for key in keys_of_a_run()} - chosen_by_name
+    assert [name for name in sorted(sections) if f"`{name}" not in documented] == []
 
 
 def test_another_model_leaves_the_experiments_tokenizer_behind() -> None:

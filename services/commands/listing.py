@@ -1,10 +1,11 @@
-"""`whetstone list [KIND] [--json]`: print the built-in components of a kind, with their options."""
+"""`whetstone list [KIND] [--json]`: print built-in components with their options, or the keys of a run."""
 
 import argparse
 import json
 import sys
 import types
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
@@ -29,22 +30,28 @@ TABLES: dict[str, tuple[str, Mapping[str, str]]] = {
 }
 KINDS = tuple(TABLES)
 EXPERIMENTS = "experiments"  # files, not classes: they have names alone
+KEYS = "keys"
+ALL = (*KINDS, EXPERIMENTS, KEYS)
 BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 
 def run(argv: list[str]) -> int:
     parser = argparse.ArgumentParser("whetstone list", description=__doc__)
-    parser.add_argument(
-        "kind", nargs="?", metavar="|".join((*KINDS, EXPERIMENTS)), help="without one: the names of all"
-    )
+    parser.add_argument("kind", nargs="?", metavar="|".join(ALL), help="without one: the names of all")
+    parser.add_argument("section", nargs="?", help="of keys: a section alone, such as rollout")
     parser.add_argument("--json", action="store_true", help="an array of name, description, options")
     arguments = parser.parse_args(argv)
     kind = arguments.kind
+    if arguments.section is not None and kind != KEYS:
+        raise InputError(f"whetstone list {kind} {arguments.section}: only keys have sections")
+    if kind == KEYS:
+        _print_keys(arguments.section, as_json=arguments.json)
+        return 0
     if kind == EXPERIMENTS:
         _print_experiments(as_json=arguments.json)
         return 0
     if kind is not None and kind not in KINDS:
-        raise InputError(f"{kind}: no such kind{did_you_mean(kind, (*KINDS, EXPERIMENTS))}")
+        raise InputError(f"{kind}: no such kind{did_you_mean(kind, ALL)}")
     if arguments.json:
         found = {each: blocks(each) for each in KINDS}
         print(json.dumps(found if kind is None else found[kind], indent=2))
@@ -54,6 +61,16 @@ def run(argv: list[str]) -> int:
     else:
         _print_blocks(blocks(kind), key=TABLES[kind][0])
     return 0
+
+
+def _print_keys(section: str | None, *, as_json: bool) -> None:
+    from services.commands.keys import keys_of_a_run, print_keys  # imports Hydra
+
+    keys = keys_of_a_run(section)
+    if as_json:
+        print(json.dumps([asdict(key) for key in keys], indent=2))
+    else:
+        print_keys(keys)
 
 
 def _print_experiments(*, as_json: bool) -> None:

@@ -9,12 +9,12 @@ import tokenize
 
 def comments(kind: type) -> dict[str, str]:
     """Return the comments of a class's fields, those of its base classes included."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if base.__module__.partition(".")[0] not in ("builtins", "typing", "pydantic", "abc"):
-            own = of_source(textwrap.dedent(inspect.getsource(base)))
-            found |= {name: text for name, text in own.items() if text or name not in found}
-    return {name: text for name, text in found.items() if text}
+            of_base = of_source(textwrap.dedent(inspect.getsource(base)))
+            texts |= {name: text for name, text in of_base.items() if text or name not in texts}
+    return {name: text for name, text in texts.items() if text}
 
 
 def of_source(source: str) -> dict[str, str]:
@@ -25,14 +25,14 @@ def of_source(source: str) -> dict[str, str]:
     """
     beside, above = _comments_by_line(source)
     (parsed,) = ast.parse(source).body
-    fields = [each for each in getattr(parsed, "body", ()) if isinstance(each, ast.AnnAssign)]
-    return {ast.unparse(each.target): _of_field(each, beside, above) for each in fields}
+    fields = [node for node in getattr(parsed, "body", ()) if isinstance(node, ast.AnnAssign)]
+    return {ast.unparse(field.target): _of_field(field, beside, above) for field in fields}
 
 
 def _of_field(field: ast.AnnAssign, beside: dict[int, str], above: dict[int, str]) -> str:
     lines = range(field.lineno, (field.end_lineno or field.lineno) + 1)
-    if found := [beside[line] for line in lines if line in beside]:
-        return " ".join(found)
+    if on_its_lines := [beside[line] for line in lines if line in beside]:
+        return " ".join(on_its_lines)
     first = field.lineno
     while first - 1 in above:
         first -= 1
@@ -41,7 +41,8 @@ def _of_field(field: ast.AnnAssign, beside: dict[int, str], above: dict[int, str
 
 def _comments_by_line(source: str) -> tuple[dict[int, str], dict[int, str]]:
     """Return by line number the comments behind code, and the comments on lines of their own."""
-    beside, above = {}, {}
+    beside: dict[int, str] = {}
+    above: dict[int, str] = {}
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             alone = not token.line[: token.start[1]].strip()
