@@ -199,6 +199,18 @@ class LearnerClient(Protocol):
         """Train for one iteration, and call `on_progress(phase, done, total)` meanwhile."""
         ...
 
+    def measure(
+        self, rollouts: Sequence[Rollout], on_progress: Callable[[str, int, int], None]
+    ) -> dict[str, float]:
+        """Return measures of held-out responses: loss, perplexity, accuracy; nothing changes."""
+        ...
+
+    def logprobs(
+        self, rollouts: Sequence[Rollout], on_progress: Callable[[str, int, int], None]
+    ) -> list[list[float]]:
+        """Return the log-probability of each of the rollouts' own tokens, by the weights now."""
+        ...
+
     def score_early(self, rollouts: Sequence[Rollout], num_rollouts: int) -> bool:
         """Begin to score a part of the next `num_rollouts`; return False while an earlier part is scored."""
         ...

@@ -10,7 +10,6 @@ several of them as Ray actors. The ranks of one learner all get the same calls w
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,7 +31,6 @@ from learner.distributed.rendezvous import Rendezvous
 from learner.functional.advantages import require_finite
 from learner.functional.ratios import explained_variance
 from learner.kl_control import next_coefficient
-from learner.mismatched import mismatched_kl
 from learner.models import dropout
 from learner.models.actor_critic import (
     ActorCritic,
@@ -49,6 +47,7 @@ from learner.off_policy import Correction, correction_of, rounds
 from learner.optimizer import build_optimizer, set_learning_rate
 from learner.passes.batch_metrics import measured_kl, num_trained, sampler_metrics
 from learner.passes.bootstrap import bootstrap_values, cut_off
+from learner.passes.held_out import measure_preferences
 from learner.passes.known_passes import loads_reference
 from learner.passes.sampling_distribution import sampling_distribution
 from learner.passes.scorer import Scorer
@@ -58,7 +57,7 @@ from learner.publishing.last_published import LastPublished
 from learner.publishing.weight_publisher import arrays_of, publish
 from learner.rate_schedule import schedule_factor
 from learner.settings import LearnerSettings, ModelSettings
-from learner.updates import Update, check_model, takes_sharded, update_for
+from learner.updates import check_model, takes_sharded, update_for
 from learner.updates.context import UpdateContext
 
 ANY_LENGTH = Sampling(max_tokens=2**31)
@@ -163,9 +162,7 @@ class Learner:
         self.algorithm.check(chosen)
         batch = collate(chosen, self.device, shares_prompts=self.pair.policy.shares_prompts)
         with timeline.span("scores"):
-            scored, bootstrap_B = self._score(batch), self._bootstrap(chosen)
-            if self.algorithm.traits.mismatched_kl:
-                scored = replace(scored, values_BT=self._mismatched_kl(chosen) * batch.mask_BT)
+            scored, bootstrap_B = self._score(batch, chosen), self._bootstrap(chosen)
         scored_at = time.perf_counter()
         with timeline.span("updates"):
             metrics = self._train(batch, scored, bootstrap_B, cut_off(chosen, self.device))
@@ -183,25 +180,31 @@ class Learner:
             "tokens/trained": float(batch.num_tokens * metrics["update/epochs"]),
         }
 
+    def measure(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
+        """Return measures of held-out responses (`passes/held_out.py`); nothing changes."""
+        self.pair.eval()
+        batch = collate(rollouts, self.device)
+        if not self.algorithm.traits.prefers:
+            return self._scorer.measure_tokens(batch)
+        scored = self._score(batch, rollouts)
+        with self.ranks.at_hand():
+            return measure_preferences(self._context(batch, scored))
+
+    def logprobs(self, rollouts: Sequence[Rollout]) -> list[list[float]]:
+        """Return the log-probability of each token that the rollouts' models wrote, by the weights now."""
+        return self._scorer.logprobs(collate(rollouts, self.device))
+
     def score_early(self, rollouts: Sequence[Rollout], num_rollouts: int) -> None:
         """Score a part of the next batch of `num_rollouts`, while the rest of it is being written."""
         if self._scorer.scores_early(num_rollouts):
             batch = collate(by_role(rollouts), self.device, shares_prompts=self.pair.policy.shares_prompts)
             self._scorer.early(batch, self.version)
 
-    def _score(self, batch: Batch) -> ScoredBatch:
+    def _score(self, batch: Batch, rollouts: Sequence[Rollout]) -> ScoredBatch:
         def advance(done: int) -> None:
             self._progress = ("score", done, batch.num_sequences)
 
-        return self._scorer(batch, self.version, advance)
-
-    def _mismatched_kl(self, rollouts: Sequence[Rollout]) -> float:
-        """Return the KL to the reference, with which the algorithm compares every response."""
-        assert self.reference is not None, "an algorithm with mismatched_kl has loaded its reference"
-        self.pair.eval()
-        policy, budget = self.pair.policy, self.settings.token_budget
-        with self._autocast(), self.ranks.at_hand():
-            return mismatched_kl(rollouts, policy, self.reference, budget, self.device, self.ranks)
+        return self._scorer(batch, rollouts, self.version, advance)
 
     def _bootstrap(self, rollouts: Sequence[Rollout]) -> torch.Tensor:
         """Return the values of the truncated contexts, (B,); zeros where the algorithm does not bootstrap."""
@@ -247,7 +250,7 @@ class Learner:
         set_learning_rate(self.optimizer, factor := self._schedule_factor())
         dropout.seed_update(self.seed, self.version, self.ranks.rank)
         self.pair.train()  # dropout acts if the model was loaded with it
-        metrics |= self._update(batch, scored).run(credit)
+        metrics |= update_for(self.algorithm, self._context(batch, scored)).run(credit)
         if scored.by_update and scored.entropies_BT is not None:
             self.ranks.sum(scored.old_logprobs_BT, scored.entropies_BT)  # each rank recorded its own tokens
         self.pair.eval()  # the probe of published weights is measured without dropout
@@ -259,11 +262,11 @@ class Learner:
             chosen.lr_schedule, self.version + 1, self.iterations, chosen.warmup_iterations, chosen.lr_end
         )
 
-    def _update(self, batch: Batch, scored: ScoredBatch) -> Update:
+    def _context(self, batch: Batch, scored: ScoredBatch) -> UpdateContext:
         def advance(done: int, total: int) -> None:
             self._progress = ("update", done, total)
 
-        context = UpdateContext(
+        return UpdateContext(
             models=Models(self.pair, self.reference, self.mask),
             algorithm=self.algorithm,
             settings=self.settings,
@@ -278,7 +281,6 @@ class Learner:
             correction=self._correction(batch),
             ranks=self.ranks,
         )
-        return update_for(self.algorithm, context)
 
     def _correction(self, batch: Batch) -> Correction | None:
         if not self.algorithm.traits.online:

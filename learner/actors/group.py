@@ -133,6 +133,16 @@ class LearnerGroup:
         metrics: dict[str, float] = self._get(calls[0], what)
         return metrics
 
+    def measure(self, rollouts: Sequence[Rollout], on_progress: OnProgress = _nobody) -> dict[str, float]:
+        shared, what = ray.put(list(rollouts)), f"measures of {len(rollouts)} held-out responses"
+        found = self._results([process.measure(shared) for process in self._processes], what, on_progress)
+        return dict(found[0])
+
+    def logprobs(self, rollouts: Sequence[Rollout], on_progress: OnProgress = _nobody) -> list[list[float]]:
+        shared, what = ray.put(list(rollouts)), f"log-probabilities of {len(rollouts)} responses"
+        found = self._results([process.logprobs(shared) for process in self._processes], what, on_progress)
+        return list(found[0])
+
     def publish(self) -> PublishedWeights:
         what = "weights to be published"
         if self._broadcast is not None:
@@ -181,9 +191,9 @@ class LearnerGroup:
         for process in self._processes:
             process.kill()
 
-    def _results(self, calls: Sequence[Any], what: str) -> list[Any]:
+    def _results(self, calls: Sequence[Any], what: str, on_progress: OnProgress = _nobody) -> list[Any]:
         """Wait for all calls; return their results."""
-        self._await(calls, what)
+        self._await(calls, what, on_progress)
         return [self._get(call, what) for call in calls]
 
     def _await(

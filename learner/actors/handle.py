@@ -34,6 +34,12 @@ class LearnerHandle:
     def update(self, rollouts: "ray.ObjectRef") -> "ray.ObjectRef[dict[str, float]]":
         return self.actor.update.remote(rollouts)
 
+    def measure(self, rollouts: "ray.ObjectRef") -> "ray.ObjectRef[dict[str, float]]":
+        return self.actor.measure.remote(rollouts)
+
+    def logprobs(self, rollouts: "ray.ObjectRef") -> "ray.ObjectRef[list[list[float]]]":
+        return self.actor.logprobs.remote(rollouts)
+
     def score_early(self, rollouts: "ray.ObjectRef", num_rollouts: int) -> "ray.ObjectRef[None]":
         return self.actor.score_early.remote(rollouts, num_rollouts)
 

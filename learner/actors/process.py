@@ -110,6 +110,14 @@ class LearnerProcess:
         with self._at(IDLE, "trains") as learner:  # the learner reports an update's progress itself
             return learner.update(rollouts)
 
+    def measure(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
+        with self._at("measure") as learner:
+            return learner.measure(rollouts)
+
+    def logprobs(self, rollouts: Sequence[Rollout]) -> list[list[float]]:
+        with self._at("logprobs") as learner:
+            return learner.logprobs(rollouts)
+
     def score_early(self, rollouts: Sequence[Rollout], num_rollouts: int) -> None:
         with self._at("score", "scores early") as learner:
             learner.score_early(rollouts, num_rollouts)

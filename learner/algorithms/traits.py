@@ -48,6 +48,16 @@ class Traits:
     teacher: bool = False  # its loss is the KL to a teacher: `model.reference.path` is needed
     target_return: bool = False  # contexts begin with the return to come (`environment.target_return`)
 
+    @property
+    def earns(self) -> bool:
+        """Tell whether training is by the rewards of the model's own texts, so that a run needs a reward."""
+        return self.learns_from == "rollouts" and not self.teacher
+
+    @property
+    def prefers(self) -> bool:
+        """Tell whether it learns which responses of a data set are preferred, by pairs, ranks or labels."""
+        return self.learns_from == "data" and (self.whole_groups or self.labels)
+
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
             if (got := getattr(self, name)) not in choices:

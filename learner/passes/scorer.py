@@ -1,16 +1,20 @@
 """Score a batch before its update: which passes to run, and which are known or come with the update."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from contracts.rollout import Rollout
 from learner.algorithms.base import Algorithm
 from learner.batching import Batch
 from learner.distributed.ranks import Ranks
 from learner.functional.support import SamplingDistribution
+from learner.mismatched import mismatched_kl
 from learner.models.actor_critic import reference_of
 from learner.passes.early_scores import EarlyScores
+from learner.passes.held_out import measure_tokens
 from learner.passes.known_passes import compared_rollouts, scores_come_with_the_update
 from learner.passes.scoring import Models, ScoredBatch, score, score_by
 from learner.settings import LearnerSettings, ModelSettings
@@ -35,14 +39,17 @@ class Scorer:
         self._autocast, self._ranks = autocast, ranks
         self._early = EarlyScores()
 
-    def __call__(self, batch: Batch, version: int, advance: Callable[[int], None]) -> ScoredBatch:
+    def __call__(
+        self, batch: Batch, rollouts: Sequence[Rollout], version: int, advance: Callable[[int], None]
+    ) -> ScoredBatch:
         """Return a batch's scores; `advance(sequences done)` is called after each micro-batch.
 
         Args:
+            rollouts: those of the batch.
             version: of the weights, which the update will change.
         """
         if self._algorithm.traits.learns_from == "data":
-            return self._of_data(batch)
+            return self._of_data(batch, rollouts)
         if not self._algorithm.traits.online:
             return ScoredBatch.unscored(batch)
         self._models.pair.eval()
@@ -113,7 +120,33 @@ class Scorer:
             drops_out=self._model_settings.any_dropout(self._algorithm),
         )
 
-    def _of_data(self, batch: Batch) -> ScoredBatch:
+    def measure_tokens(self, batch: Batch) -> dict[str, float]:
+        """Return how well the policy predicts a batch's responses."""
+        with self._autocast(), self._ranks.at_hand():
+            return measure_tokens(self._models.pair.policy, batch, self._settings.token_budget, self._ranks)
+
+    def logprobs(self, batch: Batch) -> list[list[float]]:
+        """Return the policy's log-probabilities of each rollout's tokens."""
+        self._models.pair.eval()
+        with self._autocast(), self._ranks.at_hand():
+            found_BT = score_by(self._models.pair.policy, batch, self._settings.token_budget, self._ranks)
+        lengths = batch.mask_BT.sum(-1).tolist()
+        return [row[:length] for row, length in zip(found_BT.tolist(), lengths, strict=True)]
+
+    def _of_data(self, batch: Batch, rollouts: Sequence[Rollout]) -> ScoredBatch:
+        """Score a data set by its reference's log-probabilities, and by KTO's KL in place of values."""
+        scored = self._by_reference(batch)
+        if not self._algorithm.traits.mismatched_kl:
+            return scored
+        pair, reference, budget = self._models.pair, self._models.reference, self._settings.token_budget
+        assert reference is not None, "an algorithm with mismatched_kl has loaded its reference"
+        pair.eval()
+        device = batch.mask_BT.device
+        with self._autocast(), self._ranks.at_hand():
+            kl = mismatched_kl(rollouts, pair.policy, reference, budget, device, self._ranks)
+        return replace(scored, values_BT=kl * batch.mask_BT)
+
+    def _by_reference(self, batch: Batch) -> ScoredBatch:
         """Score a data set by its own log-probabilities, or by the 4-bit base of a QLoRA adapter."""
         if self._model_settings.adapter.kind != "qlora" or not self._algorithm.needs_reference:
             return ScoredBatch.of_data(batch)

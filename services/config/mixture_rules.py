@@ -33,12 +33,15 @@ def with_defaults(options: Mapping[str, Any], run: Mapping[str, Any]) -> dict[st
     return {**options, "parts": filled}
 
 
-def graders_of_parts(key: str, task: TaskMixture, asked: Any) -> tuple[Part, ...]:
+def graders_of_parts(
+    key: str, task: TaskMixture, asked: Any, algorithm: Algorithm | None = None
+) -> tuple[Part, ...]:
     """Return the rewards or metrics of all parts, each once.
 
     Args:
         key: "reward" or "metrics".
         asked: the run's own, which parts without their own have taken.
+        algorithm: that learns from rewards, or without any.
 
     Raises:
         InputError: a part has no reward, two graders have one label, or no part uses the run's own.
@@ -46,7 +49,7 @@ def graders_of_parts(key: str, task: TaskMixture, asked: Any) -> tuple[Part, ...
     found: dict[str, tuple[str, Part]] = {}
     for name, part in task.parts.items():
         own: tuple[Part, ...] = getattr(part, key)
-        if key == "reward" and not own:
+        if key == "reward" and not own and (algorithm is None or algorithm.traits.earns):
             raise InputError(
                 f"task.parts.{name}: task={part.options.task} has no default reward; expected "
                 f"task.parts.{name}.reward=NAME, or reward=NAME for all parts"

@@ -107,6 +107,17 @@ class RunParts(Settings):
         return self.algorithm.traits.learns_from == "references" and not self.plays
 
     @property
+    def generates(self) -> bool:
+        """Tell whether the policy writes texts in training; if not, only evaluations need its weights."""
+        from_data = self.data is not None and self.data.share is None
+        return not (from_data or self.demonstrates)
+
+    @property
+    def is_graded(self) -> bool:
+        """Tell whether anything judges the texts of evaluations; if not, some are written to be looked at."""
+        return bool(self.reward or self.metrics or self.environment.rewards_itself)
+
+    @property
     def judging(self) -> Judging:
         """Return how reward servers judge a rollout, in training and in evaluation."""
         return Judging(

@@ -10,6 +10,7 @@ from pydantic import ValidationInfo, field_validator, model_validator
 
 from contracts.conversations.chat_settings import NONE, ChatSettings
 from contracts.errors import InputError, there_are
+from contracts.objects import own_name
 from contracts.settings import Settings, build
 from reward_servers.by_part import ByPart
 from reward_servers.deadlines import check_deadlines
@@ -52,8 +53,9 @@ from services.tokens.prompt_tokens import shown_sides, sides_of
 class RunSettings(RunParts):
     """One run. `algorithm`, `task` and `environment` are given as names with options.
 
-    The task has defaults for reward and metrics. Where the environment rewards by itself, `reward` may be
-    left out or be `[]`; a reward that is given is added to the environment's.
+    The task has defaults for reward and metrics. Where the environment rewards by itself, or the algorithm
+    learns from texts alone, `reward` may be left out or be `[]`. A reward that is given is added to the
+    environment's.
     """
 
     @model_validator(mode="wrap")
@@ -71,7 +73,7 @@ class RunSettings(RunParts):
                 options = with_defaults(options, {**given, SIDE_KEY: side})
             given = {**given, "task": {"name": name, **options}}
         if given.get("run_name") is None:
-            labels = [named[kind][0].rpartition(":")[2] for kind in ("task", "algorithm") if kind in named]
+            labels = [own_name(named[kind][0]) for kind in ("task", "algorithm") if kind in named]
             given = {**given, "run_name": "-".join([*labels, f"seed{given.get('seed', 0)}"])}
         settings: RunSettings = validate(given)
         settings = settings.model_copy(
@@ -110,14 +112,16 @@ class RunSettings(RunParts):
     def _reward_of_the_task(cls, value: Any, info: ValidationInfo) -> tuple[Part, ...]:
         task = info.data.get("task")  # absent: refused elsewhere
         if isinstance(task, TaskMixture):
-            return graders_of_parts("reward", task, value)
+            return graders_of_parts("reward", task, value, info.data.get("algorithm"))
         default = getattr(task, "default_reward", None)
         if isinstance(value, Mapping) and "name" not in value and default:
             value = {"name": default, **value}
-        environment = info.data.get("environment")
-        asked_for_none = environment and environment.rewards_itself and value == []
+        environment, algorithm = info.data.get("environment"), info.data.get("algorithm")
+        rewards_itself = bool(environment and environment.rewards_itself)
+        can_do_without = rewards_itself or bool(algorithm and not algorithm.traits.earns)
+        asked_for_none = can_do_without and value == []
         found = parts(value, "reward") or (() if asked_for_none else parts(default, "reward"))
-        if not found and task and environment and not environment.rewards_itself:
+        if not found and task and environment and not can_do_without:
             raise InputError(
                 "reward: this task has no default reward; expected one, or an environment that rewards by "
                 f"itself. Give reward=NAME; {there_are(sorted(REWARDS))}."
@@ -131,8 +135,12 @@ class RunSettings(RunParts):
         task = info.data.get("task")
         if isinstance(task, TaskMixture):
             return graders_of_parts("metrics", task, value)
+        algorithm, judged = info.data.get("algorithm"), info.data.get("reward")
+        # A run that no reward judges is measured by its loss: its texts are only looked at.
+        is_judged = judged or not algorithm or algorithm.traits.earns
+        default = getattr(task, "default_metrics", ()) if is_judged else ()
         asked = value or value == []  # an empty list asks for none
-        found = parts(value if asked else getattr(task, "default_metrics", ()), "metrics")
+        found = parts(value if asked else default, "metrics")
         check_parts("metric", found)
         return found
 

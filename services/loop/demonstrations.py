@@ -7,9 +7,13 @@ from typing import Any
 from contracts.conversations.chat import Chat
 from contracts.errors import InputError
 from contracts.rollout import FinishReason, Lease, Rollout, Turn
+from services.config.settings import RunSettings
 from services.loop.collecting import Collected
+from services.models.files import read_model, shared_window
+from services.models.tokenizer import load_tokenizer
+from services.sources.reading import chat_of
 from services.tasks.base import Side
-from services.tasks.responses import behind
+from services.tasks.responses import behind, has_whole_references
 from services.tokens.response_tokens import written
 
 Demonstrate = Callable[[Sequence[Lease]], Collected]
@@ -90,3 +94,18 @@ def each_by_part(makers: Mapping[str, Demonstrate]) -> Demonstrate:
         return found
 
     return demonstrate
+
+
+def demonstrations_of(settings: RunSettings) -> Demonstrate:
+    """Return the maker of rollouts from the references of a run's prompts, for each part its own."""
+    files, tokenizer = read_model(settings.model), load_tokenizer(settings.model)
+    makers = {
+        part: Demonstrations(
+            *(tokenizer, settings.rollout.max_tokens, settings.algorithm.loss_over, shared_window(files)),
+            run.prompt_limit("train").side,
+            chat_of(run.chat_form(files), tokenizer),
+            has_whole_references(run.task),
+        )
+        for part, run in settings.by_task.items()
+    }
+    return each_by_part(makers) if settings.parts else makers[""]

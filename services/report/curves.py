@@ -11,6 +11,8 @@ from typing import Any
 from services.runs.standard_errors import CLEAR, error_key
 
 REWARD = "reward/mean"
+LOSS = "Loss"  # title of the panel of a run without rewards
+POLICY_LOSS, HELD_OUT_LOSS = "loss/policy", "loss"  # in training, in evaluations
 BANDS = f"bands: ± {CLEAR:g} standard errors over prompts"
 MAX_POINTS = 240  # in a chart; neighbouring points are averaged beyond that
 # The page's CSS variables and their light colours: curves, then ticks, then the grid.
@@ -96,6 +98,23 @@ def reward_panel(rows: Sequence[Mapping[str, Any]], evaluations: Sequence[Mappin
     return Panel(
         "Reward", f"{note}; {BANDS}" if has_bands else note, tuple(curve for curve in curves if curve.points)
     )
+
+
+def loss_panel(rows: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]]) -> Panel:
+    """Return the panel of the loss in training and on held-out responses."""
+    metrics = [{"iteration": row["epoch"], **row["metrics"]} for row in evaluations]
+    curves = (
+        curve_of("training", POLICY_LOSS, rows),
+        replace(curve_of("validation", HELD_OUT_LOSS, metrics), is_sparse=True),
+    )
+    note = "of each update, before its steps; dotted: of held-out responses"
+    return Panel(LOSS, note, tuple(curve for curve in curves if curve.points))
+
+
+def main_panel(rows: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]]) -> Panel:
+    """Return the panel by which a run is judged: its reward, or its loss where nothing earns a reward."""
+    panel = reward_panel(rows, evaluations)
+    return panel if panel.curves else loss_panel(rows, evaluations)
 
 
 def panels(rows: Sequence[Mapping[str, Any]]) -> list[Panel]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from services.loop.evaluations.baselines import PLAYERS, of_player
 from services.report.by_part import part_panels
-from services.report.curves import REWARD, Chart, Panel, draw_svg, panels, reward_panel
+from services.report.curves import HELD_OUT_LOSS, LOSS, REWARD, Chart, Panel, draw_svg, main_panel, panels
 from services.report.evaluated import (
     SPLIT_TITLES,
     EvaluationTable,
@@ -21,7 +21,7 @@ from services.runs.changes import change_in
 from services.runs.claim import flatten
 from services.runs.folder import RunFolder
 from services.runs.json_lines import merged
-from services.runs.standard_errors import Change
+from services.runs.standard_errors import Change, less_is_better
 from services.terminal.readable import duration
 
 log = logging.getLogger(__name__)
@@ -48,9 +48,11 @@ class Headline:
 
     @property
     def colour(self) -> str:
-        """Return the change's CSS class: up or down for a clear change of a metric where more is better."""
-        directions = {1: "up", -1: "down", 0: ""}
-        return directions[self.change.direction] if self.change and self.metric in (WON, REWARD) else ""
+        """Return the change's CSS class: up for a clear change to the better, down for one to the worse."""
+        if self.change is None or not (self.metric in (WON, REWARD) or less_is_better(self.metric)):
+            return ""
+        direction = -self.change.direction if less_is_better(self.metric) else self.change.direction
+        return {1: "up", -1: "down", 0: ""}[direction]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class Page:
     num_done: int
     num_planned: int
     headlines: tuple[Headline, ...]
-    reward_charts: tuple[tuple[str, Chart], ...]  # a wide and a narrow one; the page shows the one that fits
+    main_charts: tuple[tuple[str, Chart], ...]  # a wide and a narrow one; the page shows the one that fits
     charts: tuple[Chart, ...]
     evaluation_charts: tuple[Chart, ...]  # of the validation split
     samples: tuple[SamplePair, ...]
@@ -100,10 +102,10 @@ def gather(folder: RunFolder) -> tuple[Page, list[Panel]]:
     config = folder.config()
     rows = merged(folder.rollout_info(), folder.training_info())
     evaluations = {split: read_evaluations(folder, split) for split in SPLIT_TITLES}
-    reward = reward_panel(rows, folder.evaluations("val"))
-    others = panels(rows) + part_panels(rows)
+    main = main_panel(rows, folder.evaluations("val"))
+    others = [panel for panel in panels(rows) + part_panels(rows) if not is_shown_in(panel, main)]
     others += measure_panels(folder.rollout_info()) if config.get("measures") else []
-    evaluated = evaluation_panels(evaluations["val"])
+    evaluated = [each for each in evaluation_panels(evaluations["val"]) if not is_shown_in(each, main)]
     epochs = folder.prediction_epochs("val")
     shown_epochs = (epochs[0], epochs[-1]) if epochs else (0, 0)
     before, after = (folder.whole_predictions(epoch, "val") if epochs else [] for epoch in shown_epochs)
@@ -115,8 +117,8 @@ def gather(folder: RunFolder) -> tuple[Page, list[Panel]]:
         num_done=int(rows[-1]["iteration"]) if rows else 0,
         num_planned=int(config.get("iterations", 0)),
         headlines=tuple(filter(None, (_headline(folder, split) for split in SPLIT_TITLES))),
-        reward_charts=(("wide", draw_svg(reward, *WIDE)), ("narrow", draw_svg(reward, *NARROW)))
-        if reward.curves
+        main_charts=(("wide", draw_svg(main, *WIDE)), ("narrow", draw_svg(main, *NARROW)))
+        if main.curves
         else (),
         charts=tuple(draw_svg(panel, *SMALL) for panel in others),
         evaluation_charts=tuple(draw_svg(panel, *SMALL) for panel in evaluated),
@@ -128,7 +130,12 @@ def gather(folder: RunFolder) -> tuple[Page, list[Panel]]:
         prompt_as_read=str(before[0].get("prompt_as_read", "")) if before else "",
         config_text=folder.config_file.read_text(encoding="utf-8"),
     )
-    return page, ([reward] if reward.curves else []) + others + evaluated
+    return page, ([main] if main.curves else []) + others + evaluated
+
+
+def is_shown_in(panel: Panel, main: Panel) -> bool:
+    """Tell whether the main panel has the same curves, so that a panel of them alone would repeat it."""
+    return main.title == LOSS and panel.title in ("Policy loss", HELD_OUT_LOSS)
 
 
 def headline(split: str, evaluations: Sequence[Mapping[str, Any]]) -> Headline | None:

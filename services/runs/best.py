@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from contracts.errors import InputError, did_you_mean
+from services.runs.standard_errors import less_is_better
 
 SPLIT = "val/"
 
@@ -16,8 +17,8 @@ class Criterion:
 
     >>> Criterion.of("min:val/fluency_metrics/perplexity")
     Criterion(key='fluency_metrics/perplexity', better='min')
-    >>> Criterion.of("val/reward/mean").better
-    'max'
+    >>> Criterion.of("val/reward/mean").better, Criterion.of("val/loss").better
+    ('max', 'min')
     """
 
     key: str  # the evaluation's name for it
@@ -30,13 +31,14 @@ class Criterion:
         Raises:
             ValueError: `text` names no metric of the validation split.
         """
-        better, _, metric = text.partition(":") if text[:4] in ("min:", "max:") else ("max", "", text)
+        better, _, metric = text.partition(":") if text[:4] in ("min:", "max:") else ("", "", text)
         if not metric.startswith(SPLIT) or metric == SPLIT:
             raise ValueError(
                 f"got {text!r}; expected a metric of the validation split, such as val/reward/mean, or "
                 "min:val/KEY where less is better (what is chosen by the test split can't be tested by it)"
             )
-        return cls(metric.removeprefix(SPLIT), "min" if better == "min" else "max")
+        is_less = better == "min" or (not better and less_is_better(metric))
+        return cls(metric.removeprefix(SPLIT), "min" if is_less else "max")
 
     def check(self, metrics: Mapping[str, Any]) -> None:
         """Check that evaluations measure the metric.

@@ -44,6 +44,15 @@ def error_key(metric: str) -> str:
     return (metric.removesuffix("/mean") if own == "reward/mean" else metric) + ERROR
 
 
+def less_is_better(name: str) -> bool:
+    """Tell whether a smaller value of this metric is known to be the better one.
+
+    >>> less_is_better("loss"), less_is_better("fluency_metrics/perplexity"), less_is_better("reward/mean")
+    (True, True, False)
+    """
+    return name.rpartition("/")[2] in ("loss", "perplexity")
+
+
 def is_error(name: str) -> bool:
     """Tell whether a metric's name is that of another one's standard error."""
     return name.endswith(ERROR)

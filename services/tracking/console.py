@@ -21,10 +21,19 @@ from rich.live import Live
 from contracts.processes import timeline
 from contracts.secrets.redaction import redact
 from services.runs.changes import Observed, change, error_of, in_words, observed
-from services.runs.standard_errors import is_error
+from services.runs.standard_errors import is_error, less_is_better
 from services.terminal.doing import doing
 from services.terminal.readable import with_error
-from services.tracking.screen import ITERATION_S, REWARD, Level, Phase, RunView, draw_frame, iteration_line
+from services.tracking.screen import (
+    ITERATION_S,
+    LOSS,
+    REWARD,
+    Level,
+    Phase,
+    RunView,
+    draw_frame,
+    iteration_line,
+)
 
 FRAMES_PER_S = 8
 NUM_SHOWN = 6  # numbers of an evaluation in a line
@@ -76,8 +85,10 @@ class Console:
             view.iteration_ended(now, metrics.get(ITERATION_S))
             view.iteration = iteration
             view.metrics = dict(metrics)
-            reward = metrics.get(REWARD)
-            view.rewards.append(math.nan if reward is None else float(reward))
+            if REWARD not in metrics and LOSS in metrics:
+                view.curve_of = "loss"
+            shown = metrics.get(REWARD, metrics.get(LOSS))
+            view.curve.append(math.nan if shown is None else float(shown))
             for phase in view.phases.values():
                 phase.is_old = True
             line = iteration_line(view, now)
@@ -110,6 +121,7 @@ class Console:
             self.view.evaluations.setdefault(split, []).append((iteration, numbers[metric]))
             self.view.changes |= {split: moved} if moved else {}
             self.view.errors[split] = error_of(metric, metrics, rows)
+            self.view.falls |= {split} if less_is_better(metric) else set()
         num_at_k = sum("@" in key for key in numbers)  # they come first
         shown = "  ".join(
             f"{key} {with_error(value, error_of(key, metrics, rows))}"

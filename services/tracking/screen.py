@@ -22,7 +22,7 @@ BETWEEN_WINDOW = 20  # pauses before iterations
 FEWEST = 3  # iterations after the first one, before the remaining time is estimated
 NUM_NOTES = 4
 COLOURS = {1: "green", 0: "default", -1: "red"}  # by a change's direction
-REWARD = "reward/mean"
+REWARD, LOSS = "reward/mean", "loss/policy"
 ITERATION_S = "time/iteration_s"
 SHOWN = (
     ("reward", REWARD),
@@ -34,7 +34,7 @@ SHOWN = (
     ("tokens/s", "throughput/generated_tokens_per_s"),
 )
 SHOWN_OF_IMITATION = (  # nothing is generated, and nothing earns a reward
-    ("loss", "loss/policy"),
+    ("loss", LOSS),
     ("gradient norm", "gradient_norm/policy"),
     ("tokens/s", "throughput/trained_tokens_per_s"),
 )
@@ -70,11 +70,13 @@ class RunView:
     iterations: int = 0
     first_iteration: int = 1
     iteration: int = 0  # the last one that ended
-    rewards: list[float] = field(default_factory=list)
+    curve: list[float] = field(default_factory=list)  # of the mean reward, or of the loss without rewards
+    curve_of: str = "mean reward"
     metrics: dict[str, Any] = field(default_factory=dict)
     evaluations: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     changes: dict[str, Change] = field(default_factory=dict)  # by split, since its first evaluation here
     errors: dict[str, float | None] = field(default_factory=dict)  # by split, of its last evaluation
+    falls: set[str] = field(default_factory=set)  # splits by whose shown metric less is better
     phases: dict[str, Phase] = field(default_factory=dict)
     notes: deque[tuple[str, Level, str]] = field(default_factory=lambda: deque(maxlen=NUM_NOTES))
     took_s: float | None = None  # the last iteration alone
@@ -145,14 +147,14 @@ def _heading(view: RunView, now: float) -> RenderableType:
 
 
 def _curve(view: RunView, width: int, height: int) -> RenderableType:
-    """Draw the mean reward by iteration, with its lowest and highest value and the range of iterations."""
-    finite = [reward for reward in view.rewards if math.isfinite(reward)]
+    """Draw reward or loss by iteration, with its lowest and highest value and the range of iterations."""
+    finite = [value for value in view.curve if math.isfinite(value)]
     if not finite:
-        return Text("The reward's curve begins with the first iteration." + "\n" * (height + 1), style="dim")
+        return Text("The curve begins with the first iteration." + "\n" * (height + 1), style="dim")
     low, high = number(min(finite)), number(max(finite))
     margin = max(len(low), len(high))
-    text = Text("mean reward\n", style="dim")
-    for row, line in enumerate(draw_curve(view.rewards, width - margin - 2, height)):
+    text = Text(f"{view.curve_of}\n", style="dim")
+    for row, line in enumerate(draw_curve(view.curve, width - margin - 2, height)):
         label = high if row == 0 else low if row == height - 1 else ""
         text.append(f"{label:>{margin}} {'┤' if label else '│'}", style="dim not bold")
         text.append(line + "\n", style="not dim cyan")
@@ -202,7 +204,8 @@ def _evaluations(view: RunView) -> list[RenderableType]:
         line = Text(f"{split} ", style="dim", no_wrap=True, overflow="ellipsis")
         line.append(number(first), style="not dim")
         if len(points) > 1:
-            colour = COLOURS[change.direction if change else 0]
+            direction = change.direction if change else 0
+            colour = COLOURS[-direction if split in view.falls else direction]
             line.append(" → ").append(
                 with_error(last, view.errors.get(split)), style=f"not dim bold {colour}"
             )

@@ -144,6 +144,16 @@ class LocalLearner:
         on_progress("score", 0, len(rollouts))
         return self._learner.update(rollouts)
 
+    def measure(
+        self, rollouts: Sequence[Rollout], on_progress: Callable[[str, int, int], None]
+    ) -> dict[str, float]:
+        return self._learner.measure(rollouts)
+
+    def logprobs(
+        self, rollouts: Sequence[Rollout], on_progress: Callable[[str, int, int], None]
+    ) -> list[list[float]]:
+        return self._learner.logprobs(rollouts)
+
     def score_early(self, rollouts: Sequence[Rollout], num_rollouts: int) -> bool:
         return False  # no other process would score meanwhile
 

@@ -5,6 +5,7 @@ settings ─┬─▶ tokenizer, prompts, annotated data ─▶ a batch source �
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from learner.settings import ModelSettings
 from services.config.data_settings import DataSettings
@@ -14,9 +15,10 @@ from services.diagnosis.watch import Watch
 from services.loop.batches import BatchSource, Demonstrated, Expert, FromData, Mixed, Online
 from services.loop.collecting import Collector, FailureBudget
 from services.loop.controller import Clients, Controller, LoopParts, LoopSettings
-from services.loop.demonstrations import Demonstrate, Demonstrations, each_by_part
+from services.loop.demonstrations import demonstrations_of
 from services.loop.evaluations.evaluator import Evaluator
 from services.loop.evaluations.held_out import evaluator_of
+from services.loop.evaluations.responses import held_out_responses
 from services.loop.journal import Journal
 from services.loop.live_episodes import LiveEpisodes
 from services.loop.refilled import Refilled
@@ -25,7 +27,7 @@ from services.loop.rollout_stream import RolloutStream
 from services.loop.scaling import Scaling
 from services.loop.statistics.iteration_info import IterationInfo
 from services.loop.worker_weights import WorkerWeights
-from services.models.files import read_model, shared_window
+from services.models.files import read_model
 from services.models.tokenizer import load_tokenizer
 from services.runs.checkpoint_retention import Keeper
 from services.runs.folder import RunFolder
@@ -37,8 +39,8 @@ from services.sources.mixed import mixture
 from services.sources.offline import OfflineSource
 from services.sources.orders import order_of
 from services.sources.prompts import prompts_of
-from services.sources.reading import chat_of, opened_thought, reading_of
-from services.tasks.responses import has_whole_references
+from services.sources.reading import opened_thought, reading_of
+from services.tasks.base import Split
 from services.terminal.interrupts import StopRequest
 from services.tracking.console import Console
 from services.tracking.tracker import Tracker
@@ -71,7 +73,9 @@ def controller(
         on_episodes=LiveEpisodes(folder.episodes).add if settings.plays else None,
     )
     assembly = Assembly(settings, clients, collector)
-    evaluator = evaluator_of(settings, collector, ("validation", "test"))
+    splits: tuple[Split, ...] = ("validation", "test")
+    measure = partial(clients.learner.measure, on_progress=lambda *_: requests.look())
+    evaluator = evaluator_of(settings, collector, splits, held_out_responses(settings, splits, measure))
     return assembly.controller(assembly.batches(), evaluator, journal, requests, uploads)
 
 
@@ -120,7 +124,7 @@ class Assembly:
         own = prompts, num_prompts, self.collector
         if settings.demonstrates:
             return Demonstrated(
-                prompts, num_prompts, self._demonstrate(), self.collector.failures, settings.reward
+                prompts, num_prompts, demonstrations_of(settings), self.collector.failures, settings.reward
             )
         if settings.plays_experts:
             return Expert(*own, settings.reward)
@@ -148,7 +152,7 @@ class Assembly:
         weights = WorkerWeights(
             clients.learner,
             clients.workers,
-            each_update=settings.data is None or settings.data.share is not None,  # not from data alone
+            each_update=settings.generates,
             sleep=bool(settings.rollout.sleep),
         )
         keeper = Keeper(
@@ -181,18 +185,3 @@ class Assembly:
         form = settings.chat_form(read_model(settings.model))
         for warning in warnings(given, needs, settings.model, settings.task_name, form):
             console.warn(warning)
-
-    def _demonstrate(self) -> Demonstrate:
-        """Return the maker of rollouts from references, for each part of a mixture its own."""
-        settings, files = self.settings, read_model(self.settings.model)
-        tokenizer, window = load_tokenizer(settings.model), shared_window(files)
-        loss_on, longest = settings.algorithm.loss_over, settings.rollout.max_tokens
-        makers = {
-            part: Demonstrations(
-                *(tokenizer, longest, loss_on, window, run.prompt_limit("train").side),
-                chat_of(run.chat_form(files), tokenizer),
-                has_whole_references(run.task),
-            )
-            for part, run in settings.by_task.items()
-        }
-        return each_by_part(makers) if settings.parts else makers[""]

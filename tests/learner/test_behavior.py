@@ -100,8 +100,8 @@ def expected_gradient(learner: Learner, all_of_them: list[Response], drift: floa
     policy, score = learner.pair.policy, learner._score
     found: list[Tensor] = []
 
-    def scored(batch: Any) -> Any:
-        before = score(batch)
+    def scored(*given: Any) -> Any:
+        before = score(*given)
         perturb(policy, drift, seed=8)
         return before
 

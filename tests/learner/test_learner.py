@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,8 @@ def shift_old_logprobs(learner: Learner, by: float, monkeypatch: pytest.MonkeyPa
     """Pretend that the policy was another one when the batch was scored."""
     score = learner._score
 
-    def shifted(batch: Batch) -> ScoredBatch:
-        scored = score(batch)
+    def shifted(batch: Batch, rollouts: Sequence[Rollout]) -> ScoredBatch:
+        scored = score(batch, rollouts)
         return dataclasses.replace(scored, old_logprobs_BT=scored.old_logprobs_BT + by * batch.mask_BT)
 
     monkeypatch.setattr(learner, "_score", shifted)

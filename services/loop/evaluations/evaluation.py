@@ -12,7 +12,12 @@ from services.loop.collecting import Collector
 from services.loop.evaluations.policy_perplexity import PERPLEXITY, PolicyPerplexity
 from services.loop.statistics.at_k import AtK
 from services.loop.statistics.by_part import measure_parts
-from services.loop.statistics.rollout_statistics import numbers_at_k, play_statistics, reward_statistics
+from services.loop.statistics.rollout_statistics import (
+    length_statistics,
+    numbers_at_k,
+    play_statistics,
+    reward_statistics,
+)
 from services.runs.folder import SHORT_SPLITS
 
 AsRead = Callable[[Sequence[int]], str]  # turns a prompt's tokens into text
@@ -53,7 +58,8 @@ def evaluate(
         samples = [collect.judging.whole(rollout) for rollout in rollouts]
         values = rewards.compute_metrics(samples) if rollouts else {}
     plays = collect.judging.environment is not None
-    metrics = reward_statistics(rollouts)
+    is_scored = bool(rollouts) and rollouts[0].turns[-1].reward is not None
+    metrics = reward_statistics(rollouts) if is_scored else length_statistics(rollouts)
     metrics |= play_statistics(found) if plays else {}
     metrics |= {key: value.corpus for key, value in values.items()}
     if perplexity is not None:
@@ -63,6 +69,8 @@ def evaluate(
     answers: list[str | None] | None = None
     for index, rollout in enumerate(rollouts):
         row = prediction_row(split, rollout, as_read)
+        if not is_scored:
+            row.pop("reward")
         row |= transcript(rollout) if plays else {}
         for key, value in values.items():
             row[key] = "n/a" if value.rows is None else value.rows[index]

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from contracts.rollout import Lease
 from services.config.post_processing import PostProcess
@@ -10,6 +10,7 @@ from services.loop.collecting import Collector
 from services.loop.evaluations.baselines import baselines, summary
 from services.loop.evaluations.evaluation import AsRead, Evaluation, evaluate
 from services.loop.evaluations.policy_perplexity import PolicyPerplexity
+from services.loop.evaluations.responses import HeldOutResponses
 from services.loop.statistics.at_k import AtK
 
 
@@ -25,6 +26,7 @@ class Evaluator:
     has_baselines: bool = False
     at_k: AtK | None = None
     parts: Sequence[str] = ()  # of a mixture
+    responses: HeldOutResponses | None = None  # that the learner is measured by, beside its own texts
 
     def __call__(self, split: str, *, is_untrained: bool = False) -> Evaluation:
         """Evaluate a split; the untrained model's evaluation has a progress line of its own."""
@@ -36,7 +38,9 @@ class Evaluator:
         )
         with shown if is_untrained else contextlib.nullcontext():
             own = self.post_process, self.perplexity, self.as_read, self.at_k, self.parts
-            return evaluate(split, leases, self.collector, *own)
+            found = evaluate(split, leases, self.collector, *own)
+            measured = self.responses(split) if self.responses else {}
+        return replace(found, metrics=measured | found.metrics)
 
     def baselines(self, split: str) -> dict[str, float]:
         """Return the metrics of the baseline players; {} if the environment has no such players."""

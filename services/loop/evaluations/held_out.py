@@ -10,6 +10,7 @@ from services.config.settings import RunSettings
 from services.loop.collecting import Collector
 from services.loop.evaluations.evaluator import Evaluator
 from services.loop.evaluations.policy_perplexity import PolicyPerplexity
+from services.loop.evaluations.responses import HeldOutResponses
 from services.loop.statistics.at_k import AtK
 from services.models.files import read_model
 from services.models.tokenizer import load_tokenizer
@@ -18,13 +19,15 @@ from services.sources.prompts import prompts_of
 from services.sources.reading import reading_of
 from services.tasks.base import Split
 
+SHOWN = 8  # texts of a split that are written to be looked at, where nothing judges them
 LARGEST_WINDOW = 1024  # tokens; some models' windows are far larger than a worker's cache
 
 
 def held_out_leases(settings: RunSettings, split: Split) -> list[Lease]:
     """Return the leases of a split's evaluation."""
+    prompts = prompts_of(settings.task, settings.task_name, split)[: settings.evaluation.num_prompts]
     return evaluation_leases(
-        prompts_of(settings.task, settings.task_name, split)[: settings.evaluation.num_prompts],
+        prompts if settings.is_graded else prompts[:SHOWN],
         reading_of(settings, split),
         settings.sampling(evaluating=True),
         samples=settings.evaluation.samples_per_prompt,
@@ -32,7 +35,12 @@ def held_out_leases(settings: RunSettings, split: Split) -> list[Lease]:
     )
 
 
-def evaluator_of(settings: RunSettings, collector: Collector, splits: Sequence[Split]) -> Evaluator:
+def evaluator_of(
+    settings: RunSettings,
+    collector: Collector,
+    splits: Sequence[Split],
+    responses: HeldOutResponses | None = None,
+) -> Evaluator:
     """Return the evaluator of a model on these splits."""
     return Evaluator(
         {split: held_out_leases(settings, split) for split in splits},
@@ -43,6 +51,7 @@ def evaluator_of(settings: RunSettings, collector: Collector, splits: Sequence[S
         settings.environment.has_baselines,
         AtK.of(settings.evaluation),
         tuple(settings.parts),
+        responses,
     )
 
 

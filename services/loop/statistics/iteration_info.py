@@ -11,7 +11,11 @@ from services.config.measures import Measures
 from services.loop.collecting import Collected
 from services.loop.statistics.batch_signs import batch_signs
 from services.loop.statistics.by_part import training_by_part
-from services.loop.statistics.rollout_statistics import play_statistics, reward_statistics
+from services.loop.statistics.rollout_statistics import (
+    length_statistics,
+    play_statistics,
+    reward_statistics,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ def rollout_info(
     generated = sum(rollout.num_generated for rollout in found.rollouts)
     stopped = sum(rollout.finish_reason is not FinishReason.LENGTH for rollout in found.rollouts)
     scored = found.rollouts[0].turns[-1].reward is not None
-    info = reward_statistics(found.rollouts) if scored else {}
+    info = reward_statistics(found.rollouts) if scored else length_statistics(found.rollouts)
     info |= {
         key: value for key, value in trained.items() if key.startswith(("kl/", "staleness/", "mismatch"))
     }
@@ -83,7 +87,7 @@ def rollout_info(
         **pushed,
         "time/iteration_s": iteration_s,
         "time/learner_idle_share": 1.0 - (trained["time/score_s"] + trained["time/update_s"]) / iteration_s,
-        "throughput/generated_tokens_per_s": generated / max(found.rollout_s, 1e-9) if scored else 0.0,
+        "throughput/generated_tokens_per_s": generated / max(found.rollout_s, 1e-9),
         "throughput/trained_tokens_per_s": trained["tokens/trained"] / max(trained["time/update_s"], 1e-9),
         "throughput/sequences_per_s": (len(found.rollouts) + len(found.from_data)) / iteration_s,
     }

@@ -25,13 +25,20 @@ def reward_statistics(rollouts: Sequence[Rollout]) -> dict[str, float]:
         "reward/mean": statistics.fmean(totals),
         "reward/std": statistics.stdev(own) if len(own) > 1 else 0.0,
         **({} if error is None else {"reward/standard_error": error}),
-        "response_length/mean": statistics.fmean(rollout.num_generated for rollout in rollouts),
+        **length_statistics(rollouts),
     }
     for name in dict.fromkeys(name for rollout in rollouts for name in rollout.reward_parts):
         # A reward may say nothing about some texts.
         values = [rollout.reward_parts[name] for rollout in rollouts if name in rollout.reward_parts]
         found[f"reward/{name}/mean"] = statistics.fmean(values)
     return found
+
+
+def length_statistics(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """Return the mean number of tokens that the model wrote; {} without rollouts."""
+    if not rollouts:
+        return {}
+    return {"response_length/mean": statistics.fmean(rollout.num_generated for rollout in rollouts)}
 
 
 def prompt_of(rollout: Rollout) -> tuple[str, str]:

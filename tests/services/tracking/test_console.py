@@ -37,7 +37,7 @@ def frame(view: RunView, width: int = 80, height: int = 24, now: float = 0.0) ->
 
 def a_view(num_done: int) -> RunView:
     view = RunView(title="numbers-ppo", iterations=40, iteration=num_done)
-    view.rewards = [0.3 + 0.5 * i / 40 for i in range(num_done)]
+    view.curve = [0.3 + 0.5 * i / 40 for i in range(num_done)]
     view.took_s = 4.0
     view.durations_s.extend([4.0] * num_done)
     view.metrics = dict(METRICS) if num_done else {}
