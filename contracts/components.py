@@ -1,10 +1,12 @@
 """Find a component by its name: a built-in from an explicit table, or a user's `package.module:Class`."""
 
 import importlib
+import inspect
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from contracts import objects
 from contracts.errors import InputError, did_you_mean
 from contracts.processes.working_folder import hidden, search_last
 from contracts.secrets.secret_values import remember_in
@@ -32,6 +34,8 @@ def find(kind: str, name: str, built_in: Mapping[str, str]) -> type:
     module_name, _, class_name = address.partition(":")
     module = import_module(module_name, where=f"{kind}={name}")
     found = getattr(module, class_name, None)
+    if objects.is_object(address) and not isinstance(found, type) and not callable(found):
+        return class_of(found)
     if found is not None and not isinstance(found, type):
         what = "a function" if callable(found) else "an object"
         raise InputError(f"{kind}={name}: got {what} ({type(found).__name__}); expected a class")
@@ -43,12 +47,26 @@ def find(kind: str, name: str, built_in: Mapping[str, str]) -> type:
     return found
 
 
+def class_of(found: Any) -> type:
+    """Return a class whose only instance is this object, so that it can stand where classes are named."""
+    members: dict[str, Any] = {"__new__": lambda cls: found, "__signature__": inspect.Signature()}
+    for name in dir(found):
+        if not name.startswith("_"):
+            member = getattr(found, name)
+            members[name] = staticmethod(member) if callable(member) else member
+    return type(type(found).__name__, (), members)
+
+
 def import_module(module_name: str, where: str) -> ModuleType:
     """Import a built-in module, or a user's own, which usually lies in the working folder.
+
+    For `object` return what has the run's Python objects as attributes.
 
     Raises:
         InputError: it does not import; the message begins with `where`.
     """
+    if module_name == objects.MODULE:
+        return objects.Objects(where)
     search_last()
     try:
         return importlib.import_module(module_name)

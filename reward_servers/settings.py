@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from contracts.errors import InputError, did_you_mean
+from contracts.objects import own_name
 from contracts.settings import Settings, build
 from reward_servers.chat_models.backoff import LONGEST_WAIT_S
 
@@ -50,7 +51,7 @@ def label_of(part: Mapping[str, Any]) -> str:
     >>> label_of({"name": "my_rewards.py:brevity"}), label_of({"name": "rouge", "label": "mine"})
     ('brevity', 'mine')
     """
-    return normalize("NFC", str(part.get("label") or str(part.get("name")).rpartition(":")[2]))
+    return normalize("NFC", str(part.get("label") or own_name(str(part.get("name")))))
 
 
 class Part(Settings):

@@ -11,7 +11,7 @@ import re
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from textwrap import shorten
@@ -96,22 +96,27 @@ EXIT_FAULT, EXIT_INPUT, EXIT_BROKEN_PIPE = 1, 2, 141
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; never raise."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    return ended(arguments, lambda: dispatch(arguments), has_own_process=argv is None)
+
+
+def ended(arguments: Sequence[str], run: Callable[[], int], *, has_own_process: bool) -> int:
+    """Run a command that was typed so to its end, and return its exit code; never raise."""
     command = " ".join(["whetstone", *arguments[:1]])
-    remember_typed(arguments)
+    remember_typed(list(arguments))
     prepare_ray()
     with guarded_output(), interruptible(command):
         try:
-            code = _code_of(command, arguments)
+            code = _code_of(command, run)
         except KeyboardInterrupt:  # a second one, while the first was reported
             code = EXIT_INTERRUPTED
-        if code == EXIT_INTERRUPTED and argv is None:  # a process of its own
+        if code == EXIT_INTERRUPTED and has_own_process:
             leave_at_once()
         return code
 
 
-def _code_of(command: str, arguments: list[str]) -> int:
+def _code_of(command: str, run: Callable[[], int]) -> int:
     try:
-        code = _dispatch(arguments)
+        code = run()
         sys.stdout.flush()
         return code
     except SystemExit as stop:  # argparse, after it printed an error (2) or --help (0)
@@ -128,7 +133,8 @@ def _code_of(command: str, arguments: list[str]) -> int:
         return _explain(command, error)
 
 
-def _dispatch(arguments: list[str]) -> int:
+def dispatch(arguments: list[str]) -> int:
+    """Run the command that the arguments name; raise its errors."""
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_help())
         return 0
@@ -164,9 +170,7 @@ def _help() -> str:
 
 def _explain(command: str, error: Exception) -> int:
     """Report an error on standard error, and choose the exit code."""
-    # Ray wraps an error of another process in one that is of both kinds and holds the original.
-    original = getattr(error, "cause", None) if isinstance(error, WhetstoneError) else None
-    told = original if isinstance(original, WhetstoneError) else error
+    told = unwrapped(error)
     if isinstance(told, InputError):
         print(f"{command}: {told}", file=sys.stderr)
         if _run_log():
@@ -179,11 +183,17 @@ def _explain(command: str, error: Exception) -> int:
         return EXIT_FAULT
     kind = "" if isinstance(told, WhetstoneError) else f"unexpected {type(told).__name__}: "
     try:
-        where = f"traceback in {_write_traceback(error)}"
+        where = f"traceback in {write_traceback(error)}"
     except OSError as no_room:
         where = f"its traceback could not be written: {no_room.strerror or no_room}"
     print(f"{command}: {kind}{_one_line(told)} ({where})", file=sys.stderr)
     return EXIT_FAULT
+
+
+def unwrapped(error: Exception) -> Exception:
+    """Return the original of an error of another process, which Ray wraps in one of both kinds."""
+    original = getattr(error, "cause", None) if isinstance(error, WhetstoneError) else None
+    return original if isinstance(original, WhetstoneError) else error
 
 
 def _one_line(error: Exception) -> str:
@@ -191,7 +201,7 @@ def _one_line(error: Exception) -> str:
     return shorten(text, LONGEST_LINE, placeholder=" …") or type(error).__name__
 
 
-def _write_traceback(error: Exception) -> Path:
+def write_traceback(error: Exception) -> Path:
     """Write the traceback to the log of a run that has begun, or else to a new file; return the file."""
     text = redact("".join(traceback.format_exception(error)))
     if log := _run_log():
@@ -200,6 +210,12 @@ def _write_traceback(error: Exception) -> Path:
     with tempfile.NamedTemporaryFile("w", prefix="whetstone-", suffix=".log", delete=False) as file:
         file.write(text)
     return Path(file.name)
+
+
+def write_to_log(text: str) -> None:
+    """Write an error into the log of a run that has begun."""
+    if _run_log():
+        logging.getLogger().error("stopped by an error\n%s", redact(text))
 
 
 def _run_log() -> Path | None:

@@ -1,61 +1,66 @@
-"""Answer questions of a caller's process that no command answers; an answer is JSON on the last line.
+"""Do what a caller's process asks of a process of its own.
 
-python -m whetstone.child folder OVERRIDES      the folder that a run with these overrides has
-python -m whetstone.child demo-model FOLDER     the folder, with the demo's model in it
+python -m whetstone.child train OVERRIDES           train with the objects that come through standard input
+python -m whetstone.child run COMMAND …             any other command, likewise
+python -m whetstone.child demo-model FOLDER         make the demo's model; the folder is JSON on the last line
 """
 
 import contextlib
 import json
+import os
+import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from whetstone.own_place import leave_users_folders_to_the_end
 
-EXIT_INPUT = 2
+ANSWER = "WHETSTONE_ANSWER"  # the number of the pipe for a folder
 
 
 def main(argv: list[str]) -> int:
     leave_users_folders_to_the_end()
-    from contracts.errors import InputError
-    from contracts.secrets.output import guarded_output
-    from contracts.secrets.redaction import remember_typed
+    from services.cli import ended
 
     question, *rest = argv
-    remember_typed(rest)
-    with guarded_output():
-        try:
-            with contextlib.redirect_stdout(sys.stderr):  # stdout is for the answer alone
-                answer = QUESTIONS[question](rest)
-        except InputError as error:
-            print(f"whetstone: {error}", file=sys.stderr)
-            return EXIT_INPUT
-        print(json.dumps(str(answer)))
+    if question == "demo-model":
+        return ended(argv, lambda: _demo_model(Path(rest[0])), has_own_process=False)
+    call = pickle.load(sys.stdin.buffer)  # from the process that started this one, and from nobody else
+    words = argv if question == "train" else rest
+    return ended(words, lambda: ANSWERS[question](rest, call), has_own_process=True)
+
+
+def _train(_: list[str], call: dict[str, Any]) -> int:
+    from contracts.objects import hold
+    from whetstone.run_training import run_training
+
+    objects = call["objects"]
+    hold(objects.packed, {})
+    code, folder = run_training(call["overrides"], objects)
+    os.write(int(os.environ[ANSWER]), str(folder).encode())
+    return code
+
+
+def _run(words: list[str], call: dict[str, Any]) -> int:
+    from contracts.objects import hold
+    from services.cli import dispatch
+
+    hold(call["objects"].packed, {})
+    return dispatch(words)
+
+
+def _demo_model(path: Path) -> int:
+    """Make the demo's model in a folder; print the folder."""
+    from services.train.demo import make_start_model
+
+    with contextlib.redirect_stdout(sys.stderr):  # stdout is for the answer alone
+        make_start_model(path, seed=0)
+    print(json.dumps(str(path)))
     return 0
 
 
-def folder(overrides: list[str]) -> Path:
-    """Return the folder of a run with these overrides; refuse one that holds something else."""
-    from services.config.compose import run_settings
-    from services.runs.claim import refuse_strangers
-
-    settings = run_settings(overrides)
-    path = Path(settings.output_dir).absolute() / settings.run_name
-    refuse_strangers(path)
-    return path
-
-
-def demo_model(folders: list[str]) -> Path:
-    """Make the demo's model in a folder, unless it is there; return the folder."""
-    from services.train.demo import make_start_model
-
-    (path,) = (Path(each) for each in folders)
-    if not (path / "model.safetensors").exists():
-        make_start_model(path, seed=0)
-    return path
-
-
-QUESTIONS: dict[str, Callable[[list[str]], Path]] = {"folder": folder, "demo-model": demo_model}
+ANSWERS: dict[str, Callable[[list[str], dict[str, Any]], int]] = {"train": _train, "run": _run}
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -1,18 +1,21 @@
 """Run a command in another process: show its lines as they come, and raise an exception where it fails."""
 
+import contextlib
+import io
 import os
+import pickle
 import re
 import subprocess
 import sys
-import sysconfig
 import threading
 from collections.abc import Sequence
-from typing import IO
+from typing import IO, Any
 
 from whetstone.errors import InputError, RunError
-from whetstone.own_place import MORE_FOLDERS
+from whetstone.own_place import MORE_FOLDERS, folders_of_modules
 
 EXIT_INPUT, EXIT_INTERRUPTED = 2, 130
+ANSWER = "WHETSTONE_ANSWER"
 SAID_BY_US = re.compile(r"^whetstone[ \w-]*: ", re.MULTILINE)
 # A notebook's kernel sets some of these; a command would then write terminal codes into a pipe.
 AS_ON_A_TERMINAL = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
@@ -20,7 +23,9 @@ LAST_WORDS_S = 10.0  # time to read lines that are still in the pipes when the p
 MOST_LINES = 20  # last lines that stand for the message of a process without one
 
 
-def run_command(words: Sequence[str], *, module: str = "whetstone", show: bool = True) -> str:
+def run_command(
+    words: Sequence[str], *, module: str = "whetstone", show: bool = True, call: Any = None, answer: int = -1
+) -> str:
     """Run `python -m MODULE WORDS` to its end, and return what it printed.
 
     An interruption (Ctrl-C, a notebook's stop button) is passed to the command: a run saves itself, and then
@@ -28,6 +33,8 @@ def run_command(words: Sequence[str], *, module: str = "whetstone", show: bool =
 
     Args:
         show: print the command's output; its standard error is always shown.
+        call: goes to the process through its standard input, as a pickle; None: nothing does.
+        answer: the pipe that the process may write into, whose number it gets in a variable; -1: none.
 
     Raises:
         InputError: the command refused its input.
@@ -36,15 +43,16 @@ def run_command(words: Sequence[str], *, module: str = "whetstone", show: bool =
     """
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", module, *words],
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL if call is None else subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-        env=_environment(),
+        env=_environment() | ({} if answer < 0 else {ANSWER: str(answer)}),
+        pass_fds=() if answer < 0 else (answer,),
     )
     assert process.stdout is not None and process.stderr is not None
+    if process.stdin is not None:
+        with contextlib.suppress(BrokenPipeError), process.stdin as pipe:  # it ended before it read all
+            pipe.write(pickle.dumps(call))
     printed = _Lines(process.stdout, sys.stdout if show else None)
     said = _Lines(process.stderr, sys.stderr)
     was_interrupted = _wait(process)
@@ -60,8 +68,9 @@ def run_command(words: Sequence[str], *, module: str = "whetstone", show: bool =
 class _Lines:
     """Reader of a pipe: it keeps each line, and prints it on `shown_on` at once, if given."""
 
-    def __init__(self, pipe: IO[str], shown_on: IO[str] | None) -> None:
-        self._pipe, self._shown_on = pipe, shown_on
+    def __init__(self, pipe: IO[bytes], shown_on: IO[str] | None) -> None:
+        self._pipe = io.TextIOWrapper(pipe, encoding="utf-8", errors="replace")  # type: ignore[type-var]
+        self._shown_on = shown_on
         self._lines: list[str] = []
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -97,13 +106,5 @@ def _message(said: str) -> str:
 
 def _environment() -> dict[str, str]:
     """Return this process's environment, with the folders in which it finds the user's modules."""
-    installed = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    folders = [
-        os.path.abspath(folder)
-        for folder in sys.path
-        if os.path.isdir(folder or os.curdir)
-        and not any(os.path.abspath(folder).startswith(i) for i in installed)
-    ]
-    given = os.environ.get(MORE_FOLDERS, "")
     kept = {name: value for name, value in os.environ.items() if name not in AS_ON_A_TERMINAL}
-    return kept | {MORE_FOLDERS: os.pathsep.join(dict.fromkeys([*folders, *filter(None, [given])]))}
+    return kept | {MORE_FOLDERS: folders_of_modules()}

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from whetstone.command import run_command
 from whetstone.errors import InputError
-from whetstone.functions import Place, configured
+from whetstone.here import command_here, why_not_here
+from whetstone.objects import Objects, configured, own_name
 from whetstone.overrides import words
-from whetstone.runs import Run, is_run, write_lines
+from whetstone.rows import placed, write
+from whetstone.runs import SPLITS, Run, is_run, write_lines
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+CHILD = "whetstone.child"
 COLUMNS = ("prediction", "prompt", "references", "meta", "group")  # that `whetstone score` reads
 # Columns of `Run.samples`, and their names for `whetstone score`.
 AS_SCORED = {"generated_text": "prediction", "prompt_text": "prompt"}
@@ -39,7 +42,6 @@ def evaluate(
     run_or_model: Run | str | os.PathLike[str],
     *,
     split: str = "validation",
-    reward: Any = None,
     **overrides: Any,
 ) -> Graded:
     """Let a run's model, or any other, answer held-out prompts, and grade the texts as training does.
@@ -47,7 +49,7 @@ def evaluate(
     Args:
         run_or_model: a run brings its configuration, which the overrides change; a model's folder or hub
             name needs `task` at least.
-        reward, overrides: as for `train`.
+        overrides: as for `train`, with its Python objects.
 
     Example: `evaluate("gpt2", task="imdb", reward="sentiment", split="test")`
 
@@ -63,12 +65,15 @@ def evaluate(
         asked = [os.fspath(run_or_model)]
     else:
         asked = words({"model.path": run_or_model})
+    if split not in SPLITS.values():
+        raise InputError(f"split={split!r}: expected {' or '.join(SPLITS.values())}")
+    objects = Objects()
+    given = configured(overrides, objects)
     with tempfile.TemporaryDirectory() as folder:
-        if reward is not None:
-            overrides = {"reward": configured(reward, _writer(folder)), **overrides}
+        write(objects.rows, Path(folder))
         output = Path(folder, "evaluation.json")
         options = ["--split", split, "--json", "--output", str(output)]
-        run_command(["evaluate", *asked, *words(overrides), *options], show=False)
+        _run(["evaluate", *asked, *words(placed(given, Path(folder))), *options], objects)
         found = json.loads(output.read_text(encoding="utf-8"))
     return Graded(found["metrics"], DataFrame(found["predictions"]).drop(columns="split_name"))
 
@@ -79,8 +84,8 @@ def score(
     """Score texts with rewards and metrics, without a model.
 
     Args:
-        graders: the name of a reward or a metric, a function, a class, `{"name": …, option: …}`, or a list of
-            these.
+        graders: the name of a reward or a metric, what Python can call, a class, an object with a method
+            `score` or `compute`, `{"name": …, option: …}`, or a list of these.
         samples: texts; rows with `prediction`, and `prompt`, `references`, `meta` or `group` where they are
             needed; or `Run.samples`.
         as_rewards: take the reward where a metric has the same name.
@@ -98,9 +103,11 @@ def score(
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "samples.jsonl")
         write_lines(file, [{key: row[key] for key in COLUMNS if key in row} for row in rows])
-        for each in configured(asked, _writer(folder)):
+        objects = Objects()
+        for grader in asked:
+            each = configured({"reward": grader}, objects)["reward"]
             part = {"name": each} if isinstance(each, str) else each
-            values = _scored(part, file, as_rewards)
+            values = _scored(part, file, as_rewards, objects)
             if twice := sorted(values.keys() & found.keys()):
                 label = part.get("label") or _reward_key(part)
                 raise InputError(
@@ -115,7 +122,9 @@ def score(
     return Graded({key: value["corpus"] for key, value in found.items()}, table)
 
 
-def _scored(part: Mapping[str, Any], file: Path, as_reward: bool) -> dict[str, dict[str, Any]]:
+def _scored(
+    part: Mapping[str, Any], file: Path, as_reward: bool, objects: Objects
+) -> dict[str, dict[str, Any]]:
     """Return each key's value over all samples (`corpus`), and for each sample (`rows`).
 
     A label takes the place of a reward's name, and stands before a metric's keys.
@@ -124,7 +133,7 @@ def _scored(part: Mapping[str, Any], file: Path, as_reward: bool) -> dict[str, d
     command = ["score", part["name"], "--predictions", str(file), "--json", *["--reward"] * as_reward]
     if options:
         command += ["--option", *options]
-    found: dict[str, dict[str, Any]] = json.loads(run_command(command, show=False))
+    found: dict[str, dict[str, Any]] = json.loads(_run(command, objects))
     if (label := part.get("label")) is None:
         return found
     return {label if key == _reward_key(part) else f"{label}/{key}": value for key, value in found.items()}
@@ -132,7 +141,15 @@ def _scored(part: Mapping[str, Any], file: Path, as_reward: bool) -> dict[str, d
 
 def _reward_key(part: Mapping[str, Any]) -> str:
     """Return the key of a reward's values: its name, or a class's without its module."""
-    return str(part["name"]).rpartition(":")[2]
+    return own_name(str(part["name"]))
+
+
+def _run(command: Sequence[str], objects: Objects) -> str:
+    """Run a command in this process where it can be, and return what it prints."""
+    if why_not_here():
+        call = {"objects": objects.for_others()}
+        return run_command(["run", *command], module=CHILD, show=False, call=call)
+    return command_here(command, objects)
 
 
 def _rows(samples: "Sequence[str | Mapping[str, Any]] | DataFrame") -> list[dict[str, Any]]:
@@ -147,12 +164,3 @@ def _row(row: Mapping[str, Any]) -> dict[str, Any]:
     if (references := named.pop("ref_text", None)) and "references" not in named:
         named["references"] = REFERENCE.findall(references)
     return named
-
-
-def _writer(folder: str) -> Place:
-    def write(name: str, text: str) -> Path:
-        file = Path(folder, name)
-        file.write_text(text, encoding="utf-8")
-        return file
-
-    return write

@@ -6,6 +6,7 @@ working folder of `python -m`, and those of PYTHONPATH, before everything that i
 
 import os
 import sys
+import sysconfig
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -44,6 +45,18 @@ def leave_users_folders_to_the_end() -> None:
 def _is_ours(name: str) -> bool:
     spec = find_spec(name)
     return spec is not None and spec.origin is not None and Path(spec.origin).absolute().parents[1] == OURS
+
+
+def folders_of_modules() -> str:
+    """Return the folders in which this process finds the user's modules, as PYTHONPATH is written."""
+    installed = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    folders = [
+        os.path.abspath(folder)
+        for folder in sys.path
+        if os.path.isdir(folder or os.curdir)
+        and not any(os.path.abspath(folder).startswith(each) for each in installed)
+    ]
+    return os.pathsep.join(dict.fromkeys([*folders, *_folders(os.environ.get(MORE_FOLDERS, ""))]))
 
 
 def _folders(path: str) -> list[str]:

@@ -1,31 +1,32 @@
-"""Train with a reward that may be the caller's function."""
+"""Train with rewards, tasks and other parts that may be the caller's own Python objects."""
 
 import json
 import os
-import shutil
-from collections.abc import Sequence
+import sys
 from pathlib import Path
 from typing import Any
 
 from whetstone.command import run_command
-from whetstone.errors import InputError
-from whetstone.functions import configured
+from whetstone.here import run_here, why_not_here
+from whetstone.objects import Objects, configured
 from whetstone.overrides import words
-from whetstone.runs import Run, is_run
+from whetstone.run_training import run_training
+from whetstone.runs import Run
 
 CHILD = "whetstone.child"
-FUNCTIONS = "functions"  # in a run's folder
+EXIT_INTERRUPTED = 130
 
 
-def train(experiment: str | None = None, *, reward: Any = None, **overrides: Any) -> Run:
+def train(experiment: str | None = None, *, in_process: bool = True, **overrides: Any) -> Run:
     """Train as `whetstone train` does, and wait for the end. The same call resumes a run that was stopped.
 
     Args:
         experiment: a name in `conf/experiment/`, or the path of your own YAML file.
-        reward: the name of a reward, a function `def reward(samples) -> list[float]`, a class with such a
-            method `score`, a mapping `{"name": …, "weight": …}` with one of these, or a list of all these.
+        in_process: run the training loop in this process, which saves the start of another one.
         overrides: any keys of the configuration. Write a dot as `__`: `rollout__max_tokens=60`; or give the
-            key as it is: `**{"rollout.max_tokens": 60}`.
+            key as it is: `**{"rollout.max_tokens": 60}`. A reward, metric, task, environment or algorithm is
+            a name, or a Python object: what can be called, a class, or an instance. `task` and `data` may be
+            rows: a list, a DataFrame, a `datasets.Dataset`, or a dict of these by split.
 
     Example: `train("demo", model__path=demo_model(), reward=my_function, iterations=20)`
 
@@ -34,37 +35,47 @@ def train(experiment: str | None = None, *, reward: Any = None, **overrides: Any
         RunError: the run failed.
         KeyboardInterrupt: the run was stopped, and has saved.
     """
-    asked = words(({} if experiment is None else {"experiment": experiment}) | overrides)
-    folder = Path(ask("folder", *asked, *_reward(configured(reward, None))))
-    functions = folder / FUNCTIONS
-
-    def write(name: str, text: str) -> Path:
-        functions.mkdir(parents=True, exist_ok=True)
-        (functions / name).write_text(text, encoding="utf-8")
-        return functions / name
-
-    try:
-        run_command(["train", *asked, *_reward(configured(reward, write))])
-    except InputError:
-        if not is_run(folder):  # a run that was refused leaves nothing
-            shutil.rmtree(functions, ignore_errors=True)
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
-        raise
+    objects = Objects()
+    given = ({} if experiment is None else {"experiment": experiment}) | overrides
+    asked = configured(given, objects)
+    why = why_not_here() if in_process else ""
+    if why:
+        print(f"whetstone: training in another process: {why}", file=sys.stderr)
+    if why or not in_process:
+        return Run(_train_apart(asked, objects))
+    code, folder = run_here(["train", *words(asked)], objects, lambda: run_training(asked, objects))
+    if code == EXIT_INTERRUPTED:
+        raise KeyboardInterrupt
     return Run(folder)
+
+
+def _train_apart(asked: dict[str, Any], objects: Objects) -> Path:
+    """Train in a process of its own, which gets the objects through a pipe."""
+    call = {"overrides": asked, "objects": objects.for_others()}
+    with _Answer() as answer:
+        run_command(["train", *words(asked)], module=CHILD, call=call, answer=answer.end)
+        return Path(answer.read())
+
+
+class _Answer:
+    """A pipe from another process, whose standard output is for people."""
+
+    def __enter__(self) -> "_Answer":
+        self._reads, self.end = os.pipe()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for end in (self._reads, self.end):
+            os.close(end)
+
+    def read(self) -> str:
+        return os.read(self._reads, 1 << 16).decode()
 
 
 def demo_model(folder: str | os.PathLike[str] = "runs/demo-start-model") -> Path:
     """Make a model of 111 thousand parameters that writes rows of numbers, unless it is there."""
-    return Path(ask("demo-model", os.fspath(folder)))
-
-
-def ask(*question: str) -> str:
-    """Ask `whetstone/child.py`, and return its answer."""
-    printed = run_command(question, module=CHILD, show=False)
-    answer: str = json.loads(printed.rstrip("\n").split("\n")[-1])
-    return answer
-
-
-def _reward(parts: Any) -> Sequence[str]:
-    return [] if parts is None else words({"reward": parts})
+    path = Path(folder)
+    if not (path / "model.safetensors").exists():
+        printed = run_command(["demo-model", os.fspath(folder)], module=CHILD, show=False)
+        path = Path(json.loads(printed.rstrip("\n").split("\n")[-1]))
+    return path

@@ -16,13 +16,14 @@ from ray.serve.deployment import Application
 
 from contracts.errors import InputError
 from contracts.network.access import TOKEN, TOKEN_FILE, digest, token_of
-from contracts.processes import timeline, working_folder
+from contracts.processes import timeline
 from contracts.processes.gpus import hidden_unless
 from contracts.settings import build
 from reward_servers.part_checks import check_parts
 from reward_servers.serving.client import RemoteServer
 from reward_servers.serving.deployments import deployment_name
 from reward_servers.serving.http import http_app
+from reward_servers.serving.ray_job import variables
 from reward_servers.serving.replicas import MetricReplica, RewardReplica
 from reward_servers.settings import Part, RewardServersSettings, ServerSettings, parts
 
@@ -89,7 +90,7 @@ def application_of(kind: str, part: Part, own: ServerSettings) -> tuple[Applicat
             # Serve may have been started from elsewhere.
             "runtime_env": {
                 "env_vars": {
-                    **working_folder.variable(),
+                    **variables(),
                     **timeline.variable(),
                     **hidden_unless(own.num_gpus),
                 }

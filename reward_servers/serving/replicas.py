@@ -16,6 +16,7 @@ from reward_servers.server import MetricServer, RewardServer
 from reward_servers.serving.batches import Batches, TooLate
 from reward_servers.serving.cache import AnswerCache
 from reward_servers.serving.deployments import ReplicaCount
+from reward_servers.serving.ray_job import prepare_worker
 from reward_servers.settings import Part, ServerSettings
 from reward_servers.user_rewards.sandbox import SandboxedServer
 from reward_servers.user_rewards.trial import Trial, Verdict
@@ -64,6 +65,7 @@ class RewardReplica:
 
     def __init__(self, part: Part, settings: ServerSettings) -> None:
         guard_process(part)
+        prepare_worker()
         timeline.switch_on_where_asked()
         self._name = f"reward {part.label} ({os.getpid()})"
         self._server: RewardServer | SandboxedServer
@@ -125,6 +127,7 @@ class MetricReplica:
 
     def __init__(self, part: Part) -> None:
         guard_process(part)
+        prepare_worker()
         with redacted_errors():
             self._server = MetricServer(part)
         self._turn = asyncio.Lock()

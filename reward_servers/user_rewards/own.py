@@ -1,9 +1,10 @@
 """Rewards of a user's own, as people write them: a class, a function, or either as a coroutine.
 
     package.module:name ─┬─▶ a class ─────▶ itself
-    FILE.py:name         └─▶ a function ──▶ a class of it, whose options are the arguments with a default
+    FILE.py:name         ├─▶ a function ──▶ a class of it, whose options are the arguments with a default
+    object:name@digest   └─▶ an object ───▶ a class of it: called if it can be, else its method is
 
-Either may take the samples, or lists by name (`user_rewards/arguments.py`). What such names ask of
+Each may take the samples, or lists by name (`user_rewards/arguments.py`). What such names ask of
 the data becomes the class's `needs_references` and `needs_meta`.
 """
 
@@ -18,11 +19,11 @@ from types import ModuleType
 from typing import Any, ClassVar
 from unicodedata import normalize
 
-from contracts.components import check_component, find, import_module
+from contracts.components import check_component, class_of, find, import_module
 from contracts.errors import InputError, did_you_mean
 from contracts.processes.working_folder import working_folder
 from contracts.scores import GROUPS, Metric, Reward, Sample
-from contracts.signatures import check_function
+from contracts.signatures import check_function, methods_of
 from reward_servers.metrics import METRICS
 from reward_servers.rewards import REWARDS
 from reward_servers.settings import Part
@@ -32,6 +33,7 @@ SUFFIX = ".py"
 ATTRIBUTES = ("scores", "deterministic", "needs_references", "needs_meta", "requires")
 BUILT_IN = {"reward": REWARDS, "metric": METRICS}
 PROTOCOLS: dict[str, type] = {"reward": Reward, "metric": Metric}
+METHODS = [method for protocol in PROTOCOLS.values() for method in methods_of(protocol)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def find_grader(kind: str, name: str) -> type:
     Raises:
         InputError: there is nothing of this name, its module does not import, or it takes other arguments.
     """
-    if kind != "reward" or ":" not in name:
+    if ":" not in name:
         return find(kind, name, BUILT_IN[kind])
     where, (place, _, attribute) = f"{kind}={name}", name.partition(":")
     module = _of_file(place, where) if place.endswith(SUFFIX) else import_module(place, where)
@@ -84,11 +86,20 @@ def find_grader(kind: str, name: str) -> type:
     if found is None and place.endswith(SUFFIX):
         there = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise InputError(f"{where}: {place} has no {attribute}{did_you_mean(attribute, there)}")
+    if found is None:
+        return find(kind, name, {})
     if isinstance(found, type):
-        return _with_needs(where, found)
-    if found is not None and not callable(found):
-        raise InputError(f"{where}: got an object ({type(found).__name__}); expected a class or a function")
-    return find(kind, name, {}) if found is None else _class_of(where, found)
+        return _with_needs(where, found) if kind == "reward" else found
+    (method,) = methods_of(PROTOCOLS[kind])
+    if any(callable(getattr(found, each, None)) for each in METHODS):
+        sole = class_of(found)
+        return _with_needs(where, sole) if kind == "reward" else sole
+    if not callable(found):
+        raise InputError(
+            f"{where}: got an object ({type(found).__name__}); expected a class or a function, or an object "
+            f"with a method {method}(samples)"
+        )
+    return _class_of(where, found) if kind == "reward" else _metric_of(where, found)
 
 
 def check_grader(kind: str, name: str, found: type) -> None:
@@ -122,12 +133,19 @@ def unit_of(part: Part) -> str:
 
 
 class OfFunction:
-    """A function as a reward; its class is made for it."""
+    """A function as a reward or a metric; its class is made for it."""
 
     function: ClassVar[Callable[..., Any]]
+    method: ClassVar[str] = "score"
 
     def __init__(self, **options: Any) -> None:
-        self.score = functools.partial(type(self).function, **options)
+        setattr(self, self.method, functools.partial(type(self).function, **options))
+
+
+def _metric_of(where: str, function: Any) -> type:
+    check_function(where, function, ["samples"])
+    body = {"function": staticmethod(function), "method": "compute", "__signature__": _options_of(function)}
+    return type(_shown(function), (OfFunction,), body)
 
 
 def _class_of(where: str, function: Any) -> type:
@@ -136,11 +154,16 @@ def _class_of(where: str, function: Any) -> type:
         check_function(where, function, ["samples"], may_be_coroutine=True)
     elif inspect.isasyncgenfunction(function):
         raise InputError(f"{where}: got a function that yields (async def); expected one that returns a list")
-    name = getattr(function, "__name__", type(function).__name__)
     own = {key: getattr(function, key) for key in ATTRIBUTES if hasattr(function, key)}
     body = {"function": staticmethod(function), "__module__": getattr(function, "__module__", __name__)}
-    made = type(name, (OfFunction,), {**body, **own, "__signature__": _options_of(function)})
+    made = type(_shown(function), (OfFunction,), {**body, **own, "__signature__": _options_of(function)})
     return made if arguments is None else _needing(made, arguments)
+
+
+def _shown(function: Any) -> str:
+    """Return a function's name; that of what is called where the name is another's."""
+    inner = function.func if isinstance(function, functools.partial) else function
+    return str(getattr(inner, "__name__", type(inner).__name__))
 
 
 def _options_of(function: Any) -> inspect.Signature:

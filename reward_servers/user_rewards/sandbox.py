@@ -22,10 +22,12 @@ import sys
 import tempfile
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from contracts.errors import InputError, RewardError
+from contracts.objects import packed_of
 from contracts.processes import working_folder
 from contracts.scores import Answer, Sample
 from contracts.secrets.redaction import redact
@@ -226,7 +228,13 @@ class Child:
         limits_told = None if limits is None else limits.model_dump()
         server_told = None if server is None else server.model_dump(exclude_unset=True)
         told = self._exchange(
-            {"kind": kind, "part": part.model_dump(), "limits": limits_told, "server": server_told},
+            {
+                "kind": kind,
+                "part": part.model_dump(),
+                "limits": limits_told,
+                "server": server_told,
+                "objects": {name: b64encode(blob).decode() for name, blob in packed_of(part.name).items()},
+            },
             start_s or (limits or Sandbox()).start_seconds,
         )
         if "refused" in told:

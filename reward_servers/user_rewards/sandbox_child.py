@@ -7,10 +7,12 @@ import resource
 import sys
 import threading
 import time
+from base64 import b64decode
 from dataclasses import asdict
 from typing import IO, Any
 
 from contracts.errors import InputError
+from contracts.objects import hold
 from contracts.scores import Sample
 from reward_servers.settings import Part, Sandbox, ServerSettings
 from reward_servers.user_rewards.trial import Trial
@@ -29,6 +31,7 @@ def main() -> None:
         limit(Sandbox(**asked["limits"]))
     told = asked.get("server")
     settings = None if told is None else ServerSettings(**told)
+    hold({name: b64decode(text) for name, text in asked["objects"].items()}, {})
     server = _load(asked["kind"], Part(**asked["part"]), settings, answers)
     for line in sys.stdin:
         said = json.loads(line)

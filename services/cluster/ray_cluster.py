@@ -22,7 +22,7 @@ from ray._private import worker
 
 from contracts.errors import InputError, RunError
 from contracts.network.access import protect_rays_token
-from reward_servers.serving.ray_job import own_job
+from reward_servers.serving.ray_job import objects_published, own_job
 from services.cluster.open_cluster import START_ONE, warning_if_open
 from services.cluster.ray_daemons import RAYLET, daemons_watched, logs
 from services.cluster.ray_variables import PATIENCE_S
@@ -68,7 +68,7 @@ def cluster(note: Note = lambda _: None, *, log_to_driver: bool = False) -> Iter
             check_folder()
             _start(quiet, note)
     try:
-        with daemons_watched():
+        with daemons_watched(), objects_published():
             yield
     finally:
         ray.shutdown()

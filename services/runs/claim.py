@@ -25,12 +25,12 @@ learner.start_timeout_s learner.stall_timeout_s learner.progress_timeout_s learn
 """
 MAY_CHANGE = tuple(KEYS_THAT_MAY_CHANGE.split())
 
-# In a folder before its run began: words of a start that failed, and functions that are its rewards.
-BEFORE = ("log.txt", "functions")
+# In a folder before its run began: words of a start that failed, and what Python handed over.
+BEFORE = ("log.txt", "functions", "rows")
 NOTHING = "nothing"  # in place of the value of an option that a configuration lacks
 ELSEWHERE = "Choose another run_name= or output_dir=."
 
-# A process holds its runs' folders until it ends, so the locks are global.
+# A process holds its runs' folders until it ends or lets them go, so the locks are global.
 _locks: dict[Path, FileLock] = {}
 
 
@@ -113,6 +113,12 @@ def lock(path: Path) -> None:
         ) from None
     except OSError:
         pass  # a file system without locks: a run without this guard is better than no run
+
+
+def let_go() -> None:
+    """Let go of the folders that this process holds: it goes on after its run."""
+    while _locks:
+        _locks.popitem()[1].release()
 
 
 def is_held(path: Path) -> bool:

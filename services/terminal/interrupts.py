@@ -7,6 +7,9 @@
 One keystroke may arrive twice: once for the whole process group, once from a wrapper that passes it on. So a
 signal within ECHO_S of another counts as the same request. A signal that the parent ignores stays ignored, as
 POSIX requires: a script's job behind `&` ignores Ctrl-C, one under `nohup` the end of its terminal.
+
+In a process that goes on after the command, such as a notebook's, nothing is killed: a KeyboardInterrupt is
+all, and what makes the command impossible is raised as a RunError.
 """
 
 import contextlib
@@ -23,6 +26,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+from contracts.errors import RunError
 from contracts.secrets.redaction import redact
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -68,8 +72,10 @@ class Command:
     The thread receives signals at once, through a pipe.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, ends_process: bool) -> None:
+        self.name, self.ends_process = name, ends_process
+        self.asked_by: int = signal.SIGINT  # the last signal
+        self.failure = ""  # why a command that does not end its process can't go on
         self.requests = Requests()  # counted by the handlers
         self.holder: StopRequest | None = None
         self.last_words: Callable[[], str] = lambda: ""
@@ -92,6 +98,9 @@ class Command:
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal where there is nothing to save."""
+        if self.failure:
+            raise KeyboardInterrupt
+        self.asked_by = number
         if self.requests.counts(time.monotonic()):
             leave_terminal(number)
             raise KeyboardInterrupt if number == signal.SIGINT else Terminated
@@ -112,7 +121,7 @@ class Command:
             if self.holder is not None and (self.holder is not asked_by or self.holder.never_insists):
                 asked_by = self.holder
                 asked_by.tell()
-            elif self._outlasts_deadline():
+            elif self.ends_process and self._outlasts_deadline():
                 self.end(self.said(), EXIT_INTERRUPTED)
 
     def _next_signal(self, patience_s: float | None) -> int:
@@ -131,7 +140,14 @@ class Command:
         return True
 
     def end(self, said: str, code: int) -> None:
-        """Exit, and have a shell kill all child processes afterwards: if they died first, Ray would abort."""
+        """Exit, and have a shell kill all child processes afterwards: if they died first, Ray would abort.
+
+        In a process that goes on, interrupt the main thread instead.
+        """
+        if not self.ends_process:
+            self.failure = said
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            return
         import psutil
 
         logging.getLogger().error("stopped: %s", said)
@@ -162,15 +178,26 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 
 @contextlib.contextmanager
-def interruptible(name: str) -> Iterator[None]:
-    """Handle signals for a whole command. Outside of the main thread this does nothing."""
+def interruptible(name: str, *, ends_process: bool = True) -> Iterator[Command | None]:
+    """Handle signals for a whole command. Outside of the main thread this does nothing.
+
+    Args:
+        ends_process: the process is the command's own, and ends with it.
+
+    Raises:
+        RunError: something that the command needs is gone, and its process goes on.
+    """
     global _command
     if threading.current_thread() is not threading.main_thread() or _command is not None:
-        yield
+        yield None
         return
-    _command = Command(name)
+    _command = Command(name, ends_process)
     try:
-        yield
+        yield _command
+    except KeyboardInterrupt:
+        if _command.failure:
+            raise RunError(_command.failure) from None
+        raise
     finally:
         command, _command = _command, None
         command.close()
@@ -298,6 +325,10 @@ class StopRequest:
         raise Interrupted
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
+        if _command is not None and _command.failure:
+            raise KeyboardInterrupt
+        if _command is not None:
+            _command.asked_by = number
         requests = self._requests if _command is None else _command.requests
         if not requests.counts(time.monotonic()):
             return

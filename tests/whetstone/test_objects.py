@@ -1,0 +1,297 @@
+"""Any Python object reaches the run's processes: by its address, or as bytes; what can't travel is named."""
+
+import asyncio
+import functools
+import json
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from contracts.objects import held, own_name
+from contracts.scores import MetricValue, Sample
+from reward_servers.server import MetricServer, RewardServer
+from reward_servers.settings import Sandbox, parts
+from reward_servers.user_rewards.own import find_grader
+from reward_servers.user_rewards.sandbox import SandboxedServer
+from tests.reward_servers import graders
+from whetstone import objects as addresses
+from whetstone.errors import InputError
+from whetstone.objects import Objects, configured
+from whetstone.packing.identity import digest_of
+
+GRADERS = "tests.reward_servers.graders"
+SAMPLES = [Sample("a b", prompt="p", meta={"answer": "a"}), Sample("c", prompt="p", meta={"answer": "a"})]
+LIMIT = 3
+
+
+def of_main(source: str, name: str) -> Any:
+    """Return an object of a module that no other process can import, as a script's or notebook's is."""
+    module = ModuleType("only_here")
+    sys.modules["only_here"] = module
+    exec(source, vars(module))
+    return vars(module)[name]
+
+
+NOTEBOOK = """
+import asyncio, functools, math
+SCALE = 2.0
+def words(text): return len(text.split())
+def with_globals(samples): return [SCALE * words(s.text) for s in samples]
+def closure(k): return lambda samples: [k + words(s.text) for s in samples]
+with_closure = closure(10)
+def of_columns(completions, answer): return [float(a in c) for c, a in zip(completions, answer)]
+def with_option(samples, limit=1): return [min(limit, words(s.text)) for s in samples]
+partial = functools.partial(with_option, limit=2)
+async def waits(completions): await asyncio.sleep(0); return [words(c) for c in completions]
+class Counter:
+    def __init__(self, factor): self.factor = factor
+    def method(self, samples): return [self.factor * words(s.text) for s in samples]
+    def __call__(self, samples): return [-self.factor * words(s.text) for s in samples]
+    async def slow(self, samples): return self.method(samples)
+class Scores:
+    factor = 1
+    def score(self, samples): return [self.factor * math.sqrt(words(s.text) ** 2) for s in samples]
+class Deep(Scores):
+    def score(self, samples): return [1 + each for each in super().score(samples)]
+counter, scores, deep = Counter(5), Scores(), Deep()
+method, slow, twice = counter.method, counter.slow, functools.partial(counter.slow)
+"""
+
+
+SCORES = {
+    "with_globals": [4.0, 2.0],
+    "with_closure": [12.0, 11.0],
+    "of_columns": [1.0, 0.0],
+    "with_option": [1.0, 1.0],
+    "partial": [2.0, 1.0],
+    "waits": [2.0, 1.0],
+    "counter": [-10.0, -5.0],
+    "method": [10.0, 5.0],
+    "slow": [10.0, 5.0],
+    "twice": [10.0, 5.0],
+    "Scores": [2.0, 1.0],
+    "scores": [2.0, 1.0],
+    "Deep": [3.0, 2.0],
+}
+ELSEWHERE = """
+import json, pickle, sys
+from contracts.objects import hold
+from contracts.scores import Sample
+from reward_servers.server import RewardServer
+from reward_servers.settings import parts
+packed, rewards, samples = pickle.load(sys.stdin.buffer)
+hold(packed, {})
+print(json.dumps([RewardServer(parts(reward)[0]).score(samples) for reward in rewards]))
+"""
+
+
+def test_what_python_can_call_scores_in_a_process_that_lacks_its_module() -> None:
+    given, kept = [of_main(NOTEBOOK, name) for name in SCORES], Objects()
+    del sys.modules["only_here"]
+    rewards = [configured({"reward": each}, kept)["reward"] for each in given]
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE],
+        input=pickle.dumps((kept.packed, rewards, SAMPLES)),
+        capture_output=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    answers = json.loads(done.stdout)
+    assert {name: [score for score, _ in each] for name, each in zip(SCORES, answers, strict=True)} == SCORES
+    assert all(reason is None for each in answers for _, reason in each)
+
+
+def test_what_a_module_has_goes_by_its_address() -> None:
+    kept = Objects()
+    assert configured({"reward": [graders.brevity, graders.Words]}, kept) == {
+        "reward": [f"{GRADERS}:brevity", f"{GRADERS}:Words"]
+    }
+    assert not kept.packed
+
+
+def test_named_and_plain_values_are_left_as_they_are() -> None:
+    for reward in (None, "rouge", {"name": "length", "target": 3}, {"weight": 2.0}, []):
+        assert configured({"reward": reward}, Objects()) == {"reward": reward}
+
+
+def test_weights_options_and_labels_stay_with_their_object() -> None:
+    kept = Objects()
+    mixed = configured({"reward": ["length", {"name": shortness(3), "weight": 0.5, "scale": 3}]}, kept)
+    (name,) = kept.packed
+    assert mixed == {"reward": ["length", {"name": f"object:{name}", "weight": 0.5, "scale": 3}]}
+    assert parts(mixed["reward"])[1].label == "shortness" == own_name(f"object:{name}")
+
+    by_weight = configured({"reward": {shortness(3): 0.5, "length": 1.0}}, Objects())
+    assert [each["weight"] for each in by_weight["reward"]] == [0.5, 1.0]
+
+
+def shortness(k: int) -> Callable[..., list[float]]:
+    def shortness(samples: Sequence[Sample], scale: float = 2.0) -> list[float]:
+        return [scale / (k + len(sample.text)) for sample in samples]
+
+    return shortness
+
+
+def test_two_lambdas_have_two_labels() -> None:
+    both = [lambda samples: [1.0 for _ in samples], lambda samples: [2.0 for _ in samples]]
+    given = configured({"reward": both}, Objects())["reward"]
+    assert [part.label for part in parts(given)] == ["lambda", "lambda2"]
+
+
+def test_settings_become_a_name_and_the_options_that_were_given() -> None:
+    from learner.algorithms.grpo import GRPO
+    from reward_servers.rewards.length import Length
+
+    given = configured({"algorithm": GRPO(learning_rate=1e-3), "reward": Length(target=3)}, Objects())
+    assert given == {
+        "algorithm": {"name": "grpo", "learning_rate": 1e-3},
+        "reward": {"name": "length", "target": 3},
+    }
+
+
+def test_metrics_may_be_functions_classes_and_objects() -> None:
+    class Longest:
+        def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
+            return {"longest": MetricValue(float(max(len(sample.text) for sample in samples)))}
+
+    def longest(samples: Sequence[Sample]) -> dict[str, MetricValue]:
+        return Longest().compute(samples)
+
+    for metric in (Longest, Longest(), longest):
+        kept = Objects()
+        (part,) = parts(configured({"metrics": [metric]}, kept)["metrics"], "metrics")
+        with held(kept.packed):
+            assert MetricServer(part).compute(SAMPLES)["longest"].corpus == 3.0
+
+
+def test_functions_anywhere_in_the_configuration_have_an_address() -> None:
+    kept = Objects()
+    given = configured({"environment__tools": [shortness(1), "calculator"]}, kept)
+    (name,) = kept.packed
+    assert given == {"environment__tools": [f"object:{name}", "calculator"]}
+
+
+def around(held_by_it: Any) -> Any:
+    return lambda samples: held_by_it
+
+
+def open_file() -> Any:
+    return open(__file__)
+
+
+def rows() -> Iterator[int]:
+    yield 1
+
+
+INSIDE = r"`held_by_it` of the function around it"
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: around(open_file()), rf"{INSIDE} \(an open file '.*'\), .*open it inside"),
+        (lambda: around(threading.Lock()), rf"{INSIDE} \(a lock\)"),
+        (lambda: around({"a": [threading.Lock()]}), rf"{INSIDE}, in it its entry 'a', in it its entry 0 \(a"),
+        (lambda: around(rows()), rf"{INSIDE} \(a generator\), .*make a list of it"),
+        (lambda: around(socket.socket()), rf"{INSIDE} \(a socket\)"),
+        (lambda: functools.partial(around(1), limit=threading.Lock()), r"its argument `limit` \(a lock\)"),
+        (lambda: around(around(threading.Lock())), rf"{INSIDE}, in it {INSIDE} \(a lock\)"),
+    ],
+)
+def test_what_can_not_travel_is_named_with_its_place(make: Any, told: str) -> None:
+    with pytest.raises(InputError, match=f"^reward `.*` uses {told}"):
+        configured({"reward": make()}, Objects())
+
+
+@pytest.mark.parametrize("reward", [3, object(), 0.5])
+def test_what_can_not_be_called_is_refused(reward: Any) -> None:
+    with pytest.raises(InputError, match=r"reward: got .*; expected a name, or what Python can call"):
+        configured({"reward": reward}, Objects())
+
+
+def test_an_object_of_another_process_is_told_with_what_to_do() -> None:
+    with pytest.raises(
+        InputError, match=r"brevity was a function or class .* no command can find again.*FILE"
+    ):
+        find_grader("reward", "object:brevity@0123456789ab")
+
+
+def test_the_identity_is_the_code_and_what_it_uses() -> None:
+    def lines_apart(k: int) -> Any:
+        return lambda samples: [k for _ in samples]
+
+    assert digest_of(lines_apart(1)) == digest_of(lines_apart(1)) != digest_of(lines_apart(2))
+    assert digest_of({"a", "b"}) == digest_of({"b", "a"})
+    sources = ["def f(samples): return [K]", "\n\n\ndef f(samples):  # a comment\n    return [K]"]
+    first, moved = (of_main(f"K = 1\n{source}", "f") for source in sources)
+    other_global = of_main(f"K = 2\n{sources[0]}", "f")
+    assert digest_of(first) == digest_of(moved) != digest_of(other_global)
+    del sys.modules["only_here"]
+
+
+def test_identities_are_the_same_in_another_process() -> None:
+    script = (
+        "import sys; from whetstone.packing.identity import digest_of\n"
+        "def helper(text): return {'a', 'bc', 'd'} & set(text)\n"
+        "def f(samples, k=(1, 2.5)): return [helper(s.text) for s in samples]\n"
+        "print(digest_of(f))"
+    )
+    command = [sys.executable, "-c", script]
+    places = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    runs = [
+        subprocess.run(command, capture_output=True, text=True, env={**places, "PYTHONHASHSEED": seed})
+        for seed in ("1", "2")
+    ]
+    found = {run.stdout for run in runs}
+    assert len(found) == 1 and len(found.pop().strip()) == 12
+
+
+def test_a_sandbox_gets_the_object_and_ends_one_that_hangs() -> None:
+    kept = Objects()
+
+    def hangs(samples: Sequence[Sample]) -> list[float]:
+        import time
+
+        while "c" in samples[0].text:
+            time.sleep(1)
+        return [float(LIMIT) for _ in samples]
+
+    (part,) = parts(configured({"reward": hangs}, kept)["reward"])
+    with held(kept.packed):
+        server = SandboxedServer(part, Sandbox(seconds=1.0))
+        try:
+            answers = server.score(SAMPLES[::-1])
+        finally:
+            server.close()
+    assert answers[1] == (3.0, None)
+    assert "no answer within" in str(answers[0][1])
+
+
+def test_a_coroutine_keeps_its_deadline() -> None:
+    from reward_servers.settings import ServerSettings
+
+    async def waits(samples: Sequence[Sample]) -> list[float]:
+        await asyncio.sleep(60 if "c" in samples[0].text else 0)
+        return [1.0]
+
+    kept = Objects()
+    (part,) = parts(configured({"reward": waits}, kept)["reward"])
+    with held(kept.packed):
+        answers = RewardServer(part, ServerSettings(timeout_s=0.5, retries=0)).score(SAMPLES)
+    assert answers[0] == (1.0, None) and "no answer within 0.5 s" in str(answers[1][1])
+
+
+def test_the_tables_of_built_in_components_are_there() -> None:
+    import importlib
+
+    for place in addresses.TABLES.values():
+        module, _, name = place.partition(":")
+        assert getattr(importlib.import_module(module), name)

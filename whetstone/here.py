@@ -1,0 +1,128 @@
+"""Run a command in the caller's own process, and leave the process as it was.
+
+Whetstone's packages and Ray are imported only here, when a call runs.
+"""
+
+import asyncio
+import contextlib
+import io
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from whetstone.as_before import as_before
+from whetstone.errors import RunError
+from whetstone.own_place import MORE_FOLDERS, are_names_ours, folders_of_modules
+
+if TYPE_CHECKING:
+    from whetstone.objects import Objects
+
+Result = TypeVar("Result")
+
+_is_ray_prepared = False  # Ray reads variables when it is imported, and we had set them
+
+
+def why_not_here() -> str:
+    """Return why a run can't go on in this process and thread; "" if it can."""
+    ray = sys.modules.get("ray")
+    if threading.current_thread() is not threading.main_thread():
+        return "this is not the main thread, which alone gets Ctrl-C"
+    if not are_names_ours():
+        return "packages here have the names of Whetstone's"
+    if ray is not None and getattr(ray, "is_initialized", bool)():
+        return "Ray is connected here already"
+    if ray is not None and not _is_ray_prepared:
+        return "Ray was imported here before, without the settings that keep its ports on this machine"
+    return ""
+
+
+def run_here(words: Sequence[str], objects: "Objects", run: Callable[[], Result]) -> Result:
+    """Run a command that the command line would write so; hold the objects meanwhile.
+
+    Raises:
+        InputError, RunError: the command refused its input, or failed.
+        KeyboardInterrupt: it was interrupted, and has saved.
+    """
+    global _is_ray_prepared
+    number: int = signal.SIGINT
+    try:
+        with as_before(), outside_of_loops():
+            sys.argv = ["whetstone", *words]
+            os.environ[MORE_FOLDERS] = folders_of_modules()
+            from services import cli
+            from services.cluster.ray_variables import prepare_ray
+            from services.terminal.interrupts import interruptible
+
+            prepare_ray()
+            _is_ray_prepared = _is_ray_prepared or "ray" not in sys.modules
+            with interruptible("whetstone", ends_process=False) as command:
+                try:
+                    return _guarded(words, objects, run)
+                finally:
+                    number = command.asked_by if command is not None else number
+    except KeyboardInterrupt:
+        if number != signal.SIGINT:  # the process was asked to end
+            signal.raise_signal(number)
+        raise
+    except Exception as error:
+        if isinstance(original := cli.unwrapped(error), RunError | cli.InputError):
+            if original is error:
+                raise
+            raise original from error
+        raise RunError(f"unexpected {type(error).__name__}: {error}") from error
+
+
+def _guarded(words: Sequence[str], objects: "Objects", run: Callable[[], Result]) -> Result:
+    from contracts.objects import held
+    from contracts.secrets.output import guarded_output
+    from contracts.secrets.redaction import remember_typed
+    from services.cli import write_to_log
+    from services.runs import claim
+    from services.terminal.interrupts import said_at_interruption
+    from services.tracking.run_log import close_log
+
+    remember_typed(list(words))
+    with guarded_output(), held(objects.packed, objects.values), contextlib.ExitStack() as ends:
+        ends.callback(claim.let_go)
+        ends.callback(close_log)
+        try:
+            return run()
+        except KeyboardInterrupt:
+            print(said_at_interruption(f"whetstone {words[0]}"), file=sys.stderr)
+            raise
+        except Exception as error:
+            write_to_log("".join(traceback.format_exception(error)))
+            raise
+
+
+def command_here(words: Sequence[str], objects: "Objects") -> str:
+    """Run a command, and return what it prints on standard output."""
+    printed = io.StringIO()
+
+    def run() -> str:
+        from services.cli import dispatch
+
+        with contextlib.redirect_stdout(printed):
+            dispatch(list(words))
+        return printed.getvalue()
+
+    return run_here(words, objects, run)
+
+
+@contextlib.contextmanager
+def outside_of_loops() -> Iterator[None]:
+    """Let this thread's code run event loops of its own, although a notebook's kernel runs one here."""
+    loop = asyncio._get_running_loop()
+    if loop is None:
+        yield
+        return
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio.set_event_loop(loop)
+        asyncio._set_running_loop(loop)

@@ -1,0 +1,222 @@
+"""Turn Python objects among a call's arguments into addresses for a configuration, and keep the objects.
+
+a function or class of a module    package.module:name         the command line finds it, too
+any other object                   object:name@digest          goes to the run's processes as bytes
+settings, such as PPO(kl=…)        {name: …, option: …}
+rows                               a file's place              becomes a file in the run's folder
+"""
+
+import functools
+import importlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import FunctionType
+from typing import Any
+
+from whetstone.errors import InputError
+from whetstone.own_place import NAMES
+from whetstone.packing.identity import digest_of
+from whetstone.packing.importable import is_importable
+from whetstone.packing.travel import code_of, packed
+from whetstone.rows import Rows, rows_in
+
+# The tables of built-in components, by key.
+TABLES = {
+    "algorithm": "learner.algorithms:ALGORITHMS",
+    "task": "services.tasks:TASKS",
+    "environment": "rollout_workers.environments:ENVIRONMENTS",
+    "reward": "reward_servers.rewards:REWARDS",
+    "metrics": "reward_servers.metrics:METRICS",
+}
+GRADERS = ("reward", "metrics")
+METHODS = {"reward": "score", "metrics": "compute", "task": "prompts", "environment": "step"}
+FACTORY = "rollout_workers.environments.factory:Factory"
+ENVIRONMENT_BASE = "rollout_workers.environments.base"
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """What stands behind the addresses of a call.
+
+    Example: `Objects({"brevity@1f3a5c7e9b2d": b"…"}, {"brevity@1f3a5c7e9b2d": brevity})`
+    """
+
+    packed: dict[str, bytes] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)  # for people who read the run's folder
+    rows: dict[str, Rows] = field(default_factory=dict)  # by the places that stand for them
+
+    def for_others(self) -> "Objects":
+        """Return what another process can be sent."""
+        return replace(self, values={})
+
+
+def configured(overrides: Mapping[str, Any], objects: Objects) -> dict[str, Any]:
+    """Return the overrides with an address in place of each object, which `objects` gets.
+
+    Raises:
+        InputError: an object is none that its key takes, or it can't travel to another process.
+    """
+    return {key: _of_key(key.replace("__", "."), value, objects) for key, value in overrides.items()}
+
+
+def _of_key(key: str, value: Any, objects: Objects) -> Any:
+    if key in GRADERS:
+        return _graders(key, value, objects)
+    if key in ("task", "data") and (rows := rows_in(key, value, objects.rows)) is not None:
+        return rows
+    if key in TABLES:
+        return _component(key, value, objects)
+    return _plain(key, value, objects)
+
+
+def _graders(key: str, value: Any, objects: Objects) -> Any:
+    """Return the names and mappings of rewards or metrics; `{f: 0.5}` gives f the weight 0.5."""
+    if isinstance(value, Mapping) and any(not isinstance(name, str) for name in value):
+        value = [{"name": grader, "weight": weight} for grader, weight in value.items()]
+    if not isinstance(value, list | tuple):
+        return _component(key, value, objects)
+    return _told_apart([_component(key, each, objects) for each in value])
+
+
+def _told_apart(parts: list[Any]) -> list[Any]:
+    """Return the parts, with a label for each but the first of several objects of one name: two lambdas."""
+    found: list[Any] = []
+    seen: dict[str, list[str]] = {}
+    for part in parts:
+        name = part if isinstance(part, str) else str(part["name"])
+        addresses = seen.setdefault(own_name(name), [])
+        if name.startswith("object:") and addresses and name not in addresses:
+            labelled = {"name": name, "label": f"{own_name(name)}{len(addresses) + 1}"}
+            part = {**labelled, **({} if isinstance(part, str) else part)}
+        addresses.append(name)
+        found.append(part)
+    return found
+
+
+def own_name(address: str) -> str:
+    """Return what stands behind an address's colon, without an object's digest, as labels are made.
+
+    >>> own_name("object:brevity@1f3a5c7e9b2d"), own_name("rouge")
+    ('brevity', 'rouge')
+    """
+    return address.rpartition(":")[2].partition("@")[0]
+
+
+def _component(key: str, value: Any, objects: Objects) -> Any:
+    """Return a component's name, or a mapping of its name and options."""
+    if isinstance(value, Mapping) and "name" in value:
+        part = _component(key, value["name"], objects)
+        named = part if isinstance(part, Mapping) else {"name": part}
+        rest = {name: each for name, each in value.items() if name != "name"}
+        return {**named, **{name: _plain(f"{key}.{name}", each, objects) for name, each in rest.items()}}
+    if value is None or isinstance(value, str | Mapping | list | tuple):
+        return _plain(key, value, objects)
+    if _are_settings(value):
+        options = {name: getattr(value, name) for name in sorted(value.model_fields_set)}
+        return {"name": _name_of(key, type(value), objects), **_plain(key, _dumped(options), objects)}
+    if not callable(value) and not callable(getattr(value, METHODS.get(key, ""), None)):
+        raise InputError(f"{key}: got {value!r:.200}; expected {_expected(key)}")
+    if key == "environment" and not _makes_environments(value):
+        return _of_environment(value, objects)
+    return _name_of(key, value, objects)
+
+
+def _expected(key: str) -> str:
+    if key == "reward":
+        return (
+            "a name, or what Python can call: def my_reward(samples), or def my_reward(prompts, completions, "
+            "**columns)"
+        )
+    if key == "task":
+        return (
+            "a name, a class, or rows: a list, a DataFrame, a Dataset, or a dict with one of these per split"
+        )
+    return f"a name, a class, or an object with a method {METHODS.get(key, '…')}"
+
+
+def _of_environment(value: Any, objects: Objects) -> dict[str, str]:
+    """Return the environment that makes another one by its class or by a function."""
+    bases = [f"{each.__module__}.{each.__name__}" for each in getattr(value, "__mro__", ())]
+    if "gymnasium.core.Env" in bases:
+        return {"name": "gymnasium_text", "class_path": _address("environment", value, objects)}
+    return {"name": FACTORY, "factory": _address("environment", value, objects)}
+
+
+def _makes_environments(value: Any) -> bool:
+    bases = getattr(value, "__mro__", ())
+    return any(each.__module__ == ENVIRONMENT_BASE for each in bases)
+
+
+def _plain(key: str, value: Any, objects: Objects) -> Any:
+    """Return a value with an address in place of each function and class in it."""
+    if value is None or isinstance(value, str | int | float | os.PathLike):
+        return value
+    if isinstance(value, Mapping) and rows_in(key, value, None) is None:
+        return {name: _plain(f"{key}.{name}", each, objects) for name, each in value.items()}
+    if (rows := rows_in(key, value, objects.rows)) is not None:
+        return rows
+    if isinstance(value, list | tuple):
+        return [_plain(key, each, objects) for each in value]
+    if _are_settings(value):
+        return _plain(key, _dumped({name: getattr(value, name) for name in value.model_fields_set}), objects)
+    return _address(key, value, objects) if callable(value) else value
+
+
+def _are_settings(value: Any) -> bool:
+    return not isinstance(value, type) and hasattr(value, "model_fields_set") and hasattr(value, "model_dump")
+
+
+def _dumped(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.model_dump(exclude_unset=True) if _are_settings(value) else value
+        for name, value in options.items()
+    }
+
+
+def _name_of(key: str, value: Any, objects: Objects) -> str:
+    """Return the name of a built-in component, or an address."""
+    address = _address(key, value, objects)
+    if key in TABLES and address.partition(".")[0] in NAMES:
+        module, _, table = TABLES[key].partition(":")
+        built_in: Mapping[str, str] = getattr(importlib.import_module(module), table)
+        return next((name for name, place in built_in.items() if place == address), address)
+    return address
+
+
+def _address(key: str, value: Any, objects: Objects) -> str:
+    """Return an address for an object, and keep the object unless every process can import it."""
+    if isinstance(value, type | FunctionType) and is_importable(value) and value.__qualname__.isidentifier():
+        return f"{value.__module__}:{value.__qualname__}"
+    own = _short_name(value)
+    name = f"{own}@{digest_of(value)}"
+    if name not in objects.packed:
+        kind = key if key in (*TABLES, "metrics") else f"{key}="
+        objects.packed[name] = packed(value, f"{kind.removesuffix('s')} `{own}`")
+        objects.values[name] = value
+        objects.sources[name] = _source(value)
+    return f"object:{name}"
+
+
+def _short_name(value: Any) -> str:
+    """Return a name that can stand in keys of metrics."""
+    while isinstance(value, functools.partial):
+        value = value.func
+    name = str(getattr(value, "__name__", type(value).__name__))
+    return re.sub(r"\W", "", name).strip("_") or "function"
+
+
+def _source(value: Any) -> str:
+    """Return the source of an object where it can be read; else ""."""
+    import inspect
+    import textwrap
+
+    code = code_of(value)
+    for each in (value, type(value) if not isinstance(value, FunctionType) else None, code):
+        try:
+            return textwrap.dedent(inspect.getsource(each))  # type: ignore[arg-type]
+        except (OSError, TypeError):
+            continue
+    return ""

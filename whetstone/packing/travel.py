@@ -1,0 +1,147 @@
+"""Pack an object for a run's other processes, or say what in it can't travel.
+
+What the others can import goes by its address. All else goes by value: functions and classes of a notebook or
+a script, with the globals that they use.
+"""
+
+import io
+import linecache
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import CodeType, CoroutineType, FunctionType, GeneratorType, ModuleType
+from typing import Any
+
+from whetstone.errors import InputError
+from whetstone.packing.importable import modules_here_alone
+from whetstone.packing.insides import insides
+
+MOST_MIB = 256
+IN_MEMORY = (io.StringIO, io.BytesIO)
+KINDS = ((GeneratorType, "a generator"), (CoroutineType, "a coroutine that was called already"))
+BY_TYPE = {"_thread.lock": "a lock", "_thread.RLock": "a lock", "socket.socket": "a socket"}
+
+
+def packed(value: Any, where: str) -> bytes:
+    """Return the object as bytes, with the source of the cells that it is from.
+
+    Args:
+        where: the user's option and the object's name, for messages: "reward `brevity`".
+
+    Raises:
+        InputError: something in it can't travel, or it is too large.
+    """
+    with by_value(modules_here_alone()):
+        try:
+            blob = _dumped((sources_of(value), value))
+        except Exception as error:  # each kind of object refuses in its own way
+            raise InputError(f"{where} {_why(value, error)}") from error
+    if len(blob) > MOST_MIB << 20:
+        raise InputError(
+            f"{where} takes {len(blob) >> 20} MiB along ({_largest(value)}); expected at most {MOST_MIB}. "
+            "Load it inside the function, or in the __init__ of a class"
+        )
+    return blob
+
+
+@contextmanager
+def by_value(modules: list[ModuleType]) -> Iterator[None]:
+    """Pickle what is in these modules by value, for a time."""
+    import cloudpickle
+
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def sources_of(value: Any) -> dict[str, str]:
+    """Return the texts of a notebook's cells in which the object's code stands, by their file names."""
+    codes = [part.__code__ for part in _within(value) if isinstance(part, FunctionType)]
+    files = {code.co_filename for code in codes}
+    return {file: "".join(lines) for file in files if (lines := linecache.getlines(file)) and _is_cell(file)}
+
+
+def code_of(value: Any) -> CodeType | None:
+    """Return the code of a function, or of the first one inside of an object."""
+    functions = (part for part in _within(value) if isinstance(part, FunctionType))
+    return next((function.__code__ for function in functions), None)
+
+
+def _is_cell(file: str) -> bool:
+    return file.startswith("<") or "ipykernel_" in file
+
+
+def _within(value: Any, most: int = 10_000) -> list[Any]:
+    """Return the object and everything inside, each once."""
+    found, seen = [value], {id(value)}
+    for each in found:
+        new = [part for _, part in insides(each) if id(part) not in seen]
+        seen |= set(map(id, new))
+        found += new
+        if len(found) > most:
+            break
+    return found
+
+
+def _dumped(value: Any) -> bytes:
+    import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc,name-defined]
+        def reducer_override(self, each: Any) -> Any:
+            for stream in ("stdout", "stderr"):
+                if each is getattr(sys, stream):
+                    return getattr, (sys, stream)
+            if isinstance(each, io.IOBase) and not isinstance(each, IN_MEMORY):
+                raise TypeError(f"cannot pickle {type(each).__name__}")  # cloudpickle would read the file
+            return super().reducer_override(each)
+
+    file = io.BytesIO()
+    Pickler(file).dump(value)
+    return file.getvalue()
+
+
+def _can_travel(value: Any) -> bool:
+    try:
+        _dumped(value)
+    except Exception:
+        return False
+    return True
+
+
+def _why(value: Any, error: Exception) -> str:
+    """Say which part can't travel, and where it is used."""
+    path, at = [], value
+    seen = {id(value)}
+    while True:
+        parts = ((words, part) for words, part in insides(at) if id(part) not in seen)
+        inner = next(((words, part) for words, part in parts if not _can_travel(part)), None)
+        if inner is None:
+            break
+        path.append(inner[0])
+        at = inner[1]
+        seen.add(id(at))
+    if not path:
+        return f"can't travel to another process: {type(error).__name__}: {error}"
+    what, remedy = _said(at)
+    return f"uses {', in it '.join(path)} ({what}), which can't travel to another process; {remedy}"
+
+
+def _said(value: Any) -> tuple[str, str]:
+    """Return words for a thing that can't travel, and what to do."""
+    if isinstance(value, io.IOBase):
+        return f"an open file {getattr(value, 'name', '')!r}", "open it inside the function"
+    for kind, words in KINDS:
+        if isinstance(value, kind):
+            return words, "make it inside the function, or make a list of it"
+    name = f"{type(value).__module__}.{type(value).__qualname__}"
+    return BY_TYPE.get(name, name), "make it inside the function, or in the __init__ of a class"
+
+
+def _largest(value: Any) -> str:
+    sized = [(len(_dumped(part)), words) for words, part in insides(value)]
+    size, words = max(sized, default=(0, "its code"))
+    return f"{words}: {size >> 20} MiB"

@@ -1,0 +1,144 @@
+"""Rows that a call was given: lists, iterables, pandas' DataFrames, and the data sets of `datasets`.
+
+They become a JSON Lines file for each split, so that they are read by the rules of all files.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from whetstone.errors import InputError
+
+PLACE = "rows of Python/"  # of a file in the run's folder, before the folder is known
+HOLD_ROWS = ("task", "data", "task.data_files", "data.files", "task.path")
+PROMPT = "prompt"  # the column of texts that come alone
+
+Row = dict[str, Any]
+Rows = list[Row]
+
+
+def rows_in(key: str, value: Any, kept: dict[str, Rows] | None) -> Any:
+    """Return a configuration in which a place stands for each split's rows; None where a value has no rows.
+
+    Args:
+        key: the value's key, such as "task".
+        kept: gets the rows by their places; None: nothing is read, and the result tells if there are any.
+
+    Raises:
+        InputError: a row holds what no file can.
+    """
+    if key not in HOLD_ROWS:
+        return None
+    splits = _splits(key, value)
+    if splits is None:
+        return None
+    if kept is None:
+        return True
+    files = {}
+    for split, rows in splits.items():
+        read = [_row(key, split, number, row) for number, row in enumerate(rows)]
+        if not read:
+            raise InputError(f"{key}: {split} has no rows")
+        files[split] = place = f"{PLACE}{split}-{digest_of(read)}.jsonl"
+        kept[place] = read
+    if key == "task":
+        return {"name": "prompts", "data_files": files}
+    return {"files": files} if key == "data" else files
+
+
+def digest_of(rows: Rows) -> str:
+    """Return a few characters that differ where the rows do."""
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(line(row).encode())
+    return digest.hexdigest()[:12]
+
+
+def line(row: Row) -> str:
+    """Return a row as a line of a file."""
+    return json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def _splits(key: str, value: Any) -> dict[str, Iterable[Any]] | None:
+    """Return the iterables of rows by split; None: the value is no rows."""
+    if isinstance(value, Mapping):
+        of_splits = {split: _iterable(key, each) for split, each in value.items()}
+        known = {split: rows for split, rows in of_splits.items() if rows is not None}
+        return known if known and len(known) == len(value) else None
+    rows = _iterable(key, value)
+    return None if rows is None else {"train": rows}
+
+
+def _iterable(key: str, value: Any) -> Iterable[Any] | None:
+    if isinstance(value, str | bytes | Mapping | type) or callable(getattr(value, "prompts", None)):
+        return None
+    if callable(to_dict := getattr(value, "to_dict", None)) and hasattr(value, "columns"):
+        return _of_frame(to_dict)
+    if isinstance(value, list | tuple):
+        return value if value and all(isinstance(row, str | Mapping) for row in value) else None
+    return value if isinstance(value, Iterable) and not hasattr(value, "model_dump") else None
+
+
+def _of_frame(to_dict: Callable[[str], list[Row]]) -> Iterator[Row]:
+    """Yield a DataFrame's rows; an empty cell is None."""
+    for row in to_dict("records"):
+        yield {str(name): None if _is_missing(cell) else cell for name, cell in row.items()}
+
+
+def _is_missing(cell: Any) -> bool:
+    return type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, float) and cell != cell)
+
+
+def _row(key: str, split: str, number: int, row: Any) -> Row:
+    where = f"{key}: {split} row {number}"
+    if isinstance(row, str):
+        return {PROMPT: row}
+    if not isinstance(row, Mapping):
+        raise InputError(f"{where}: got {row!r:.80}; expected a text, or a dict with a column for each key")
+    return {str(name): _cell(f"{where}, column '{name}'", cell) for name, cell in row.items()}
+
+
+def _cell(where: str, cell: Any) -> Any:
+    """Return a cell as JSON has it."""
+    if cell is None or isinstance(cell, str | bool):
+        return cell
+    if isinstance(cell, float) and cell != cell:
+        return None
+    if isinstance(cell, int | float):
+        return cell
+    if isinstance(cell, date):
+        return cell.isoformat()
+    if isinstance(cell, Mapping):
+        return {str(name): _cell(where, each) for name, each in cell.items()}
+    if isinstance(cell, list | tuple):
+        return [_cell(where, each) for each in cell]
+    if callable(to_list := getattr(cell, "tolist", None)):  # an array or number of numpy, torch or pandas
+        return _cell(where, to_list())
+    raise InputError(f"{where}: got {type(cell).__name__}; expected text, numbers, lists and dicts of these")
+
+
+def write(rows: Mapping[str, Rows], folder: Path) -> None:
+    """Write the files that places stand for, where they are not there already."""
+    for place, own in rows.items():
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / place.removeprefix(PLACE)
+        if not file.exists():
+            file.write_text("".join(map(line, own)), encoding="utf-8")
+
+
+def placed(value: Any, folder: Path) -> Any:
+    """Return a configuration with files of a folder in place of the places that stand for them.
+
+    >>> placed({"files": {"train": "rows of Python/a.jsonl"}}, Path("/runs/a/rows"))
+    {'files': {'train': '/runs/a/rows/a.jsonl'}}
+    """
+    if isinstance(value, Mapping):
+        return {key: placed(each, folder) for key, each in value.items()}
+    if isinstance(value, list):
+        return [placed(each, folder) for each in value]
+    if isinstance(value, str) and value.startswith(PLACE):
+        return str(folder / value.removeprefix(PLACE))
+    return value
