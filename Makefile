@@ -1,7 +1,7 @@
 # make demo    train a small model on this machine, from scratch    make test      run the tests
 # make check   check style, types and layers, under a minute        make test-all  run the long tests, too
 # make bench   measure speed and memory                             make gpu       test and measure on a GPU
-# make docs    build the site of docs/
+# make docs    build the site of docs/             make demo-instruct  teach a real chat model, 15 minutes
 # A machine with an NVIDIA GPU gets vLLM's CUDA build, others its CPU build: make setup EXTRA=cpu|cuda
 # .venv has the first Python that runs here: make setup PYTHON=python3.13 takes another.
 
@@ -27,10 +27,14 @@ RESOLVE := $(if $(filter cpu,$(EXTRA)),$(FIND_LINKS) --override requirements/ove
 # A run starts a dozen processes; without stored bytecode each compiles all its imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-quick test-engines test-all gpu check format docs docs-serve bench setup pins check-pins audit verifiers clean
+.PHONY: demo demo-instruct test test-quick test-engines test-all gpu check format docs docs-serve bench setup pins check-pins audit verifiers clean
 
 demo: $(READY)
 	@$(BIN)/whetstone demo
+
+demo-instruct: $(READY)
+	@$(UV) pip install --quiet --no-deps $(FIND_LINKS) -r requirements/instruct.txt
+	@$(BIN)/whetstone demo instruct
 
 # Tests that start an engine or a cluster run one by one and mostly wait. All others run beside them, and are
 # nice: they take what the engines leave, whose row of tests is the longer one. (Ray's workers have niceness 15.)
