@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.errors import InputError
-from reward_servers.isolation.confinement import has_seccomp
+from reward_servers.isolation.system_calls import has_seccomp
 
 CAPTIONS = "pycocoevalcap"
 VERIFIABLE = "pip install 'whetstone[verifiable]'"

@@ -241,6 +241,7 @@ def _be_the_fork(perform: Perform, job: Job, end: int, home: str, bounds: Bounds
             os.dup2(nothing, number)
         os.closerange(RESULT + 1, 1 << 16)
         os.chdir(home)
+        _open_input()
         confine(".", job.left_s, bounds.memory_gib, bounds.file_mib)
         os.write(RESULT, CONFINED)
     except BaseException as error:
@@ -255,6 +256,14 @@ def _be_the_fork(perform: Perform, job: Job, end: int, home: str, bounds: Bounds
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
     finally:  # whatever a sample raises ends that sample
         os._exit(code & 0xFF)
+
+
+def _open_input() -> None:
+    """Make standard input an empty file without a name, which the work may fill: later it may open none."""
+    file = os.open("input", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    os.unlink("input")
+    os.dup2(file, 0)
+    os.close(file)
 
 
 def _num_threads(pid: int) -> int:

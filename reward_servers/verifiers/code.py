@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import sys
-import tempfile
 import threading
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -89,8 +88,7 @@ def _program(payload: Mapping[str, Any]) -> Sequence[str]:
 def _print(program: Sequence[str], main: types.ModuleType) -> None:
     """Run a program whose output is the result."""
     os.dup2(RESULT, 1)
-    os.close(RESULT)
-    os.open(os.devnull, os.O_WRONLY)  # takes the number 3
+    os.dup2(2, RESULT)  # /dev/null
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="replace", closefd=False)
     try:
         for code in program:
@@ -154,10 +152,9 @@ def _execute(code: str, main: types.ModuleType) -> None:
 
 
 def _input(text: str) -> Any:
-    file = tempfile.TemporaryFile(dir=".")  # noqa: SIM115  (it is the program's input)
-    file.write(text.encode())
-    file.seek(0)
-    os.dup2(file.fileno(), 0)
+    with os.fdopen(0, "wb", closefd=False) as file:
+        file.write(text.encode())
+    os.lseek(0, 0, os.SEEK_SET)
     return os.fdopen(0, encoding="utf-8", closefd=False)
 
 

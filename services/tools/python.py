@@ -2,8 +2,8 @@
 
 from contracts.errors import InputError
 from reward_servers.isolation.confined import Confined
-from reward_servers.isolation.confinement import has_seccomp
 from reward_servers.isolation.limits import Limits
+from reward_servers.isolation.system_calls import has_seccomp
 
 # The value of a last expression is printed, as in a notebook; so is the last line of an error.
 PROGRAM = """

@@ -7,7 +7,7 @@ import pytest
 from contracts.errors import InputError
 from contracts.scores import Sample
 from reward_servers.isolation.confined import Limits
-from reward_servers.isolation.confinement import has_seccomp
+from reward_servers.isolation.system_calls import has_seccomp
 from reward_servers.rewards.code_tests import CodeTests
 from reward_servers.server import RewardServer
 from reward_servers.settings import Part

@@ -17,8 +17,8 @@ from contracts.errors import InputError, RewardError
 from contracts.settings import build
 from reward_servers.deadlines import check_deadlines
 from reward_servers.isolation.confined import Confined, Outcome
-from reward_servers.isolation.confinement import has_seccomp
 from reward_servers.isolation.limits import Limits
+from reward_servers.isolation.system_calls import has_seccomp
 from reward_servers.settings import Part, RewardServersSettings
 
 pytestmark = pytest.mark.skipif(not has_seccomp(), reason="this machine has no libseccomp")
@@ -248,7 +248,6 @@ def test_without_landlock_seccomp_forbids_every_write(tmp_path: Path) -> None:
     code = f"""
 import os, sys
 from reward_servers.isolation import confinement
-confinement.landlock_version.cache_clear()
 confinement.landlock_version = lambda: 0
 os.chdir({str(tmp_path)!r})
 if os.fork() == 0:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import InputError
-from reward_servers.isolation.confinement import has_seccomp
+from reward_servers.isolation.system_calls import has_seccomp
 from rollout_workers.tools.timed_calls import TimedCalls
 from services.tools.calculator import calculator
 from services.tools.python import Python
