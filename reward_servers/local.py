@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-from contracts.errors import InputError
 from contracts.scores import Answer, Sample, Score
 from reward_servers.by_part import ONE_TASK, ByPart, laid_out, places_for
 from reward_servers.combine import weighted_sum
@@ -35,8 +34,7 @@ class LocalRewardClient:
         both = zip(self._parts, self._servers, strict=True)
         verdicts = [server.try_out(trial) for part, server in both if is_tried(part)]
         for verdict in verdicts:
-            if verdict.refusal:
-                raise InputError(verdict.refusal)
+            verdict.check()
         return [verdict.warning for verdict in verdicts if verdict.warning]
 
     def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]:

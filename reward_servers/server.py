@@ -258,7 +258,7 @@ def _complete(component: Any, name: str, trial: Trial) -> Trial:
 def _of_part(kind: str, label: str, verdict: Verdict) -> Verdict:
     """Return the verdict with the part's kind and label in front of its texts."""
     told = [text and f"{kind} {label}: {text}" for text in (verdict.refusal, verdict.warning)]
-    return Verdict(*told)
+    return replace(verdict, refusal=told[0], warning=told[1])
 
 
 def _no_group(sample: Sample) -> str | None:

@@ -225,10 +225,10 @@ def _try_out(
         _verdict(f"{kind} {part.label}", call, settings.for_label(part.label).timeout_s)
         for kind, part, call in calls
     ]
-    refusal = next((verdict.refusal for verdict in verdicts if verdict.refusal), "")
-    if refusal:
+    if any(verdict.refusal for verdict in verdicts):
         remove(rewards, metrics)
-        raise InputError(refusal)
+    for verdict in verdicts:
+        verdict.check()
     return [verdict.warning for verdict in verdicts if verdict.warning]
 
 

@@ -7,7 +7,7 @@ loads slowly is tried later, in its replica.
 import json
 from collections.abc import Sequence
 
-from contracts.errors import InputError, RewardError
+from contracts.errors import RewardError
 from reward_servers.settings import Part, RewardServersSettings, ServerSettings
 from reward_servers.user_rewards.sandbox import Child, Kind, row_of
 from reward_servers.user_rewards.trial import Trial, Verdict, is_tried
@@ -28,8 +28,7 @@ def try_apart(
     for kind, parts in kinds:
         for part in filter(is_tried, parts):
             verdict = _tried(kind, part, settings.for_label(part.label), trial.for_grader(kind, part.label))
-            if verdict.refusal:
-                raise InputError(verdict.refusal)
+            verdict.check()
             told += [verdict.warning] if verdict.warning else []
     return told
 

@@ -252,7 +252,7 @@ class Child:
         """
         rows = [row_of(sample) for sample in trial.samples]
         told = self._exchange({"trial": rows, "are_real": trial.are_real}, seconds)
-        return Verdict(str(told.get("refusal", "")), str(told.get("warning", "")))
+        return Verdict(*(str(told.get(key, "")) for key in ("refusal", "warning", "raised")))
 
     def score(self, rows: Sequence[Row], seconds: float) -> list[Answer]:
         told = self._exchange({"samples": rows}, seconds)

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from contracts.errors import InputError
 from contracts.rollout import Prompt
 from contracts.scores import Metric, Sample
-from reward_servers.reasons import RAISED
+from reward_servers.reasons import RAISED, RaisedElsewhere, reason_of, traceback_of
 from reward_servers.settings import Part
 from reward_servers.user_rewards.returned import Misshapen, scores_of, values_of
 
@@ -47,6 +48,15 @@ class Verdict:
 
     refusal: str = ""
     warning: str = ""
+    raised: str = ""  # the traceback of what the grader raised
+
+    def check(self) -> None:
+        """
+        Raises:
+            InputError: the grader is refused; its cause is what the grader raised.
+        """
+        if self.refusal:
+            raise InputError(self.refusal) from (RaisedElsewhere(self.raised) if self.raised else None)
 
 
 # For commands without prompts.
@@ -93,8 +103,8 @@ def try_reward(score: Callable[[Sequence[Sample]], Any], trial: Trial, *, one_by
         return Verdict(refusal=str(error))
     except RAISED as error:
         reasons: list[BaseException | None] = [error]
-        if one_by_one:
-            reasons = [_reason(score, sample) for sample in trial.samples]
+    if one_by_one:  # not while the error is handled, or it would be the context of the others
+        reasons = [_reason(score, sample) for sample in trial.samples]
     misshapen = next((str(reason) for reason in reasons if isinstance(reason, Misshapen)), "")
     if misshapen or None in reasons:
         return Verdict(refusal=misshapen)
@@ -102,7 +112,8 @@ def try_reward(score: Callable[[Sequence[Sample]], Any], trial: Trial, *, one_by
         f"none of {len(trial.samples)} texts could be scored: {_told(reasons[0])}. A text that can't be "
         f"judged deserves a low score; the first one: {trial.samples[0].text[:200]!r}"
     )
-    return Verdict(refusal=told) if trial.are_real else Verdict(warning=told)
+    raised = traceback_of(reasons[0]) if reasons[0] is not None else ""
+    return Verdict(refusal=told, raised=raised) if trial.are_real else Verdict(warning=told)
 
 
 def try_metric(metric: Metric, trial: Trial) -> Verdict:
@@ -126,4 +137,4 @@ def _reason(score: Callable[[Sequence[Sample]], Any], sample: Sample) -> BaseExc
 
 
 def _told(error: BaseException | None) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
+    return "" if error is None else " ".join(reason_of(error).split())

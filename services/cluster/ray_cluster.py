@@ -58,7 +58,8 @@ def cluster(note: Note = lambda _: None, *, log_to_driver: bool = False) -> Iter
         InputError: no cluster answers at RAY_ADDRESS, or Ray's temporary folder can't be used.
         RunError: Ray does not start.
     """
-    logging.getLogger("ray").setLevel(logging.ERROR)
+    for quiet_one in ("ray", "ray.widgets.util"):  # the latter asks for widgets in a notebook
+        logging.getLogger(quiet_one).setLevel(logging.ERROR)
     logging.getLogger("ray.rllib.utils.actor_manager").setLevel(logging.CRITICAL)  # the fleet reports it
     quiet = {"log_to_driver": log_to_driver, "logging_level": logging.ERROR}
     with handlers_kept():  # with Ray's own handlers, SIGTERM would drain a node for half a minute

@@ -17,6 +17,7 @@ OF_ONES_OWN = {
     # Each actor gets a process with variables of its own, so none could use one that was started before.
     "RAY_prestart_worker_first_driver": "0",
 }
+QUIET = {"GRPC_VERBOSITY": "ERROR"}  # else a second start in one process prints notes about forks
 # Seconds that Ray waits for its own processes, which import much. A slow disk with two busy cores needs more
 # than Ray's half minute or minute. A process that has ended is not waited for.
 PATIENCE_S = 180
@@ -40,7 +41,7 @@ def prepare_ray() -> None:
     """
     if not os.environ.get("RAY_ADDRESS", "").strip():
         os.environ.pop("RAY_ADDRESS", None)
-    wanted = dict(PATIENT)
+    wanted = {**PATIENT, **QUIET}
     if "RAY_ADDRESS" not in os.environ:
         wanted |= OF_ONES_OWN
     if not sys.stdout.isatty():

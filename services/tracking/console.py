@@ -1,7 +1,8 @@
 """Console of a run: a live screen on a terminal, one line per iteration elsewhere.
 
     Console       keeps the run's state and prints plain lines
-    LiveConsole   draws the same state as a screen, a few times a second, in a thread of its own
+    LiveConsole   draws the same state as a screen, a few times a second, in a thread of its own;
+                  in a notebook, as its one output
 
 Calls only store numbers under a lock, so they cost microseconds and may come from any thread.
 """
@@ -15,8 +16,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from rich.console import Console as Terminal
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.text import Text
 
 from contracts.processes import timeline
 from contracts.secrets.redaction import redact
@@ -24,6 +26,7 @@ from services.runs.changes import Observed, change, error_of, in_words, observed
 from services.runs.standard_errors import is_error, less_is_better
 from services.terminal.doing import doing
 from services.terminal.readable import with_error
+from services.tracking.notebook import HEIGHT, WIDTH, NotebookScreen, is_notebook
 from services.tracking.screen import (
     ITERATION_S,
     LOSS,
@@ -170,11 +173,16 @@ class Console:
 class LiveConsole(Console):
     """Console whose screen is redrawn in place, and stays when the run ends."""
 
-    def __init__(self, terminal: Terminal):
+    def __init__(self, terminal: Terminal, *, in_notebook: bool = False):
         super().__init__(terminal)
-        self._live = Live(
-            console=terminal, get_renderable=self._frame, auto_refresh=False, vertical_overflow="crop"
-        )
+        self._in_notebook = in_notebook
+        self._live: Live | NotebookScreen
+        if in_notebook:
+            self._live = NotebookScreen(self._frame)
+        else:
+            self._live = Live(
+                console=terminal, get_renderable=self._frame, auto_refresh=False, vertical_overflow="crop"
+            )
         self._has_news = threading.Event()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._redraw, name="console", daemon=True)
@@ -185,8 +193,7 @@ class LiveConsole(Console):
 
     def start(self, title: str, iterations: int, first_iteration: int = 1) -> None:
         super().start(title, iterations, first_iteration)
-        self._live.start(refresh=True)
-        self._thread.start()
+        self._draw()
 
     def phase(self, name: str, total: int | None = None) -> None:
         super().phase(name, total)
@@ -205,7 +212,14 @@ class LiveConsole(Console):
             self._thread.join()
             self._live.stop()
 
+    def _draw(self) -> None:
+        if not self._live.is_started:
+            self._live.start(refresh=True)
+            self._thread.start()
+
     def _say(self, line: str) -> None:
+        if self._in_notebook:
+            self._draw()  # also what comes before the first iteration
         if self._live.is_started:
             self._has_news.set()  # the next frame shows it
         else:
@@ -219,8 +233,11 @@ class LiveConsole(Console):
             self._is_over.wait(1 / FRAMES_PER_S)
 
     def _frame(self) -> RenderableType:
+        size = (WIDTH, HEIGHT) if self._in_notebook else (self.terminal.width, self.terminal.height)
         with self._lock:
-            return draw_frame(self.view, self.terminal.width, self.terminal.height, time.monotonic())
+            if not self.view.iterations:  # the run has not begun
+                return Group(*(Text(text) for _, _, text in self.view.notes))
+            return draw_frame(self.view, *size, time.monotonic())
 
 
 class LastingTerminal(Terminal):
@@ -236,7 +253,9 @@ class LastingTerminal(Terminal):
 
 
 def open_console() -> Console:
-    """Return a live screen where standard output can show it, else a console of plain lines."""
+    """Return a live screen where standard output or a notebook can show it, else plain lines."""
+    if is_notebook():
+        return LiveConsole(LastingTerminal(force_jupyter=False), in_notebook=True)
     terminal = LastingTerminal()
     can_draw = terminal.is_terminal and not terminal.is_dumb_terminal
     if can_draw and terminal.encoding.startswith("utf"):

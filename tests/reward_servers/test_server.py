@@ -31,7 +31,8 @@ def test_a_bad_sample_costs_only_itself() -> None:
         texts("fine", "raise", "fine", "nan")
     )
     assert [score for score, _ in answers] == [1.0, None, 1.0, None]
-    assert answers[1][1] == "reward moody: KeyError: 'no such mood'; the sample: 'raise'"
+    line = 'graders.py, line 41: raise KeyError("no such mood")'
+    assert answers[1][1] == f"reward moody: KeyError: 'no such mood' ({line}); the sample: 'raise'"
     assert "reward moody: score() returned nan, which is no finite number" in (answers[3][1] or "")
 
 
@@ -50,7 +51,7 @@ def test_a_long_sample_is_shown_shortened() -> None:
     server._grader, server._scoring = Refusing(), scoring_of(Refusing())
     ((score, error),) = server.score(texts("x" * 5000))
     assert score is None
-    assert len(error or "") < 300
+    assert len(error or "") < 350
 
 
 def test_no_samples_give_no_answers() -> None:

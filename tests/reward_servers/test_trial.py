@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from contracts.errors import InputError, RewardError
+from contracts.objects import held
 from contracts.rollout import Prompt
 from contracts.scores import Sample
 from contracts.settings import build
@@ -272,3 +273,20 @@ def test_what_a_reward_says_of_itself_reaches_its_server() -> None:
     assert "score() returned a dict" in (answers[0][1] or "")
     with pytest.raises(RewardError, match=r"compute\(\) returned a list"):
         MetricServer(own("Mapped")).compute([Sample("a")])
+
+
+def test_a_refusal_is_caused_by_what_was_raised_from_the_users_first_line_on() -> None:
+    def helper(text: str) -> float:
+        return 1 / len(text[:0])
+
+    class Divides:
+        def score(self, samples: Any) -> list[float]:
+            return [helper(sample.text) for sample in samples]
+
+    with held({}, {"Divides@0": Divides}):
+        (part,) = parts({"name": "object:Divides@0"})
+        with pytest.raises(InputError, match=r"ZeroDivisionError: .*line \d+: return 1 / len") as caught:
+            RewardServer(part).try_out(REAL).check()
+    raised = str(caught.value.__cause__)
+    assert "in helper" in raised and "in score" in raised and "server.py" not in raised
+    assert raised.rstrip().endswith("ZeroDivisionError: division by zero")
