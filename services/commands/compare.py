@@ -7,8 +7,7 @@ from pathlib import Path
 
 from contracts.errors import InputError
 from services.comparison.compare import NAME, write_comparison
-from services.runs.folder import RunFolder, is_run
-from services.runs.nearby import no_run
+from services.runs.nearby import run_at
 from services.terminal.doing import doing
 
 
@@ -26,14 +25,11 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder, such as runs/NAME")
     parser.add_argument("--output", metavar="FILE", help=f"default: {NAME} beside the first run")
     arguments = parser.parse_args(argv)
-    paths = [Path(path) for path in arguments.runs]
-    for path in paths:
-        if not is_run(path):
-            raise InputError(no_run(path))
-    output = Path(arguments.output) if arguments.output else paths[0].absolute().parent / NAME
+    runs = [run_at(Path(path)) for path in arguments.runs]
+    output = Path(arguments.output) if arguments.output else runs[0].path.absolute().parent / NAME
     if output.is_dir() or not os.access(output.absolute().parent, os.W_OK):
         raise InputError(f"--output {output}: is a folder, or its folder can't be written; expected a file")
     with doing("drawing the comparison"):
-        page = write_comparison([RunFolder(path) for path in paths], output)
+        page = write_comparison(runs, output)
     print(page)
     return 0

@@ -13,8 +13,7 @@ from services.diagnosis.history import FEWEST
 from services.diagnosis.reading import history_of
 from services.report.diagnosis_page import write_diagnosis
 from services.report.report import write_report
-from services.runs.folder import RunFolder, is_run
-from services.runs.nearby import no_run
+from services.runs.nearby import run_at
 from services.terminal.doing import doing
 
 
@@ -28,9 +27,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("run", metavar="RUN", type=Path, help="the run's folder, such as runs/NAME")
     parser.add_argument("--json", action="store_true", help="print an object with findings and rules")
     arguments = parser.parse_args(argv)
-    if not is_run(arguments.run):
-        raise InputError(no_run(arguments.run))
-    folder = RunFolder(arguments.run)
+    folder = run_at(arguments.run)
     with doing("reading the run's numbers"):
         history = history_of(folder)
         if len(history.rows) < FEWEST:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from contracts.errors import InputError
 from services.preflight.examination import examine
 from services.preflight.machine import Finding, Status
 from services.terminal.doing import doing
@@ -46,12 +45,9 @@ def run(argv: Sequence[str]) -> int:
 
 def _examine_run(path: Path, *, as_json: bool) -> int:
     from services.preflight.checks.run_check import examine_run, verdict
-    from services.runs.folder import RunFolder, is_run
-    from services.runs.nearby import no_run
+    from services.runs.nearby import run_at
 
-    if not is_run(path):
-        raise InputError(no_run(path))
-    folder = RunFolder(path)
+    folder = run_at(path)
     with doing("reading the run's files"):
         findings = examine_run(folder)
     _print(findings, verdict(folder, findings), as_json=as_json)

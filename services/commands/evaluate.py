@@ -17,9 +17,9 @@ from services.evaluation.harness import HarnessOptions, check_harness, evaluate_
 from services.evaluation.measure import evaluate_model
 from services.evaluation.result import output_file, print_table, print_tasks
 from services.generation.run_model import at_least, find_model
-from services.runs.folder import RunFolder, is_run
+from services.runs.folder import RunFolder
 from services.runs.json_lines import without_nan, write_atomically
-from services.runs.nearby import nearby_runs
+from services.runs.nearby import run_at
 from services.terminal.doing import doing
 
 MODEL = "model.path="
@@ -137,12 +137,5 @@ def _run_and_overrides(words: Sequence[str]) -> tuple[RunFolder | None, list[str
         raise InputError(f"expected one run, got {' and '.join(paths)}; overrides are written KEY=VALUE")
     if not paths:
         return None, overrides
-    path = Path(paths[0])
-    if not is_run(path):
-        reason = f"{path}: {'it has no config.yaml' if path.exists() else 'there is no such folder'}"
-        hint = f"A model is evaluated by whetstone evaluate model.path={path} task=… reward=…"
-        listed = "".join(f"\n  {run}" for run in nearby_runs(path))
-        raise InputError(
-            f"{reason}, so it is no run. {hint}" + (listed and f"\nRuns nearby, newest first:{listed}")
-        )
-    return RunFolder(path), overrides
+    hint = f"A model is evaluated by whetstone evaluate model.path={paths[0]} task=… reward=…"
+    return run_at(Path(paths[0]), hint), overrides

@@ -4,10 +4,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from contracts.errors import InputError
 from services.publishing.publish import is_folder_name, model_of, to_folder, to_hub
-from services.runs.folder import RunFolder, is_run
-from services.runs.nearby import no_run
+from services.runs.nearby import run_at
 from services.terminal.doing import doing
 
 
@@ -26,10 +24,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--best", action="store_true", help="best_model/ in place of model/")
     parser.add_argument("--private", action="store_true", help="make a new repository on the hub private")
     options = parser.parse_args(argv)
-    path = Path(options.run)
-    if not is_run(path):
-        raise InputError(no_run(path))
-    folder = RunFolder(path)
+    folder = run_at(Path(options.run))
     model = model_of(folder, options.best)
     if is_folder_name(options.name):
         print(to_folder(folder, model, Path(options.name)))

@@ -4,10 +4,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from contracts.errors import InputError
 from services.report.report import write_report
-from services.runs.folder import RunFolder, is_run
-from services.runs.nearby import no_run
+from services.runs.nearby import run_at
 from services.terminal.doing import doing
 
 
@@ -21,10 +19,8 @@ def run(argv: Sequence[str]) -> int:
         prog="whetstone report", description="Write report.html and learning_curves.png of a run."
     )
     parser.add_argument("run", metavar="RUN", help="the run's folder, such as runs/NAME")
-    path = Path(parser.parse_args(argv).run)
-    if not is_run(path):
-        raise InputError(no_run(path))
+    folder = run_at(Path(parser.parse_args(argv).run))
     with doing("drawing the report"):
-        page = write_report(RunFolder(path))
+        page = write_report(folder)
     print(page)
     return 0

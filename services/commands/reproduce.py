@@ -5,6 +5,7 @@ recipe ─▶ models and data found ─▶ plan ─▶ checks ─▶ `whetstone 
 """
 
 import argparse
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from services.terminal.doing import doing
 
 EPILOG = """The same command continues after an interruption; finished rows stay.
 
-  whetstone reproduce --list
+  whetstone reproduce --list                           the recipes; with --json as an array
   whetstone reproduce imdb                             all rows and seeds, from the hub
   whetstone reproduce imdb --small                     minutes on a CPU, with stand-ins: no reproduction
   whetstone reproduce imdb --rows ppo,nlpo --seeds 0 --models FOLDER --data FOLDER
@@ -31,7 +32,9 @@ def run(argv: Sequence[str]) -> int:
     if arguments.list or arguments.recipe is None:
         if arguments.recipe is None and not arguments.list:
             raise InputError("expected a recipe's name; whetstone reproduce --list names them")
-        return _list()
+        return _list(as_json=arguments.json)
+    if arguments.json:
+        raise InputError(f"{arguments.recipe} --json: expected --list --json, which names the recipes")
     with doing("reading the recipe"):
         from services.reproduction.checks import check
         from services.reproduction.page import write_page
@@ -67,15 +70,23 @@ def run(argv: Sequence[str]) -> int:
     return code
 
 
-def _list() -> int:
+def _list(*, as_json: bool) -> int:
     from rich.console import Console
     from rich.table import Table
 
     from services.reproduction.recipe import read_recipe, recipe_names
 
+    recipes = {name: read_recipe(name) for name in recipe_names()}
+    if as_json:
+        words = ("title", "paper", "seeds", "hardware", "hours")
+        listed = [
+            {"name": name, "rows": list(each.rows)} | {word: getattr(each, word) for word in words}
+            for name, each in recipes.items()
+        ]
+        print(json.dumps(listed, indent=1, ensure_ascii=False))
+        return 0
     table = Table("recipe", "what", "rows", "seeds", "hardware", "expected hours", title_justify="left")
-    for name in recipe_names():
-        each = read_recipe(name)
+    for name, each in recipes.items():
         table.add_row(name, each.title, str(len(each.rows)), str(len(each.seeds)), each.hardware, each.hours)
     Console(highlight=False).print(table)
     return 0
@@ -98,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("recipe", nargs="?", metavar="NAME", help="a recipe; --list names them")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings of all rows")
     parser.add_argument("--list", action="store_true", help="name the recipes")
+    parser.add_argument("--json", action="store_true", help="with --list: print an array of recipes")
     parser.add_argument("--small", action="store_true", help="stand-in models, two iterations")
     parser.add_argument("--rows", default="", metavar="A,B", help="default: all")
     parser.add_argument("--seeds", metavar="N,M", help="default: the recipe's; with --small: 0")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from contracts.errors import InputError
 from services.generation.run_model import at_least
-from services.runs.folder import is_run
+from services.runs.nearby import run_at
 from services.terminal.doing import doing
 
 WORKERS = "workers="
@@ -39,9 +39,7 @@ def run(argv: Sequence[str]) -> int:
 def _scale_workers(folder: Path, num_workers: int, timeout_s: float) -> None:
     from services.loop.scaling import ask
 
-    if not is_run(folder):
-        raise InputError(f"{folder} is no run's folder: expected one, such as runs/NAME, before {WORKERS}N")
-    ask(folder.absolute(), num_workers, timeout_s)
+    ask(run_at(folder).path.absolute(), num_workers, timeout_s)
     print(f"{folder}: {num_workers} rollout workers up")
 
 

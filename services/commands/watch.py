@@ -10,8 +10,8 @@ from typing import Any
 
 from contracts.errors import InputError
 from services.runs.claim import is_held
-from services.runs.folder import RunFolder, is_run
-from services.runs.nearby import no_run
+from services.runs.folder import RunFolder
+from services.runs.nearby import run_at
 
 LOOK_S = 0.5  # between two looks at the file
 ALL = 2**31
@@ -31,9 +31,7 @@ def run(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     if arguments.last < 0:
         raise InputError(f"--last={arguments.last}: expected a number of episodes, 0 or more")
-    if not is_run(arguments.run):
-        raise InputError(no_run(arguments.run))
-    folder = RunFolder(arguments.run)
+    folder = run_at(arguments.run)
     if not folder.episodes.exists() and not is_held(folder.path):
         raise InputError(
             f"{arguments.run} has no episodes: it ran without an environment of several turns, or before its "

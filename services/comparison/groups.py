@@ -12,6 +12,7 @@ from services.report.evaluated import measure_names
 from services.report.run_page import merged
 from services.runs.claim import MAY_CHANGE, config_differences, flatten
 from services.runs.folder import RunFolder
+from services.runs.nearby import runs_near
 
 # Settings that make no group of its own. A run that goes on longer is another run here.
 IGNORED = ("seed", *(key for key in MAY_CHANGE if key not in ("iterations", "data.num_epochs")))
@@ -62,8 +63,11 @@ def read_groups(folders: Sequence[RunFolder]) -> list[Group]:
     """
     places = [folder.path.absolute() for folder in folders]
     if len(places) < FEWEST or len(set(places)) < len(places):
-        given = " ".join(str(folder.path) for folder in folders)
-        raise InputError(f"got {given or 'no run'}; expected two or more different runs")
+        names = " ".join(str(folder.path) for folder in folders)
+        raise InputError(
+            f"got {names or 'no run'}; expected two or more different runs"
+            + (runs_near(folders[0].path) if folders else "")
+        )
     together: list[list[Run]] = []
     for run in of_one_version([read_run(folder) for folder in folders]):
         own = next((runs for runs in together if same_but_for_seed(runs[0].config, run.config)), None)

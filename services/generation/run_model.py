@@ -19,7 +19,7 @@ from services.generation.as_trained import drawn_by, reading_of
 from services.models.chat_template import form_of
 from services.models.files import ModelFiles, read_model
 from services.runs.folder import RunFolder, is_run
-from services.runs.nearby import nearby_runs
+from services.runs.nearby import runs_near
 from services.tokens.prompt_limit import UNCUT, PromptLimit
 
 SAMPLING_OPTIONS = ("max_tokens", "temperature", "top_p", "top_k")
@@ -183,9 +183,7 @@ def _checked_files(path: str) -> ModelFiles:
     except InputError as error:
         told = str(error).removeprefix("model.path=")
         is_model = (Path(path) / "config.json").exists()
-        nearby = [] if is_model else nearby_runs(Path(path))
-        listed = "".join(f"\n  {run}" for run in nearby)
-        raise InputError(told + (f". Runs nearby, newest first:{listed}" if nearby else "")) from None
+        raise InputError(told if is_model else told + runs_near(Path(path))) from None
 
 
 def _without_beams(num_beams: int) -> str:

@@ -13,6 +13,7 @@ from contracts.errors import InputError
 from contracts.whole_texts import expect_whole
 from services.crowdsourcing.texts import fingerprint
 from services.runs.folder import RunFolder, is_run
+from services.runs.nearby import runs_near
 
 REFERENCES = "references"  # names the data set's own responses as a side
 FIRST_REFERENCE = re.compile(r"<START-1>(.*?)<END-1>", re.DOTALL)
@@ -106,7 +107,7 @@ def read_side(source: str) -> list[Written]:
 
 def _rows_of(path: Path) -> Any:
     if not path.is_file():
-        raise InputError(f"{path}: there is no such file; {EXPECTED}")
+        raise InputError(f"{path}: there is no such file; {EXPECTED}{runs_near(path)}")
     try:
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix == ".jsonl":

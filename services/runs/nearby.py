@@ -1,16 +1,37 @@
-"""Runs near a path, for error messages about a path that is not a run's folder."""
+"""A run by its path, and the runs near a path that is none, for error messages."""
 
+import difflib
 from pathlib import Path
 
+from contracts.errors import InputError
+from services.runs.folder import RunFolder, is_run
 
-def no_run(path: Path) -> str:
-    """Return an error message: `path` is not the folder of a run. The message lists the runs nearby."""
-    nearby = nearby_runs(path)
-    reason = "there is no such folder" if not path.exists() else "it has no config.yaml, so it is no run"
+
+def run_at(path: Path, hint: str = "") -> RunFolder:
+    """Return the run in a folder.
+
+    Args:
+        hint: a sentence about what else may be meant.
+
+    Raises:
+        InputError: `path` is no run's folder; the message names the runs nearby.
+    """
+    if is_run(path):
+        return RunFolder(path)
+    what = "there is no such folder" if not path.exists() else "it has no config.yaml, so it is no run"
+    expected = f"{path}: {what}; expected a run's folder, <output_dir>/<run_name>"
+    raise InputError(expected + (f". {hint}" if hint else "") + runs_near(path))
+
+
+def runs_near(path: Path) -> str:
+    """Return the end of an error message about a path: which run may be meant, and the other runs nearby."""
+    nearby = [run for run in nearby_runs(path) if run.absolute() != path.absolute()]
     if not nearby:
-        return f"{path}: {reason}, and there are no runs nearby. Give a run's folder: <output_dir>/<run_name>"
-    listed = "\n".join(f"  {found}" for found in nearby)
-    return f"{path}: {reason}. Runs nearby, newest first:\n{listed}"
+        return ". There are no runs nearby"
+    by_name = {run.name: run for run in reversed(nearby)}  # of one name, the newest
+    close = [] if is_run(path) else difflib.get_close_matches(path.name, by_name, n=1)
+    meant = f". Did you mean {by_name[close[0]]}?" if close else "."
+    return f"{meant} Runs nearby, newest first:" + "".join(f"\n  {run}" for run in nearby)
 
 
 def nearby_runs(path: Path, most: int = 10) -> list[Path]:

@@ -187,7 +187,7 @@ def refusal(*arguments: str, cwd: Path | None = None) -> str:
 
 def test_a_run_that_is_not_there(run: RunFolder) -> None:
     told = refusal("numbr", cwd=run.path.parent)
-    assert "numbr: there is no such folder, so it is no run" in told
+    assert "numbr: there is no such folder; expected a run's folder" in told
     assert "Runs nearby, newest first:\n  numbers" in told
 
 

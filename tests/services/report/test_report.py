@@ -277,10 +277,17 @@ def test_a_wrong_folder_is_answered_with_the_runs_nearby(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     invented_run(tmp_path / "runs", iterations=1)
-    for wrong in ("numbers", "runs", "runs/numbers-ppo-seed2"):
-        with pytest.raises(InputError, match=r"runs/numbers-ppo-seed1"):
-            run([wrong])
-    with pytest.raises(InputError, match="no such folder, and there are no runs nearby"):
+    with pytest.raises(InputError) as refused:
+        run(["runs/numbers-ppo-seed2"])
+    assert str(refused.value) == (
+        "runs/numbers-ppo-seed2: there is no such folder; expected a run's folder, <output_dir>/<run_name>. "
+        "Did you mean runs/numbers-ppo-seed1? Runs nearby, newest first:\n  runs/numbers-ppo-seed1"
+    )
+    with pytest.raises(
+        InputError, match=r"^runs: it has no config.yaml, .*[^?] Runs nearby, newest first:\n"
+    ):
+        run(["runs"])
+    with pytest.raises(InputError, match=r"there is no such folder; .*\. There are no runs nearby$"):
         monkeypatch.chdir("/proc/self/task")
         run(["/proc/nowhere/x"])
 

@@ -1,5 +1,6 @@
 """`whetstone reproduce`: its plan, what it refuses, what it runs again, and its page, worked by hand."""
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,7 +24,7 @@ from services.reproduction.page import EXACT, IS_SMALL, gathered, to_html, to_ma
 from services.reproduction.places import Places, find_places, replaced
 from services.reproduction.plan import Asked, Step, needed, plan
 from services.reproduction.published import Published
-from services.reproduction.recipe import Data, Measure, Model, Recipe, read_recipe
+from services.reproduction.recipe import Data, Measure, Model, Recipe, read_recipe, recipe_names
 from services.reproduction.results import _estimate
 from services.reproduction.stand_in_rows import write_rows
 from services.reproduction.verdict import limit, verdict
@@ -405,9 +406,16 @@ def test_one_run_without_an_error_is_not_judged() -> None:
 def test_the_command_lists_and_refuses(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run(["--list"]) == 0
     assert "imdb" in capsys.readouterr().out
+    assert run(["--list", "--json"]) == 0
+    recipes = {each.pop("name"): each for each in json.loads(capsys.readouterr().out)}
+    assert list(recipes) == recipe_names()
+    imdb = read_recipe("imdb")
+    assert recipes["imdb"]["rows"] == list(imdb.rows) and recipes["imdb"]["seeds"] == list(imdb.seeds)
+    assert recipes["imdb"].keys() == {"rows", "title", "paper", "seeds", "hardware", "hours"}
     for words, said in (
         ([], "expected a recipe's name"),
         (["imbd"], "no such recipe"),
+        (["imdb", "--json"], "expected --list --json"),
         (["imdb", "--seeds", "a"], "--seeds a: expected whole numbers"),
         (["imdb", "--rows", "ppo", "--models", str(tmp_path)], "lvwerra/gpt2-imdb: fetch it from the hub"),
     ):
