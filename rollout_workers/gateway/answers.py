@@ -43,9 +43,16 @@ def error_body(refused: Refused) -> bytes:
 
 def models_body(name: str) -> bytes:
     """Return the list of models: one."""
-    return json.dumps(
-        {"object": "list", "data": [{"id": name, "object": "model", "created": 0, "owned_by": "whetstone"}]}
-    ).encode()
+    return json.dumps({"object": "list", "data": [_model(name)]}).encode()
+
+
+def model_body(name: str) -> bytes:
+    """Return what is said of one model."""
+    return json.dumps(_model(name)).encode()
+
+
+def _model(name: str) -> Mapping[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "whetstone"}
 
 
 def _head(number: int, asked: Asked, *, is_chunk: bool) -> dict[str, Any]:

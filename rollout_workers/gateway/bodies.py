@@ -17,6 +17,7 @@ from rollout_workers.tools.tool_calls import MOST_DEEP, TOO_DEEP, is_too_deep
 
 MOST_CHOICES = 64
 MOST_STOPS = 64
+HOTTEST = 2  # temperature, of OpenAI and vLLM
 MOST_LEVELS = 2 * MOST_DEEP  # of a body, with the arguments of its calls: what comes behind recurses into it
 PARTNER = "partner"  # the model name of a frozen model beside the policy
 ROLE = re.compile(r"policy/([\w-]{1,32})")
@@ -201,16 +202,27 @@ def _shared(given: Mapping[str, Any]) -> dict[str, Any]:
     if len(stop) > MOST_STOPS:  # the engine looks for each at every token
         raise Refused(400, f"stop: expected at most {MOST_STOPS} texts, got {len(stop)}")
     longest = "max_completion_tokens" if "max_completion_tokens" in given else "max_tokens"
+    for name, kind, expected in (
+        ("model", str, "a name"),
+        ("user", str, "a text"),
+        ("stream", bool, "true or false"),
+    ):
+        if not isinstance(given.get(name, kind()), kind):
+            raise Refused(400, f"{name}: expected {expected}, got {given[name]!r:.80}")
     options = given.get("stream_options", {})
+    if not isinstance(options, dict) or (options and not given.get("stream")):
+        raise Refused(400, f"stream_options: expected an object, with stream=true, got {options!r:.80}")
     return {
-        "model": str(given.get("model", "")),
+        "model": given.get("model", ""),
         "max_tokens": _number(given, longest, int, lambda value: value >= 1, "1 or more"),
         "stop": stop,
         "num_choices": _number(given, "n", int, lambda n: 1 <= n <= MOST_CHOICES, f"1 to {MOST_CHOICES}")
         or 1,
-        "streams": given.get("stream") is True,
-        "streams_usage": isinstance(options, dict) and options.get("include_usage") is True,
-        "temperature": _number(given, "temperature", float, lambda value: 0 <= value <= 100, "0 or more"),
+        "streams": given.get("stream", False),
+        "streams_usage": options.get("include_usage") is True,
+        "temperature": _number(
+            given, "temperature", float, lambda value: 0 <= value <= HOTTEST, f"0 to {HOTTEST}"
+        ),
         "top_p": _number(given, "top_p", float, lambda value: 0 < value <= 1, "above 0, at most 1"),
         "top_k": _number(given, "top_k", int, lambda value: value >= 0, "0 or more"),
         "seed": _number(given, "seed", int, lambda value: True, "an integer"),

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 from contracts.secrets.redaction import redact
-from rollout_workers.gateway.answers import error_body, events, models_body, whole_answer
+from rollout_workers.gateway.answers import error_body, events, model_body, models_body, whole_answer
 from rollout_workers.gateway.bodies import Asked, Refused, read_chat, read_completion
 from rollout_workers.gateway.reading import Reply
 
@@ -128,13 +128,17 @@ class Gateway:
         try:
             door = self._door_of(scope)
             path, method = scope["path"], scope["method"]
-            if path == MODELS and method == "GET":
-                await _send(send, 200, models_body(self._name))
+            if method == "GET" and path in (MODELS, f"{MODELS}/{self._name}"):
+                body = models_body(self._name) if path == MODELS else model_body(self._name)
+                await _send(send, 200, body)
                 return
             if path not in READERS or method != "POST":
                 raise Refused(404, f"{method} {path}: expected POST {' or '.join(READERS)}", "not_found")
             with door.entered():
                 asked = READERS[path](await self._body_in_time(scope, receive))
+                if self._public is not None and asked.model not in ("", self._name):
+                    there_is = f"model={asked.model!r:.80}: there is only '{self._name}' here"
+                    raise Refused(404, there_is, "model_not_found")
                 await self._answer(asked, door, receive, send)
         except Refused as refused:
             if door is not None:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from contracts.errors import InputError
 from contracts.rollout import Sampling
 from rollout_workers.engines.base import Engine, Request
 from rollout_workers.gateway.bodies import Asked
@@ -68,7 +67,8 @@ class EngineThread:
     def _add(self, engine: Engine, request: Request) -> None:
         try:
             engine.add(request)
-        except (InputError, ValueError) as error:  # vLLM has rules of its own for what is asked
+        # vLLM refuses a request by errors of its own classes. A dead engine fails at its next step.
+        except Exception as error:
             self._calls.refuse(request, str(error))
 
 

@@ -43,6 +43,7 @@ def address(model: Path) -> Iterator[str]:
 def test_the_stock_client_draws_as_it_asks_to(address: str) -> None:
     client = OpenAI(base_url=address, api_key="any")
     assert [each.id for each in client.models.list()] == ["tiny"]
+    assert client.models.retrieve("tiny").id == "tiny"
 
     def said(**options: object) -> str:
         made = client.chat.completions.create(model="tiny", messages=ASK, **options)  # type: ignore[call-overload]
@@ -78,6 +79,10 @@ def test_what_the_engine_does_not_take_is_refused_and_the_next_call_is_answered(
             messages=ASK,  # type: ignore[arg-type]
             response_format={"type": "json_object"},
         )
+    with pytest.raises(openai.BadRequestError, match="temperature: expected 0 to 2"):
+        client.completions.create(model="tiny", prompt="x", temperature=3)
+    with pytest.raises(openai.NotFoundError, match="model='gpt-99': there is only 'tiny' here"):
+        client.completions.create(model="gpt-99", prompt="x")
     assert client.completions.create(model="tiny", prompt="x").choices[0].text
 
 

@@ -18,8 +18,12 @@ from rollout_workers.gateway.serving import EngineThread, ModelDoor
 from tests.chat_templates import TEMPLATES, chat_tokenizer
 
 
+class Unfit(Exception):
+    """A refusal of a class of the engine's own, as vLLM's are: no ValueError."""
+
+
 class Fussy:
-    """Draws one token for each request, and refuses temperatures above 2."""
+    """Draws one token for each request, and refuses temperatures above 1."""
 
     window, weight_version, mask_version, num_generated = 100, 0, None, 0
 
@@ -28,8 +32,8 @@ class Fussy:
         self.requests: list[Request] = []
 
     def add(self, request: Request) -> None:
-        if request.sampling.temperature > 2:
-            raise ValueError("too hot")
+        if request.sampling.temperature > 1:
+            raise Unfit("too hot")
         self.requests.append(request)
 
     @property
@@ -49,7 +53,7 @@ def test_a_request_that_the_engine_refuses_is_refused_and_others_go_on() -> None
 
     async def ask() -> Any:
         with pytest.raises(Refused, match="too hot"):
-            await door.answer(Asked("any", prompt="a", temperature=3.0))
+            await door.answer(Asked("any", prompt="a", temperature=1.5))
         return await door.answer(Asked("any", prompt="a", temperature=0.5, num_choices=2))
 
     _, replies = asyncio.run(ask())
