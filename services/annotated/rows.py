@@ -119,7 +119,7 @@ def read_annotated(
     """
     manifest = _finished(folder)
     asked = parts(manifest.get("rewards", {}).get(TOLD, [])) if rewards is None else tuple(rewards)
-    table = _with_ranked(read_table(folder / ANNOTATED))
+    table = with_ranked(read_table(folder / ANNOTATED))
     rewards_M = totals(table, asked, str(folder / ANNOTATED)) if asked else None
     _check_stages(folder, table, needs_reference=needs_reference, needs_values=needs_values)
     values_M = np.array(table["value"].to_pylist(), float) if needs_values else None
@@ -166,7 +166,7 @@ def weights_of(rewards: Sequence[Part]) -> list[dict[str, Any]]:
     return [{**part.model_dump(mode="json", exclude={"options"}), **part.options} for part in rewards]
 
 
-def _with_ranked(table: pa.Table) -> pa.Table:
+def with_ranked(table: pa.Table) -> pa.Table:
     """Add the column RANKED, before rows are left out."""
     names = table["prompt_id"].to_pylist()
     sizes = Counter(names)
@@ -177,7 +177,8 @@ def _finished(folder: Path) -> dict[str, Any]:
     manifest = read_manifest(folder)
     if not manifest:
         raise InputError(
-            f"data={folder}: no annotation is there; whetstone annotate … output={folder} makes one"
+            f"data={folder}: no annotation is there, and no rows; expected {folder}/train.jsonl or another "
+            f"file of rows, or the annotation that whetstone annotate … output={folder} makes"
         )
     if not (folder / ANNOTATED).exists():
         raise InputError(

@@ -1,7 +1,7 @@
 """`whetstone annotate`: add rewards, reference log-probabilities and values to a data set's responses.
 
-responses ─▶ rewards (services/annotation/rewards.py) ─▶ reference (services/annotation/reference.py) ─▶
-value (services/annotation/value.py) ─▶ OUTPUT/annotated.parquet (services/annotated/rows.py)
+responses ─▶ rewards (services/sources/row_rewards.py) ─▶ reference (services/sources/reference.py) ─▶
+value (services/sources/prompt_values.py) ─▶ OUTPUT/annotated.parquet (services/annotated/rows.py)
 
 Each stage saves its results, so that the same command continues where it was killed.
 """
@@ -34,9 +34,11 @@ from services.annotated.parts import (
 from services.annotated.responses import Responses, read_responses
 from services.annotated.rows import merge, weights_of
 from services.annotation.report import report
-from services.annotation.rewards import Execute, failed_parts, score_here, score_missing
 from services.annotation.settings import AnnotateSettings
-from services.annotation.value import (
+from services.config.post_processing import find_post_processor
+from services.generation.run_model import RunModel, find_model, quiet_transformers, room_for_prompt
+from services.models.chat_template import form_of
+from services.sources.prompt_values import (
     ValueFiles,
     Write,
     distinct_prompts,
@@ -48,9 +50,7 @@ from services.annotation.value import (
     train,
     value_all,
 )
-from services.config.post_processing import find_post_processor
-from services.generation.run_model import RunModel, find_model, quiet_transformers, room_for_prompt
-from services.models.chat_template import form_of
+from services.sources.row_rewards import Execute, failed_parts, score_here, score_missing
 from services.tasks.columns import not_read
 from services.tasks.responses import ResponseRow
 from services.terminal.doing import doing
@@ -61,7 +61,7 @@ from services.tokens.response_tokens import ResponseTokens, vocabulary_fingerpri
 from services.tracking.progress import Progress
 
 if TYPE_CHECKING:
-    from services.annotation.reference import Reference
+    from services.sources.reference import Reference
 
 
 def annotate(settings: AnnotateSettings) -> None:
@@ -180,7 +180,7 @@ class Annotation:
         if self.model is None or self.tokens is None or not (self.reference.missing() or values):
             return
         with doing("loading the reference", self.progress.note):
-            from services.annotation.reference import Reference, score_missing
+            from services.sources.reference import Reference, score_missing
 
             reference = Reference(self.model.path, self.settings.learner)
         self._begin("reference", self.reference)

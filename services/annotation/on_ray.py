@@ -25,10 +25,10 @@ from reward_servers.serving.client import RewardClient
 from reward_servers.serving.controller_watch import controller_watched
 from reward_servers.settings import Part, RewardServersSettings
 from reward_servers.user_rewards.trial import Trial
-from services.annotation.rewards import Execute, Job, Then, awaited, samples_of
 from services.config.cluster_settings import ClusterSettings
 from services.generation.run_model import RunModel
 from services.preflight.deployment import deployment
+from services.sources.row_rewards import Execute, Job, Then, awaited, samples_of
 from services.train.launch import WorkerModel, start_fleet
 from services.train.ray_machine import ray_machine
 

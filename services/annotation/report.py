@@ -16,8 +16,8 @@ from services.annotated.parts import ANNOTATED, read_table
 from services.annotated.reward_columns import REWARD
 from services.annotated.rows import AnnotatedRows, read_annotated
 from services.annotation.settings import AnnotateSettings
-from services.annotation.value import ValueFiles, num_failed
 from services.runs.json_lines import read_object, without_nan, write_atomically
+from services.sources.prompt_values import ValueFiles, num_failed
 from services.terminal.readable import number
 from services.tracking.console import Console
 

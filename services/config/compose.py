@@ -251,21 +251,12 @@ def _choose(tree: DictConfig, group: str, name: str) -> None:
 
 
 def _take_from_data(tree: DictConfig, named: Collection[str]) -> None:
-    """Take the task from annotated data where nobody names one, and its rewards unless others are given."""
-    data = tree.get("data")
-    folder = data if isinstance(data, str) or data is None else data.get("folder")
-    if folder is None:
+    if tree.get("data") is None:
         return
-    from services.annotated.task import laid_under, rewards_of, task_of  # imports pyarrow
+    from services.config.data_task import take_from_data  # imports pyarrow
 
     (default,) = (each["task"] for each in OmegaConf.load(CONF / "train.yaml").defaults if "task" in each)
-    if "task" in named or tree.task != {"name": default}:
-        options = {key.removeprefix("task.") for key in named if key.startswith("task.")}
-        tree["task"] = laid_under(Path(folder), OmegaConf.to_container(tree.task), options)
-    elif found := task_of(Path(folder)):
-        tree["task"] = found
-        if tree.get("reward") is None and not any(key.partition(".")[0] == "reward" for key in named):
-            tree["reward"] = rewards_of(Path(folder)) or None
+    take_from_data(tree, named, default)
 
 
 def _forget_the_tokenizer(tree: DictConfig, given: Collection[str]) -> None:

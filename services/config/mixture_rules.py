@@ -77,7 +77,7 @@ def check_generated(algorithm: Algorithm, name: str, data: DataSettings | None) 
         ValueError: the mixture can't be learned from.
     """
     if data is not None or algorithm.traits.learns_from == "data":
-        given = "" if data is None else f" with data={data.folder}"
+        given = "" if data is None else f" with {data.source}"
         raise ValueError(
             f"task=mixture: algorithm={name}{given} learns from an annotated data set, which "
             f"has no parts; expected an algorithm that generates, without data"

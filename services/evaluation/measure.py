@@ -1,11 +1,14 @@
 """Score a model on held-out prompts with rollout workers and reward servers, but no learner."""
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 
+from contracts.rollout import Rollout
 from reward_servers.user_rewards.trial import Trial
 from services.config.settings import RunSettings
 from services.loop.evaluations.evaluation import Evaluation
+from services.loop.evaluations.responses import held_out_responses
 from services.models.files import read_model
 from services.preflight.deployment import deployment_of
 from services.sources.reading import opened_thought
@@ -40,7 +43,7 @@ def evaluate_model(
         deployed = deployment_of(settings, read_model(settings.model), ray_machine())
         graders = settings.reward, settings.metrics, settings.reward_servers
         with Starting(("the reward servers", "the rollout workers"), console.note) as starting:
-            fleet = launch.start_fleet(model, deployed, console.warn, starting.hear)
+            fleet = launch.start_fleet(model, deployed, console.warn, starting.hear, console.note)
             ends.callback(fleet.stop)
             served = launch.served_rewards(*graders, console.warn, trial, settings.by_part)
             rewards = ends.enter_context(served)
@@ -60,6 +63,8 @@ def evaluate_model(
             found = evaluator(split)
         if settings.environment.has_baselines:
             found.metrics.update(baselines(split, leases, collector))
+    measured = _measured(settings, split, console)
+    found = replace(found, metrics=measured | found.metrics)
     if not found.rows:
         raise collector.failures.nothing_left(f"none of {len(leases)} texts could be scored")
     return found, collector.failures.num_unscored
@@ -67,3 +72,18 @@ def evaluate_model(
 
 def _go_on() -> None:
     """Continue: nothing is saved here, so a signal ends the command at once."""
+
+
+def _measured(settings: RunSettings, split: Split, console: Console) -> dict[str, float]:
+    """Measure held-out responses with a learner in this process, where training does so; else {}."""
+
+    def measure(rollouts: Sequence[Rollout]) -> dict[str, float]:
+        from learner.learner import Learner
+
+        learner = settings.learner.model_copy(update={"num_processes": 1})
+        one = Learner(settings.model, settings.algorithm, learner, seed=settings.seed, iterations=1)
+        return one.measure(rollouts)
+
+    with console.doing(f"measuring {split} responses"):
+        responses = held_out_responses(settings, (split,), measure)
+        return {} if responses is None else responses(split)

@@ -1,7 +1,6 @@
 """List what a run reads, and from which files."""
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from reward_servers.settings import Part
@@ -45,7 +44,8 @@ def of_data(
         for part, (name, task) in tasks.items()
     }
     if data is not None:
-        found["data"] = str(Path(data.folder) / "annotated.parquet")
+        rows = data.files or f"{data.path} on the hub, or in its cache"
+        found["data"] = str(rows if data.has_rows else data.annotation / "annotated.parquet")
     for each in graders:
         if isinstance(named := each.options.get("model"), str):
             found[f"model of {each.label}"] = named

@@ -59,7 +59,7 @@ class Checked:
     first_prompts: Mapping[str, Prompt]
     # Readings of the data's columns, by part, where the part has any
     columns: Mapping[str, Sequence[ColumnRead]]
-    rate_warnings: Sequence[str]
+    other_warnings: Sequence[str]  # about the data, and about the learning rate
 
     @property
     def notes(self) -> list[str]:
@@ -70,7 +70,7 @@ class Checked:
     def warnings(self) -> list[str]:
         """Name the splits whose prompts the model does not read whole, and what a chat template does."""
         found = self.prompts
-        return [*cut_prompts.warnings(found.cut, found.examples), *found.of_chat, *self.rate_warnings]
+        return [*cut_prompts.warnings(found.cut, found.examples), *found.of_chat, *self.other_warnings]
 
 
 def check(settings: RunSettings, *, training: bool = True) -> Checked:
@@ -116,27 +116,38 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
     _check_memory(settings.model, algorithm, learner, rollout, model, training=training)
     if training and not os.environ.get("RAY_ADDRESS"):  # a cluster is asked what it has when the run starts
         fitted(settings, model, this_machine())
+    of_data = []
     if training and settings.data is not None:
         # This imports pyarrow.
         from services.sources.annotated_data import check_first_batch, check_lengths, open_source
 
         source = open_source(settings, load_tokenizer(settings.model))
-        check_lengths(source, settings.data.folder, model)
+        check_lengths(source, settings.data, model)
         if settings.data.share is None:
-            check_first_batch(source, algorithm, settings.algorithm_name, rollout.prompts_per_iteration)
+            own = algorithm, settings.algorithm_name, rollout.prompts_per_iteration
+            check_first_batch(source, *own, has_rows=settings.data.has_rows)
+        if settings.data.has_rows and source.num_cut:
+            of_data.append(
+                f"{source.num_cut} of {source.num_rows} responses are longer than rollout.max_tokens="
+                f"{rollout.max_tokens} and lose their end"
+            )
     asks_train = settings.data is None or settings.data.share is not None
     splits = SPLITS if training and asks_train else SPLITS[1:]
     prompts = check_prompts(settings, splits, Reading(model, token_counter(model), room))
     first = {part: own[0] for part, own in prompts.first.items()} if splits[0] == "train" else {}
     trial = trial_of_parts(prompts.first, settings.by_part)
     tasks = {part: run.task for part, run in settings.by_task.items()}
-    columns = {
+    columns: dict[str, Sequence[ColumnRead]] = {
         part: task.columns_read(splits[0]) for part, task in tasks.items() if isinstance(task, TellsColumns)
     }
+    if training and settings.data is not None and settings.data.has_rows:
+        from services.sources.own_rows import rows_of
+
+        columns = {"": rows_of(settings, "train").columns}  # the task reads only the prompts of these rows
     num = rollout.prompts_per_iteration * settings.group_size
     sizes = {"rollouts": num, "iterations": settings.iterations}
     rates = rate_warnings(algorithm, settings.model, model.num_parameters, **sizes) if training else []
-    return Checked(model, prompts, trial, first, columns, rates)
+    return Checked(model, prompts, trial, first, columns, [*of_data, *rates])
 
 
 def _check_generation(

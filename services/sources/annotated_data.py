@@ -1,15 +1,16 @@
 """Open and check a run's annotated data set, and count its epochs in iterations."""
 
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from contracts.conversations.chat_settings import ChatForm
 from contracts.errors import InputError, LearnerError
+from contracts.rollout import Rollout
 from learner.algorithms.base import Algorithm
 from learner.settings import ModelSettings
 from services.annotated.parts import TOLD, read_manifest, reference_fingerprint
-from services.annotated.rows import check_vocabulary, read_annotated
+from services.annotated.rows import AnnotatedRows, check_vocabulary, read_annotated
 from services.annotated.task import disagreement
 from services.config.data_settings import DataSettings
 from services.config.settings import RunSettings
@@ -18,8 +19,7 @@ from services.models.tokenizer import load_tokenizer
 from services.runs.claim import plain
 from services.sources.data_needs import Needs, check_same_rewards, needs_of
 from services.sources.offline import OfflineSource
-from services.sources.reading import chat_of
-from services.tokens.response_tokens import ResponseTokens
+from services.sources.own_rows import as_they_are, is_annotated, kept_in, rows_of, tokens_of
 
 
 def open_source(settings: RunSettings, tokenizer: Any) -> OfflineSource:
@@ -29,36 +29,63 @@ def open_source(settings: RunSettings, tokenizer: Any) -> OfflineSource:
         InputError: the folder has no annotation; or that lacks what the algorithm needs, has another
             vocabulary, or has nothing to learn from.
     """
-    data, rollout = _given(settings.data), settings.rollout
+    data = _given(settings.data)
     needs = needs_of(settings.algorithm, settings.reward, data)
-    rows = read_annotated(
-        Path(data.folder), needs.rewards, needs_reference=needs.reference, needs_values=needs.values
-    )
-    check_same_rewards(data, needs)
-    if needs.scores and rows.rewards_M is None:
-        raise InputError(
-            f"data={data.folder} has no rewards, which algorithm={settings.algorithm_name} needs: repeat the "
-            f"command that annotated it, with reward=NAME; it adds the rewards and keeps the rest"
-        )
-    check_vocabulary(Path(data.folder), tokenizer)
+    rows = _own(settings, needs) if data.has_rows else _annotated(settings, data, needs, tokenizer)
+    return source_of(settings, rows, needs, tokenizer)
+
+
+def source_of(
+    settings: RunSettings,
+    rows: AnnotatedRows,
+    needs: Needs,
+    tokenizer: Any,
+    algorithm: Algorithm | None = None,
+) -> OfflineSource:
+    """Return the source of these rows.
+
+    Args:
+        algorithm: chooses examples in place of the run's.
+    """
     return OfflineSource(
         rows,
-        settings.algorithm,
+        algorithm or settings.algorithm,
         seed=settings.seed,
-        to_tokens=ResponseTokens(
-            tokenizer,
-            settings.prompt_limit("train"),
-            rollout.max_tokens,
-            room=None,
-            chat=chat_of(settings.chat_form(read_model(settings.model)), tokenizer),
-        ),
+        to_tokens=tokens_of(settings, tokenizer),
         num_responses=needs.num_responses,
-        rank_by=data.rank_by,
+        rank_by=_given(settings.data).rank_by,
         only_good=needs.only_good,
     )
 
 
-def check_lengths(source: OfflineSource, folder: str, model: ModelFiles) -> None:
+def _annotated(settings: RunSettings, data: DataSettings, needs: Needs, tokenizer: Any) -> AnnotatedRows:
+    rows = read_annotated(
+        data.annotation, needs.rewards, needs_reference=needs.reference, needs_values=needs.values
+    )
+    check_same_rewards(data, needs)
+    if needs.scores and rows.rewards_M is None:
+        raise InputError(
+            f"{data.source} has no rewards, which algorithm={settings.algorithm_name} needs: repeat the "
+            f"command that annotated it, with reward=NAME; it adds the rewards and keeps the rest"
+        )
+    check_vocabulary(data.annotation, tokenizer)
+    return rows
+
+
+def _own(settings: RunSettings, needs: Needs) -> AnnotatedRows:
+    """Return the run's own rows: as its folder has annotated them, or as they are before that."""
+    rows = rows_of(settings, "train").rows
+    if not needs.stages or not is_annotated(settings, "train", rows):
+        return as_they_are(rows, needs)
+    return read_annotated(
+        kept_in(settings, "train"),
+        needs.rewards,
+        needs_reference=needs.reference,
+        needs_values=needs.values,
+    )
+
+
+def check_lengths(source: OfflineSource, data: DataSettings, model: ModelFiles) -> None:
     """Refuse data whose prompts and responses are longer than the model's window.
 
     Raises:
@@ -66,27 +93,37 @@ def check_lengths(source: OfflineSource, folder: str, model: ModelFiles) -> None
     """
     longest = source.longest(apart=model.is_encoder_decoder)
     if model.window is not None and longest > model.window:
+        how = "Set a lower" if data.has_rows else "Annotate with a lower"
+        more = "" if data.has_rows else "; data without a reference are cut by the run's own keys"
         raise InputError(
-            f"data={folder}: the longest example has {longest} tokens, "
-            f"and the model's window is {model.window}. Annotate with a lower rollout.max_prompt_tokens or "
-            f"rollout.max_tokens; data without a reference are cut by the run's own keys"
+            f"{data.source}: the longest example has {longest} tokens, and the model's window is "
+            f"{model.window}. {how} rollout.max_prompt_tokens or rollout.max_tokens{more}"
         )
 
 
-def check_first_batch(source: OfflineSource, algorithm: Algorithm, name: str, num_prompts: int) -> None:
+def check_first_batch(
+    source: OfflineSource, algorithm: Algorithm, name: str, num_prompts: int, *, has_rows: bool
+) -> None:
     """Refuse data whose first iteration the algorithm can't learn from.
 
     Args:
         name: the algorithm's.
         num_prompts: prompts of an iteration.
+        has_rows: whether the numbers that the algorithm needs are computed only when the run starts.
 
     Raises:
         InputError: with the algorithm's reason.
     """
+    rollouts = source.next(num_prompts)
     try:
-        algorithm.check(source.next(num_prompts))
+        algorithm.check(list(map(_as_if_scored, rollouts)) if has_rows else rollouts)
     except LearnerError as error:
         raise InputError(f"algorithm={name}: {error}") from None
+
+
+def _as_if_scored(rollout: Rollout) -> Rollout:
+    turns = [replace(turn, behavior_logprobs=(-1.0,) * len(turn.tokens)) for turn in rollout.turns]
+    return replace(rollout, turns=tuple(turns))
 
 
 def with_iterations(settings: RunSettings) -> RunSettings:
@@ -124,8 +161,10 @@ def warnings(
     Args:
         chat: the chat template by which the run reads prompts; None: as plain texts.
     """
+    if data.has_rows:
+        return []
     found = (
-        disagreement(Path(data.folder), task_name),
+        disagreement(data.annotation, task_name),
         other_reference(data, needs, model),
         other_template(data, chat),
         other_values(data, needs),
@@ -135,13 +174,13 @@ def warnings(
 
 def other_reference(data: DataSettings, needs: Needs, model: ModelSettings) -> str | None:
     """Return a warning if another model gave the log-probabilities that the algorithm needs, else None."""
-    found = read_manifest(Path(data.folder)).get("reference")
+    found = read_manifest(data.annotation).get("reference")
     if data.share is not None or found is None or not needs.reference:
         return None
     if found.get("sha256") == reference_fingerprint(model.path, read_model(model).folder):
         return None
     return (
-        f"data={data.folder} was annotated with reference={found.get(TOLD)}, and the files of "
+        f"{data.source} was annotated with reference={found.get(TOLD)}, and the files of "
         f"model.path={model.path} differ: importance weights and the distance to the reference "
         f"are then measured from a model that training did not start from"
     )
@@ -149,12 +188,12 @@ def other_reference(data: DataSettings, needs: Needs, model: ModelSettings) -> s
 
 def other_template(data: DataSettings, chat: ChatForm | None) -> str | None:
     """Return a warning if the annotated prompts were read otherwise than the run reads prompts, else None."""
-    found = read_manifest(Path(data.folder)).get("reference")
+    found = read_manifest(data.annotation).get("reference")
     now = None if chat is None else plain(chat.plain())
     if found is None or found.get("chat") == now:
         return None
     return (
-        f"data={data.folder} has tokens of prompts that were read {said_of_form(found.get('chat'))}, and "
+        f"{data.source} has tokens of prompts that were read {said_of_form(found.get('chat'))}, and "
         f"this run reads prompts {said_of_form(now)}: model.chat and annotate's chat differ"
     )
 
@@ -178,7 +217,7 @@ def other_values(data: DataSettings, needs: Needs) -> str | None:
     """
     if data.value is None or not needs.values:
         return None
-    manifest = read_manifest(Path(data.folder))
+    manifest = read_manifest(data.annotation)
     found = {**manifest.get("generations", {}), **manifest.get("value", {})}
     asked = data.value.model_dump(mode="json")
     if differs := [
@@ -187,7 +226,7 @@ def other_values(data: DataSettings, needs: Needs) -> str | None:
         if found.get(key, asked[key]) != asked[key]
     ]:
         return (
-            f"data={data.folder} has values that were not learned as data.value says: {', '.join(differs)}; "
+            f"{data.source} has values that were not learned as data.value says: {', '.join(differs)}; "
             f"whetstone annotate experiment=… value=true overwrite=true learns them as the experiment says"
         )
     return None

@@ -1,7 +1,6 @@
 """Derive what a run needs from its annotated data: columns, rewards, and responses of each prompt."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from contracts.errors import InputError
 from contracts.rollout import Sampling
@@ -31,6 +30,13 @@ class Needs:
     num_responses: int  # per example
     only_good: bool  # leave out rejected responses, unless they are compared
 
+    @property
+    def stages(self) -> list[str]:
+        """Name what a run on rows computes at its start, in words."""
+        found = [f"rewards by {', '.join(part.label for part in self.rewards or ())}"] if self.scores else []
+        found += ["log-probabilities of the start model"] if self.reference else []
+        return found + (["each prompt's value"] if self.values else [])
+
 
 def needs_of(algorithm: Algorithm, reward: tuple[Part, ...], data: DataSettings) -> Needs:
     """Return what an algorithm needs of the data.
@@ -39,12 +45,13 @@ def needs_of(algorithm: Algorithm, reward: tuple[Part, ...], data: DataSettings)
         reward: the run's own rewards.
     """
     if data.share is None:
+        # Responses that are only compared need no rewards: the data set's order ranks them.
+        scores = algorithm.needs_rewards and not algorithm.traits.whole_groups
         return Needs(
             reference=algorithm.needs_reference,
             values=algorithm.needs_values,
-            # Responses that are only compared need no rewards: the data set's order ranks them.
-            scores=algorithm.needs_rewards and not algorithm.traits.whole_groups,
-            rewards=data.reward,
+            scores=scores,
+            rewards=(reward if scores else ()) if data.has_rows else data.reward,
             num_responses=num_responses(algorithm, data),
             only_good=not algorithm.traits.labels,
         )
@@ -78,8 +85,8 @@ def check_data_fits(settings: RunSettings) -> None:
     if data is None:
         if settings.algorithm.traits.learns_from == "data":
             raise InputError(
-                f"algorithm={name} learns from an annotated data set: expected data=FOLDER, which "
-                f"whetstone annotate … output=FOLDER makes"
+                f"algorithm={name} learns from a data set: expected data=FOLDER with "
+                f"{expected_rows(settings.algorithm)}, or with what whetstone annotate … output=FOLDER made"
             )
         return
     if settings.algorithm.traits.learns_from == "data" and data.share is not None:
@@ -94,9 +101,16 @@ def check_data_fits(settings: RunSettings) -> None:
             _check_weights(sampling, settings.learner.behavior, level, share)
         responses = num_responses(settings.algorithm, data)
         mixture(share, settings.rollout.prompts_per_iteration, settings.group_size, responses)
+    needs = needs_of(settings.algorithm, settings.reward, data)
+    if data.has_rows and needs.scores and not settings.reward:
+        raise InputError(
+            f"algorithm={name} weighs responses by their rewards, and {data.source} has none: expected "
+            f"reward=NAME, which scores them at the start, or data=FOLDER that whetstone annotate … "
+            f"output=FOLDER made"
+        )
     if settings.plays:
         raise InputError(
-            f"data={data.folder} has one response to each prompt, and "
+            f"{data.source} has one response to each prompt, and "
             f"environment={settings.environment_name} has several turns: leave environment out"
         )
 
@@ -112,7 +126,7 @@ def _share_of(data: DataSettings, name: str, traits: Traits) -> float:
         known = [one for one in ALGORITHMS if algorithm_class(one).traits.learns_from == "data"]
         mix = ", or give data.share=0.25 to make a quarter of each batch of it" if how else ""
         raise InputError(
-            f"data={data.folder} is for algorithms that learn from data ({', '.join(known)}); "
+            f"{data.source} is for algorithms that learn from data ({', '.join(known)}); "
             f"algorithm={name} learns from {traits.learns_from}: leave data out{mix}"
         )
     if how is None:
@@ -143,20 +157,33 @@ def _check_weights(sampling: Sampling, behavior: str, level: str, share: float) 
         )
 
 
+def expected_rows(algorithm: Algorithm) -> str:
+    """Say which rows an algorithm learns from."""
+    if algorithm.traits.labels:
+        return "rows of prompt, completion and label"
+    if algorithm.traits.whole_groups and algorithm.needs_rewards:  # lists of any length
+        return "rows of prompt and a ranked list of responses"
+    return (
+        "rows of prompt, chosen and rejected"
+        if algorithm.traits.whole_groups
+        else "rows of prompt and response"
+    )
+
+
 def check_same_rewards(data: DataSettings, needs: Needs) -> None:
     """Refuse data whose rewards differ from the run's, since an update compares the two.
 
     Raises:
         InputError: a reward of the same label was annotated with other options.
     """
-    if data.share is None or data.reward is not None or not needs.rewards:
+    if data.share is None or data.reward is not None or not needs.rewards or data.has_rows:
         return
-    annotated = read_manifest(Path(data.folder)).get("rewards", {}).get("parts", {})
+    annotated = read_manifest(data.annotation).get("rewards", {}).get("parts", {})
     for part in needs.rewards:
         asked = plain({"name": part.name, **part.options})
         if (found := annotated.get(part.label)) is not None and found != asked:
             raise InputError(
-                f"data={data.folder}: reward '{part.label}' was annotated as {found}, and this run's is "
+                f"{data.source}: reward '{part.label}' was annotated as {found}, and this run's is "
                 f"{asked}: their scores can't be compared in one batch. Annotate with the run's "
                 f"reward, or give data.reward= if they are the same"
             )

@@ -85,6 +85,18 @@ class OfflineSource:
         return self._selection.share_dropped
 
     @property
+    def num_cut(self) -> int:
+        """The number of responses that lost their end."""
+        if self._made is not None:
+            return sum(found.cut for found in self._made)
+        return int(pc.sum(self._rows.table["cut"]).as_py() or 0)
+
+    @property
+    def num_rows(self) -> int:
+        """The number of responses that can be used."""
+        return len(self._rows)
+
+    @property
     def rewards(self) -> tuple[Part, ...]:
         """The rewards whose weighted sum is a response's reward."""
         return self._rows.rewards

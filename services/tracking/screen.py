@@ -33,11 +33,13 @@ SHOWN = (
     ("clipped", "clip_fraction"),
     ("tokens/s", "throughput/generated_tokens_per_s"),
 )
-SHOWN_OF_IMITATION = (  # nothing is generated, and nothing earns a reward
+SHOWN_OF_DATA = (  # nothing is generated, and nothing earns a reward
     ("loss", LOSS),
     ("gradient norm", "gradient_norm/policy"),
     ("tokens/s", "throughput/trained_tokens_per_s"),
 )
+
+SHOWN_OF_PREFERENCES = (("margin", "rewards/margin"), ("accuracy", "rewards/accuracy"))
 
 Level = Literal["info", "warning"]
 
@@ -193,7 +195,10 @@ def _numbers(view: RunView) -> RenderableType:
 
 def _shown(view: RunView) -> tuple[tuple[str, str], ...]:
     """Return labels and keys of the numbers that this run has."""
-    return SHOWN_OF_IMITATION if view.metrics and REWARD not in view.metrics else SHOWN
+    if not view.metrics or REWARD in view.metrics:
+        return SHOWN
+    preferred = [(label, key) for label, key in SHOWN_OF_PREFERENCES if key in view.metrics]
+    return (*SHOWN_OF_DATA[:1], *preferred, *SHOWN_OF_DATA[1:])
 
 
 def _evaluations(view: RunView) -> list[RenderableType]:

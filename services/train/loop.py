@@ -41,9 +41,11 @@ from services.sources.orders import order_of
 from services.sources.prompts import prompts_of
 from services.sources.reading import opened_thought, reading_of
 from services.tasks.base import Split
+from services.terminal.doing import doing
 from services.terminal.interrupts import StopRequest
 from services.tracking.console import Console
 from services.tracking.tracker import Tracker
+from services.train.own_annotation import annotate_own_rows
 
 
 def controller(
@@ -72,11 +74,15 @@ def controller(
         ),
         on_episodes=LiveEpisodes(folder.episodes).add if settings.plays else None,
     )
+    annotate_own_rows(settings, clients, console, requests.look)
     assembly = Assembly(settings, clients, collector)
     splits: tuple[Split, ...] = ("validation", "test")
     measure = partial(clients.learner.measure, on_progress=lambda *_: requests.look())
-    evaluator = evaluator_of(settings, collector, splits, held_out_responses(settings, splits, measure))
-    return assembly.controller(assembly.batches(), evaluator, journal, requests, uploads)
+    with doing("reading prompts", console.note):
+        held_out = held_out_responses(settings, splits, measure)
+        evaluator = evaluator_of(settings, collector, splits, held_out)
+        batches = assembly.batches()
+    return assembly.controller(batches, evaluator, journal, requests, uploads)
 
 
 def prepare(model: ModelSettings) -> None:

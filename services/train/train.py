@@ -176,8 +176,7 @@ def _run(
             service = launch.service(settings, console.warn, console.note, trial, meanwhile)
         clients = ends.enter_context(service)
         tracker.open()
-        with doing("reading prompts", console.note):
-            loop = controller(settings, clients, folder, tracker, console, stop, uploads)
+        loop = controller(settings, clients, folder, tracker, console, stop, uploads)
         ends.callback(stop.restore)
         stop.hold()
         try:

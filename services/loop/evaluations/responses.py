@@ -1,13 +1,21 @@
 """Measures of held-out responses: the learner's loss on them, and how well it predicts them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from contracts.errors import InputError
 from contracts.processes import timeline
 from contracts.rollout import Rollout
+from learner.algorithms.base import Algorithm
+from learner.algorithms.nll import NLL
+from services.annotated.rows import read_annotated
 from services.config.settings import RunSettings
 from services.loop.demonstrations import demonstrations_of
+from services.models.tokenizer import load_tokenizer
+from services.sources.annotated_data import source_of
+from services.sources.data_needs import needs_of
 from services.sources.leasing import evaluation_leases
+from services.sources.own_rows import as_they_are, first_groups, kept_in, rows_of
 from services.sources.prompts import prompts_of
 from services.sources.reading import reading_of
 from services.tasks.base import Split
@@ -35,6 +43,28 @@ class HeldOutResponses:
             return self.measure(rollouts)
 
 
+def responses_of_rows(settings: RunSettings, split: Split) -> list[Rollout]:
+    """Return a split's examples of the run's own rows; [] where none can be compared.
+
+    Algorithms that weigh responses are measured on the good ones alone, however these are rewarded.
+    """
+    assert settings.data is not None
+    algorithm: Algorithm = settings.algorithm
+    needs = needs_of(algorithm, settings.reward, settings.data)
+    if not algorithm.traits.prefers:
+        algorithm = NLL()
+        needs = replace(needs, reference=False, scores=False, values=False, rewards=())
+    own = first_groups(rows_of(settings, split).rows, settings.evaluation.num_prompts)
+    rows = as_they_are(own, needs)
+    if needs.reference:
+        rows = read_annotated(kept_in(settings, split), (), needs_reference=True)
+    try:
+        source = source_of(settings, rows, needs, load_tokenizer(settings.model), algorithm)
+    except InputError:
+        return []
+    return source.draw(min(source.num_kept, settings.evaluation.num_prompts or source.num_kept))
+
+
 def references_of(settings: RunSettings, split: Split) -> list[Rollout]:
     """Return the reference texts of a split's prompts, as training imitates them; [] where there are none."""
     prompts = prompts_of(settings.task, settings.task_name, split)[: settings.evaluation.num_prompts]
@@ -52,6 +82,10 @@ def held_out_responses(
     settings: RunSettings, splits: Sequence[Split], measure: Measure
 ) -> HeldOutResponses | None:
     """Return the held-out responses that a run is measured by; None: it learns from its own texts."""
-    if settings.demonstrates or settings.algorithm.traits.teacher:
-        return HeldOutResponses({split: references_of(settings, split) for split in splits}, measure)
-    return None
+    if settings.data is not None and settings.data.has_rows and settings.data.share is None:
+        find = responses_of_rows
+    elif settings.demonstrates or settings.algorithm.traits.teacher:
+        find = references_of
+    else:
+        return None
+    return HeldOutResponses({split: find(settings, split) for split in splits}, measure)

@@ -37,11 +37,14 @@ def _num_different(tokens: np.ndarray, count: int) -> int:
     return len(set(grams.tolist()))
 
 
-def batch_signs(rollouts: Sequence[Rollout], longest_prompt: int | None = None) -> dict[str, float]:
+def batch_signs(
+    rollouts: Sequence[Rollout], longest_prompt: int | None = None, *, is_judged: bool = True
+) -> dict[str, float]:
     """Return a batch's signs of trouble.
 
     Args:
         longest_prompt: tokens to which longer prompts are cut; None: none is.
+        is_judged: whether the rollouts have rewards.
 
     Example: `{"response_repetition/mean": 0.02, "reward/min": 0.0, "reward/max": 1.0,
     "reward/length_correlation": -0.1, "groups/constant": 0.25, "prompts/cut": 0.0}`. A batch without groups,
@@ -50,7 +53,7 @@ def batch_signs(rollouts: Sequence[Rollout], longest_prompt: int | None = None) 
     some = sorted(rollouts, key=lambda rollout: rollout.lease_id)[:: -(-len(rollouts) // MOST)]
     repeated = [repetition(turn.array("tokens")) for rollout in some for turn in rollout.turns]
     found = {"response_repetition/mean": statistics.fmean(repeated)}
-    if rollouts[0].turns[-1].reward is not None:
+    if is_judged and rollouts[0].turns[-1].reward is not None:
         totals = [rollout.total_reward for rollout in rollouts]
         roles = by_role(rollouts)  # as the learner compares them: a debate's two rewards may add up to 0
         own = [each.total_reward for each in roles]

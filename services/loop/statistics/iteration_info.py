@@ -43,15 +43,19 @@ class IterationInfo:
     longest_prompt: int | None = None  # tokens to which longer prompts are cut
     of_parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)  # rewards of a mixture's parts
 
+    def is_judged(self, batch: Collected) -> bool:
+        """Tell whether rewards judged the rollouts: the ranks and labels of a data set are no rewards."""
+        return bool(self.rewards or self.plays) and batch.rollouts[0].turns[-1].reward is not None
+
     def __call__(self, done: Iteration) -> tuple[dict[str, float], dict[str, float]]:
         """Return two lines: that of rollout_info.jsonl, and that of training_info.jsonl.
 
         Raises:
             InputError: a measure of the user fails.
         """
-        rollouts = done.batch.rollouts
-        info = rollout_info(done.batch, done.trained, done.pushed, done.seconds)
-        info |= {**done.described, **batch_signs(rollouts, self.longest_prompt)}
+        rollouts, is_judged = done.batch.rollouts, self.is_judged(done.batch)
+        info = rollout_info(done.batch, done.trained, done.pushed, done.seconds, is_judged=is_judged)
+        info |= {**done.described, **batch_signs(rollouts, self.longest_prompt, is_judged=is_judged)}
         if self.plays:
             info |= play_statistics(done.batch)
         if self.of_parts:
@@ -65,13 +69,17 @@ class IterationInfo:
 
 
 def rollout_info(
-    found: Collected, trained: Mapping[str, float], pushed: Mapping[str, float], iteration_s: float
+    found: Collected,
+    trained: Mapping[str, float],
+    pushed: Mapping[str, float],
+    iteration_s: float,
+    *,
+    is_judged: bool,
 ) -> dict[str, float]:
     """Return a line of rollout_info.jsonl: rewards, KL, lengths, times and throughput."""
     generated = sum(rollout.num_generated for rollout in found.rollouts)
     stopped = sum(rollout.finish_reason is not FinishReason.LENGTH for rollout in found.rollouts)
-    scored = found.rollouts[0].turns[-1].reward is not None
-    info = reward_statistics(found.rollouts) if scored else length_statistics(found.rollouts)
+    info = reward_statistics(found.rollouts) if is_judged else length_statistics(found.rollouts)
     info |= {
         key: value for key, value in trained.items() if key.startswith(("kl/", "staleness/", "mismatch"))
     }

@@ -9,7 +9,7 @@ import pytest
 from contracts.clients import Scoring
 from contracts.errors import DeadlineExceeded
 from contracts.scores import Sample, Score
-from services.annotation.rewards import awaited
+from services.sources.row_rewards import awaited
 
 SAMPLES = [Sample("a"), Sample("b")]
 SCORES = [Score(1.0, {}), Score(2.0, {})]

@@ -25,17 +25,17 @@ from reward_servers.user_rewards.own import wants_groups
 from rollout_workers.settings import RolloutSettings
 from services.annotated.parts import cuts_between, read_table, write_table
 from services.annotated.reward_columns import totals
-from services.annotation.rewards import Execute, as_table, check_some, scores_alone
 from services.config.post_processing import PostProcess
 from services.config.value_stage import ValueStage
 from services.runs.json_lines import without_nan, write_atomically
 from services.sources.leasing import EVALUATION, evaluation_leases
+from services.sources.row_rewards import Execute, as_table, check_some, scores_alone
 from services.tasks.responses import ResponseRow
 from services.tokens.prompt_tokens import PromptTokens
 
 if TYPE_CHECKING:
     from learner.models.value_estimator import TrainedValue
-    from services.annotation.reference import Reference
+    from services.sources.reference import Reference
 
 Write = Callable[[Sequence[Lease]], Iterable[list[Rollout]]]
 AT_ONCE = 64  # prompts whose values are computed together; texts that are scored together

@@ -1,0 +1,53 @@
+"""Task of a run on data: evaluations ask the prompts of the same data, unless a task is named."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from pydantic import ValidationError
+
+from learner.algorithms.classes import algorithm_class
+from services.annotated.task import laid_under, rewards_of, task_of, told
+from services.config.data_settings import DataSettings
+
+
+def take_from_data(tree: DictConfig, named: Collection[str], default: str) -> None:
+    """Take the task from the data where nobody names one; and an annotation's rewards, if none are given.
+
+    An algorithm that imitates a task's references gets the rows as this task, and no data.
+
+    Args:
+        named: the keys that the command line sets.
+        default: the name of the task that a run has where nobody chooses one.
+    """
+    data = tree.get("data")
+    if data is None:
+        return
+    given = {"folder": data} if isinstance(data, str) else OmegaConf.to_container(data, resolve=True)
+    assert isinstance(given, Mapping)
+    is_named = "task" in named or tree.task != {"name": default}
+    if (rows := _rows_in(given)) is not None:
+        if not is_named:
+            tree["task"] = told(None, rows)
+            if rows.share is None and algorithm_class(tree.algorithm.name).traits.learns_from == "references":
+                tree["task"] |= {"references_column": rows.response} if "response" in given else {}
+                tree["data"] = None
+        return
+    folder = Path(str(given.get("folder") or ""))
+    if is_named:
+        options = {key.removeprefix("task.") for key in named if key.startswith("task.")}
+        tree["task"] = laid_under(folder, OmegaConf.to_container(tree.task), options)  # type: ignore[arg-type]
+    elif found := task_of(folder):
+        tree["task"] = found
+        if tree.get("reward") is None and not any(key.partition(".")[0] == "reward" for key in named):
+            tree["reward"] = rewards_of(folder) or None
+
+
+def _rows_in(given: Mapping[str, Any]) -> DataSettings | None:
+    """Return the settings of rows; None for an annotation, and for what is refused later."""
+    try:
+        found = DataSettings.model_validate(given)
+    except ValidationError:
+        return None
+    return found if found.has_rows else None
