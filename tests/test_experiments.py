@@ -23,10 +23,12 @@ from tests.services.rl4lms_compare import compare
 from tests.services.rl4lms_table import FOLDER, configurations, read
 
 GIVEN = {"model.path": "some/model", "reward.model": "some/judge"}  # where an experiment says ???
-OURS = ("demo", "imdb_gpt2", "stories_sentiment")  # and nothing of RL4LMs' shipped configurations
+# Nothing of RL4LMs' shipped configurations.
+OURS = ("demo", "demo_instruct", "imdb_gpt2", "stories_sentiment")
 KINDS = ("supervised", "ppo", "nlpo", "ppo_on_supervised", "nlpo_on_supervised")
 # Tasks that RL4LMs has no data for.
-OF_ONES_OWN = ("prompts", "mixture", "dummy", "increasing_numbers", "dates", "episodes", "textworld")
+SYNTHESIZED = ("dummy", "increasing_numbers", "everyday_questions", "dates", "episodes", "textworld")
+OF_ONES_OWN = ("prompts", "mixture", *SYNTHESIZED)
 OF_LOLRL = ("helpful_harmless", "atomic", "reddit_comments", "wow", "faithdial", "faithdial_wow")
 OF_PROBLEMS = ("gsm8k", "math", "reasoning_gym")
 OF_OTHERS = (*OF_ONES_OWN, *OF_LOLRL, *OF_PROBLEMS)

@@ -35,6 +35,7 @@ REWARDS: dict[str, str] = {
     "rouge_rl4lms_compat": "reward_servers.rewards.rouge_rl4lms_compat:RougeRl4lmsCompat",
     "sacre_bleu": "reward_servers.rewards.sacre_bleu:SacreBleu",
     "sentiment": "reward_servers.rewards.sentiment:Sentiment",
+    "short_answer": "reward_servers.rewards.short_answer:ShortAnswer",
     "spice": "reward_servers.rewards.spice:Spice",
     "spider": "reward_servers.rewards.spider:Spider",
     "summac_zs": "reward_servers.rewards.summac_zs:SummacZs",

@@ -2,6 +2,7 @@
 
 TASKS: dict[str, str] = {
     "increasing_numbers": "services.tasks.increasing_numbers:IncreasingNumbers",
+    "everyday_questions": "services.tasks.everyday_questions:EverydayQuestions",
     "dates": "services.tasks.dates:Dates",
     "dummy": "services.tasks.dummy:Dummy",
     "imdb": "services.tasks.imdb:Imdb",

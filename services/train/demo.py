@@ -38,7 +38,8 @@ def demo(overrides: Sequence[str]) -> int:
     print("2/2  PPO: vLLM writes, Ray Serve scores, the learner updates", flush=True)
     code = train(settings)
     if code == 0:
-        show_result(RunFolder(Path(settings.output_dir).absolute() / settings.run_name))
+        folder = RunFolder(Path(settings.output_dir).absolute() / settings.run_name)
+        show_result(folder, "mean reward (share of the text that is one increasing run)", num_texts=3)
     return code
 
 
@@ -135,10 +136,10 @@ def as_rollout(index: int, row: Sequence[int], tokenizer: Any) -> Rollout:
     return Rollout(index, index, Prompt(f"demo/{index}", prompt), (turn,), FinishReason.STOP)
 
 
-def show_result(folder: RunFolder) -> None:
+def show_result(folder: RunFolder, title: str, num_texts: int) -> None:
     """Print rewards and texts before and after training."""
     terminal = Terminal()
-    table = Table(title="mean reward (share of the text that is one increasing run)", title_justify="left")
+    table = Table(title=title, title_justify="left")
     for column in ("", "before", "after"):
         table.add_column(column, justify="left" if not column else "right")
     for split in ("val", "test"):
@@ -147,7 +148,9 @@ def show_result(folder: RunFolder) -> None:
     terminal.print(table)
     first, last = folder.prediction_epochs("val")[0], folder.prediction_epochs("val")[-1]
     for before, after in zip(
-        folder.whole_predictions(first, "val")[:3], folder.whole_predictions(last, "val"), strict=False
+        folder.whole_predictions(first, "val")[:num_texts],
+        folder.whole_predictions(last, "val"),
+        strict=False,
     ):
         terminal.print(f"[bold]{before['prompt_text']}[/] …")
         terminal.print(f"   before  {before['generated_text']}", style="dim", highlight=False)

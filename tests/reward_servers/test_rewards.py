@@ -13,6 +13,7 @@ from reward_servers.rewards.increasing_numbers import IncreasingNumbers
 from reward_servers.rewards.length import Length
 from reward_servers.rewards.rouge import Rouge
 from reward_servers.rewards.sentiment import Sentiment
+from reward_servers.rewards.short_answer import ShortAnswer
 
 REQUIRED = {
     **{name: {"df_file": "references.jsonl"} for name in ("cider", "spider")},
@@ -131,3 +132,22 @@ def test_sentiment_reads_the_prompt_only_when_told() -> None:
 @given(st.text())
 def test_sentiment_stays_within_its_bounds(text: str) -> None:
     assert 0.0 <= Sentiment().score([Sample(text)])[0] <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A camel eats dry grass and the leaves of desert shrubs.", 0.9),  # 11 words, 1 beside 10: 1 - 1/10
+        ("Camels eat grass.", 0.3),  # 3 words: 1 - 7/10
+        ("A camel eats only what its owner has left over.", 0.5),  # 10 words, none of a right answer: half
+        ("A camel is an animal.", 0.25),  # 5 words: half of 1 - 5/10
+        ("It eats leaves from the trees that grow near it!", 1.0),  # leaves are a form of leaf
+        ("Camels eat grass. They live in deserts with little water.", 0.0),  # a second sentence
+        ("A camel eats grass and the leaves of the", 0.0),  # cut off
+        ("grass " * 30 + ".", 0.0),  # beyond twice as many
+        ("", 0.0),
+    ],
+)
+def test_short_answers_by_hand(text: str, expected: float) -> None:
+    sample = Sample(text, meta={"key_words": ["grass", "leaf"]})
+    assert ShortAnswer(words=10).score([sample]) == [pytest.approx(expected)]
