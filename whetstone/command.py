@@ -86,7 +86,7 @@ class _Lines:
         return "".join(self._lines)
 
 
-def _wait(process: "subprocess.Popen[str]") -> bool:
+def _wait(process: "subprocess.Popen[bytes]") -> bool:
     """Wait for the end, and pass on interruptions. Return whether there were any."""
     was_interrupted = False
     while True:

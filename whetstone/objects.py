@@ -16,11 +16,11 @@ from types import FunctionType
 from typing import Any
 
 from whetstone.errors import InputError
+from whetstone.identity import digest_of
+from whetstone.importable import is_importable
 from whetstone.own_place import NAMES
-from whetstone.packing.identity import digest_of
-from whetstone.packing.importable import is_importable
-from whetstone.packing.travel import code_of, packed
 from whetstone.rows import Rows, rows_in
+from whetstone.travel import code_of, packed
 
 # The tables of built-in components, by key.
 TABLES = {

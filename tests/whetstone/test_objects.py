@@ -24,8 +24,8 @@ from reward_servers.user_rewards.sandbox import SandboxedServer
 from tests.reward_servers import graders
 from whetstone import objects as addresses
 from whetstone.errors import InputError
+from whetstone.identity import digest_of
 from whetstone.objects import Objects, configured
-from whetstone.packing.identity import digest_of
 
 GRADERS = "tests.reward_servers.graders"
 SAMPLES = [Sample("a b", prompt="p", meta={"answer": "a"}), Sample("c", prompt="p", meta={"answer": "a"})]
@@ -239,7 +239,7 @@ def test_the_identity_is_the_code_and_what_it_uses() -> None:
 
 def test_identities_are_the_same_in_another_process() -> None:
     script = (
-        "import sys; from whetstone.packing.identity import digest_of\n"
+        "import sys; from whetstone.identity import digest_of\n"
         "def helper(text): return {'a', 'bc', 'd'} & set(text)\n"
         "def f(samples, k=(1, 2.5)): return [helper(s.text) for s in samples]\n"
         "print(digest_of(f))"

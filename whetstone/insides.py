@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from whetstone.packing.importable import is_importable
+from whetstone.importable import is_importable
 
 GLOBAL = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL"})
 OF_CLASSES = frozenset(

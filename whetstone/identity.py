@@ -10,8 +10,8 @@ from collections.abc import Mapping, Set
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from whetstone.packing.importable import is_importable
-from whetstone.packing.insides import insides
+from whetstone.importable import is_importable
+from whetstone.insides import insides
 
 PLAIN = (str, bytes, int, float, complex, bool, type(None), type(Ellipsis))
 LENGTH = 12

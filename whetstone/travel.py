@@ -13,8 +13,8 @@ from types import CodeType, CoroutineType, FunctionType, GeneratorType, ModuleTy
 from typing import Any
 
 from whetstone.errors import InputError
-from whetstone.packing.importable import modules_here_alone
-from whetstone.packing.insides import insides
+from whetstone.importable import modules_here_alone
+from whetstone.insides import insides
 
 MOST_MIB = 256
 IN_MEMORY = (io.StringIO, io.BytesIO)
