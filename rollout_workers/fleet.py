@@ -33,8 +33,9 @@ class Fleet:
     Args:
         make_worker: starts a `RolloutWorker` as a Ray actor; its argument says whether the place is an extra
             one.
-        note: called with messages about losses and long waits.
+        note: called with messages about losses, and waits in which nothing gets on.
         tell: called with messages about the start; by default `note`.
+        say: called with messages about a long wait for workers that get on; by default `note`.
     """
 
     def __init__(
@@ -43,8 +44,9 @@ class Fleet:
         settings: RolloutSettings,
         note: Note,
         tell: Note | None = None,
+        say: Note | None = None,
     ) -> None:
-        self._settings, self._note, self._tell = settings, note, tell or note
+        self._settings, self._note, self._tell, self._say = settings, note, tell or note, say or note
         self._waiting: deque[Lease] = deque()
         self._finished: list[Rollout] = []  # rollouts of submitted leases
         self.num_leased_again = 0
@@ -110,7 +112,7 @@ class Fleet:
     def generate(self, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
         self._waiting.extendleft(reversed(leases))  # leases that are waited for come before submitted ones
         missing = {lease.id for lease in leases}
-        waiting = Waiting(self._note)
+        waiting = Waiting(self._note, say=self._say)
         while missing:
             finished = self._step(wait_s=POLL_S)
             rollouts = [rollout for rollout in finished if rollout.lease_id in missing]
@@ -120,7 +122,7 @@ class Fleet:
                 waiting.progress()
             if waiting.is_due:
                 who = self._pool.said_of_live() + self._pool.said_of_starting()
-                waiting.tell(f"{len(missing)} of {len(leases)} rollouts", who)
+                waiting.tell(f"{len(missing)} of {len(leases)} rollouts", who, gets_on=self._pool.gets_on)
             yield rollouts
 
     def load_weights(self, weights: PublishedWeights) -> None:

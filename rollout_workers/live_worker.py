@@ -12,6 +12,8 @@ from contracts.rollout import Lease, Rollout
 from rollout_workers.places import Place
 from rollout_workers.worker import WorkerReport
 
+SLOW_S = 30.0  # an engine warms up at its first texts
+
 
 @dataclass(slots=True)
 class LiveWorker:
@@ -75,6 +77,11 @@ class LiveWorker:
         if self.is_stalled:
             return f"made no token for {time.monotonic() - self.progress_at:.0f} s; {limit}"
         return None
+
+    @property
+    def gets_on(self) -> bool:
+        """Tell whether the worker has made progress lately."""
+        return time.monotonic() - self.progress_at <= SLOW_S
 
     def __str__(self) -> str:
         """Return what the worker is doing, in words."""

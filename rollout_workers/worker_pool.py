@@ -113,6 +113,11 @@ class WorkerPool:
     def said_of_live(self) -> list[str]:
         return [str(worker) for worker in self._live.values()]
 
+    @property
+    def gets_on(self) -> bool:
+        """Tell whether all workers are up and make progress."""
+        return self.is_complete and all(worker.gets_on for worker in self._live.values())
+
     def said_of_starting(self) -> list[str]:
         return [str(worker) for worker in self._starting] + self._places.said_of_empty()
 

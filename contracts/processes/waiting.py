@@ -14,12 +14,19 @@ class Waiting:
         note: called with each line.
         every_s: seconds without progress before the next line.
         rarer: if True, each line is due when the wait has lasted twice as long as at the line before.
+        say: called with a line in place of `note` while what is waited for gets on.
     """
 
     def __init__(
-        self, note: Callable[[str], None], every_s: float | None = None, *, rarer: bool = False
+        self,
+        note: Callable[[str], None],
+        every_s: float | None = None,
+        *,
+        rarer: bool = False,
+        say: Callable[[str], None] | None = None,
     ) -> None:
-        self._note, self._every_s, self._rarer = note, every_s or NOTE_EVERY_S, rarer
+        self._note, self._say = note, say or note
+        self._every_s, self._rarer = every_s or NOTE_EVERY_S, rarer
         self._since = time.monotonic()
         self._due_at = self._since + self._every_s
 
@@ -32,14 +39,16 @@ class Waiting:
         """Return whether it is time for another line."""
         return time.monotonic() > self._due_at
 
-    def tell(self, what: str, who: Sequence[str] | None = None) -> None:
+    def tell(self, what: str, who: Sequence[str] | None = None, *, gets_on: bool = False) -> None:
         """Say `waiting 31 s for {what}: {who}`; say nothing if nobody is missing.
 
         Args:
             who: who is missing; None if `what` names it.
+            gets_on: whether everybody makes progress, so that there is nothing to warn of.
         """
         if who is not None and not who:
             return
         now = time.monotonic()
         self._due_at = 2 * self._due_at - self._since if self._rarer else now + self._every_s
-        self._note(f"waiting {now - self._since:.0f} s for {what}" + (f": {'; '.join(who)}" if who else ""))
+        line = f"waiting {now - self._since:.0f} s for {what}" + (f": {'; '.join(who)}" if who else "")
+        (self._say if gets_on else self._note)(line)

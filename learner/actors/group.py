@@ -40,8 +40,9 @@ class LearnerGroup:
     Args:
         make_actor: starts a `learner.actors.process.LearnerProcess`. It gets the place where ranks meet, or
             None where there is one process. After a loss it is called again for each process.
-        note: called with a message when something takes long.
+        note: called with a message when something goes wrong, or gets nowhere.
         tell: called with messages about the start; by default `note`.
+        say: called with messages about a long call that gets on; by default `note`.
     """
 
     def __init__(
@@ -51,9 +52,10 @@ class LearnerGroup:
         settings: LearnerSettings,
         note: Note = _nobody,
         tell: Note | None = None,
+        say: Note | None = None,
     ) -> None:
         self._make_actor, self._engine_dtype = make_actor, engine_dtype
-        self._settings, self._note, self._tell = settings, note, tell or note
+        self._settings, self._note, self._tell, self._say = settings, note, tell or note, say or note
         self._start()
 
     def _start(self) -> None:
@@ -213,7 +215,7 @@ class LearnerGroup:
         pending, watched = list(calls), self._watched
         for each in watched:
             each.begin()
-        waiting = Waiting(self._tell, STARTS_S) if starts else Waiting(self._note)
+        waiting = Waiting(self._tell, STARTS_S) if starts else Waiting(self._note, say=self._say)
         while pending:
             ended, pending = ray.wait(pending, num_returns=len(pending), timeout=LOOK_S)
             for call in ended:
@@ -226,7 +228,8 @@ class LearnerGroup:
             on_progress(*(watched[0].said or ("start", 0, 1)))
             waiting.progress(max(each.changed_at for each in watched))
             if waiting.is_due:
-                waiting.tell(what, [str(each) for each in watched])
+                gets_on = all(each.gets_on for each in watched)
+                waiting.tell(what, [str(each) for each in watched], gets_on=gets_on)
 
     def _take_spans(self) -> None:
         """Take the timelines of all processes, if the run writes one."""

@@ -13,6 +13,7 @@ from learner.settings import LearnerSettings
 
 IDLE: Progress = ("idle", 0, 1)
 SILENT_S = 5.0  # a process that computes may need so long to answer
+SLOW_S = 60.0  # a micro-batch may need so long on a CPU
 
 
 @dataclass(slots=True)
@@ -73,6 +74,12 @@ class Watched:
                 f"{self.name} answers, and got nowhere for {now - self.changed_at:.0f} s: {what}; "
                 f"learner.{limit}= allows for more"
             )
+
+    @property
+    def gets_on(self) -> bool:
+        """Tell whether the process answers, and has made progress lately."""
+        now = time.monotonic()
+        return self.said is not None and now - self.heard_at <= SILENT_S and now - self.changed_at <= SLOW_S
 
     def __str__(self) -> str:
         """Return in words what the process is doing."""

@@ -112,7 +112,7 @@ def service(
 
     Args:
         warn: hears what goes wrong.
-        tell: hears how the start gets on; by default `warn`.
+        tell: hears how the start and long calls get on; by default `warn`.
         meanwhile: called once, while the parts start.
         trial: texts for trying the user's own rewards and metrics.
     """
@@ -131,12 +131,12 @@ def service(
 
     with contextlib.ExitStack() as ends:
         with starting:
-            learner = start_learner(settings, machines, warn, starting.hear)
+            learner = start_learner(settings, machines, warn, starting.hear, say)
             ends.callback(learner.stop)
             if machines.placement.workers_beside_a_learner:
                 # vLLM counts what a learner takes meanwhile as its own, and fails if memory becomes free.
                 wait_for_learner(learner, restarts, warn)
-            fleet = start_fleet(model, machines, warn, starting.hear)
+            fleet = start_fleet(model, machines, warn, starting.hear, say)
             ends.callback(fleet.stop)
             with timeline.span("waits for the reward servers"):
                 served = served_rewards(*graders, warn, trial, settings.by_part, prepare)
@@ -204,7 +204,13 @@ def model_of(model: ModelSettings, algorithm: Algorithm, environment: Environmen
     )
 
 
-def start_fleet(model: WorkerModel, deployed: Deployment, note: Note, tell: Note | None = None) -> Fleet:
+def start_fleet(
+    model: WorkerModel,
+    deployed: Deployment,
+    note: Note,
+    tell: Note | None = None,
+    say: Note | None = None,
+) -> Fleet:
     """Start the rollout workers; `wait_until_ready` waits for them."""
     rollout, strategy = deployed.engine_settings, deployed.strategy
     options = _options(deployed.placement.worker, rollout.num_threads or threads_each(_cores(deployed)))
@@ -227,11 +233,15 @@ def start_fleet(model: WorkerModel, deployed: Deployment, note: Note, tell: Note
             model.chat,
         )
 
-    return Fleet(make_worker, rollout, note, tell)
+    return Fleet(make_worker, rollout, note, tell, say)
 
 
 def start_learner(
-    settings: RunSettings, deployed: Deployment, note: Note, tell: Note | None = None
+    settings: RunSettings,
+    deployed: Deployment,
+    note: Note,
+    tell: Note | None = None,
+    say: Note | None = None,
 ) -> LearnerGroup:
     """Start the learner's processes; `wait_until_ready` waits for them."""
     transport = choose_transport(settings.learner, settings.model, deployed)
@@ -258,7 +268,7 @@ def start_learner(
         )
 
     chosen = settings.learner.model_copy(update={"transport": transport})
-    return LearnerGroup(make_learner, deployed.engine_settings.dtype, chosen, note, tell)
+    return LearnerGroup(make_learner, deployed.engine_settings.dtype, chosen, note, tell, say)
 
 
 @contextlib.contextmanager

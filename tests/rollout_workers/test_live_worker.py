@@ -3,7 +3,7 @@
 import pytest
 
 from contracts.rollout import FinishReason, Lease, Prompt, Rollout, Sampling
-from rollout_workers.live_worker import LiveWorker
+from rollout_workers.live_worker import SLOW_S, LiveWorker
 from rollout_workers.places import Place
 from rollout_workers.worker import WorkerReport
 
@@ -92,3 +92,13 @@ def test_what_was_answered_before_it_was_told_to_forget_does_not_count(clock: li
     one.lease(leases(1))  # of the same id, once more
     assert one.answered(WorkerReport(rollouts(1), 1, 5, 0), STALL_S) == []
     assert said(one.answered(WorkerReport(rollouts(1), 1, 5, 0, num_cancels=1), STALL_S)) == [1]
+
+
+def test_a_worker_whose_tokens_come_gets_on(clock: list[float]) -> None:
+    one = worker(1)
+    clock[0] = 25.0
+    one.answered(WorkerReport((), 1, 5, 0), STALL_S)
+    clock[0] = 25.0 + SLOW_S
+    assert one.gets_on
+    clock[0] += 1.0
+    assert not one.gets_on
