@@ -1,4 +1,4 @@
-"""What other processes of a run can import, and what only the caller's process has."""
+"""Modules that other processes of a run can import, and those that only the caller has."""
 
 import sys
 import sysconfig

@@ -38,7 +38,7 @@ ENVIRONMENT_BASE = "rollout_workers.environments.base"
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """What stands behind the addresses of a call.
+    """Objects behind the addresses of a call.
 
     Example: `Objects({"brevity@1f3a5c7e9b2d": b"…"}, {"brevity@1f3a5c7e9b2d": brevity})`
     """

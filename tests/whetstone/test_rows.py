@@ -1,0 +1,96 @@
+"""Rows of Python are read as the rows of a file are."""
+
+import json
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from datasets import Dataset, DatasetDict
+
+from services.tasks.prompts import Prompts
+from whetstone.errors import InputError
+from whetstone.objects import Objects, configured
+from whetstone.rows import placed, write
+
+ROWS: list[dict[str, Any]] = [
+    {"question": f"{number} + 1?", "answer": str(number + 1)} for number in range(20)
+]
+
+
+def made(task: Any, folder: Path) -> Prompts:
+    """Return the task of an argument, made of the files that its rows become."""
+    kept = Objects()
+    given = configured({"task": task}, kept)["task"]
+    write(kept.rows, folder)
+    options = placed(given, folder)
+    assert options.pop("name") == "prompts"
+    return Prompts(**options)
+
+
+def generated() -> Iterator[dict[str, Any]]:
+    yield from ROWS
+
+
+@pytest.mark.parametrize(
+    "task",
+    [ROWS, generated(), pd.DataFrame(ROWS), Dataset.from_list(ROWS), {"name": "prompts", "data_files": ROWS}],
+)
+def test_prompts_and_references_are_found_in_each_kind_of_rows(task: Any, tmp_path: Path) -> None:
+    train = made(task, tmp_path).prompts("train")
+    assert [prompt.text for prompt in train][:2] == ["0 + 1?", "1 + 1?"]
+    assert train[1].references == ("2",)
+    assert len(train) == 16  # of each ten the ninth and the tenth are for validation and test
+
+
+def test_splits_are_kept_apart(tmp_path: Path) -> None:
+    splits = {"train": ROWS[:15], "validation": ROWS[15:], "test": ROWS[15:]}
+    for task in (splits, DatasetDict({name: Dataset.from_list(rows) for name, rows in splits.items()})):
+        found = made(task, tmp_path)
+        assert [len(found.prompts(split)) for split in ("train", "validation")] == [15, 5]
+
+
+def test_texts_alone_are_prompts(tmp_path: Path) -> None:
+    prompts = made([f"say {number}" for number in range(10)], tmp_path).prompts("train")
+    assert prompts[0].text == "say 0"
+
+
+def test_cells_of_libraries_become_json(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"prompt": ["a"], "n": [np.int64(3)], "day": [date(2026, 1, 2)], "none": [np.nan]})
+    kept = Objects()
+    configured({"task": frame}, kept)
+    (rows,) = kept.rows.values()
+    assert rows == [{"prompt": "a", "n": 3, "day": "2026-01-02", "none": None}]
+    write(kept.rows, tmp_path)
+    assert json.loads(next(tmp_path.glob("train-*.jsonl")).read_text()) == rows[0]
+
+
+def test_other_rows_are_other_files() -> None:
+    places = []
+    for rows in (ROWS, ROWS, ROWS[1:]):
+        kept = Objects()
+        configured({"task": rows}, kept)
+        places += kept.rows
+    assert places[0] == places[1] != places[2]
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([{"prompt": object()}], "task: train row 0, column 'prompt': got object; expected text, numbers"),
+        (iter([3]), "task: train row 0: got 3; expected a text, or a dict"),
+        (iter([]), "task: train has no rows"),
+    ],
+)
+def test_what_is_no_row_is_refused_with_its_place(rows: Any, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        configured({"task": rows}, Objects())
+
+
+def test_names_and_mappings_of_files_are_no_rows() -> None:
+    for task in ("imdb", {"name": "prompts", "data_files": "a.jsonl"}, {"data_files": {"train": "a.jsonl"}}):
+        kept = Objects()
+        assert configured({"task": task}, kept) == {"task": task} and not kept.rows
