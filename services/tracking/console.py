@@ -1,6 +1,6 @@
-"""Console of a run: a live screen on a terminal, one line per iteration elsewhere.
+"""Console of a run: a live screen on a terminal, lines of some iterations elsewhere.
 
-    Console       keeps the run's state and prints plain lines
+    Console       keeps the run's state and prints plain lines; the run's folder has every iteration
     LiveConsole   draws the same state as a screen, a few times a second, in a thread of its own;
                   in a notebook, as its one output
 
@@ -40,6 +40,8 @@ from services.tracking.screen import (
 
 FRAMES_PER_S = 8
 NUM_SHOWN = 6  # numbers of an evaluation in a line
+FEW, EVERY = 20, 10  # a run of few iterations has a line of each, a longer one of every tenth
+QUIET_S = 30.0  # without a line of an iteration, before the next one has a line
 IDLE_FRAME_S = 1.0  # the clocks move on even when nothing happens
 
 
@@ -55,6 +57,7 @@ class Console:
         self._lock = threading.Lock()
         # The first evaluation of each split and metric, with its iteration.
         self._first: dict[tuple[str, str], tuple[int, Observed]] = {}
+        self._told_at = -math.inf  # when the last line of an iteration was printed
 
     def start(self, title: str, iterations: int, first_iteration: int = 1) -> None:
         """Show that the run begins, or goes on, with `first_iteration` of `iterations`."""
@@ -95,7 +98,10 @@ class Console:
             for phase in view.phases.values():
                 phase.is_old = True
             line = iteration_line(view, now)
-        self._say(line)
+            is_due = self.shows_progress or self._is_due(now)
+            self._told_at = now if is_due else self._told_at
+        if is_due:
+            self._say(line)
 
     def evaluation_done(
         self,
@@ -162,6 +168,13 @@ class Console:
     @property
     def shows_progress(self) -> bool:
         return False
+
+    def _is_due(self, now: float) -> bool:
+        """Return whether the iteration that ended has a line: in a log, hundreds of them hide all others."""
+        view = self.view
+        at_an_end = view.iteration in (view.first_iteration, view.iterations)
+        every = EVERY if view.iterations > FEW else 1
+        return at_an_end or not view.iteration % every or now - self._told_at >= QUIET_S
 
     def stop(self) -> None:
         """End the display; its last frame stays. May be called twice."""

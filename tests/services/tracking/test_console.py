@@ -48,7 +48,27 @@ def a_view(num_done: int) -> RunView:
     return view
 
 
-def test_without_a_terminal_each_iteration_is_one_line() -> None:
+def lines_of(iterations: int, first: int, seconds: float, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The iterations that have a line, of a run without a terminal."""
+    console, out = plain()
+    clock = iter(range(10**6))
+    monkeypatch.setattr("services.tracking.console.time.monotonic", lambda: seconds * next(clock))
+    console.start("numbers-ppo", iterations, first)
+    for iteration in range(first, iterations + 1):
+        console.iteration_done(iteration, METRICS)
+    return [int(line.split("/")[0].split()[1]) for line in out.getvalue().splitlines()[1:]]
+
+
+def test_without_a_terminal_some_iterations_have_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lines_of(45, 1, 0.1, monkeypatch) == [1, 10, 20, 30, 40, 45]
+    assert lines_of(45, 12, 0.1, monkeypatch) == [12, 20, 30, 40, 45]  # resumed
+    assert lines_of(12, 1, 0.1, monkeypatch) == list(range(1, 13))  # few
+    # Of 10 s each: 1, then 4 (30 s later), 7, 10, 13 …, and every tenth
+    assert lines_of(22, 1, 10.0, monkeypatch) == [1, 4, 7, 10, 13, 16, 19, 20, 22]
+    assert lines_of(30, 1, 40.0, monkeypatch) == list(range(1, 31))  # slow: each
+
+
+def test_without_a_terminal_an_iteration_is_one_line() -> None:
     console, out = plain()
     console.start("numbers-ppo", iterations=40, first_iteration=11)
     console.phase("rollout", 64)
