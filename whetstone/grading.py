@@ -69,6 +69,8 @@ def evaluate(
         raise InputError(f"split={split!r}: expected {' or '.join(SPLITS.values())}")
     objects = Objects()
     given = configured(overrides, objects)
+    if (config := Path(asked[0], "config.yaml")).is_file():
+        objects.add_earlier(config.read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder:
         write(objects.rows, Path(folder))
         output = Path(folder, "evaluation.json")

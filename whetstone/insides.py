@@ -10,9 +10,6 @@ from typing import Any
 from whetstone.importable import is_importable
 
 GLOBAL = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL"})
-OF_CLASSES = frozenset(
-    {"__dict__", "__weakref__", "__module__", "__doc__", "__qualname__", "__firstlineno__"}
-)
 
 
 def insides(value: Any) -> Iterator[tuple[str, Any]]:
@@ -53,8 +50,10 @@ def _of_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
 
 def _of_class(kind: type) -> Iterator[tuple[str, Any]]:
     for name, each in vars(kind).items():
-        if name not in OF_CLASSES and not name.startswith(("__pydantic", "_abc")):
+        if not name.startswith(("__", "_abc")) or isinstance(each, FunctionType):
             yield f"its attribute `{name}`", each
+    for name, settings in getattr(kind, "model_fields", {}).items():  # of pydantic
+        yield f"the default of `{name}`", settings.default
     for base in kind.__bases__:
         yield f"its base {base.__name__}", base
 

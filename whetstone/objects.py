@@ -48,9 +48,18 @@ class Objects:
     sources: dict[str, str] = field(default_factory=dict)  # for people who read the run's folder
     rows: dict[str, Rows] = field(default_factory=dict)  # by the places that stand for them
 
+    def add_earlier(self, text: str) -> None:
+        """Add the objects of earlier calls of this process whose names are in a text, such as a config.yaml."""
+        for name in [name for name in _earlier.values if f"object:{name}" in text]:
+            self.packed.setdefault(name, _earlier.packed[name])
+            self.values.setdefault(name, _earlier.values[name])
+
     def for_others(self) -> "Objects":
         """Return what another process can be sent."""
         return replace(self, values={})
+
+
+_earlier = Objects()
 
 
 def configured(overrides: Mapping[str, Any], objects: Objects) -> dict[str, Any]:
@@ -197,6 +206,7 @@ def _address(key: str, value: Any, objects: Objects) -> str:
         objects.packed[name] = packed(value, f"{kind.removesuffix('s')} `{own}`")
         objects.values[name] = value
         objects.sources[name] = _source(value)
+        _earlier.packed[name], _earlier.values[name] = objects.packed[name], value
     return f"object:{name}"
 
 

@@ -4,19 +4,21 @@ What the others can import goes by its address. All else goes by value: function
 a script, with the globals that they use.
 """
 
+import functools
 import io
 import linecache
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, CoroutineType, FunctionType, GeneratorType, ModuleType
 from typing import Any
 
 from whetstone.errors import InputError
-from whetstone.importable import modules_here_alone
+from whetstone.importable import is_importable, modules_here_alone
 from whetstone.insides import insides
 
 MOST_MIB = 256
+CACHED = functools._lru_cache_wrapper
 IN_MEMORY = (io.StringIO, io.BytesIO)
 KINDS = ((GeneratorType, "a generator"), (CoroutineType, "a coroutine that was called already"))
 BY_TYPE = {"_thread.lock": "a lock", "_thread.RLock": "a lock", "socket.socket": "a socket"}
@@ -95,6 +97,8 @@ def _dumped(value: Any) -> bytes:
             for stream in ("stdout", "stderr"):
                 if each is getattr(sys, stream):
                     return getattr, (sys, stream)
+            if isinstance(each, CACHED) and not is_importable(each):  # pickled by a name of this process
+                return cached_again, (each.__wrapped__, each.cache_parameters())
             if isinstance(each, io.IOBase) and not isinstance(each, IN_MEMORY):
                 raise TypeError(f"cannot pickle {type(each).__name__}")  # cloudpickle would read the file
             return super().reducer_override(each)
@@ -102,6 +106,11 @@ def _dumped(value: Any) -> bytes:
     file = io.BytesIO()
     Pickler(file).dump(value)
     return file.getvalue()
+
+
+def cached_again(function: Callable[..., Any], parameters: dict[str, Any]) -> Callable[..., Any]:
+    """Return a function with a cache, as `functools.lru_cache` makes it."""
+    return functools.lru_cache(**parameters)(function)
 
 
 def _can_travel(value: Any) -> bool:

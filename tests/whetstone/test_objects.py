@@ -51,6 +51,9 @@ def of_columns(completions, answer): return [float(a in c) for c, a in zip(compl
 def with_option(samples, limit=1): return [min(limit, words(s.text)) for s in samples]
 partial = functools.partial(with_option, limit=2)
 async def waits(completions): await asyncio.sleep(0); return [words(c) for c in completions]
+@functools.lru_cache(maxsize=4)
+def cached(text): return words(text)
+def with_cache(samples): return [cached(s.text) for s in samples]
 class Counter:
     def __init__(self, factor): self.factor = factor
     def method(self, samples): return [self.factor * words(s.text) for s in samples]
@@ -73,6 +76,7 @@ SCORES = {
     "with_option": [1.0, 1.0],
     "partial": [2.0, 1.0],
     "waits": [2.0, 1.0],
+    "with_cache": [2.0, 1.0],
     "counter": [-10.0, -5.0],
     "method": [10.0, 5.0],
     "slow": [10.0, 5.0],
@@ -295,3 +299,11 @@ def test_the_tables_of_built_in_components_are_there() -> None:
     for place in addresses.TABLES.values():
         module, _, name = place.partition(":")
         assert getattr(importlib.import_module(module), name)
+
+
+def test_objects_of_earlier_calls_are_found_again_by_a_runs_configuration() -> None:
+    configured({"reward": [shortness(7), shortness(8)]}, first := Objects())
+    name, other = first.packed
+    again = Objects()
+    again.add_earlier(f"reward:\n- name: object:{name}\n")
+    assert list(again.packed) == [name] and other not in again.values

@@ -116,7 +116,7 @@ def test_a_script_of_the_project_trains(project: Path, trained: list[Any]) -> No
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_the_source_of_the_scripts_function_is_in_the_runs_folder(trained: list[Any]) -> None:
-    (file,) = Path(trained[0], "functions").glob("*.py")
+    (file,) = Path(trained[0], "functions").glob("brevity@*.py")
     assert "def brevity(samples" in file.read_text() and "own_variety" not in file.read_text()
 
 
@@ -135,8 +135,16 @@ def test_a_run_is_evaluated_with_its_own_rewards_and_with_others(
 ) -> None:
     monkeypatch.chdir(project)
     run = whetstone.load_run(trained[0])
+    with pytest.raises(whetstone.InputError, match="brevity was a function or class of a script or notebook"):
+        whetstone.evaluate(run, split="test")
 
-    found = whetstone.evaluate(run, split="test")
+    def brevity(samples: list[Any]) -> list[float]:
+        import math
+
+        return [math.exp(-len(sample.text.split()) / 10) for sample in samples]
+
+    own_variety = {"name": "my_rewards:own_variety", "weight": 0.5}
+    found = whetstone.evaluate(run, split="test", reward=[brevity, own_variety])
     last = run.evaluations.iloc[-1]
     assert found.metrics["reward/mean"] == last["reward/mean"]  # the same prompts and seeds
     assert len(found.samples) == 8

@@ -1,4 +1,4 @@
-"""Runs in a script's own process: a replica that dies, two rewards, Ctrl-C, a changed function, a coroutine."""
+"""Runs in a script's own process: a replica dies, Ctrl-C, a changed function, coroutines, causes."""
 
 import json
 import subprocess
