@@ -21,6 +21,7 @@ from reward_servers.chat_models.backoff import FIRST_WAIT_S, pause_s, retry_afte
 
 PASSING = (408, 409, 425, 429)  # and 5xx: asked again
 OF_ONE_QUESTION = (400, 413, 422)  # such as one that is longer than the model's window
+NO_FORM = ". For a server that knows no response_format, set structured=false"
 SHOWN = 300  # characters of a server's message
 ROLES = ("user", "assistant")
 
@@ -160,7 +161,8 @@ class ChatModel:
         if status in PASSING or status >= 500:
             raise NoReply(f"status {status}: {message}", retry_after_s(response.headers))
         if status in OF_ONE_QUESTION:
-            raise Refused(f"{self.shown_url}: status {status}: {message}")
+            hint = NO_FORM if "response_format" in message else ""
+            raise Refused(f"{self.shown_url}: status {status}: {message}{hint}")
         raise InputError(f"{self.shown_url} refuses, status {status}: {message}. {self._remedy(status)}")
 
     def _remedy(self, status: int) -> str:

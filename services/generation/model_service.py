@@ -16,7 +16,7 @@ from rollout_workers.gateway.reading import Reader
 from rollout_workers.gateway.server import MOST_BYTES, Gateway
 from rollout_workers.gateway.serving import EngineThread, ModelDoor
 from rollout_workers.tools.tool_calls import HERMES, parser_of
-from services.generation.run_model import RunModel
+from services.generation.run_model import RunModel, quiet_transformers
 from services.terminal.doing import doing
 from services.terminal.interrupts import Interrupted, StopRequest
 
@@ -45,6 +45,7 @@ def serve_model(
     """
     calls = EngineCalls()
     with doing(f"starting {engine}"):
+        quiet_transformers()
         thread = EngineThread(lambda: _engine(engine, model), calls)
         started = thread.engine()
     tokenizer = copy.deepcopy(started.tokenizer)

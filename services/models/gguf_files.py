@@ -10,6 +10,7 @@ def convert_gguf(file: Path, folder: Path) -> None:
 
     Weights that the file's maker rounded to a few bits stay rounded. The folder appears when all is written.
     """
+    os.environ.setdefault("TQDM_DISABLE", "1")  # read at tqdm's first import
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
     from transformers.utils.logging import disable_progress_bar

@@ -139,7 +139,8 @@ def as_rollout(index: int, row: Sequence[int], tokenizer: Any) -> Rollout:
 def show_result(folder: RunFolder, title: str, num_texts: int) -> None:
     """Print rewards and texts before and after training."""
     terminal = Terminal()
-    table = Table(title=title, title_justify="left")
+    terminal.print(f"\n{title}")
+    table = Table()
     for column in ("", "before", "after"):
         table.add_column(column, justify="left" if not column else "right")
     for split in ("val", "test"):

@@ -229,6 +229,13 @@ def test_busy_servers_are_asked_again_and_single_texts_fail(url: str, model: Mod
     assert (counts["requests"], counts["faults"], counts["tokens"]) == (11.0, 6.0, 4 * sum(TOKENS))
 
 
+def test_a_server_without_response_format_is_answered_with_the_setting(url: str, model: Model) -> None:
+    refused = {"error": {"message": "response_format is not supported here"}}
+    model.faults = lambda question, asked: JSONResponse(refused, 400)
+    ((_, reason),) = RewardServer(judge(url), ServerSettings(retries=2)).score(texts(1))
+    assert "set structured=false" in (reason or "") and len(model.requests) == 1
+
+
 @pytest.mark.usefixtures("soon")
 def test_a_late_reply_is_asked_for_again(url: str, model: Model) -> None:
     model.delay_s = lambda text: 9.0 if len(model.requests) == 1 else 0.0
