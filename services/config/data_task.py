@@ -29,10 +29,11 @@ def take_from_data(tree: DictConfig, named: Collection[str], default: str) -> No
     is_named = "task" in named or tree.task != {"name": default}
     if (rows := _rows_in(given)) is not None:
         if not is_named:
-            tree["task"] = told(None, rows)
+            task = told(None, rows)
             if rows.share is None and algorithm_class(tree.algorithm.name).traits.learns_from == "references":
-                tree["task"] |= {"references_column": rows.response} if "response" in given else {}
+                task |= {"references_column": rows.response} if "response" in given else {}
                 tree["data"] = None
+            tree["task"] = task
         return
     folder = Path(str(given.get("folder") or ""))
     if is_named:

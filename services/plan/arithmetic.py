@@ -13,6 +13,8 @@ from rollout_workers.settings import RolloutSettings
 from services.config.data_settings import DataSettings
 from services.config.evaluation_settings import EvaluationSettings
 from services.config.settings import RunSettings
+from services.loop.evaluations.held_out import SHOWN
+from services.loop.evaluations.responses import has_held_out_responses
 from services.sources.mixed import mixture
 from services.tasks.base import Split
 
@@ -39,8 +41,8 @@ def arithmetic(settings: RunSettings, found: Batch, num_prompts: Mapping[Split, 
     """Return a sentence for each: `iteration`, `update`, `left out`, `run`, `evaluation`, `checkpoints`."""
     algorithm, iterations, evaluation = settings.algorithm, settings.iterations, settings.evaluation
     times = evaluations(iterations, settings.evaluate_every)
-    made = "episode" if settings.plays else "text"
-    drawn = _drawn(settings.sampling(evaluating=True))
+    made, most = "episode" if settings.plays else "text", None if settings.is_graded else SHOWN
+    drawn, measured = _drawn(settings.sampling(evaluating=True)), _measured(settings)
     uses = ""
     if settings.curriculum is None and not settings.parts:  # else more than epochs and weights decides
         asked, scale = iterations * found.num_prompts, settings.rollout.priority_scale
@@ -50,7 +52,7 @@ def arithmetic(settings: RunSettings, found: Batch, num_prompts: Mapping[Split, 
         "update": _update(algorithm, found, settings.learner.token_budget),
         **({"left out": "; ".join(left_out)} if (left_out := settings.passes_left_out) else {}),
         "run": _run(algorithm, iterations, found) + uses,
-        "evaluation": f"{_evaluated(evaluation, times, num_prompts, made)}, {drawn}",
+        "evaluation": f"{_evaluated(evaluation, times, num_prompts, made, most)}, {drawn}{measured}",
         "checkpoints": _checkpoints(
             checkpoints(iterations, settings.save_every), settings.keep_checkpoints, settings.keep_best
         ),
@@ -208,15 +210,33 @@ def _uses(asked: int, available: int | None, priority_scale: float) -> str:
 
 
 def _evaluated(
-    evaluation: EvaluationSettings, times: tuple[int, int], num_prompts: Mapping[Split, int], made: str
+    evaluation: EvaluationSettings,
+    times: tuple[int, int],
+    num_prompts: Mapping[Split, int],
+    made: str,
+    most: int | None,
 ) -> str:
+    """Say how many texts are written.
+
+    Args:
+        most: prompts of a split, where nothing judges the texts.
+    """
     told = []
     splits = ("validation", num_prompts.get("validation", 0)), ("test", num_prompts.get("test", 0))
     for (split, available), often in zip(splits, times, strict=True):
-        count = min(available, evaluation.num_prompts or available)
+        count = min(available, evaluation.num_prompts or available, most or available)
         texts = _many(count * evaluation.samples_per_prompt, made)
         told.append(f"{often} × {texts} for {_many(count, split + ' prompt')}")
     return " and ".join(told)
+
+
+def _measured(settings: RunSettings) -> str:
+    """Say which measures of held-out responses there are beside the texts."""
+    if not has_held_out_responses(settings):
+        return ""
+    if settings.algorithm.traits.prefers:
+        return "; loss, and which response is preferred, of held-out responses"
+    return "; loss, perplexity and token accuracy of held-out responses"
 
 
 def _drawn(sampling: Sampling) -> str:

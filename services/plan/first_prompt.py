@@ -1,9 +1,9 @@
 """The first training prompts as the model reads it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from contracts.rollout import Prompt
+from contracts.rollout import Prompt, Rollout
 from rollout_workers.environments.dialogue import Dialogue
 from services.config.settings import RunSettings
 from services.models.tokenizer import load_tokenizer
@@ -17,6 +17,7 @@ class PromptAsRead:
 
     text: str  # special tokens visible
     tokens: tuple[int, ...]
+    responses: tuple[tuple[str, str], ...] = ()  # of a data set: what each is, and its text
 
 
 def first_prompts(settings: RunSettings, prompts: Mapping[str, Prompt]) -> dict[str, PromptAsRead]:
@@ -34,7 +35,24 @@ def first_prompts(settings: RunSettings, prompts: Mapping[str, Prompt]) -> dict[
     for part, to_tokens in reading_of(settings, "train", tokenizer).of_part.items():
         if prompts:
             tokens = to_tokens(prompts[part])
+            found[part] = PromptAsRead(to_tokens.text(tokens), tokens)
         else:
-            tokens = open_source(settings, tokenizer).next(1)[0].turns[0].observation
-        found[part] = PromptAsRead(to_tokens.text(tokens), tokens)
+            found[part] = _of_data(settings, open_source(settings, tokenizer).next(1), to_tokens.text)
     return found
+
+
+def _of_data(
+    settings: RunSettings, example: Sequence[Rollout], text: Callable[[Sequence[int]], str]
+) -> PromptAsRead:
+    """Return a data set's example: its prompt, and its responses, the best first."""
+    traits = settings.algorithm.traits
+    names = ["chosen", "rejected"]
+    if len(example) != len(names):
+        names = [f"rank {place}" for place in range(1, len(example) + 1)]
+    if traits.labels:
+        names = ["good" if each.total_reward else "not good" for each in example]
+    elif len(example) == 1:
+        names = ["response"]
+    turns = [each.turns[0] for each in example]
+    told = tuple((name, text(turn.tokens)) for name, turn in zip(names, turns, strict=True))
+    return PromptAsRead(text(turns[0].observation), turns[0].observation, told)

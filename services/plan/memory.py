@@ -12,6 +12,7 @@ from services.preflight.capacity.memory_model import (
     LEARNER_PROCESS,
     WORKER_PROCESS,
     MemoryNeeds,
+    cpu_pass_bytes,
     longest_text,
     most_tokens,
     pass_bytes,
@@ -80,7 +81,11 @@ def _of_learner(
     bytes_each, on_cpu = computes_with(learner, deployed), _on_cpu(learner, deployed)
     note = f"at most: a micro-batch of {tokens:,} tokens"
     notes = {"activations": note + (", recomputed" if checkpointing else ""), "logits": "at most"}
-    for what, size in pass_bytes(needs, shape, tokens, bytes_each, on_cpu=on_cpu).items():
+    if on_cpu:
+        passes = cpu_pass_bytes(needs, shape, tokens, bytes_each)
+    else:
+        passes = pass_bytes(needs, shape, tokens, bytes_each, on_cpu=False)
+    for what, size in passes.items():
         if size:
             found.append(Amount("learner", what, processes * size, notes.get(what, ""), "update"))
     if _keeps_attention(needs, model, deployed):

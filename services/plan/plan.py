@@ -12,6 +12,7 @@ from services.config.settings import RunSettings
 from services.models.files import ModelFiles
 from services.plan import read_files
 from services.plan.arithmetic import arithmetic, batch, dropout
+from services.plan.data import data_of
 from services.plan.first_prompt import PromptAsRead, first_prompts
 from services.plan.memory import Amount, amounts, total_bytes
 from services.plan.mixture import curriculum_of, parts_of
@@ -19,6 +20,7 @@ from services.plan.processes import Processes, environments, processes, servers
 from services.preflight import preflight
 from services.preflight.capacity.fitting import Fit
 from services.preflight.capacity.gpu_defaults import fitted, written
+from services.preflight.capacity.cpu_budget import Budget, with_token_budget
 from services.preflight.capacity.memory import available_bytes
 from services.preflight.capacity.memory_model import GIB, MemoryNeeds, num_parameters, share_and_base
 from services.preflight.checks.environment_checks import environment_warnings
@@ -73,7 +75,7 @@ def make_plan(overrides: list[str]) -> Plan:
     """
     settings = run_settings(overrides)
     checked = preflight.check(settings)
-    settings = with_iterations(settings)
+    settings, budget = with_token_budget(with_iterations(settings), checked.model, this_machine())
     config = settings.resolved()
     asked = without_secrets(plain(config))
     now = partial(comparable, asked=asked, model=settings.model, environment=settings.environment)
@@ -115,9 +117,11 @@ def make_plan(overrides: list[str]) -> Plan:
             **_limits({part: run.prompt_limit for part, run in settings.by_task.items()}),
             **parts_of(settings.task, checked.prompts.num_of_parts),
             **curriculum_of(settings.curriculum),
+            **data_of(settings),
             **arithmetic(settings, found, checked.prompts.num_prompts),
             "dropout": dropout(settings.model, settings.algorithm, settings.algorithm_name, model.config),
             **_on_gpus(deployed, on_gpu),
+            **_on_cpu(budget),
             "new weights": f"by {choose_transport(settings.learner, settings.model, deployed)}",
             **faster(settings.learner.autocast, model, deployed),
         },
@@ -128,7 +132,7 @@ def make_plan(overrides: list[str]) -> Plan:
         },
         warnings=checked.warnings
         + environment_warnings(settings.environment, settings.algorithm)
-        + _tight(deployed, total_bytes(memory, settings.rollout.num_workers))
+        + _tight(deployed, budget, total_bytes(memory, settings.rollout.num_workers))
         + told,
         prompts_as_read=first_prompts(settings, checked.first_prompts),
         columns=checked.columns,
@@ -144,6 +148,13 @@ def _on_gpus(deployed: Deployment, on_gpu: Fit | None) -> dict[str, str]:
         chosen = " ".join(written(on_gpu.chosen)) or "nothing: the defaults fit"
         told |= {"memory of a GPU": on_gpu.words, "chosen to fit": chosen}
     return told
+
+
+def _on_cpu(budget: Budget | None) -> dict[str, str]:
+    """Return the tokens of a micro-batch on a CPU, and why; nothing where others decide."""
+    if budget is None:
+        return {}
+    return {"memory": f"{'chosen: ' if budget.is_chosen else ''}{budget.words}"}
 
 
 def faster(autocast: str, model: ModelFiles, deployed: Deployment) -> dict[str, str]:
@@ -172,8 +183,10 @@ def _limits(limits: Mapping[str, Callable[[Split], PromptLimit]]) -> dict[str, s
     }
 
 
-def _tight(deployed: Deployment, needed: float) -> list[str]:
+def _tight(deployed: Deployment, budget: Budget | None, needed: float) -> list[str]:
     """Warn where the estimate with activations is more than there is; the least amount is checked before."""
+    if budget is not None and budget.warnings:
+        return budget.warnings
     there = available_bytes()
     if deployed.machine.cluster or deployed.machine.num_gpus or needed <= there:
         return []

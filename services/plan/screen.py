@@ -49,12 +49,18 @@ def _prompts(plan: Plan) -> list[RenderableType]:
 
 
 def _prompt(part: str, read: PromptAsRead) -> RenderableType:
-    count, text = len(read.tokens), read.text
-    if len(text) > SHOWN:
-        text = f"{text[: SHOWN // 2]}\n[… {len(text) - SHOWN:,} characters …]\n{text[-SHOWN // 2 :]}"
+    count = len(read.tokens)
     what = f"The first prompt of {part}" if part else "The first prompt"
     title = f"{what} as the model reads it, {count:,} token{'s' * (count != 1)}"
-    return _section(title, Text(redact(text)))
+    prompt = _section(title, Text(redact(_shortened(read.text))))
+    told = {name: _shortened(text) for name, text in read.responses}
+    return Group(prompt, _section("Its responses", _pairs(told))) if told else prompt
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= SHOWN:
+        return text
+    return f"{text[: SHOWN // 2]}\n[… {len(text) - SHOWN:,} characters …]\n{text[-SHOWN // 2 :]}"
 
 
 def _columns(part: str, columns: Sequence[ColumnRead]) -> RenderableType:

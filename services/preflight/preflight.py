@@ -116,38 +116,47 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
     _check_memory(settings.model, algorithm, learner, rollout, model, training=training)
     if training and not os.environ.get("RAY_ADDRESS"):  # a cluster is asked what it has when the run starts
         fitted(settings, model, this_machine())
-    of_data = []
-    if training and settings.data is not None:
-        # This imports pyarrow.
-        from services.sources.annotated_data import check_first_batch, check_lengths, open_source
-
-        source = open_source(settings, load_tokenizer(settings.model))
-        check_lengths(source, settings.data, model)
-        if settings.data.share is None:
-            own = algorithm, settings.algorithm_name, rollout.prompts_per_iteration
-            check_first_batch(source, *own, has_rows=settings.data.has_rows)
-        if settings.data.has_rows and source.num_cut:
-            of_data.append(
-                f"{source.num_cut} of {source.num_rows} responses are longer than rollout.max_tokens="
-                f"{rollout.max_tokens} and lose their end"
-            )
+    of_data, of_rows = _check_data(settings, model) if training else ([], {})
     asks_train = settings.data is None or settings.data.share is not None
     splits = SPLITS if training and asks_train else SPLITS[1:]
     prompts = check_prompts(settings, splits, Reading(model, token_counter(model), room))
     first = {part: own[0] for part, own in prompts.first.items()} if splits[0] == "train" else {}
     trial = trial_of_parts(prompts.first, settings.by_part)
     tasks = {part: run.task for part, run in settings.by_task.items()}
-    columns: dict[str, Sequence[ColumnRead]] = {
+    columns = {
         part: task.columns_read(splits[0]) for part, task in tasks.items() if isinstance(task, TellsColumns)
     }
-    if training and settings.data is not None and settings.data.has_rows:
-        from services.sources.own_rows import rows_of
-
-        columns = {"": rows_of(settings, "train").columns}  # the task reads only the prompts of these rows
     num = rollout.prompts_per_iteration * settings.group_size
     sizes = {"rollouts": num, "iterations": settings.iterations}
     rates = rate_warnings(algorithm, settings.model, model.num_parameters, **sizes) if training else []
-    return Checked(model, prompts, trial, first, columns, [*of_data, *rates])
+    return Checked(model, prompts, trial, first, of_rows or columns, [*of_data, *rates])
+
+
+def _check_data(
+    settings: RunSettings, model: ModelFiles
+) -> tuple[list[str], dict[str, Sequence[ColumnRead]]]:
+    """Refuse data that the algorithm can't learn from; return warnings, and how columns of rows are read."""
+    data, algorithm = settings.data, settings.algorithm
+    if data is None:
+        return [], {}
+    # These import pyarrow.
+    from services.sources.annotated_data import check_first_batch, check_lengths, open_source
+    from services.sources.own_rows import rows_of
+
+    source = open_source(settings, load_tokenizer(settings.model))
+    check_lengths(source, data, model)
+    if data.share is None:
+        own = algorithm, settings.algorithm_name, settings.rollout.prompts_per_iteration
+        check_first_batch(source, *own, has_rows=data.has_rows)
+    if not data.has_rows:
+        return [], {}
+    warnings = []
+    if source.num_cut:
+        warnings.append(
+            f"{source.num_cut} of {source.num_rows} responses are longer than rollout.max_tokens="
+            f"{settings.rollout.max_tokens} and lose their end"
+        )
+    return warnings, {"": rows_of(settings, "train").columns}  # the task reads their prompts alone
 
 
 def _check_generation(

@@ -11,6 +11,7 @@
         episodes.jsonl                              some episodes as they come, for `whetstone watch`
         timeline.json                               with --timeline
         functions/                                  reward functions from a script or notebook
+        data/<split>/                               what was computed of a data set's rows at the start
 
 Iterations count from 1; epoch n of an evaluation is the number of iterations before it, so 0 is the
 untrained model.
@@ -139,6 +140,10 @@ class RunFolder:
     @property
     def functions(self) -> Path:
         return self.path / "functions"
+
+    @property
+    def data(self) -> Path:
+        return self.path / "data"
 
     @property
     def trackers(self) -> Path:

@@ -118,8 +118,9 @@ class Mirror:
         self.put_tree(folder.checkpoint(iteration), f"checkpoints/{iteration}", besides)
 
     def put_files(self, folder: RunFolder) -> None:
-        """Copy the changed files directly in the run's folder, its functions and `best.json`."""
+        """Copy the changed files directly in the run's folder, its functions, its data and `best.json`."""
         beside = [folder.best_file] if folder.best_file.exists() else []
+        beside += folder.data.glob("*/*.*")  # manifests and annotated.parquet, without the parts
         for path in [*folder.path.iterdir(), *folder.functions.glob("*.py"), *beside]:
             if path.name.startswith(".") or not path.is_file():
                 continue
@@ -268,6 +269,8 @@ class Mirror:
         wanted = [folder.log, folder.provenance, folder.trackers, folder.episodes, *predictions]
         self._fetch_missing("*", folder.path, {path.name for path in wanted})
         self._fetch_missing(f"{folder.functions.name}/*.py", folder.functions)
+        for split in ("train", "validation", "test"):
+            self._fetch_missing(f"{folder.data.name}/{split}/*", folder.data / split)
 
     def _fetch_missing(self, pattern: str, place: Path, names: Container[str] | None = None) -> None:
         """Copy the matching files that `place` lacks: those with these names, or all."""
@@ -276,7 +279,7 @@ class Mirror:
                 name = PurePosixPath(found).name
                 if (place / name).exists() or (names is not None and name not in names):
                     continue
-                place.mkdir(exist_ok=True)
+                place.mkdir(parents=True, exist_ok=True)
                 self._fs.get_file(found, str(place / f".{name}.tmp"))
                 os.replace(place / f".{name}.tmp", place / name)
 

@@ -17,7 +17,7 @@ from services.config.settings import RunSettings
 from services.models.files import ModelFiles, read_model
 from services.models.tokenizer import load_tokenizer
 from services.runs.claim import plain
-from services.sources.data_needs import Needs, check_same_rewards, needs_of
+from services.sources.data_needs import Needs, check_same_rewards, expected_rows, needs_of
 from services.sources.offline import OfflineSource
 from services.sources.own_rows import as_they_are, is_annotated, kept_in, rows_of, tokens_of
 
@@ -74,7 +74,13 @@ def _annotated(settings: RunSettings, data: DataSettings, needs: Needs, tokenize
 
 def _own(settings: RunSettings, needs: Needs) -> AnnotatedRows:
     """Return the run's own rows: as its folder has annotated them, or as they are before that."""
-    rows = rows_of(settings, "train").rows
+    try:
+        rows = rows_of(settings, "train").rows
+    except InputError as error:
+        expected = expected_rows(settings.algorithm)
+        raise InputError(
+            f"{str(error).rstrip('.')}. algorithm={settings.algorithm_name} learns from {expected}"
+        ) from None
     if not needs.stages or not is_annotated(settings, "train", rows):
         return as_they_are(rows, needs)
     return read_annotated(

@@ -26,6 +26,7 @@ from services.config.data_settings import RankBy
 from services.tokens.response_tokens import Tokens
 
 OFFLINE = 2**47  # lease ids and groups start here, above those of a run's own leases
+OF_TOKENS = ("prompt_tokens", "tokens")  # columns
 ToTokens = Callable[[Prompt, str], Tokens]  # from a prompt and a response
 
 
@@ -92,6 +93,15 @@ class OfflineSource:
         return int(pc.sum(self._rows.table["cut"]).as_py() or 0)
 
     @property
+    def num_tokens(self) -> int:
+        """The number of tokens that the model reads in an epoch: prompts and responses."""
+        places = [place for example in self._selection.order_E for place in self._examples[example]]
+        if self._made is not None:
+            return sum(len(self._made[place].prompt) + len(self._made[place].response) for place in places)
+        lengths = [pc.list_value_length(self._rows.table[name]).to_numpy() for name in OF_TOKENS]
+        return int(sum(column[places].sum() for column in lengths))
+
+    @property
     def num_rows(self) -> int:
         """The number of responses that can be used."""
         return len(self._rows)
@@ -107,7 +117,7 @@ class OfflineSource:
         if self._made is not None:
             lengths = [(len(found.prompt), len(found.response)) for found in self._made]
         else:
-            columns = [pc.list_value_length(self._rows.table[name]) for name in ("prompt_tokens", "tokens")]
+            columns = [pc.list_value_length(self._rows.table[name]) for name in OF_TOKENS]
             lengths = list(zip(*(column.to_pylist() for column in columns), strict=True))
         return max(map(whole, lengths))
 

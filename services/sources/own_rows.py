@@ -17,14 +17,13 @@ from services.annotated.row_columns import ResponseData
 from services.annotated.rows import AnnotatedRows, with_ranked
 from services.config.settings import RunSettings
 from services.models.files import read_model
+from services.runs.folder import RunFolder
 from services.sources.data_needs import Needs
 from services.sources.reading import chat_of
 from services.sources.row_rewards import as_table
 from services.tasks.base import Split
 from services.tasks.responses import ResponseRow
 from services.tokens.response_tokens import ResponseTokens
-
-KEPT = "data"  # folder in a run's folder
 
 
 def rows_of(settings: RunSettings, split: Split) -> Responses:
@@ -46,7 +45,7 @@ def _read(data: str, split: Split) -> Responses:
 
 def kept_in(settings: RunSettings, split: Split) -> Path:
     """Return the folder in which a run keeps the annotation of its own rows."""
-    return Path(settings.output_dir).absolute() / settings.run_name / KEPT / split
+    return RunFolder(Path(settings.output_dir).absolute() / settings.run_name).data / split
 
 
 def tokens_of(settings: RunSettings, tokenizer: Any, *, split: Split = "train") -> ResponseTokens:

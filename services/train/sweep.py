@@ -19,10 +19,11 @@ from contracts.secrets.secret_values import is_secret
 from services.config.compose import run_settings
 from services.config.override_words import parse
 from services.preflight import preflight
+from services.runs.changes import REWARD
 from services.runs.folder import RunFolder
 from services.terminal.doing import doing
 from services.terminal.interrupts import StopRequest
-from services.terminal.readable import with_error
+from services.terminal.readable import number, with_error
 
 IN_DEFAULT_NAME = ("task", "algorithm", "seed")  # a run's default name tells these apart already
 
@@ -151,19 +152,26 @@ def _print_table(planned: list[Job], codes: list[int]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    told = "± is the standard error over prompts"
-    table = Table("run", "iterations", "reward, training", "reward, validation", "exit code", caption=told)
-    for job, code in zip(planned, codes, strict=True):
-        table.add_row(job.run_name, *_results(RunFolder(job.folder)), str(code))
+    folders = [RunFolder(job.folder) for job in planned]
+    earns = any(REWARD in row for folder in folders for row in folder.rollout_info()[-1:])
+    what = "reward" if earns else "loss"
+    told = "± is the standard error over prompts" if earns else None
+    table = Table("run", "iterations", f"{what}, training", f"{what}, validation", "exit code", caption=told)
+    for job, folder, code in zip(planned, folders, codes, strict=True):
+        table.add_row(job.run_name, *_results(folder, earns=earns), str(code))
     Console().print(table)
 
 
-def _results(folder: RunFolder) -> tuple[str, ...]:
-    """Return the iterations done, and the last mean rewards with standard errors; a dash where none is."""
-    rows = folder.rollout_info()
-    evaluations = folder.evaluations("validation")
+def _results(folder: RunFolder, *, earns: bool) -> tuple[str, ...]:
+    """Return the iterations done, and the last rewards or losses; a dash where none is."""
+    rows, evaluations = folder.rollout_info(), folder.evaluations("validation")
     done = str(rows[-1]["iteration"]) if rows else "0"
-    return done, _reward(rows[-1] if rows else {}), _reward(evaluations[-1]["metrics"] if evaluations else {})
+    last = evaluations[-1]["metrics"] if evaluations else {}
+    if earns:
+        return done, _reward(rows[-1] if rows else {}), _reward(last)
+    training = folder.training_info()[-1:]
+    losses = training[0].get("loss/policy") if training else None, last.get("loss")
+    return done, *map(number, losses)
 
 
 def _reward(metrics: Mapping[str, Any]) -> str:
@@ -171,5 +179,5 @@ def _reward(metrics: Mapping[str, Any]) -> str:
     >>> _reward({"reward/mean": 0.5, "reward/standard_error": 0.02}), _reward({})
     ('0.500 ± 0.020', '–')
     """
-    value = metrics.get("reward/mean")
+    value = metrics.get(REWARD)
     return "–" if value is None else with_error(value, metrics.get("reward/standard_error"))

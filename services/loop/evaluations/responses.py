@@ -78,14 +78,21 @@ def references_of(settings: RunSettings, split: Split) -> list[Rollout]:
     return demonstrations_of(settings)(leases).rollouts
 
 
+def has_held_out_responses(settings: RunSettings) -> bool:
+    """Tell whether a run is measured by held-out responses: it imitates them, or it has rows of its own."""
+    return _has_own_rows(settings) or settings.demonstrates or settings.algorithm.traits.teacher
+
+
 def held_out_responses(
     settings: RunSettings, splits: Sequence[Split], measure: Measure
 ) -> HeldOutResponses | None:
     """Return the held-out responses that a run is measured by; None: it learns from its own texts."""
-    if settings.data is not None and settings.data.has_rows and settings.data.share is None:
-        find = responses_of_rows
-    elif settings.demonstrates or settings.algorithm.traits.teacher:
-        find = references_of
-    else:
+    if not has_held_out_responses(settings):
         return None
+    find = responses_of_rows if _has_own_rows(settings) else references_of
     return HeldOutResponses({split: find(settings, split) for split in splits}, measure)
+
+
+def _has_own_rows(settings: RunSettings) -> bool:
+    data = settings.data
+    return data is not None and data.has_rows and data.share is None

@@ -1,0 +1,27 @@
+"""Say in words what a run's data are, and what is computed of them at its start."""
+
+from services.config.settings import RunSettings
+from services.models.tokenizer import load_tokenizer
+
+
+def data_of(settings: RunSettings) -> dict[str, str]:
+    """Return the sentences `data` and `at the start`; {} for a run without data.
+
+    Example: `{"data": "400 pairs in an epoch, 83,120 tokens", "at the start": "log-probabilities of …"}`
+    """
+    if settings.data is None:
+        return {}
+    # These import pyarrow.
+    from services.sources.annotated_data import open_source
+    from services.sources.data_needs import needs_of
+    from services.sources.own_rows import is_annotated, rows_of
+
+    source = open_source(settings, load_tokenizer(settings.model))
+    needs = needs_of(settings.algorithm, settings.reward, settings.data)
+    made = {1: "responses", 2: "pairs"}.get(needs.num_responses, f"lists of {needs.num_responses} responses")
+    told = {"data": f"{source.num_kept:,} {made} in an epoch, {source.num_tokens:,} tokens"}
+    if settings.data.has_rows and needs.stages:
+        rows = rows_of(settings, "train").rows
+        done = ", which the run's folder has" if is_annotated(settings, "train", rows) else ""
+        told["at the start"] = f"{' and '.join(needs.stages)}, for {len(rows):,} responses{done}"
+    return told
