@@ -49,7 +49,7 @@ class Objects:
     rows: dict[str, Rows] = field(default_factory=dict)  # by the places that stand for them
 
     def add_earlier(self, text: str) -> None:
-        """Add the objects of earlier calls of this process whose names are in a text, such as a config.yaml."""
+        """Add those of earlier calls of this process whose names are in a text, such as a config.yaml."""
         for name in [name for name in _earlier.values if f"object:{name}" in text]:
             self.packed.setdefault(name, _earlier.packed[name])
             self.values.setdefault(name, _earlier.values[name])

@@ -307,3 +307,34 @@ def test_objects_of_earlier_calls_are_found_again_by_a_runs_configuration() -> N
     again = Objects()
     again.add_earlier(f"reward:\n- name: object:{name}\n")
     assert list(again.packed) == [name] and other not in again.values
+
+
+def test_an_environment_may_be_what_makes_it() -> None:
+    import gymnasium
+
+    from contracts.environments import Observation, Step
+    from contracts.rollout import Prompt
+    from rollout_workers.environments.factory import Factory
+    from rollout_workers.environments.host import EnvironmentHost
+
+    class Game:
+        def reset(self, prompt: Prompt, seed: int) -> Observation:
+            return Observation(f"{prompt.text}?")
+
+        def step(self, text: str) -> Step:
+            return Step(Observation(text), reward=1.0, done=True)
+
+        def close(self) -> None: ...
+
+    for made_by in (Game, lambda: Game(), Game()):
+        given = configured({"environment": made_by}, kept := Objects())["environment"]
+        name = given.pop("name")
+        assert name == f"{Factory.__module__}:{Factory.__name__}"
+        with held(kept.packed):
+            assert EnvironmentHost(Factory(**given)).reset(Prompt("p", "who"), 0).text == "who?"
+
+    class Maze(gymnasium.Env):  # type: ignore[type-arg]
+        pass
+
+    given = configured({"environment": Maze}, kept := Objects())["environment"]
+    assert given == {"name": "gymnasium_text", "class_path": f"object:{next(iter(kept.packed))}"}

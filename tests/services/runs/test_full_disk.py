@@ -149,7 +149,7 @@ def test_a_command_says_it_in_one_line(
     def fails(_: object) -> int:
         raise RuntimeError("\x1b[36mray::Learner\x1b[39m\nOSError: No space left on device")
 
-    monkeypatch.setattr(cli, "_dispatch", fails)
+    monkeypatch.setattr(cli, "dispatch", fails)
     assert cli.main(["train"]) == 1
     assert capsys.readouterr().err == (
         "whetstone train: ray::Learner OSError: No space left on device. "
