@@ -25,6 +25,7 @@ ALL = {
     "offline_cost": "A-LoL and supervised training on the same batches: tokens per second, memory",
     "learner_memory": "the memory of updates of PPO, NLPO and TRPO with 50,257 tokens",
     "score": "ROUGE and METEOR rewards per second: ours, as RL4LMs calls them, and through Serve",
+    "token_budgets": "memory and time of an update on a CPU, by the tokens of a micro-batch",
     "memory_model": "the plan's sum of a learner's memory, and the peaks of six small learners",
     "driver": "the driver's microseconds, bytes and memory a rollout, up to 256 workers",
     "peer": "whole iterations of PPO, GRPO and RLOO, and those of trl's trainers",

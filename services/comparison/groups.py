@@ -63,9 +63,9 @@ def read_groups(folders: Sequence[RunFolder]) -> list[Group]:
     """
     places = [folder.path.absolute() for folder in folders]
     if len(places) < FEWEST or len(set(places)) < len(places):
-        names = " ".join(str(folder.path) for folder in folders)
+        listed = " ".join(str(folder.path) for folder in folders)
         raise InputError(
-            f"got {names or 'no run'}; expected two or more different runs"
+            f"got {listed or 'no run'}; expected two or more different runs"
             + (runs_near(folders[0].path) if folders else "")
         )
     together: list[list[Run]] = []

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from contracts.secrets.redaction import without_secrets
+from contracts.settings import with_options
 from reward_servers.user_rewards.apart import try_apart
 from services.config.compose import run_settings
 from services.config.other_versions import comparable
@@ -18,9 +19,9 @@ from services.plan.memory import Amount, amounts, total_bytes
 from services.plan.mixture import curriculum_of, parts_of
 from services.plan.processes import Processes, environments, processes, servers
 from services.preflight import preflight
+from services.preflight.capacity.cpu_budget import Budget
 from services.preflight.capacity.fitting import Fit
 from services.preflight.capacity.gpu_defaults import fitted, written
-from services.preflight.capacity.cpu_budget import Budget, with_token_budget
 from services.preflight.capacity.memory import available_bytes
 from services.preflight.capacity.memory_model import GIB, MemoryNeeds, num_parameters, share_and_base
 from services.preflight.checks.environment_checks import environment_warnings
@@ -75,7 +76,7 @@ def make_plan(overrides: list[str]) -> Plan:
     """
     settings = run_settings(overrides)
     checked = preflight.check(settings)
-    settings, budget = with_token_budget(with_iterations(settings), checked.model, this_machine())
+    settings = with_options(with_iterations(settings), checked.chosen)
     config = settings.resolved()
     asked = without_secrets(plain(config))
     now = partial(comparable, asked=asked, model=settings.model, environment=settings.environment)
@@ -121,7 +122,7 @@ def make_plan(overrides: list[str]) -> Plan:
             **arithmetic(settings, found, checked.prompts.num_prompts),
             "dropout": dropout(settings.model, settings.algorithm, settings.algorithm_name, model.config),
             **_on_gpus(deployed, on_gpu),
-            **_on_cpu(budget),
+            **_on_cpu(checked.budget),
             "new weights": f"by {choose_transport(settings.learner, settings.model, deployed)}",
             **faster(settings.learner.autocast, model, deployed),
         },
@@ -132,7 +133,7 @@ def make_plan(overrides: list[str]) -> Plan:
         },
         warnings=checked.warnings
         + environment_warnings(settings.environment, settings.algorithm)
-        + _tight(deployed, budget, total_bytes(memory, settings.rollout.num_workers))
+        + _tight(deployed, checked.budget, total_bytes(memory, settings.rollout.num_workers))
         + told,
         prompts_as_read=first_prompts(settings, checked.first_prompts),
         columns=checked.columns,
@@ -184,9 +185,13 @@ def _limits(limits: Mapping[str, Callable[[Split], PromptLimit]]) -> dict[str, s
 
 
 def _tight(deployed: Deployment, budget: Budget | None, needed: float) -> list[str]:
-    """Warn where the estimate with activations is more than there is; the least amount is checked before."""
+    """Warn where the estimate with activations is more than there is; the least amount is checked before.
+
+    Args:
+        budget: has a warning of its own where it does not fit.
+    """
     if budget is not None and budget.warnings:
-        return budget.warnings
+        return []
     there = available_bytes()
     if deployed.machine.cluster or deployed.machine.num_gpus or needed <= there:
         return []

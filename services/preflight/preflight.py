@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from contracts.rollout import Prompt
 from learner.algorithms.base import Algorithm
@@ -15,9 +16,11 @@ from services.config.cluster_settings import ClusterSettings
 from services.config.evaluation_settings import EvaluationSettings
 from services.config.settings import RunSettings
 from services.models.files import ModelFiles, read_model
+from services.models.shape import shape_of
 from services.models.token_counter import token_counter
 from services.models.tokenizer import load_tokenizer
-from services.preflight.capacity.gpu_defaults import fitted
+from services.preflight.capacity.cpu_budget import Budget, token_budget
+from services.preflight.capacity.gpu_defaults import fitted, memory_needs
 from services.preflight.capacity.memory import check_memory
 from services.preflight.capacity.memory_model import MemoryNeeds, share_and_base
 from services.preflight.checks.adapter_checks import check_adapter
@@ -60,17 +63,25 @@ class Checked:
     # Readings of the data's columns, by part, where the part has any
     columns: Mapping[str, Sequence[ColumnRead]]
     other_warnings: Sequence[str]  # about the data, and about the learning rate
+    budget: Budget | None = None  # of tokens, where the learner computes on a CPU
+
+    @property
+    def chosen(self) -> Mapping[str, int]:
+        """Return options that the settings leave open."""
+        return self.budget.options if self.budget else {}
 
     @property
     def notes(self) -> list[str]:
-        """Name the columns of the data that are not read."""
-        return not_read(self.columns)
+        """Name the columns of the data that are not read, and what was chosen."""
+        return [*not_read(self.columns), *(self.budget.notes if self.budget else ())]
 
     @property
     def warnings(self) -> list[str]:
         """Name the splits whose prompts the model does not read whole, and what a chat template does."""
         found = self.prompts
-        return [*cut_prompts.warnings(found.cut, found.examples), *found.of_chat, *self.other_warnings]
+        tight = self.budget.warnings if self.budget else ()
+        cut = cut_prompts.warnings(found.cut, found.examples)
+        return [*cut, *found.of_chat, *self.other_warnings, *tight]
 
 
 def check(settings: RunSettings, *, training: bool = True) -> Checked:
@@ -129,7 +140,12 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
     num = rollout.prompts_per_iteration * settings.group_size
     sizes = {"rollouts": num, "iterations": settings.iterations}
     rates = rate_warnings(algorithm, settings.model, model.num_parameters, **sizes) if training else []
-    return Checked(model, prompts, trial, first, of_rows or columns, [*of_data, *rates])
+    budget = None
+    if training:
+        needs = memory_needs(settings.model, algorithm, learner, rollout, model)
+        folder = Path(settings.output_dir) / settings.run_name
+        budget = token_budget(needs, shape_of(model), deployment_of(settings, model, this_machine()), folder)
+    return Checked(model, prompts, trial, first, of_rows or columns, [*of_data, *rates], budget)
 
 
 def _check_data(

@@ -15,6 +15,7 @@ from contracts.processes.disk import check_room
 from contracts.processes.garbage import lasting_objects_left_alone, uncollected
 from contracts.secrets.output import say
 from contracts.secrets.redaction import without_secrets
+from contracts.settings import with_options
 from services.config.other_versions import comparable
 from services.config.settings import RunSettings
 from services.runs import checkpoints, provenance, trace
@@ -55,7 +56,7 @@ def train(settings: RunSettings, *, here: bool = False) -> int:
         from services.sources.annotated_data import with_iterations
 
         checked = preflight.check(settings)
-        settings = with_iterations(settings)
+        settings = with_options(with_iterations(settings), checked.chosen)
     check_room(Path(settings.output_dir), "the run", "choose another output_dir=")
     console = open_console()
     with doing("opening the run's folder"):

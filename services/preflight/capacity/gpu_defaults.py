@@ -55,7 +55,7 @@ def choice(settings: RunSettings, model: ModelFiles, machine: Machine) -> Fit | 
     deployed = deployment_of(settings, model, machine)
     on_gpus = deployed.learner_on_gpu and deployed.workers_on_gpu and settings.learner.device != "cpu"
     asked = settings.model, settings.algorithm, settings.learner, settings.rollout
-    needs, shape = _needs(*asked, model), shape_of(model)
+    needs, shape = memory_needs(*asked, model), shape_of(model)
     if not (on_gpus and machine.gpu_bytes and needs and shape and deployed.engine == "vllm"):
         return None
     is_open = settings.plays or settings.data is not None
@@ -63,7 +63,7 @@ def choice(settings: RunSettings, model: ModelFiles, machine: Machine) -> Fit | 
     return fit(needs, shape, Texts(model.window, rollouts), deployed)
 
 
-def _needs(
+def memory_needs(
     asked: ModelSettings,
     algorithm: Algorithm,
     learner: LearnerSettings,
@@ -106,7 +106,7 @@ def alternative(settings: RunSettings, model: ModelFiles, machine: Machine) -> t
             continue
         parts = changed.model, changed.algorithm, changed.learner, changed.rollout
         sleepers = changed.rollout.num_workers if found.sleeps else 0
-        has_room = offloads and _host_has_room(_needs(*parts, model), sleepers, machine.host_bytes)
+        has_room = offloads and _host_has_room(memory_needs(*parts, model), sleepers, machine.host_bytes)
         if has_room or not changed.learner.offload:
             return options, found
     return None

@@ -22,6 +22,9 @@ MOMENT_BYTES = {"adamw": 8, "rmsprop": 4}  # likewise: two moments, or one
 TRAINS = ("weights", "gradients", "optimiser's moments")
 STATE = 4  # bytes of a hidden state's number, between layers
 LOGITS_HELD = 3  # logits, their logarithms and the gradient
+# A run's malloc keeps what passes gave back, in pieces that other tensors do not fit: of the passes' bytes,
+# benchmarks/token_budgets.py
+KEPT_PIECES = 0.7
 CPU_LOGITS = 2**21  # a tile of logits on a CPU has no more: learner/functional/linear_logprobs.py
 PUBLISHED = "merged weights on their way"  # in the host's memory
 
@@ -171,6 +174,12 @@ def pass_bytes(
     layer = {"a layer's gradients": tokens * (inside + gradients), "weights at hand": at_hand[1]}
     kept = {"activations": activation_bytes(needs, shape, tokens, bytes_each, on_cpu=on_cpu)}
     return kept | (head if sum(head.values()) >= sum(layer.values()) else layer)
+
+
+def cpu_pass_bytes(needs: MemoryNeeds, shape: ModelShape, tokens: int, bytes_each: int) -> dict[str, float]:
+    """Return `pass_bytes` on a CPU, with what malloc keeps beside them."""
+    passes = pass_bytes(needs, shape, tokens, bytes_each, on_cpu=True)
+    return passes | {"pieces that malloc keeps": KEPT_PIECES * sum(passes.values())}
 
 
 def activation_bytes(
