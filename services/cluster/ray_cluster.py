@@ -33,6 +33,7 @@ SOCKET_PATH = 107  # longest path of a socket, in bytes
 SOCKET = "session_2026-01-31_12-00-00_000000_1234567/sockets/plasma_store"  # example of Ray's name for one
 LEAST_BYTES = 32 * 2**20  # for its logs
 LONGER = 2  # times the patience at the second try
+OTHER_VERSION = "Version mismatch"  # begins what Ray raises
 KNOCK_S = 5.0
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -117,6 +118,13 @@ def _join(quiet: dict[str, Any], note: Note) -> None:
         raise InputError(
             f"RAY_ADDRESS={address}: no Ray cluster answers there ({_first_line(error)}). {START_ONE}. "
             "Or unset RAY_ADDRESS: then the command starts Ray for itself"
+        ) from None
+    except RuntimeError as error:
+        if not str(error).startswith(OTHER_VERSION):
+            raise
+        raise InputError(
+            f"RAY_ADDRESS={address}: {' '.join(str(error).split())}. Every node and this command need the "
+            "same Ray and the same Python: make setup PYTHON=… takes another"
         ) from None
     if context.dashboard_url and (told := warning_if_open(f"http://{context.dashboard_url}")):
         note(told)

@@ -139,6 +139,25 @@ def test_an_address_where_nobody_answers_is_refused_soon(
     assert said.index(MAKE_A_TOKEN) < said.index("ray start --head")  # else it is open to everybody
 
 
+def test_a_cluster_of_another_python_is_refused_with_both_versions(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ray's own check runs, on what a cluster of another Python tells."""
+    import ray
+    from ray._private.utils import check_version_info
+
+    other = {"ray_version": ray.__version__, "python_version": "3.10.2"}
+    monkeypatch.setattr(ray, "init", lambda **_: check_version_info(other, "127.0.0.1", True))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{server.getsockname()[1]}")
+        assert cli.main(["serve", "length", "--port", str(free_port())]) == 2
+    message = " ".join(capsys.readouterr().err.split())
+    assert (
+        "Python: 3.10.2 This process" in message and "This process on 127.0.0.1 was started with" in message
+    )
+    assert "make setup PYTHON=" in message
+
+
 def test_a_traceback_that_can_not_be_written_hides_no_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
