@@ -286,7 +286,16 @@ def test_pins_are_names_and_versions_alone(name: str) -> None:
 def test_pins_of_other_machines_are_looked_at_without_installing_them(target: str) -> None:
     """Both builds of vLLM have the same folder: the one for GPUs would break a CPU's."""
     planned = subprocess.run(
-        ["make", "--dry-run", "--always-make", target, "EXTRA=cuda", "UV=made", "--assume-old=made"],
+        [
+            "make",
+            "--dry-run",
+            "--always-make",
+            target,
+            "EXTRA=cuda",
+            "UV=made",
+            "VENV=made",
+            "--assume-old=made",
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
