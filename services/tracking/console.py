@@ -38,7 +38,7 @@ from services.tracking.screen import (
     iteration_line,
 )
 
-FRAMES_PER_S = 8
+FRAMES_PER_S, PAGES_PER_S = 8, 2  # on a terminal, in a notebook
 NUM_SHOWN = 6  # numbers of an evaluation in a line
 FEW, EVERY = 20, 10  # a run of few iterations has a line of each, a longer one of every tenth
 QUIET_S = 30.0  # without a line of an iteration, before the next one has a line
@@ -243,7 +243,7 @@ class LiveConsole(Console):
             self._has_news.wait(IDLE_FRAME_S)
             self._has_news.clear()
             self._live.refresh()
-            self._is_over.wait(1 / FRAMES_PER_S)
+            self._is_over.wait(1 / (PAGES_PER_S if self._in_notebook else FRAMES_PER_S))
 
     def _frame(self) -> RenderableType:
         size = (WIDTH, HEIGHT) if self._in_notebook else (self.terminal.width, self.terminal.height)

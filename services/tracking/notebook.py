@@ -1,6 +1,7 @@
 """A run's screen in a notebook: one output, which is drawn anew a few times a second."""
 
 import io
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +10,12 @@ from rich.console import Console as Terminal
 from rich.console import RenderableType
 
 WIDTH, HEIGHT = 100, 34
-PAGE = "<pre style='font-family:monospace;line-height:1.25;font-size:13px;white-space:pre'>{code}</pre>"
+PAGE = (
+    "<style>.whetstone i {{display:inline-block; width:1ch; font-style:normal}}</style>"
+    "<pre class='whetstone' style='font-family:monospace; line-height:1.25; font-size:13px; "
+    "white-space:pre'>{code}</pre>"
+)
+BRAILLE = re.compile("[\u2800-\u28ff]")  # a browser may take it from a font of another width
 
 
 def is_notebook() -> bool:
@@ -54,4 +60,5 @@ def _page(frame: RenderableType) -> Any:
         color_system="truecolor",
     )
     paper.print(frame)
-    return HTML(paper.export_html(code_format=PAGE, inline_styles=True))
+    page = paper.export_html(code_format=PAGE, inline_styles=True)
+    return HTML(BRAILLE.sub(lambda dots: f"<i>{dots[0]}</i>", page))
