@@ -66,6 +66,8 @@ PANELS = (
     ("KL coefficient", "weight of the KL penalty", (("kl/coefficient", "coefficient"),)),
     ("Entropy", "nats per token; near 0: always the same text", (("entropy", "entropy"),)),
     ("Response length", "tokens", (("response_length/mean", "length"),)),
+    ("Margin", "of what is preferred", (("rewards/margin", "margin"),)),
+    ("Accuracy", "share of preferences that the model shares", (("rewards/accuracy", "accuracy"),)),
     ("Policy loss", "what the update minimises", (("loss/policy", "policy"),)),
     ("Value loss", "squared error of the critic", (("loss/value", "value"),)),
     ("Clip fraction", "tokens whose ratio left the clip range", (("clip_fraction", "clipped"),)),
@@ -107,14 +109,20 @@ def loss_panel(rows: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[
         curve_of("training", POLICY_LOSS, rows),
         replace(curve_of("validation", HELD_OUT_LOSS, metrics), is_sparse=True),
     )
-    note = "of each update, before its steps; dotted: of held-out responses"
+    note = "in training; dotted: of held-out responses"
     return Panel(LOSS, note, tuple(curve for curve in curves if curve.points))
 
 
-def main_panel(rows: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]]) -> Panel:
-    """Return the panel by which a run is judged: its reward, or its loss where nothing earns a reward."""
+def main_panel(
+    rows: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]], *, sums: bool = False
+) -> Panel:
+    """Return the panel by which a run is judged: its reward, or its loss where nothing earns a reward.
+
+    Args:
+        sums: whether the training loss sums over a response's tokens, so that it has another scale.
+    """
     panel = reward_panel(rows, evaluations)
-    return panel if panel.curves else loss_panel(rows, evaluations)
+    return panel if panel.curves else loss_panel(() if sums else rows, evaluations)
 
 
 def panels(rows: Sequence[Mapping[str, Any]]) -> list[Panel]:

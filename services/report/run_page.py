@@ -102,7 +102,8 @@ def gather(folder: RunFolder) -> tuple[Page, list[Panel]]:
     config = folder.config()
     rows = merged(folder.rollout_info(), folder.training_info())
     evaluations = {split: read_evaluations(folder, split) for split in SPLIT_TITLES}
-    main = main_panel(rows, folder.evaluations("val"))
+    sums = flatten(config).get("algorithm.reduction") == "sum"
+    main = main_panel(rows, folder.evaluations("val"), sums=sums)
     others = [panel for panel in panels(rows) + part_panels(rows) if not is_shown_in(panel, main)]
     others += measure_panels(folder.rollout_info()) if config.get("measures") else []
     evaluated = [each for each in evaluation_panels(evaluations["val"]) if not is_shown_in(each, main)]
@@ -135,7 +136,8 @@ def gather(folder: RunFolder) -> tuple[Page, list[Panel]]:
 
 def is_shown_in(panel: Panel, main: Panel) -> bool:
     """Tell whether the main panel has the same curves, so that a panel of them alone would repeat it."""
-    return main.title == LOSS and panel.title in ("Policy loss", HELD_OUT_LOSS)
+    shown = {curve.label for curve in main.curves} if main.title == LOSS else set()
+    return {"Policy loss": "training", HELD_OUT_LOSS: "validation"}.get(panel.title) in shown
 
 
 def headline(split: str, evaluations: Sequence[Mapping[str, Any]]) -> Headline | None:
