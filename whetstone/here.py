@@ -61,12 +61,11 @@ def run_here(words: Sequence[str], objects: "Objects", run: Callable[[], Result]
             _is_ray_prepared = _is_ray_prepared or "ray" not in sys.modules
             with interruptible("whetstone", ends_process=False) as command:
                 try:
-                    return _guarded(words, objects, run)
+                    result = _guarded(words, objects, run)
                 finally:
                     number = command.asked_by if command is not None else number
     except KeyboardInterrupt:
-        if number != signal.SIGINT:  # the process was asked to end
-            signal.raise_signal(number)
+        _hand_on(number)
         raise
     except Exception as error:
         if isinstance(original := cli.unwrapped(error), RunError | cli.InputError):
@@ -74,6 +73,14 @@ def run_here(words: Sequence[str], objects: "Objects", run: Callable[[], Result]
                 raise
             raise original from error
         raise RunError(f"unexpected {type(error).__name__}: {error}") from error
+    _hand_on(number)
+    return result
+
+
+def _hand_on(number: int) -> None:
+    """Give the process a signal that asked it, and not the run alone, to end."""
+    if number != signal.SIGINT:
+        signal.raise_signal(number)
 
 
 def _guarded(words: Sequence[str], objects: "Objects", run: Callable[[], Result]) -> Result:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from contracts.errors import RunError
+from contracts.objects import packed_here as objects_here
 from contracts.processes.disk import check_room
 from contracts.processes.garbage import lasting_objects_left_alone, uncollected
 from contracts.secrets.output import say
@@ -263,6 +264,9 @@ def _last_words(folder: RunFolder) -> str:
 
 def _say_how_to_go_on(folder: RunFolder) -> None:
     path = _shown(folder.path)
+    if objects_here():  # of Python, which a command lacks
+        say(f"\nStopped and saved in {path}. The same call goes on from here")
+        return
     again = " ".join(sys.argv[1:]) if Path(sys.argv[0]).name.startswith("whetstone") else "train …"
     say(f"\nStopped and saved in {path}. The same command goes on from here: whetstone {again}")
 

@@ -118,6 +118,17 @@ def test_a_request_to_end_the_process_reaches_it_when_the_run_has_ended() -> Non
         with pytest.raises(KeyboardInterrupt):
             here(lambda: (send(signal.SIGTERM), time.sleep(10)))
         assert heard == [signal.SIGTERM]
+
+        def saves() -> str:
+            stop = StopRequest()
+            stop.hold()
+            send(signal.SIGTERM)
+            with pytest.raises(Interrupted):
+                stop.wait()
+            stop.restore()
+            return "saved"
+
+        assert here(saves) == "saved" and heard == [signal.SIGTERM] * 2
     finally:
         signal.signal(signal.SIGTERM, before)
 
