@@ -10,7 +10,7 @@ BIN := .venv/bin
 version = $(if $(1),$(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null))
 # Each is started: a command of pyenv is there even where it refuses to run.
 fits = $(if $(filter $(PYTHONS),$(call version,$(1))),$(1))
-ifndef PYTHON
+ifneq ($(origin PYTHON),command line)  # other tools read a variable PYTHON of the environment
 PYTHON := $(or $(call fits,$(BIN)/python),$(call fits,python3.11),$(call fits,python3.12),$(call fits,python3.13),$(call fits,python3))
 endif
 VERSION := $(call version,$(PYTHON))
@@ -82,12 +82,16 @@ bench: $(READY)
 setup: $(READY)
 
 # An environment of another Python, or a broken one, is made anew.
+ifneq ($(call version,$(BIN)/python),$(VERSION))
+.PHONY: $(VENV)
+$(READY): $(VENV)
+endif
 $(VENV):
 ifeq ($(filter $(PYTHONS),$(VERSION)),)
 	@echo "Whetstone needs Python $(WANTED): $(REFUSED); install one, or name it: make $(firstword $(MAKECMDGOALS) setup) PYTHON=/path/to/python3.13" >&2; exit 2
 else
 	@if test -e .venv && test "$(call version,$(BIN)/python)" != $(VERSION); then \
-	  echo "making .venv anew: its Python $(call version,$(BIN)/python) is not $(PYTHON), Python $(VERSION)"; rm -rf .venv; fi
+	  echo "making .venv anew with $(PYTHON), Python $(VERSION): it has $(or $(call version,$(BIN)/python),none that runs)"; rm -rf .venv; fi
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { rm -rf .venv; exit 2; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
 	@touch $@

@@ -36,9 +36,7 @@ def make(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
     for tool in ("sh", "head", "test", "rm", "touch", "echo"):
         (place / "bin" / tool).unlink(missing_ok=True)
         (place / "bin" / tool).symlink_to(str(shutil.which(tool)))
-    variables = {
-        key: value for key, value in os.environ.items() if key not in ("PYTHON", "MAKEFLAGS", "MAKELEVEL")
-    }
+    variables = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MAKELEVEL")}
     return subprocess.run(
         [make_itself, "setup", "EXTRA=cpu", *words],
         cwd=place,
@@ -64,8 +62,25 @@ def test_an_environment_that_fits_stays_and_another_one_is_made_anew(place: Path
     assert "python3.12 -m venv" not in make(place, "-n").stdout
     put(place, ".venv/bin/python", 'case "$1" in -c) echo 3.10;; esac')
     done = make(place)
-    assert "making .venv anew: its Python 3.10 is not python3.12, Python 3.12" in done.stdout
+    assert "making .venv anew with python3.12, Python 3.12: it has 3.10" in done.stdout
     assert done.returncode != 0 and not (place / ".venv").exists()  # the stand-in makes no environment
+
+
+def test_an_environment_whose_python_is_gone_is_made_anew(place: Path) -> None:
+    put(place, "bin/python3.12", "echo 3.12")
+    for stamp in (".python-3.12", ".ready-cpu-3.12"):
+        put(place, f".venv/{stamp}", "")
+    put(place, ".venv/bin/python", "echo 3.12")
+    assert "Nothing to be done" in make(place).stdout
+    (place / ".venv/bin/python").unlink()
+    (place / ".venv/bin/python").symlink_to(place / "removed/python3.12")
+    assert "making .venv anew with python3.12, Python 3.12: it has none that runs" in make(place).stdout
+
+
+def test_a_variable_of_the_environment_names_no_python(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(place, "bin/python3.12", "echo 3.12")
+    monkeypatch.setenv("PYTHON", "python2")
+    assert "python3.12 -m venv .venv" in make(place, "-n").stdout
 
 
 @pytest.mark.parametrize(
