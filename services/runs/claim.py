@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ MAY_CHANGE = tuple(KEYS_THAT_MAY_CHANGE.split())
 
 # In a folder before its run began: words of a start that failed, and what Python handed over.
 BEFORE = ("log.txt", "functions", "rows")
+OBJECT = re.compile(r"object:([^@'\"]+)@(\w+)")  # name and digest of a Python object
 NOTHING = "nothing"  # in place of the value of an option that a configuration lacks
 ELSEWHERE = "Choose another run_name= or output_dir=."
 
@@ -65,7 +67,12 @@ def _told(key: str, old: str, new: str) -> str:
 
     >>> _told("seed", "1", "2"), _told("rollout.later", "1", "nothing")
     ('seed: there 1, asked for 2', 'rollout.later: there 1, and this run has no such option')
+    >>> _told("reward", "[{'name': 'object:brevity@1f'}]", "[{'name': 'object:brevity@2e'}]")
+    'reward: brevity, its code or a value that it uses, has changed since the run began'
     """
+    before, now = (dict(OBJECT.findall(text)) for text in (old, new))
+    if changed := [name for name in before if name in now and before[name] != now[name]]:
+        return f"{key}: {' and '.join(changed)}, its code or a value that it uses, has changed since the run began"
     if new == NOTHING:
         return f"{key}: there {old}, and this run has no such option"
     return f"{key}: there {old}, asked for {new}"

@@ -98,6 +98,7 @@ def test_a_script_trains_in_its_own_process_and_goes_on(done: tuple[Path, str]) 
     folder, printed = done
     (changed,) = [line for line in printed.splitlines() if line.startswith("changed:")]
     assert "holds a run with another configuration" in changed
+    assert "reward: later, its code or a value that it uses, has changed" in printed
     assert "in divides" in printed and "ZeroDivisionError" in printed.partition("cause:")[2]
     first = json.loads((folder / "runs/dies/rollout_info.jsonl").read_text().splitlines()[0])
     assert first["reward/score/mean"] == 3.0
