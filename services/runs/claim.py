@@ -72,7 +72,8 @@ def _told(key: str, old: str, new: str) -> str:
     """
     before, now = (dict(OBJECT.findall(text)) for text in (old, new))
     if changed := [name for name in before if name in now and before[name] != now[name]]:
-        return f"{key}: {' and '.join(changed)}, its code or a value that it uses, has changed since the run began"
+        names = " and ".join(changed)
+        return f"{key}: {names}, its code or a value that it uses, has changed since the run began"
     if new == NOTHING:
         return f"{key}: there {old}, and this run has no such option"
     return f"{key}: there {old}, asked for {new}"
