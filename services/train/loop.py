@@ -32,7 +32,7 @@ from services.models.tokenizer import load_tokenizer
 from services.runs.checkpoint_retention import Keeper
 from services.runs.folder import RunFolder
 from services.runs.uploads import Uploads
-from services.sources.annotated_data import open_source, summary, warnings
+from services.sources.annotated_data import open_source, summary, warnings, with_iterations
 from services.sources.data_needs import Needs, needs_of
 from services.sources.leasing import LeaseSource
 from services.sources.mixed import mixture
@@ -75,6 +75,7 @@ def controller(
         on_episodes=LiveEpisodes(folder.episodes).add if settings.plays else None,
     )
     annotate_own_rows(settings, clients, console, requests.look)
+    settings = _counted_again(settings, console)
     assembly = Assembly(settings, clients, collector)
     splits: tuple[Split, ...] = ("validation", "test")
     measure = partial(clients.learner.measure, on_progress=lambda *_: requests.look())
@@ -83,6 +84,17 @@ def controller(
         evaluator = evaluator_of(settings, collector, splits, held_out)
         batches = assembly.batches()
     return assembly.controller(batches, evaluator, journal, requests, uploads)
+
+
+def _counted_again(settings: RunSettings, console: Console) -> RunSettings:
+    """Return the settings with the iterations of `data.num_epochs`, of what an epoch now draws."""
+    counted = with_iterations(settings)
+    if counted.iterations != settings.iterations and settings.learner.lr_schedule != "constant":
+        console.warn(
+            f"{counted.iterations} iterations, and learner.lr_schedule={settings.learner.lr_schedule} was "
+            f"laid out for {settings.iterations}: rewards left out the rest. iterations= fixes both"
+        )
+    return counted
 
 
 def prepare(model: ModelSettings) -> None:
