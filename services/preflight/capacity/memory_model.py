@@ -24,7 +24,7 @@ STATE = 4  # bytes of a hidden state's number, between layers
 LOGITS_HELD = 3  # logits, their logarithms and the gradient
 # A run's malloc keeps what passes gave back, in pieces that other tensors do not fit: of the passes' bytes,
 # benchmarks/token_budgets.py
-KEPT_PIECES = 0.7
+KEPT_PIECES = 0.9
 CPU_LOGITS = 2**21  # a tile of logits on a CPU has no more: learner/functional/linear_logprobs.py
 PUBLISHED = "merged weights on their way"  # in the host's memory
 
