@@ -108,7 +108,7 @@ def budget_of(needs: MemoryNeeds, shape: ModelShape, available: float) -> Budget
 
 
 def _passes(needs: MemoryNeeds, shape: ModelShape, tokens: int) -> float:
-    """Return the bytes of a micro-batch's passes in all processes; a text, or a pair of texts, is never cut."""
+    """Return the bytes of a micro-batch's passes in all processes; a text or a pair of texts is never cut."""
     prompt, traits = needs.rollout.max_prompt_tokens, needs.algorithm.traits
     text = 0 if prompt is None else prompt + needs.rollout.max_tokens
     text *= 2 if traits.prefers and traits.whole_groups else 1
