@@ -28,7 +28,7 @@ def prepare() -> None:
     """Look up and make what `confine` needs, once for all forks."""
     readable()
     if has_seccomp():
-        fixed_rules(landlock_version() > 0)
+        fixed_rules(landlock_version())
 
 
 def confine(home: str, cpu_s: float, memory_gib: float, file_mib: float) -> None:
@@ -47,12 +47,11 @@ def confine(home: str, cpu_s: float, memory_gib: float, file_mib: float) -> None
     _limit_resources(cpu_s, memory_gib, file_mib)
     if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0:
         raise OSError(ctypes.get_errno(), "the kernel refused to keep new privileges away")
-    has_landlock = landlock_version() > 0
-    if has_landlock:
+    if landlock_version():
         restrict(home)
     _drop_capabilities()
     if has_seccomp():
-        forbid(has_landlock)
+        forbid(landlock_version())
 
 
 def _limit_resources(cpu_s: float, memory_gib: float, file_mib: float) -> None:

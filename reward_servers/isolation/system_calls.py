@@ -21,6 +21,7 @@ ALL_BITS = 0xFFFFFFFF  # of what the kernel reads of an int
 CLONE_THREAD = 0x10000
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 1, 22, 2
 INSTRUCTION = 8  # bytes
+EMPTIES = 3  # version of Landlock that knows a right to empty a file
 O_ASYNC = 0o20000  # signals the owner of a file when it can be read
 
 # Calls that start processes, reach the network or another process, or change more than a file's text.
@@ -84,13 +85,16 @@ def has_seccomp() -> bool:
     return importlib.util.find_spec("pyseccomp") is not None and find_library("seccomp") is not None
 
 
-def forbid(may_write: bool) -> None:
-    """Forbid this process the calls above, for good; all writing, too, unless Landlock limits it.
+def forbid(landlock: int) -> None:
+    """Forbid this process the calls above, for good; and what this version of Landlock does not limit.
+
+    Args:
+        landlock: the kernel's version; 0 without it. Then nothing is written, and below 3 nothing emptied.
 
     Raises:
         OSError: the kernel refused the rules.
     """
-    program = fixed_rules(may_write)
+    program = fixed_rules(landlock)
     length = len(program) // INSTRUCTION
     instructions = ctypes.create_string_buffer(program, len(program))
     header = _Program(length, ctypes.cast(instructions, ctypes.c_void_p))
@@ -101,13 +105,13 @@ def forbid(may_write: bool) -> None:
 
 
 @cache
-def fixed_rules(may_write: bool) -> bytes:
+def fixed_rules(landlock: int) -> bytes:
     """Return the rules that are the same in all processes, as the kernel's program; making it takes 3 ms."""
     import pyseccomp as seccomp
 
     refuse = seccomp.ERRNO(errno.EPERM)
     rules = seccomp.SyscallFilter(seccomp.ALLOW)
-    names = f"{PROCESSES} {NETWORK} {OTHERS} {MACHINE} {ATTRIBUTES} {'' if may_write else WRITES}"
+    names = f"{PROCESSES} {NETWORK} {OTHERS} {MACHINE} {ATTRIBUTES} {'' if landlock else WRITES}"
     for name in names.split():
         _add(rules, refuse, name)
     # The C library falls back to clone, whose flags can be looked at.
@@ -121,14 +125,24 @@ def fixed_rules(may_write: bool) -> bytes:
             _add(rules, refuse, name, seccomp.Arg(1, seccomp.MASKED_EQ, mask, value))
     is_async = seccomp.Arg(2, seccomp.MASKED_EQ, O_ASYNC, O_ASYNC)
     _add(rules, refuse, "fcntl", _equal(1, fcntl.F_SETFL), is_async)
-    if not may_write:
-        for name, place in (("open", 1), ("openat", 2)):
-            for flag in (os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC):
-                _add(rules, refuse, name, seccomp.Arg(place, seccomp.MASKED_EQ, flag, flag))
+    for name, place in (("open", 1), ("openat", 2)):
+        for mask, flags in _refused_flags(landlock):
+            _add(rules, refuse, name, seccomp.Arg(place, seccomp.MASKED_EQ, mask, flags))
+    if 0 < landlock < EMPTIES:
+        _add(rules, refuse, "openat2")
     with tempfile.TemporaryFile() as file:
         rules.export_bpf(file)
         file.seek(0)
         return file.read()
+
+
+def _refused_flags(landlock: int) -> list[tuple[int, int]]:
+    """Return pairs of mask and value of the flags of open that are refused."""
+    if not landlock:
+        return [(flag, flag) for flag in (os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC)]
+    if landlock < EMPTIES:  # it asks for a right to write, which these two modes do not need
+        return [(os.O_TRUNC | os.O_ACCMODE, os.O_TRUNC | mode) for mode in (os.O_RDONLY, os.O_ACCMODE)]
+    return []
 
 
 def _rules_of_this_process() -> Any:

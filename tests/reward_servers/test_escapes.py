@@ -24,6 +24,7 @@ pytestmark = pytest.mark.skipif(not has_seccomp(), reason="this machine has no l
 CODE = "reward_servers.verifiers.code"
 MODULES = {
     "with Landlock": CODE,
+    "with Landlock 2": "tests.reward_servers.landlock_2",
     "without": "tests.reward_servers.without_landlock",
 }
 UPPER = 1 << 32  # the kernel ignores it in a 32-bit argument, and a comparison of 64 bits does not
@@ -116,7 +117,7 @@ ACTS = {
 
 @pytest.fixture(scope="module", params=MODULES)
 def work(request: pytest.FixtureRequest) -> Iterator[Confined]:
-    if request.param == "with Landlock" and not landlock_version():
+    if request.param != "without" and not landlock_version():
         pytest.skip("this kernel has no Landlock")
     yield Confined(MODULES[request.param], Limits(seconds=4.0, memory_gib=0.5))
 
@@ -151,6 +152,19 @@ def test_no_means_reaches_another_process(work: Confined, victim: psutil.Popen, 
     time.sleep(0.05)
     assert victim.poll() is None and victim.status() != psutil.STATUS_STOPPED
     assert (victim.nice(), victim.cpu_affinity(), victim.rlimit(psutil.RLIMIT_CPU)) == before
+
+
+def test_no_means_empties_another_file(work: Confined, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.write_text("weights")
+    modes = ("O_RDONLY", "O_WRONLY", "O_RDWR", "O_ACCMODE")
+    ways = [f"attempt(os.open, {str(checkpoint)!r}, os.O_TRUNC | os.{mode})" for mode in modes]
+    ways.append(f"attempt(os.truncate, {str(checkpoint)!r}, 0)")
+    how = "ctypes.create_string_buffer(struct.pack('QQQ', os.O_TRUNC, 0, 0))"
+    ways.append(f"call({number('openat2')}, -100, {bytes(checkpoint)!r}, {how}, 24)")
+    answers = printed(work, "\n".join(ways))
+    assert len(answers) == len(ways) and set(answers) <= {"EPERM", "EACCES"}
+    assert checkpoint.read_text() == "weights"
 
 
 def test_its_own_server_is_another_process_too(work: Confined) -> None:
