@@ -1,7 +1,8 @@
 """The base class of all typed settings, and readable messages of validation errors."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from types import NoneType
+from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
@@ -114,7 +115,8 @@ def _fields_at(kind: type[BaseModel], path: list[str]) -> list[str]:
     for part in path:
         field = kind.model_fields.get(part)
         annotation = field.annotation if field else None
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        kinds = [one for one in get_args(annotation) or (annotation,) if one is not NoneType]
+        if len(kinds) != 1 or not (isinstance(kinds[0], type) and issubclass(kinds[0], BaseModel)):
             return []
-        kind = annotation
+        kind = kinds[0]
     return list(kind.model_fields)

@@ -8,8 +8,7 @@ TrainingArguments.
 import re
 from collections.abc import Iterable
 
-UNKNOWN = "there is no such option"  # in an error of `contracts.settings`, as is the next
-NO_FOLDER = "data.folder: is required, and was not given"
+UNKNOWN = "there is no such option"  # in an error of `contracts.settings`
 
 # The last part of a key, or a whole key: where several trainers agree, one entry serves all. The tables of
 # docs/from-trl.md and docs/from-verl.md must agree with this one.
@@ -237,7 +236,7 @@ def in_our_words(message: str, keys: Iterable[str]) -> str:
         unknown, found, _ = line.partition(f": {UNKNOWN}")
         meant = {key: told for key in keys if found and _lies_in(key, unknown) and (told := _news(key))}
         lines += [f"{key}: {UNKNOWN}. Here it is {told}" for key, told in meant.items()] or [line]
-    return "\n".join(line for line in lines if line != NO_FOLDER or not any(map(_of_their_data, lines)))
+    return "\n".join(lines)
 
 
 def _lies_in(key: str, section: str) -> bool:
@@ -248,8 +247,3 @@ def _news(key: str) -> str | None:
     """Return what `ours` says, unless it is the key itself, which only other algorithms have."""
     told = ours(key)
     return None if told is None or re.split(r"[^\w.]", told)[0] == key else told
-
-
-def _of_their_data(line: str) -> bool:
-    """Return whether a line is about verl's `data.…`: then nobody asked for our `data.folder`."""
-    return line.startswith("data.") and f"{UNKNOWN}. Here it is" in line

@@ -292,7 +292,7 @@ FROM_DATA = [name for name in ALGORITHMS if algorithm_class(name).traits.learns_
 @pytest.mark.parametrize("name", FROM_DATA)
 def test_an_algorithm_that_learns_from_data_needs_some(model: Path, name: str) -> None:
     message = refusal(model, algorithm=name)
-    assert f"algorithm={name} learns from an annotated data set: expected data=FOLDER" in message
+    assert f"algorithm={name} learns from a data set: expected data=FOLDER with rows of prompt" in message
 
 
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - set(FROM_DATA)))
