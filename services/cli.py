@@ -22,7 +22,7 @@ from contracts.secrets.output import guarded_output
 from contracts.secrets.redaction import redact, remember_typed
 from services.cluster.ray_variables import prepare_ray
 from services.terminal.doing import doing
-from services.terminal.interrupts import EXIT_INTERRUPTED, interruptible, leave_at_once, said_at_interruption
+from services.terminal.interrupts import EXIT_INTERRUPTED, interruptible, last_line_of, leave_at_once
 
 # A command is imported when it is called, so that none waits for another's imports.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -124,7 +124,7 @@ def _code_of(command: str, run: Callable[[], int]) -> int:
             print(f"{command}: {redact(stop.code)}", file=sys.stderr)
         return stop.code if isinstance(stop.code, int) else EXIT_FAULT
     except KeyboardInterrupt:
-        print(said_at_interruption(command), file=sys.stderr)
+        print(last_line_of(command), file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # as in `whetstone list | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,6 +1,7 @@
 """The caller's process as it was before a command ran in it: signals, logging, environment, streams, numbers.
 
-Libraries that a command imports stay imported, and stay set up as the command did that.
+Libraries that a command imports stay imported, and stay set up as the command did that. The user's modules
+do not: the next command reads them again, as they may have been edited.
 """
 
 import contextlib
@@ -13,7 +14,11 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from importlib.machinery import EXTENSION_SUFFIXES
+from types import ModuleType
 from typing import Any
+
+from whetstone.own_place import is_users
 
 BARS = ("datasets.utils.logging", "transformers.utils.logging")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
@@ -23,13 +28,17 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 def as_before() -> Iterator[None]:
     """Restore afterwards what a command changes in its process, however it ends."""
     with contextlib.ExitStack() as ends:
-        for kept in (_streams, _signals, _logging, _paths, _numbers, _libraries, _variables):
+        for kept in (_streams, _signals, _logging, _paths, _modules, _numbers, _libraries, _variables):
             ends.callback(kept())
         yield
 
 
 def _variables() -> Callable[[], None]:
-    before, folder = dict(os.environ), os.getcwd()
+    before = dict(os.environ)
+    try:
+        folder = os.getcwd()
+    except FileNotFoundError:  # the folder was deleted
+        folder = os.curdir
 
     def restore() -> None:
         for name in os.environ.keys() - before.keys():
@@ -101,6 +110,32 @@ def _paths() -> Callable[[], None]:
         sys.meta_path[:] = finders
 
     return restore
+
+
+def _modules() -> Callable[[], None]:
+    """Forget the user's modules that the command imports; compiled code can't be loaded twice, and stays."""
+    before = set(sys.modules)
+
+    def restore() -> None:
+        added = {name: module for name, module in sys.modules.items() if name not in before}
+        compiled = {_top(name) for name, module in added.items() if _is_compiled(module)}
+        for name, module in added.items():
+            if _top(name) not in compiled and is_users(name, module):
+                del sys.modules[name]
+                place, _, last = name.rpartition(".")
+                parent = sys.modules.get(place)
+                if parent is not None and vars(parent).get(last) is module:
+                    delattr(parent, last)  # where `from package import module` would find it
+
+    return restore
+
+
+def _top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _is_compiled(module: ModuleType) -> bool:
+    return str(getattr(module, "__file__", "")).endswith(tuple(EXTENSION_SUFFIXES))
 
 
 def _numbers() -> Callable[[], None]:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from whetstone.as_before import as_before
-from whetstone.errors import RunError
+from whetstone.command import EXIT_INPUT
+from whetstone.errors import InputError, RunError
 from whetstone.own_place import MORE_FOLDERS, are_names_ours, folders_of_modules
 
 if TYPE_CHECKING:
@@ -53,28 +54,40 @@ def run_here(words: Sequence[str], objects: "Objects", run: Callable[[], Result]
         with as_before(), outside_of_loops():
             sys.argv = ["whetstone", *words]
             os.environ[MORE_FOLDERS] = folders_of_modules()
-            from services import cli
             from services.cluster.ray_variables import prepare_ray
             from services.terminal.interrupts import interruptible
 
             prepare_ray()
             _is_ray_prepared = _is_ray_prepared or "ray" not in sys.modules
-            with interruptible("whetstone", ends_process=False) as command:
+            with interruptible(_command_of(words), ends_process=False) as command:
                 try:
-                    result = _guarded(words, objects, run)
+                    return _guarded(words, objects, run)
                 finally:
                     number = command.asked_by if command is not None else number
-    except KeyboardInterrupt:
-        _hand_on(number)
-        raise
+    except SystemExit as stop:
+        if stop.code == EXIT_INPUT:  # by argparse, which has printed why
+            raise InputError(f"{_command_of(words)}: got arguments that it does not take") from stop
+        raise RunError(f"unexpected SystemExit: {stop.code}") from stop
     except Exception as error:
-        if isinstance(original := cli.unwrapped(error), RunError | cli.InputError):
-            if original is error:
-                raise
-            raise original from error
-        raise RunError(f"unexpected {type(error).__name__}: {error}") from error
-    _hand_on(number)
-    return result
+        original = _original_of(error)
+        if original is error:
+            raise
+        raise original from error
+    finally:
+        _hand_on(number)
+
+
+def _command_of(words: Sequence[str]) -> str:
+    return " ".join(["whetstone", *words[:1]])
+
+
+def _original_of(error: Exception) -> Exception:
+    """Return the error itself, that of another process which it wraps, or a RunError that tells of it."""
+    original = getattr(error, "cause", None)  # Ray's, as in services.cli, which may be what failed to import
+    for known in (original, error):
+        if isinstance(known, RunError | InputError):
+            return known
+    return RunError(f"unexpected {type(error).__name__}: {error}")
 
 
 def _hand_on(number: int) -> None:
@@ -89,7 +102,7 @@ def _guarded(words: Sequence[str], objects: "Objects", run: Callable[[], Result]
     from contracts.secrets.redaction import remember_typed
     from services.cli import write_to_log
     from services.runs import claim
-    from services.terminal.interrupts import said_at_interruption
+    from services.terminal.interrupts import last_line_of
     from services.tracking.run_log import close_log
 
     remember_typed(list(words))
@@ -99,7 +112,8 @@ def _guarded(words: Sequence[str], objects: "Objects", run: Callable[[], Result]
         try:
             return run()
         except KeyboardInterrupt:
-            print(said_at_interruption(f"whetstone {words[0]}"), file=sys.stderr)
+            if line := last_line_of(_command_of(words)):
+                print(line, file=sys.stderr)
             raise
         except Exception as error:
             write_to_log("".join(traceback.format_exception(error)))
@@ -122,14 +136,17 @@ def command_here(words: Sequence[str], objects: "Objects") -> str:
 
 @contextlib.contextmanager
 def outside_of_loops() -> Iterator[None]:
-    """Let this thread's code run event loops of its own, although a notebook's kernel runs one here."""
-    loop = asyncio._get_running_loop()
-    if loop is None:
-        yield
-        return
+    """Let this thread's code run event loops of its own, although a notebook's kernel runs one here.
+
+    Afterwards the thread has the loop that it had: `asyncio.run` leaves none.
+    """
+    running = asyncio._get_running_loop()
+    of_thread = vars(getattr(asyncio.get_event_loop_policy(), "_local", threading.local()))
+    before = dict(of_thread)
     asyncio._set_running_loop(None)
     try:
         yield
     finally:
-        asyncio.set_event_loop(loop)
-        asyncio._set_running_loop(loop)
+        of_thread.clear()
+        of_thread.update(before)
+        asyncio._set_running_loop(running)

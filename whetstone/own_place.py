@@ -9,6 +9,7 @@ import sys
 import sysconfig
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 OURS = Path(__file__).absolute().parents[1]
 NAMES = ("conf", "contracts", "learner", "reward_servers", "rollout_workers", "services")
@@ -45,6 +46,17 @@ def leave_users_folders_to_the_end() -> None:
 def _is_ours(name: str) -> bool:
     spec = find_spec(name)
     return spec is not None and spec.origin is not None and Path(spec.origin).absolute().parents[1] == OURS
+
+
+def is_users(name: str, module: Any) -> bool:
+    """Return whether a module is of a file of the user's, neither ours nor installed."""
+    file, top = getattr(module, "__file__", None), name.partition(".")[0]
+    if not isinstance(file, str) or top in (*NAMES, "whetstone"):
+        return False
+    path = Path(os.path.abspath(file))
+    if not {"site-packages", "dist-packages"}.isdisjoint(path.parts):
+        return False
+    return not any(path.is_relative_to(sysconfig.get_path(each)) for each in ("stdlib", "platstdlib"))
 
 
 def folders_of_modules() -> str:

@@ -14,8 +14,9 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, ClassVar
 from unicodedata import normalize
 
@@ -208,12 +209,20 @@ def _of_file(place: str, where: str) -> ModuleType:
     name = f"_reward_function_of_{path}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None  # of a file that ends in .py there is always one
+    loader = _Source(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None  # of a file that ends in .py there is always one
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
         del sys.modules[name]
         raise InputError(f"{where}: importing {path} failed: {type(error).__name__}: {error}") from error
     return module
+
+
+class _Source(SourceFileLoader):
+    """Loader of a file as it is now: Python's cache can't tell two edits within a second apart."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)

@@ -105,13 +105,13 @@ class Command:
             leave_terminal(number)
             raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
-    def said(self, reason: str = "interrupted") -> str:
-        """Return the command's last line."""
+    def last_line(self, reason: str = "interrupted") -> str:
+        """Return why the command ends and what is saved, without its name."""
         try:
             words = self.last_words()
         except Exception as error:  # last_words reads files, and no error may keep the command from ending
             words = f"what is saved could not be read: {error}"
-        return redact(f"{self.name}: {reason}" + (f"; {words}" if words else ""))
+        return redact(reason + (f"; {words}" if words else ""))
 
     def _watch(self) -> None:
         requests, asked_by = Requests(), None
@@ -122,14 +122,14 @@ class Command:
                 asked_by = self.holder
                 asked_by.tell()
             elif self.ends_process and self._outlasts_deadline():
-                self.end(self.said(), EXIT_INTERRUPTED)
+                self.end(self.last_line(), EXIT_INTERRUPTED)
 
     def _next_signal(self, patience_s: float | None) -> int:
         """Return the next signal's number; 0 when the command has ended or `patience_s` is over."""
         if not select.select([self._pipe], [], [], patience_s)[0]:
             return 0
-        found = os.read(self._pipe, 1)
-        return found[0] if found else 0
+        number = os.read(self._pipe, 1)
+        return number[0] if number else 0
 
     def _outlasts_deadline(self) -> bool:
         patience_s = ENDS_ON_A_CLUSTER_WITHIN_S if "RAY_ADDRESS" in os.environ else ENDS_WITHIN_S
@@ -139,23 +139,22 @@ class Command:
                 return False
         return True
 
-    def end(self, said: str, code: int) -> None:
+    def end(self, last_line: str, code: int) -> None:
         """Exit, and have a shell kill all child processes afterwards: if they died first, Ray would abort.
 
         In a process that goes on, interrupt the main thread instead.
         """
+        logging.getLogger().error("stopped: %s", last_line)
         if not self.ends_process:
-            self.failure = said
+            self.failure = last_line
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
             return
         import psutil
 
-        logging.getLogger().error("stopped: %s", said)
-
         with contextlib.suppress(OSError):
             if os.isatty(1):
                 os.write(1, SHOW_CURSOR)  # a live screen hides it
-            os.write(2, f"{said}\n".encode())
+            os.write(2, f"{self.name}: {last_line}\n".encode())
         family = " ".join(str(process.pid) for process in psutil.Process().children(recursive=True))
         if family:
             kill = ["/bin/sh", "-c", f"sleep 0.2; kill -9 {family}"]
@@ -209,9 +208,11 @@ def on_interruption(last_words: Callable[[], str]) -> None:
         _command.last_words = last_words
 
 
-def said_at_interruption(name: str) -> str:
-    """Return the last line of a command that was interrupted."""
-    return f"{name}: interrupted" if _command is None else _command.said()
+def last_line_of(name: str) -> str:
+    """Return the last line of a command that was interrupted; "" if something it needs is gone instead."""
+    if _command is None:
+        return f"{name}: interrupted"
+    return "" if _command.failure else f"{_command.name}: {_command.last_line()}"
 
 
 def give_up(reason: str) -> None:
@@ -220,7 +221,7 @@ def give_up(reason: str) -> None:
     Example: `give_up("Ray's raylet died")` says `whetstone train: Ray's raylet died; checkpoint 4 is whole`
     """
     if _command is not None:
-        _command.end(_command.said(reason), EXIT_FAULT)
+        _command.end(_command.last_line(reason), EXIT_FAULT)
 
 
 def leave_at_once() -> None:

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,10 @@ import pytest
 
 import whetstone
 from services.runs import claim
-from services.terminal.interrupts import Interrupted, StopRequest, give_up
+from services.terminal.interrupts import Interrupted, StopRequest, give_up, on_interruption
 from services.tracking.console import open_console
 from services.tracking.run_log import log_to
-from whetstone.here import run_here, why_not_here
+from whetstone.here import command_here, run_here, why_not_here
 from whetstone.objects import Objects
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -43,12 +43,24 @@ def state() -> dict[str, Any]:
         "records": logging.getLogRecordFactory(),
         "streams": (sys.stdout, sys.stderr, sys.argv),
         "paths": (list(sys.path), list(sys.meta_path)),
+        "loop": asyncio.get_event_loop_policy().get_event_loop(),
         "random": random.getstate(),
         "numpy": np.random.get_state()[1].tolist(),
         "torch": (torch.get_rng_state().tolist(), torch.get_num_threads()),
     }
 
 
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """Set the main thread's loop, as a script may do before it calls Whetstone."""
+    made = asyncio.new_event_loop()
+    asyncio.set_event_loop(made)
+    yield made
+    asyncio.set_event_loop(None)
+    made.close()
+
+
+@pytest.mark.usefixtures("loop")
 def test_whatever_a_command_changes_is_restored_however_it_ends(tmp_path: Path) -> None:
     import numpy as np
     import torch
@@ -66,6 +78,7 @@ def test_whatever_a_command_changes_is_restored_however_it_ends(tmp_path: Path) 
         sys.path.insert(0, "/nowhere")
         random.seed(3), np.random.seed(3), torch.manual_seed(3)
         torch.set_num_threads(before["torch"][1] + 1)
+        asyncio.run(asyncio.sleep(0))  # leaves no loop
         assert sys.argv[1:] == ["train", "seed=1"] and type(sys.stdout).__name__ == "GuardedStream"
         raise ValueError("no such luck")
 
@@ -133,13 +146,83 @@ def test_a_request_to_end_the_process_reaches_it_when_the_run_has_ended() -> Non
         signal.signal(signal.SIGTERM, before)
 
 
-def test_what_ends_a_command_of_its_own_is_a_run_error_here() -> None:
+def test_a_request_to_end_reaches_the_process_although_the_run_fails() -> None:
+    heard = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
+
+    def fails() -> None:
+        send(signal.SIGTERM)
+        try:
+            time.sleep(10)
+        except KeyboardInterrupt:
+            raise ValueError("while it saved") from None
+
+    try:
+        with pytest.raises(whetstone.RunError, match="while it saved"):
+            here(fails)
+        assert heard == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_what_ends_a_command_of_its_own_is_a_run_error_here(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     def dies() -> None:
+        claim.lock(tmp_path)
+        log_to(tmp_path / "log.txt", open_console())
+        on_interruption(lambda: "checkpoint 4 is whole")
         threading.Timer(0.3, give_up, ("Ray's raylet died",)).start()
         time.sleep(10)
 
-    with pytest.raises(whetstone.RunError, match="Ray's raylet died"):
+    with pytest.raises(whetstone.RunError, match=r"^Ray's raylet died; checkpoint 4 is whole$"):
         here(dies)
+    assert "stopped: Ray's raylet died; checkpoint 4 is whole" in (tmp_path / "log.txt").read_text()
+    assert "interrupted" not in capfd.readouterr().err
+
+
+def test_arguments_that_a_command_refuses_end_no_script() -> None:
+    with pytest.raises(whetstone.InputError, match=r"^whetstone score: got arguments that it does not take$"):
+        command_here(["score", "-x"], Objects())
+    with pytest.raises(whetstone.RunError, match=r"^unexpected SystemExit: enough$"):
+        here(lambda: sys.exit("enough"))
+
+
+def test_a_deleted_folder_and_a_module_that_fails_are_no_riddles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "services.cli", None)  # its import fails
+    with pytest.raises(whetstone.RunError, match=r"ModuleNotFoundError: .*services.cli"):
+        here(lambda: 1)
+    monkeypatch.undo()
+
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    assert here(lambda: 3) == 3
+
+
+def test_an_edited_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "helpers_of_mine").mkdir()
+    (tmp_path / "helpers_of_mine/__init__.py").write_text("")
+    (tmp_path / "mine.py").write_text(
+        "from helpers_of_mine import values\ndef own(samples): return [values.ONE for _ in samples]\n"
+    )
+    for graders, expected in (("mine.py:own", 1.0), ("mine.py:own", 2.25), ("mine:own", 3.125)):
+        (tmp_path / "helpers_of_mine/values.py").write_text(f"ONE = {expected}\n")
+        assert whetstone.score(graders, ["a"]).metrics == {"own": expected}
+        assert not [name for name in sys.modules if name.partition(".")[0] in ("mine", "helpers_of_mine")]
+
+    (tmp_path / "mine.py").write_text("def own(samples): return [7.0 for _ in samples]\n")
+    assert whetstone.score("mine.py:own", ["a"]).metrics == {"own": 7.0}
+    (tmp_path / "mine.py").write_text("def own(samples): return [8.0 for _ in samples]\n")  # as long, as new
+    assert whetstone.score("mine.py:own", ["a"]).metrics == {"own": 8.0}
+
+    import helpers_of_mine.values as kept
+
+    whetstone.score("mine.py:own", ["a"])
+    assert sys.modules["helpers_of_mine.values"] is kept  # the caller's own
 
 
 def test_loops_run_inside_of_a_notebooks_loop() -> None:
