@@ -1,14 +1,22 @@
 """The objects that an object takes along to another process, with the words for their places."""
 
+import copyreg
 import dis
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Set
-from types import CodeType, FunctionType, MethodType, ModuleType
+import io
+import sys
+from collections.abc import Callable, Iterable, Iterator, Set
+from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
 from whetstone.importable import is_importable
 
+PLAIN = (str, bytes, int, float, complex, bool, type(None), type(Ellipsis))
+CACHED = functools._lru_cache_wrapper
+IN_MEMORY = (io.StringIO, io.BytesIO)
+PROTOCOL = 4
+SHORT = 40  # characters of a key in a message
 GLOBAL = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL"})
 
 
@@ -17,19 +25,46 @@ def insides(value: Any) -> Iterator[tuple[str, Any]]:
 
     Nothing is inside of what the other process imports: a module, or a function or class of one.
     """
-    if isinstance(value, ModuleType) or (isinstance(value, FunctionType | type) and is_importable(value)):
+    if type(value) in PLAIN or isinstance(value, ModuleType):
         return iter(())
-    parts_of = next((parts for kinds, parts in PARTS if isinstance(value, kinds)), _of_instance)
-    return parts_of(value)
+    if isinstance(value, FunctionType | type):
+        if is_importable(value):
+            return iter(())
+        return _of_class(value) if isinstance(value, type) else _of_function(value)
+    return PARTS.get(type(value), _of_instance)(value)
+
+
+def reduced_our_way(value: Any) -> Any:
+    """Return how pickle takes those objects apart that cloudpickle gets wrong; for others NotImplemented.
+
+    Raises:
+        TypeError: the value is an open file, which cloudpickle would read.
+    """
+    for stream in ("stdout", "stderr"):
+        if value is getattr(sys, stream):
+            return getattr, (sys, stream)
+    if isinstance(value, CACHED) and not is_importable(value):  # pickled by a name of this process
+        return cached_again, (value.__wrapped__, value.cache_parameters())
+    if isinstance(value, functools.cached_property):  # on Python 3.11 it holds a lock
+        state = {name: each for name, each in vars(value).items() if name != "lock"}
+        return type(value), (value.func,), state
+    if isinstance(value, io.IOBase) and not isinstance(value, IN_MEMORY):
+        raise TypeError(f"cannot pickle {type(value).__name__}")
+    return NotImplemented
+
+
+def cached_again(function: Callable[..., Any], parameters: dict[str, Any]) -> Callable[..., Any]:
+    """Return a function with a cache, as `functools.lru_cache` makes it."""
+    return functools.lru_cache(**parameters)(function)
 
 
 def globals_of(code: CodeType) -> list[str]:
     """Return the names that a function, and all that it defines, look up in its module."""
-    found = [each.argval for each in dis.get_instructions(code) if each.opname in GLOBAL]
+    names = [each.argval for each in dis.get_instructions(code) if each.opname in GLOBAL]
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            found += globals_of(constant)
-    return list(dict.fromkeys(found))
+            names += globals_of(constant)
+    return list(dict.fromkeys(names))
 
 
 def _of_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
@@ -50,20 +85,83 @@ def _of_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
 
 def _of_class(kind: type) -> Iterator[tuple[str, Any]]:
     for name, each in vars(kind).items():
-        if not name.startswith(("__", "_abc")) or isinstance(each, FunctionType):
+        if not (name.startswith("__") or name == "_abc_impl") or isinstance(each, FUNCTIONS):
             yield f"its attribute `{name}`", each
     for name, settings in getattr(kind, "model_fields", {}).items():  # of pydantic
         yield f"the default of `{name}`", settings.default
     for base in kind.__bases__:
         yield f"its base {base.__name__}", base
+    if not is_importable(type(kind)):
+        yield f"its class {type(kind).__name__}", type(kind)
 
 
 def _of_instance(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a pickle of the instance holds."""
     kind = type(value)
-    if not is_importable(kind):
+    if kind.__module__ != "builtins" and not is_importable(kind):
         yield f"its class {kind.__name__}", kind
-    for name, each in getattr(value, "__dict__", {}).items():
-        yield f"its attribute `{name}`", each
+    if isinstance(value, Set):  # its pickle has the entries in an order that differs between processes
+        yield "its entries", frozenset(value)
+        yield from _of_state(getattr(value, "__dict__", None))
+    elif "torch" in sys.modules and _is_tensor(value):  # its pickle holds a pointer
+        yield from _of_tensor(value)
+    else:
+        try:
+            reduced = _reduced(value)
+        except Exception:  # each kind of object refuses in its own way
+            reduced = (kind, (), getattr(value, "__dict__", None))
+        yield from _of_reduced(value, reduced)
+
+
+def _reduced(value: Any) -> Any:
+    import cloudpickle
+
+    ours = reduced_our_way(value)
+    if ours is not NotImplemented:
+        return ours
+    reduce = cloudpickle.Pickler.dispatch_table.get(type(value))
+    return value.__reduce_ex__(PROTOCOL) if reduce is None else reduce(value)
+
+
+def _of_reduced(value: Any, reduced: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(reduced, str):
+        yield "its name", f"{getattr(value, '__module__', '')}:{reduced}"
+        return
+    parts: list[Any] = [*reduced, None, None, None]
+    make, arguments, state, entries, items = parts[:5]
+    if make not in (type(value), copyreg.__newobj__):  # type: ignore[attr-defined]
+        yield "what makes it", make
+    for number, each in enumerate(arguments):
+        if each is not type(value):
+            yield f"its part {number}", each
+    yield from _of_state(state)
+    yield from _of_entries(entries or ())
+    yield from _of_items(items or ())
+
+
+def _of_state(state: Any) -> Iterator[tuple[str, Any]]:
+    """Yield attributes; a pair of dicts holds those in __dict__ and those in __slots__."""
+    if isinstance(state, tuple) and len(state) == 2 and all(isinstance(each, dict | None) for each in state):
+        for each in state:
+            yield from _of_state(each)
+    elif isinstance(state, dict):
+        yield from ((f"its attribute `{name}`", each) for name, each in state.items())
+    elif state is not None:
+        yield "its state", state
+
+
+def _is_tensor(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor)
+
+
+def _of_tensor(value: Any) -> Iterator[tuple[str, Any]]:
+    import torch
+
+    dense = value.detach().to_dense().cpu().contiguous().reshape(-1)
+    yield "its kind", f"{value.dtype} {tuple(value.shape)}"
+    yield "its values", dense.view(torch.uint8).numpy().tobytes()
 
 
 def _of_partial(value: Any) -> Iterator[tuple[str, Any]]:
@@ -73,28 +171,37 @@ def _of_partial(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _of_mapping(value: Any) -> Iterator[tuple[str, Any]]:
-    yield from ((f"its entry {key!r:.40}", each) for key, each in value.items())
+    return _of_items(value.items())
 
 
-def _of_entries(value: Any) -> Iterator[tuple[str, Any]]:
+def _of_items(items: Iterable[tuple[Any, Any]]) -> Iterator[tuple[str, Any]]:
+    for number, (key, each) in enumerate(items):
+        if isinstance(key, str) and len(key) < SHORT:
+            yield f"its entry {key!r}", each
+        else:
+            yield f"its key {number}", key
+            yield f"its entry {number}", each
+
+
+def _of_entries(value: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     yield from ((f"its entry {number}", each) for number, each in enumerate(value))
 
 
 def _named(*names: str) -> Callable[[Any], Iterator[tuple[str, Any]]]:
     def parts(value: Any) -> Iterator[tuple[str, Any]]:
-        found = ((name.strip("_"), getattr(value, name)) for name in names)
-        yield from ((f"its {words}", each) for words, each in found if each is not None)
+        by_name = ((name.strip("_"), getattr(value, name)) for name in names)
+        yield from ((f"its {words}", each) for words, each in by_name if each is not None)
 
     return parts
 
 
-PARTS: tuple[tuple[Any, Callable[[Any], Iterator[tuple[str, Any]]]], ...] = (
-    (FunctionType, _of_function),
-    (type, _of_class),
-    (MethodType, _named("__self__", "__func__")),
-    (functools.partial, _of_partial),
-    (Mapping, _of_mapping),
-    ((list, tuple, Set), _of_entries),
-    ((staticmethod, classmethod), _named("__func__")),
-    (property, _named("fget", "fset")),
-)
+# Subclasses are no such kinds: they have code and attributes of their own.
+PARTS: dict[type, Callable[[Any], Iterator[tuple[str, Any]]]] = {
+    MethodType: _named("__self__", "__func__"),
+    functools.partial: _of_partial,
+    **dict.fromkeys((dict, MappingProxyType), _of_mapping),
+    **dict.fromkeys((list, tuple, set, frozenset), _of_entries),
+    **dict.fromkeys((staticmethod, classmethod), _named("__func__")),
+    property: _named("fget", "fset", "fdel"),
+}
+FUNCTIONS = (FunctionType, staticmethod, classmethod, functools.partialmethod)

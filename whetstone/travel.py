@@ -4,22 +4,19 @@ What the others can import goes by its address. All else goes by value: function
 a script, with the globals that they use.
 """
 
-import functools
 import io
 import linecache
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CodeType, CoroutineType, FunctionType, GeneratorType, ModuleType
 from typing import Any
 
 from whetstone.errors import InputError
-from whetstone.importable import is_importable, modules_here_alone
-from whetstone.insides import insides
+from whetstone.importable import modules_here_alone
+from whetstone.insides import insides, reduced_our_way
 
 MOST_MIB = 256
-CACHED = functools._lru_cache_wrapper
-IN_MEMORY = (io.StringIO, io.BytesIO)
 KINDS = ((GeneratorType, "a generator"), (CoroutineType, "a coroutine that was called already"))
 BY_TYPE = {"_thread.lock": "a lock", "_thread.RLock": "a lock", "socket.socket": "a socket"}
 
@@ -51,12 +48,15 @@ def by_value(modules: list[ModuleType]) -> Iterator[None]:
     """Pickle what is in these modules by value, for a time."""
     import cloudpickle
 
-    for module in modules:
+    # Not a second name of a module, nor what the caller has registered.
+    named = {module.__name__: module for module in modules if sys.modules.get(module.__name__) is module}
+    ours = [named[name] for name in named.keys() - cloudpickle.list_registry_pickle_by_value()]
+    for module in ours:
         cloudpickle.register_pickle_by_value(module)
     try:
         yield
     finally:
-        for module in modules:
+        for module in ours:
             cloudpickle.unregister_pickle_by_value(module)
 
 
@@ -79,14 +79,14 @@ def _is_cell(file: str) -> bool:
 
 def _within(value: Any, most: int = 10_000) -> list[Any]:
     """Return the object and everything inside, each once."""
-    found, seen = [value], {id(value)}
-    for each in found:
+    parts, seen = [value], {id(value)}
+    for each in parts:
         new = [part for _, part in insides(each) if id(part) not in seen]
         seen |= set(map(id, new))
-        found += new
-        if len(found) > most:
+        parts += new
+        if len(parts) > most:
             break
-    return found
+    return parts
 
 
 def _dumped(value: Any) -> bytes:
@@ -94,23 +94,12 @@ def _dumped(value: Any) -> bytes:
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc,name-defined]
         def reducer_override(self, each: Any) -> Any:
-            for stream in ("stdout", "stderr"):
-                if each is getattr(sys, stream):
-                    return getattr, (sys, stream)
-            if isinstance(each, CACHED) and not is_importable(each):  # pickled by a name of this process
-                return cached_again, (each.__wrapped__, each.cache_parameters())
-            if isinstance(each, io.IOBase) and not isinstance(each, IN_MEMORY):
-                raise TypeError(f"cannot pickle {type(each).__name__}")  # cloudpickle would read the file
-            return super().reducer_override(each)
+            ours = reduced_our_way(each)
+            return super().reducer_override(each) if ours is NotImplemented else ours
 
     file = io.BytesIO()
     Pickler(file).dump(value)
     return file.getvalue()
-
-
-def cached_again(function: Callable[..., Any], parameters: dict[str, Any]) -> Callable[..., Any]:
-    """Return a function with a cache, as `functools.lru_cache` makes it."""
-    return functools.lru_cache(**parameters)(function)
 
 
 def _can_travel(value: Any) -> bool:
@@ -135,11 +124,11 @@ def _why(value: Any, error: Exception) -> str:
         seen.add(id(at))
     if not path:
         return f"can't travel to another process: {type(error).__name__}: {error}"
-    what, remedy = _said(at)
+    what, remedy = _words_for(at)
     return f"uses {', in it '.join(path)} ({what}), which can't travel to another process; {remedy}"
 
 
-def _said(value: Any) -> tuple[str, str]:
+def _words_for(value: Any) -> tuple[str, str]:
     """Return words for a thing that can't travel, and what to do."""
     if isinstance(value, io.IOBase):
         return f"an open file {getattr(value, 'name', '')!r}", "open it inside the function"

@@ -24,7 +24,6 @@ from reward_servers.user_rewards.sandbox import SandboxedServer
 from tests.reward_servers import graders
 from whetstone import objects as addresses
 from whetstone.errors import InputError
-from whetstone.identity import digest_of
 from whetstone.objects import Objects, configured
 
 GRADERS = "tests.reward_servers.graders"
@@ -226,36 +225,6 @@ def test_an_object_of_another_process_is_told_with_what_to_do() -> None:
         InputError, match=r"brevity was a function or class .* no command can find again.*FILE"
     ):
         find_grader("reward", "object:brevity@0123456789ab")
-
-
-def test_the_identity_is_the_code_and_what_it_uses() -> None:
-    def lines_apart(k: int) -> Any:
-        return lambda samples: [k for _ in samples]
-
-    assert digest_of(lines_apart(1)) == digest_of(lines_apart(1)) != digest_of(lines_apart(2))
-    assert digest_of({"a", "b"}) == digest_of({"b", "a"})
-    sources = ["def f(samples): return [K]", "\n\n\ndef f(samples):  # a comment\n    return [K]"]
-    first, moved = (of_main(f"K = 1\n{source}", "f") for source in sources)
-    other_global = of_main(f"K = 2\n{sources[0]}", "f")
-    assert digest_of(first) == digest_of(moved) != digest_of(other_global)
-    del sys.modules["only_here"]
-
-
-def test_identities_are_the_same_in_another_process() -> None:
-    script = (
-        "import sys; from whetstone.identity import digest_of\n"
-        "def helper(text): return {'a', 'bc', 'd'} & set(text)\n"
-        "def f(samples, k=(1, 2.5)): return [helper(s.text) for s in samples]\n"
-        "print(digest_of(f))"
-    )
-    command = [sys.executable, "-c", script]
-    places = {"PYTHONPATH": str(Path(__file__).parents[2])}
-    runs = [
-        subprocess.run(command, capture_output=True, text=True, env={**places, "PYTHONHASHSEED": seed})
-        for seed in ("1", "2")
-    ]
-    found = {run.stdout for run in runs}
-    assert len(found) == 1 and len(found.pop().strip()) == 12
 
 
 def test_a_sandbox_gets_the_object_and_ends_one_that_hangs() -> None:
