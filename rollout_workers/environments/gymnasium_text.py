@@ -54,7 +54,14 @@ class GymnasiumText(EnvironmentSettings):
         self.make().close()
 
     def make(self) -> Environment:
-        world = self._open()
+        return self.played(self._open())
+
+    def played(self, world: Any) -> Environment:
+        """Return a Gymnasium environment as one of ours.
+
+        Raises:
+            InputError: its observations or actions are no texts, and nothing tells them.
+        """
         try:
             _check_observations(world, self)
             return _Played(self, world, read_actions(world.action_space, self.actions))
