@@ -52,6 +52,7 @@ from learner.passes.known_passes import loads_reference
 from learner.passes.sampling_distribution import sampling_distribution
 from learner.passes.scorer import Scorer
 from learner.passes.scoring import Models, ScoredBatch
+from learner.progress import Progress
 from learner.publishing.changed_elements import Array, Sent
 from learner.publishing.last_published import LastPublished
 from learner.publishing.weight_publisher import arrays_of, publish
@@ -127,7 +128,7 @@ class Learner:
         self.version = 0
         self._shares_gpu = shares_gpu
         self._last_published = LastPublished() if settings.push == "changed" else None
-        self._progress = ("idle", 0, 1)
+        self._progress = Progress()
 
     def _reference(self, device: torch.device, shards: bool) -> Policy:
         """Return the reference policy: the model before training, or the one that the settings name."""
@@ -147,7 +148,7 @@ class Learner:
 
     def progress(self) -> tuple[str, int, int]:
         """Return (phase, done, total); another thread may read it while an update runs."""
-        return self._progress
+        return self._progress.now
 
     def update(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
         """Train on the rollouts for the algorithm's epochs, then raise `version` by 1; return the metrics."""
@@ -162,7 +163,9 @@ class Learner:
         self.algorithm.check(chosen)
         batch = collate(chosen, self.device, shares_prompts=self.pair.policy.shares_prompts)
         with timeline.span("scores"):
-            scored, bootstrap_B = self._score(batch, chosen), self._bootstrap(chosen)
+            advance = self._progress.of("score", batch.num_sequences)
+            scored = self._scorer(batch, chosen, self.version, advance)
+            bootstrap_B = self._bootstrap(chosen)
         scored_at = time.perf_counter()
         with timeline.span("updates"):
             metrics = self._train(batch, scored, bootstrap_B, cut_off(chosen, self.device))
@@ -173,7 +176,7 @@ class Learner:
         if self._shares_gpu:
             self.optimizer.zero_grad(set_to_none=True)
         self.leave_room()
-        self._progress = ("idle", 0, 1)
+        self._progress.rest()
         return metrics | {
             "time/score_s": scored_at - started,
             "time/update_s": time.perf_counter() - scored_at,
@@ -184,27 +187,23 @@ class Learner:
         """Return measures of held-out responses (`passes/held_out.py`); nothing changes."""
         self.pair.eval()
         batch = collate(rollouts, self.device)
-        if not self.algorithm.traits.prefers:
-            return self._scorer.measure_tokens(batch)
-        scored = self._score(batch, rollouts)
-        with self.ranks.at_hand():
-            return measure_preferences(self._context(batch, scored))
+        with self._progress.during("measure", batch.num_sequences) as advance:
+            if not self.algorithm.traits.prefers:
+                return self._scorer.measure_tokens(batch, advance)
+            scored = self._scorer(batch, rollouts, self.version, advance)
+            with self.ranks.at_hand():
+                return measure_preferences(self._context(batch, scored), advance)
 
     def logprobs(self, rollouts: Sequence[Rollout]) -> list[list[float]]:
         """Return the log-probability of each token that the rollouts' models wrote, by the weights now."""
-        return self._scorer.logprobs(collate(rollouts, self.device))
+        with self._progress.during("logprobs", len(rollouts)) as advance:
+            return self._scorer.logprobs(collate(rollouts, self.device), advance)
 
     def score_early(self, rollouts: Sequence[Rollout], num_rollouts: int) -> None:
         """Score a part of the next batch of `num_rollouts`, while the rest of it is being written."""
         if self._scorer.scores_early(num_rollouts):
             batch = collate(by_role(rollouts), self.device, shares_prompts=self.pair.policy.shares_prompts)
             self._scorer.early(batch, self.version)
-
-    def _score(self, batch: Batch, rollouts: Sequence[Rollout]) -> ScoredBatch:
-        def advance(done: int) -> None:
-            self._progress = ("score", done, batch.num_sequences)
-
-        return self._scorer(batch, rollouts, self.version, advance)
 
     def _bootstrap(self, rollouts: Sequence[Rollout]) -> torch.Tensor:
         """Return the values of the truncated contexts, (B,); zeros where the algorithm does not bootstrap."""
@@ -263,9 +262,6 @@ class Learner:
         )
 
     def _context(self, batch: Batch, scored: ScoredBatch) -> UpdateContext:
-        def advance(done: int, total: int) -> None:
-            self._progress = ("update", done, total)
-
         return UpdateContext(
             models=Models(self.pair, self.reference, self.mask),
             algorithm=self.algorithm,
@@ -276,7 +272,7 @@ class Learner:
             kl_coefficient=self.kl_coefficient,
             max_tokens=self.max_tokens,
             autocast=self._autocast,
-            advance=advance,
+            advance=lambda done, total: self._progress.of("update", total)(done),
             order=self._shuffled,
             correction=self._correction(batch),
             ranks=self.ranks,

@@ -3,7 +3,7 @@
 Ethayarajh et al. 2024 (arXiv 2402.01306), §4.1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -22,13 +22,20 @@ def mismatched_kl(
     token_budget: int,
     device: torch.device,
     ranks: Ranks = ALONE,
+    advance: Callable[[int], None] = lambda _done: None,
 ) -> float:
-    """Return max(0, mean log π/π_ref) of the responses, each to the prompt before it; 0 if none fits."""
+    """Return max(0, mean log π/π_ref) of the responses, each to the prompt before it; 0 if none fits.
+
+    Args:
+        advance: as for `score_by`; each of both passes begins anew.
+    """
     moved = mismatched(rollouts)
     if not moved:
         return 0.0
     batch = collate(moved, device)
-    policy_BT, ref_BT = (score_by(each, batch, token_budget, ranks) for each in (policy, reference))
+    policy_BT, ref_BT = (
+        score_by(model, batch, token_budget, ranks, advance=advance) for model in (policy, reference)
+    )
     return max(0.0, float((policy_BT - ref_BT).sum(-1).mean()))
 
 

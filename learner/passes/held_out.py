@@ -6,6 +6,7 @@
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -22,11 +23,23 @@ LOSS = "loss"
 
 
 @torch.no_grad()
-def measure_tokens(policy: Policy, batch: Batch, token_budget: int, ranks: Ranks = ALONE) -> dict[str, float]:
-    """Return `loss` (nats a token), `perplexity` and `token_accuracy` of the responses' tokens."""
-    sums = {"nats": 0.0, "chosen": 0.0, "tokens": 0.0}
+def measure_tokens(
+    policy: Policy,
+    batch: Batch,
+    token_budget: int,
+    ranks: Ranks = ALONE,
+    advance: Callable[[int], None] = lambda _done: None,
+) -> dict[str, float]:
+    """Return `loss` (nats a token), `perplexity` and `token_accuracy` of the responses' tokens.
+
+    Args:
+        advance: called with the number of sequences that are done, after each micro-batch.
+    """
+    sums, done = {"nats": 0.0, "chosen": 0.0, "tokens": 0.0}, 0
     for micro in rank_micro_batches(batch, torch.arange(batch.num_rollouts), token_budget, ranks):
         hidden_NH, targets_N = policy.states(micro), micro.targets_N
+        done += micro.num_sequences
+        advance(min(batch.num_sequences, done * ranks.size))
         if not micro.weight:
             continue
         for a, b in row_chunks(len(targets_N), policy.vocab_size, policy.logits_budget):
@@ -45,19 +58,28 @@ def measure_tokens(policy: Policy, batch: Batch, token_budget: int, ranks: Ranks
 
 
 @torch.no_grad()
-def measure_preferences(context: UpdateContext) -> dict[str, float]:
-    """Return the algorithm's `loss` and its metrics over all responses of the context's batch."""
+def measure_preferences(
+    context: UpdateContext, advance: Callable[[int], None] = lambda _done: None
+) -> dict[str, float]:
+    """Return the algorithm's `loss` and its metrics over all responses of the context's batch.
+
+    Args:
+        advance: as for `measure_tokens`.
+    """
     batch, algorithm = context.batch, context.algorithm
     credit = algorithm.credit(_inputs(context))
     sums: dict[str, Tensor] = {}
+    done = 0
     for micro in context.micro_batches(torch.arange(batch.num_rollouts)):
         inputs = context.loss_inputs(
             micro, credit, num_tokens=int(batch.mask_BT.sum()), num_rollouts=batch.num_rollouts
         )
         for name, share in algorithm.loss(inputs).metrics.items():
             sums[name] = sums.get(name, 0.0) + micro.weight * share
-    found = context.ranks.total({name: float(total) for name, total in sums.items()})
-    return {LOSS: found.pop("loss/policy"), **found}
+        done += micro.num_sequences
+        advance(min(batch.num_sequences, done * context.ranks.size))
+    totals = context.ranks.total({name: float(total) for name, total in sums.items()})
+    return {LOSS: totals.pop("loss/policy"), **totals}
 
 
 def _inputs(context: UpdateContext) -> CreditInputs:

@@ -49,7 +49,7 @@ class Scorer:
             version: of the weights, which the update will change.
         """
         if self._algorithm.traits.learns_from == "data":
-            return self._of_data(batch, rollouts)
+            return self._of_data(batch, rollouts, advance)
         if not self._algorithm.traits.online:
             return ScoredBatch.unscored(batch)
         self._models.pair.eval()
@@ -120,22 +120,26 @@ class Scorer:
             drops_out=self._model_settings.any_dropout(self._algorithm),
         )
 
-    def measure_tokens(self, batch: Batch) -> dict[str, float]:
+    def measure_tokens(self, batch: Batch, advance: Callable[[int], None]) -> dict[str, float]:
         """Return how well the policy predicts a batch's responses."""
+        policy, budget = self._models.pair.policy, self._settings.token_budget
         with self._autocast(), self._ranks.at_hand():
-            return measure_tokens(self._models.pair.policy, batch, self._settings.token_budget, self._ranks)
+            return measure_tokens(policy, batch, budget, self._ranks, advance)
 
-    def logprobs(self, batch: Batch) -> list[list[float]]:
+    def logprobs(self, batch: Batch, advance: Callable[[int], None]) -> list[list[float]]:
         """Return the policy's log-probabilities of each rollout's tokens."""
         self._models.pair.eval()
+        policy, budget = self._models.pair.policy, self._settings.token_budget
         with self._autocast(), self._ranks.at_hand():
-            found_BT = score_by(self._models.pair.policy, batch, self._settings.token_budget, self._ranks)
+            logprobs_BT = score_by(policy, batch, budget, self._ranks, advance=advance)
         lengths = batch.mask_BT.sum(-1).tolist()
-        return [row[:length] for row, length in zip(found_BT.tolist(), lengths, strict=True)]
+        return [row[:length] for row, length in zip(logprobs_BT.tolist(), lengths, strict=True)]
 
-    def _of_data(self, batch: Batch, rollouts: Sequence[Rollout]) -> ScoredBatch:
+    def _of_data(
+        self, batch: Batch, rollouts: Sequence[Rollout], advance: Callable[[int], None]
+    ) -> ScoredBatch:
         """Score a data set by its reference's log-probabilities, and by KTO's KL in place of values."""
-        scored = self._by_reference(batch)
+        scored = self._by_reference(batch, advance)
         if not self._algorithm.traits.mismatched_kl:
             return scored
         pair, reference, budget = self._models.pair, self._models.reference, self._settings.token_budget
@@ -143,14 +147,15 @@ class Scorer:
         pair.eval()
         device = batch.mask_BT.device
         with self._autocast(), self._ranks.at_hand():
-            kl = mismatched_kl(rollouts, pair.policy, reference, budget, device, self._ranks)
+            kl = mismatched_kl(rollouts, pair.policy, reference, budget, device, self._ranks, advance)
         return replace(scored, values_BT=kl * batch.mask_BT)
 
-    def _by_reference(self, batch: Batch) -> ScoredBatch:
+    def _by_reference(self, batch: Batch, advance: Callable[[int], None]) -> ScoredBatch:
         """Score a data set by its own log-probabilities, or by the 4-bit base of a QLoRA adapter."""
         if self._model_settings.adapter.kind != "qlora" or not self._algorithm.needs_reference:
             return ScoredBatch.of_data(batch)
         self._models.pair.eval()
         with self._autocast():
-            ref_BT = score_by(reference_of(self._models.pair), batch, self._settings.token_budget)
+            reference, budget = reference_of(self._models.pair), self._settings.token_budget
+            ref_BT = score_by(reference, batch, budget, advance=advance)
         return ScoredBatch.of_data(batch, ref_BT)

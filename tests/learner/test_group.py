@@ -109,6 +109,21 @@ def test_where_early_scores_fail_the_update_scores(
     assert group._early == []
 
 
+def test_measures_and_log_probabilities_behind_ray_are_the_learners_and_make_progress(
+    group: LearnerGroup, models: dict[str, Path], tmp_path: Path
+) -> None:
+    group.save(str(tmp_path))
+    alone = make_learner(models["gpt2"], ALGORITHM, num_threads=1)
+    alone.load(str(tmp_path))
+    rollouts = random_rollouts(8)
+    assert group.logprobs(rollouts) == alone.logprobs(rollouts)
+    assert group.measure(rollouts) == alone.measure(rollouts)
+    progress: list[tuple[str, int, int]] = []
+    group.logprobs(random_rollouts(16000), lambda *seen: progress.append(seen))
+    counts = [done for name, done, total in progress if name == "logprobs" and total == 16000]
+    assert counts == sorted(counts) and counts[-1] > 0, progress
+
+
 def test_a_failed_update_is_a_learners_error(group: LearnerGroup) -> None:
     with pytest.raises(LearnerError, match=r"an update on 1 rollouts: .*0 generated"):
         group.update([rollout(0, (1,), ())], lambda *_: None)
@@ -143,7 +158,7 @@ class Hangs(Learner):
 
     def update(self, rollouts: Any) -> dict[str, float]:
         if self.version == 1:
-            self._progress = ("update", 1, 8)
+            self._progress.of("update", 8)(1)
             threading.Event().wait()
         return super().update(rollouts)
 

@@ -3,15 +3,18 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from contracts.rollout import Rollout
+from learner.algorithms.base import Algorithm
 from learner.algorithms.dpo import DPO
 from learner.algorithms.kto import KTO
 from learner.algorithms.supervised import Supervised
 from learner.learner import Learner
+from learner.progress import Progress
 from tests.learner import seq2seq as encoder_decoders
 from tests.learner.tiny import make_learner, perturb, plain_logprobs, rollout, snapshot
 
@@ -121,6 +124,27 @@ def test_held_out_pairs_have_the_loss_and_the_margins_of_plain_log_probabilities
     assert found["rewards/accuracy"] == pytest.approx(sum(margin > 0 for margin in margins) / 3)
     losses = [math.log1p(math.exp(-margin)) for margin in margins]  # -log σ(margin)
     assert found["loss"] == pytest.approx(sum(losses) / 3, abs=1e-4)
+
+
+@pytest.mark.parametrize("algorithm", [Supervised(), DPO(), KTO()])
+def test_measuring_tells_how_far_it_is(models: dict[str, Path], algorithm: Algorithm) -> None:
+    learner = make_learner(models["llama"], algorithm, token_budget=1)  # a sequence, or a pair, at a time
+    seen: list[tuple[str, int, int]] = []
+
+    class Recorded(Progress):
+        def __setattr__(self, name: str, value: Any) -> None:
+            seen.append(value)
+            super().__setattr__(name, value)
+
+    learner._progress = Recorded()
+    held_out = with_reference(learner, PAIRS)
+    assert seen[1:] == [*(("logprobs", done, 6) for done in range(1, 7)), ("idle", 0, 1)]
+    seen.clear()
+    learner.measure(held_out)
+    steps = range(2, 7, 2) if algorithm.traits.whole_groups else range(1, 7)
+    assert seen[-len(steps) - 1 :] == [*(("measure", done, 6) for done in steps), ("idle", 0, 1)]
+    if algorithm.traits.mismatched_kl:  # the two models' passes over mismatched responses come first
+        assert seen[0] == ("measure", 1, 6) and len(seen) > len(steps) + 1
 
 
 def test_held_out_labels_are_measured_without_pairs(models: dict[str, Path]) -> None:
