@@ -47,14 +47,20 @@ def find(kind: str, name: str, built_in: Mapping[str, str]) -> type:
     return found
 
 
-def class_of(found: Any) -> type:
-    """Return a class whose only instance is this object, so that it can stand where classes are named."""
-    members: dict[str, Any] = {"__new__": lambda cls: found, "__signature__": inspect.Signature()}
-    for name in dir(found):
-        if not name.startswith("_"):
-            member = getattr(found, name)
-            members[name] = staticmethod(member) if callable(member) else member
-    return type(type(found).__name__, (), members)
+def class_of(instance: Any) -> type:
+    """Return a class whose only instance is this object, so that it can stand where classes are named.
+
+    Its attributes are the object's, which are read when they are used: a property may raise, or load a model.
+    """
+
+    class OfInstance(type):
+        def __getattr__(cls, name: str) -> Any:
+            if name.startswith("_") or name not in dir(instance):
+                raise AttributeError(f"{cls.__name__} has no {name}")
+            return getattr(instance, name)
+
+    members = {"__new__": lambda cls: instance, "__signature__": inspect.Signature()}
+    return OfInstance(type(instance).__name__, (), members)
 
 
 def import_module(module_name: str, where: str) -> ModuleType:

@@ -8,11 +8,12 @@ Each may take the samples, or lists by name (`user_rewards/arguments.py`). What 
 the data becomes the class's `needs_references` and `needs_meta`.
 """
 
+import asyncio
 import functools
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -52,11 +53,21 @@ def scoring_of(grader: Any) -> ScoreCall:
     """Return the `score` of a reward."""
     score = grader.score
     arguments = named_arguments(type(grader).__name__, score, getattr(score, "keywords", ()))
-    is_coroutine = _is_coroutine(score)
-    if arguments is None:
-        return ScoreCall(score, is_coroutine)
-    named = arguments
-    return ScoreCall(lambda samples: score(**named.lists(samples)), is_coroutine)
+    call = score if arguments is None else lambda samples: score(**arguments.lists(samples))
+    return ScoreCall(call, True) if _is_coroutine(score) else ScoreCall(_awaited(call), False)
+
+
+def _awaited(call: Callable[[Sequence[Sample]], Any]) -> Callable[[Sequence[Sample]], Any]:
+    """Return a call that waits for a coroutine which only its result shows, as behind a decorator."""
+
+    async def result_of(answer: Awaitable[Any]) -> Any:
+        return await answer
+
+    def awaited(samples: Sequence[Sample]) -> Any:
+        answer = call(samples)
+        return asyncio.run(result_of(answer)) if inspect.isawaitable(answer) else answer
+
+    return awaited
 
 
 def settled(part: Part) -> Part:
@@ -92,7 +103,8 @@ def find_grader(kind: str, name: str) -> type:
     if isinstance(found, type):
         return _with_needs(where, found) if kind == "reward" else found
     (method,) = methods_of(PROTOCOLS[kind])
-    if any(callable(getattr(found, each, None)) for each in METHODS):
+    is_called = callable(found) and not callable(getattr(found, method, None))
+    if not is_called and any(callable(getattr(found, each, None)) for each in METHODS):
         sole = class_of(found)
         return _with_needs(where, sole) if kind == "reward" else sole
     if not callable(found):
@@ -169,8 +181,11 @@ def _shown(function: Any) -> str:
 
 def _options_of(function: Any) -> inspect.Signature:
     """Return the options of a function: its arguments with a default, by name."""
-    given = inspect.signature(function).parameters.values()
-    options = [each for each in given if each.default is not each.empty and each.name not in FIELDS]
+    try:
+        arguments = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some functions written in C
+        return inspect.Signature()
+    options = [each for each in arguments if each.default is not each.empty and each.name not in FIELDS]
     return inspect.Signature([each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in options])
 
 

@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -39,6 +40,7 @@ KEPT = (
     *("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "OMP_NUM_THREADS"),
     *("CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE"),
 )
+OBJECT = re.compile(r'"(object:\w+@\w+)"')
 EXCERPT = 200  # characters of a child's last output in a message
 END_S = 1.0  # for a process that has closed its pipe to end
 
@@ -227,13 +229,14 @@ class Child:
     ) -> None:
         limits_told = None if limits is None else limits.model_dump()
         server_told = None if server is None else server.model_dump(exclude_unset=True)
+        part_told = part.model_dump()
         told = self._exchange(
             {
                 "kind": kind,
-                "part": part.model_dump(),
+                "part": part_told,
                 "limits": limits_told,
                 "server": server_told,
-                "objects": {name: b64encode(blob).decode() for name, blob in packed_of(part.name).items()},
+                "objects": _objects_of(part_told),
             },
             start_s or (limits or Sandbox()).start_seconds,
         )
@@ -337,6 +340,13 @@ class Child:
                 if pipe is not None:
                     pipe.close()
         self._home.cleanup()
+
+
+def _objects_of(part: Any) -> dict[str, str]:
+    """Return the Python objects at the addresses in a part: its name, and those in its options."""
+    addresses = OBJECT.findall(json.dumps(part, ensure_ascii=False, default=str))
+    blobs = [blob for address in addresses for blob in packed_of(address).items()]
+    return {name: b64encode(blob).decode() for name, blob in blobs}
 
 
 def _environment(home: str | None) -> dict[str, str]:

@@ -21,6 +21,7 @@ from reward_servers.user_rewards.trial import MADE_UP, trial_of
 
 FILE = """
 import asyncio
+import functools
 
 def plain(samples, limit=2):
     return [1.0 if len(sample.text.split()) <= limit else 0.0 for sample in samples]
@@ -59,6 +60,39 @@ def rank(samples):
     texts = sorted(sample.text for sample in samples)
     return [float(texts.index(sample.text)) for sample in samples]
 rank.scores = "groups"
+
+def logged(function):
+    @functools.wraps(function)
+    def called(*given, **by_name):
+        return function(*given, **by_name)
+    return called
+
+@logged
+async def behind(samples):
+    await asyncio.sleep(0.01)
+    return [float(len(sample.text)) for sample in samples]
+
+passed_on = lambda completions: waits_named(completions)
+
+class Called:
+    def __call__(self, samples):
+        return self.compute([sample.text for sample in samples])
+    def compute(self, texts):
+        return [float(len(text)) for text in texts]
+
+called = Called()
+in_c = functools.partial(map, lambda sample: float(len(sample.text)))
+greatest = max
+
+class Unfitted:
+    needs_references = True
+    @property
+    def weights(self):
+        raise RuntimeError("not fitted")
+    def score(self, completions, answer):
+        return [float(text == right) for text, right in zip(completions, answer)]
+
+unfitted = Unfitted()
 
 async def abstains(completions):
     return [None if text == "b" else 1.0 for text in completions]
@@ -116,6 +150,11 @@ def scores(part: Part, samples: Sequence[Sample] = SAMPLES) -> list[float | None
         ("waits_named", {}, [1.0, 2.0]),
         ("Sync", {}, [1.0, 0.0]),
         ("Waits", {"factor": 2.0}, [2.0, 4.0]),
+        ("behind", {}, [1.0, 2.0]),
+        ("passed_on", {}, [1.0, 2.0]),
+        ("called", {}, [1.0, 2.0]),
+        ("in_c", {}, [1.0, 2.0]),
+        ("unfitted", {}, [1.0, 0.0]),
     ],
 )
 def test_each_way_of_writing_a_reward_scores(
@@ -128,7 +167,7 @@ def test_each_way_of_writing_a_reward_scores(
     assert [score for score, _ in sandboxed.score(SAMPLES)] == expected
     sandboxed.close()
     as_option = Part(name="function", label="own", options={"function": made.name, **options})
-    if name[0].islower():  # the reward `function` gives functions, by an option
+    if name[0].islower() and name != "unfitted":  # the reward `function` gives functions, by an option
         assert scores(as_option) == expected and settled(as_option).name == made.name
 
 
@@ -149,6 +188,11 @@ def test_the_names_of_arguments_say_what_the_data_must_have(file: Path) -> None:
     assert not needs_references("reward", part(file, "named"))
     ((score, error),) = RewardServer(part(file, "named")).score([Sample("4")])
     assert score is None and "needs meta data answer, and this sample has: none" in (error or "")
+
+
+def test_attributes_of_an_object_are_read_when_they_are_used(file: Path) -> None:
+    assert needs_references("reward", part(file, "unfitted"))
+    assert needs_meta("reward", part(file, "unfitted")) == ("answer",)
 
 
 def test_attributes_of_a_function_and_a_class_hold(file: Path) -> None:
@@ -184,6 +228,7 @@ def test_what_can_not_be_called_is_refused_with_got_and_expected(
     [
         ("wrong", "returned a dict {'score': 1.0}; expected a list of 2 numbers"),
         ("wrong_later", "returned more scores for 1 samples"),
+        ("greatest", "reward greatest: "),
     ],
 )
 def test_each_is_called_once_before_the_start(file: Path, name: str, told: str) -> None:

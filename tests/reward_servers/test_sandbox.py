@@ -10,11 +10,15 @@ import psutil
 import pytest
 
 from contracts.errors import InputError
+from contracts.objects import held
 from contracts.scores import Sample
 from reward_servers.server import RewardServer
 from reward_servers.serving.replicas import RewardReplica
-from reward_servers.settings import Part, Sandbox, ServerSettings
+from reward_servers.settings import Part, RewardServersSettings, Sandbox, ServerSettings
+from reward_servers.user_rewards.apart import try_apart
 from reward_servers.user_rewards.sandbox import SandboxedServer
+from reward_servers.user_rewards.trial import MADE_UP
+from whetstone.objects import Objects, configured
 
 GREEDY = Part(name="tests.reward_servers.greedy_reward:Greedy")
 LIMITS = Sandbox(memory_gib=2.0, seconds=1.5, file_mib=1.0)
@@ -50,6 +54,24 @@ def test_it_sees_all_that_a_reward_in_this_process_sees() -> None:
         == [(1.0, None), (0.0, None), (0.0, None), (1.0, None)]
     )
     own.close()
+
+
+def test_python_objects_reach_it_by_its_name_and_its_options() -> None:
+    def own(samples: list[Sample]) -> list[float]:
+        return [float(len(sample.text)) for sample in samples]
+
+    configured({"reward": own}, kept := Objects())
+    (name,) = kept.packed
+    address = f"object:{name}"
+    with held(kept.packed):
+        for part in (
+            Part(name=address, label="own"),
+            Part(name="function", label="own", options={"function": address}),
+        ):
+            sandboxed = SandboxedServer(part, LIMITS)
+            assert sandboxed.score(samples("abc")) == [(3.0, None)]
+            sandboxed.close()
+            assert try_apart([part], [], RewardServersSettings(), MADE_UP) == []
 
 
 @pytest.mark.parametrize(
