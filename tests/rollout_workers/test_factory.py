@@ -27,7 +27,7 @@ class Game:
         return Observation(f"{prompt.text}?")
 
     def step(self, text: str) -> Step:
-        return Step(Observation(text), reward=1.0, done=True)
+        return Step(Observation(text), reward=1.0, terminated=True)
 
     def close(self) -> None:
         self.closed = True
