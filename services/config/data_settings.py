@@ -4,12 +4,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, field_serializer, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    field_serializer,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from reward_servers.part_checks import check_parts
 from reward_servers.settings import Part, parts
 from services.annotated.parts import MANIFEST
-from services.annotated.row_columns import ResponseData
+from services.annotated.row_columns import NAMED, ResponseData
 from services.config.value_stage import ValueStage
 
 RankBy = Literal["reward", "order"]
@@ -101,6 +108,14 @@ class DataSettings(ResponseData):
                 "or evaluate_every= in iterations"
             )
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_columns_nobody_named(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out columns that were not named, so that a run's configuration finds the same ones again."""
+        plain: dict[str, Any] = serialize(self)
+        return {
+            key: value for key, value in plain.items() if key not in NAMED or key in self.model_fields_set
+        }
 
     @field_serializer("reward")
     def _flat(self, value: tuple[Part, ...] | None) -> list[dict[str, Any]] | None:

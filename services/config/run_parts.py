@@ -3,6 +3,7 @@
 `RunSettings` parses the fields, and checks that they fit together.
 """
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, PrivateAttr
@@ -111,6 +112,21 @@ class RunParts(Settings):
         """Tell whether the policy writes texts in training; if not, only evaluations need its weights."""
         from_data = self.data is not None and self.data.share is None
         return not (from_data or self.demonstrates)
+
+    @property
+    def has_own_rows(self) -> bool:
+        """Tell whether training learns from rows alone, which nobody has annotated."""
+        return self.data is not None and self.data.has_rows and self.data.share is None
+
+    @property
+    def has_held_out_responses(self) -> bool:
+        """Tell whether evaluations measure responses of the data: training imitates or compares such."""
+        return self.has_own_rows or self.demonstrates or self.algorithm.traits.teacher
+
+    @property
+    def run_folder(self) -> Path:
+        """Return the place of the run's folder."""
+        return Path(self.output_dir).absolute() / self.run_name
 
     @property
     def is_graded(self) -> bool:

@@ -53,6 +53,8 @@ def _laid_over(config: dict[str, Any], folder: RunFolder, overrides: list[str]) 
     is_another = any(override.key_or_group == "model.path" for override in parsed)
     own = {} if is_another else {"path": str(model_of(folder))}
     config["model"] = own | _chat(config, is_another=is_another)
+    place = folder.path.absolute()  # which may have been moved
+    config |= {"output_dir": str(place.parent), "run_name": place.name}
     tree = OmegaConf.create(config)
     for override in parsed:
         if override.is_sweep_override():

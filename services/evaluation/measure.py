@@ -4,13 +4,17 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
+from contracts.errors import InputError
 from contracts.rollout import Rollout
+from learner.algorithms.base import Algorithm
+from learner.settings import ModelSettings
 from reward_servers.user_rewards.trial import Trial
 from services.config.settings import RunSettings
 from services.loop.evaluations.evaluation import Evaluation
-from services.loop.evaluations.responses import held_out_responses
+from services.loop.evaluations.responses import ReadsHeldOut
 from services.models.files import read_model
 from services.preflight.deployment import deployment_of
+from services.runs.folder import RunFolder
 from services.sources.reading import opened_thought
 from services.tasks.base import Split
 from services.terminal.doing import doing
@@ -36,6 +40,16 @@ def evaluate_model(
         from services.train import launch
         from services.train.ray_machine import ray_machine
 
+    learner = settings.learner.model_copy(update={"num_processes": 1})
+
+    def measure(rollouts: Sequence[Rollout]) -> dict[str, float]:
+        """Measure with a learner in this process, where training does so."""
+        from learner.learner import Learner
+
+        model = with_reference(settings.model, settings.algorithm, RunFolder(settings.run_folder))
+        return Learner(model, settings.algorithm, learner, seed=settings.seed, iterations=1).measure(rollouts)
+
+    responses = ReadsHeldOut(settings, console.warn)((split,), measure)
     with contextlib.ExitStack() as ends:
         with doing("starting Ray", console.note):
             ends.enter_context(cluster(console.warn))
@@ -63,8 +77,12 @@ def evaluate_model(
             found = evaluator(split)
         if settings.environment.has_baselines:
             found.metrics.update(baselines(split, leases, collector))
-    measured = _measured(settings, split, console)
-    found = replace(found, metrics=measured | found.metrics)
+    if responses is not None and responses.of_split[split]:
+        try:
+            with console.doing(f"measuring {split} responses"):
+                found = replace(found, metrics=responses(split) | found.metrics)
+        except InputError as error:  # the texts are scored by now
+            console.warn(f"{split} responses are not measured: {error}")
     if not found.rows:
         raise collector.failures.nothing_left(f"none of {len(leases)} texts could be scored")
     return found, collector.failures.num_unscored
@@ -74,16 +92,10 @@ def _go_on() -> None:
     """Continue: nothing is saved here, so a signal ends the command at once."""
 
 
-def _measured(settings: RunSettings, split: Split, console: Console) -> dict[str, float]:
-    """Measure held-out responses with a learner in this process, where training does so; else {}."""
-
-    def measure(rollouts: Sequence[Rollout]) -> dict[str, float]:
-        from learner.learner import Learner
-
-        learner = settings.learner.model_copy(update={"num_processes": 1})
-        one = Learner(settings.model, settings.algorithm, learner, seed=settings.seed, iterations=1)
-        return one.measure(rollouts)
-
-    with console.doing(f"measuring {split} responses"):
-        responses = held_out_responses(settings, (split,), measure)
-        return {} if responses is None else responses(split)
+def with_reference(model: ModelSettings, algorithm: Algorithm, run: RunFolder) -> ModelSettings:
+    """Return a run's model beside the one it began with, for algorithms that compare both as they learn."""
+    if not algorithm.traits.mismatched_kl:
+        return model
+    began = run.config()["model"]
+    reference = model.reference.model_copy(update={"path": began["path"], "revision": began.get("revision")})
+    return model.model_copy(update={"reference": reference})

@@ -14,7 +14,6 @@ from services.config.data_settings import DataSettings
 from services.config.evaluation_settings import EvaluationSettings
 from services.config.settings import RunSettings
 from services.loop.evaluations.held_out import SHOWN
-from services.loop.evaluations.responses import has_held_out_responses
 from services.sources.mixed import mixture
 from services.tasks.base import Split
 
@@ -42,7 +41,10 @@ def arithmetic(settings: RunSettings, found: Batch, num_prompts: Mapping[Split, 
     algorithm, iterations, evaluation = settings.algorithm, settings.iterations, settings.evaluation
     times = evaluations(iterations, settings.evaluate_every)
     made, most = "episode" if settings.plays else "text", None if settings.is_graded else SHOWN
-    drawn, measured = _drawn(settings.sampling(evaluating=True)), _measured(settings)
+    drawn = _drawn(settings.sampling(evaluating=True))
+    measured = _measured(
+        has_responses=settings.has_held_out_responses, prefers=settings.algorithm.traits.prefers
+    )
     uses = ""
     if settings.curriculum is None and not settings.parts:  # else more than epochs and weights decides
         asked, scale = iterations * found.num_prompts, settings.rollout.priority_scale
@@ -230,11 +232,11 @@ def _evaluated(
     return " and ".join(told)
 
 
-def _measured(settings: RunSettings) -> str:
+def _measured(*, has_responses: bool, prefers: bool) -> str:
     """Say which measures of held-out responses there are beside the texts."""
-    if not has_held_out_responses(settings):
+    if not has_responses:
         return ""
-    if settings.algorithm.traits.prefers:
+    if prefers:
         return "; loss, and which response is preferred, of held-out responses"
     return "; loss, perplexity and token accuracy of held-out responses"
 

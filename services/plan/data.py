@@ -14,14 +14,15 @@ def data_of(settings: RunSettings) -> dict[str, str]:
     # These import pyarrow.
     from services.sources.annotated_data import open_source
     from services.sources.data_needs import needs_of
-    from services.sources.own_rows import is_annotated, rows_of
+    from services.sources.own_rows import is_annotated, kept_in, rows_of
 
     source = open_source(settings, load_tokenizer(settings.model))
     needs = needs_of(settings.algorithm, settings.reward, settings.data)
     made = {1: "responses", 2: "pairs"}.get(needs.num_responses, f"lists of {needs.num_responses} responses")
     told = {"data": f"{source.num_kept:,} {made} in an epoch, {source.num_tokens:,} tokens"}
     if settings.data.has_rows and needs.stages:
-        rows = rows_of(settings, "train").rows
-        done = ", which the run's folder has" if is_annotated(settings, "train", rows) else ""
+        rows = rows_of(settings.data, "train").rows
+        is_done = is_annotated(kept_in(settings.run_folder, "train"), rows)
+        done = ", which the run's folder has" if is_done else ""
         told["at the start"] = f"{' and '.join(needs.stages)}, for {len(rows):,} responses{done}"
     return told

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from contracts.rollout import Prompt, Rollout
+from learner.algorithms.base import Traits
 from rollout_workers.environments.dialogue import Dialogue
 from services.config.settings import RunSettings
 from services.models.tokenizer import load_tokenizer
@@ -30,22 +31,21 @@ def first_prompts(settings: RunSettings, prompts: Mapping[str, Prompt]) -> dict[
     """
     if settings.plays and not isinstance(settings.environment, Dialogue):
         return {}
-    tokenizer = load_tokenizer(settings.model)
+    tokenizer, traits = load_tokenizer(settings.model), settings.algorithm.traits
     found = {}
     for part, to_tokens in reading_of(settings, "train", tokenizer).of_part.items():
         if prompts:
             tokens = to_tokens(prompts[part])
             found[part] = PromptAsRead(to_tokens.text(tokens), tokens)
         else:
-            found[part] = _of_data(settings, open_source(settings, tokenizer).next(1), to_tokens.text)
+            found[part] = _of_data(traits, open_source(settings, tokenizer).next(1), to_tokens.text)
     return found
 
 
 def _of_data(
-    settings: RunSettings, example: Sequence[Rollout], text: Callable[[Sequence[int]], str]
+    traits: Traits, example: Sequence[Rollout], text: Callable[[Sequence[int]], str]
 ) -> PromptAsRead:
     """Return a data set's example: its prompt, and its responses, the best first."""
-    traits = settings.algorithm.traits
     names = ["chosen", "rejected"]
     if len(example) != len(names):
         names = [f"rank {place}" for place in range(1, len(example) + 1)]

@@ -172,7 +172,7 @@ def _check_data(
             f"{source.num_cut} of {source.num_rows} responses are longer than rollout.max_tokens="
             f"{settings.rollout.max_tokens} and lose their end"
         )
-    return warnings, {"": rows_of(settings, "train").columns}  # the task reads their prompts alone
+    return warnings, {"": rows_of(data, "train").columns}  # the task reads their prompts alone
 
 
 def _check_generation(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from contracts.conversations.chat_settings import ChatForm
@@ -20,6 +21,7 @@ from services.runs.claim import plain
 from services.sources.data_needs import Needs, check_same_rewards, expected_rows, needs_of
 from services.sources.offline import OfflineSource
 from services.sources.own_rows import as_they_are, is_annotated, kept_in, rows_of, tokens_of
+from services.tokens.response_tokens import ResponseTokens
 
 
 def open_source(settings: RunSettings, tokenizer: Any) -> OfflineSource:
@@ -31,60 +33,60 @@ def open_source(settings: RunSettings, tokenizer: Any) -> OfflineSource:
     """
     data = _given(settings.data)
     needs = needs_of(settings.algorithm, settings.reward, data)
-    rows = _own(settings, needs) if data.has_rows else _annotated(settings, data, needs, tokenizer)
-    return source_of(settings, rows, needs, tokenizer)
+    name = settings.algorithm_name
+    if data.has_rows:
+        rows = _own(data, needs, kept_in(settings.run_folder, "train"), settings.algorithm, name)
+    else:
+        rows = _annotated(data, needs, tokenizer, name)
+    to_tokens = tokens_of(settings, tokenizer)
+    return source_of(rows, settings.algorithm, needs, data, to_tokens, settings.seed)
 
 
 def source_of(
-    settings: RunSettings,
     rows: AnnotatedRows,
+    algorithm: Algorithm,
     needs: Needs,
-    tokenizer: Any,
-    algorithm: Algorithm | None = None,
+    data: DataSettings,
+    to_tokens: ResponseTokens,
+    seed: int,
 ) -> OfflineSource:
-    """Return the source of these rows.
-
-    Args:
-        algorithm: chooses examples in place of the run's.
-    """
+    """Return the source of these rows."""
     return OfflineSource(
         rows,
-        algorithm or settings.algorithm,
-        seed=settings.seed,
-        to_tokens=tokens_of(settings, tokenizer),
+        algorithm,
+        seed=seed,
+        to_tokens=to_tokens,
         num_responses=needs.num_responses,
-        rank_by=_given(settings.data).rank_by,
+        rank_by=data.rank_by,
         only_good=needs.only_good,
     )
 
 
-def _annotated(settings: RunSettings, data: DataSettings, needs: Needs, tokenizer: Any) -> AnnotatedRows:
+def _annotated(data: DataSettings, needs: Needs, tokenizer: Any, name: str) -> AnnotatedRows:
     rows = read_annotated(
         data.annotation, needs.rewards, needs_reference=needs.reference, needs_values=needs.values
     )
     check_same_rewards(data, needs)
     if needs.scores and rows.rewards_M is None:
         raise InputError(
-            f"{data.source} has no rewards, which algorithm={settings.algorithm_name} needs: repeat the "
+            f"{data.source} has no rewards, which algorithm={name} needs: repeat the "
             f"command that annotated it, with reward=NAME; it adds the rewards and keeps the rest"
         )
     check_vocabulary(data.annotation, tokenizer)
     return rows
 
 
-def _own(settings: RunSettings, needs: Needs) -> AnnotatedRows:
+def _own(data: DataSettings, needs: Needs, folder: Path, algorithm: Algorithm, name: str) -> AnnotatedRows:
     """Return the run's own rows: as its folder has annotated them, or as they are before that."""
     try:
-        rows = rows_of(settings, "train").rows
+        rows = rows_of(data, "train").rows
     except InputError as error:
-        expected = expected_rows(settings.algorithm)
-        raise InputError(
-            f"{str(error).rstrip('.')}. algorithm={settings.algorithm_name} learns from {expected}"
-        ) from None
-    if not needs.stages or not is_annotated(settings, "train", rows):
+        told = f"{str(error).rstrip('.')}. algorithm={name} learns from {expected_rows(algorithm)}"
+        raise InputError(told) from None
+    if not needs.stages or not is_annotated(folder, rows):
         return as_they_are(rows, needs)
     return read_annotated(
-        kept_in(settings, "train"),
+        folder,
         needs.rewards,
         needs_reference=needs.reference,
         needs_values=needs.values,

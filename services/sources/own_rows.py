@@ -26,26 +26,39 @@ from services.tasks.responses import ResponseRow
 from services.tokens.response_tokens import ResponseTokens
 
 
-def rows_of(settings: RunSettings, split: Split) -> Responses:
+def rows_of(data: ResponseData | None, split: Split) -> Responses:
     """Return the responses of one split; a missing split takes its rows out of train.
 
     Raises:
         InputError: as `read_responses`.
     """
-    assert settings.data is not None, "there are rows only with data="
-    of_rows = settings.data.model_dump(include=set(ResponseData.model_fields), exclude_unset=True)
-    return _read(ResponseData(**of_rows).model_dump_json(exclude_unset=True), split)
+    assert data is not None, "there are rows only with data="
+    of_rows = data.model_dump(include=set(ResponseData.model_fields), exclude_unset=True)
+    source = ResponseData(**of_rows)
+    return _read(source.model_dump_json(exclude_unset=True), split, _state(source))
 
 
 @lru_cache(maxsize=4)
-def _read(data: str, split: Split) -> Responses:
-    """Read rows once for checks, counts and training."""
+def _read(data: str, split: Split, _state: tuple[object, ...]) -> Responses:
+    """Read rows once for checks, counts and training, as long as their files stay as they are."""
     return read_responses(ResponseData.model_validate_json(data), None, split)
 
 
-def kept_in(settings: RunSettings, split: Split) -> Path:
+def _state(data: ResponseData) -> tuple[object, ...]:
+    """Return what changes with the files of the rows."""
+    places = data.files.values() if isinstance(data.files, dict) else [data.files or data.path]
+    found: list[object] = []
+    for place in map(Path, places):
+        for file in [place, *sorted(place.rglob("*"))] if place.is_dir() else [place]:
+            if file.exists():
+                stat = file.stat()
+                found.append((file.absolute(), stat.st_ino, stat.st_size, stat.st_mtime_ns))
+    return tuple(found)
+
+
+def kept_in(run: Path, split: Split) -> Path:
     """Return the folder in which a run keeps the annotation of its own rows."""
-    return RunFolder(Path(settings.output_dir).absolute() / settings.run_name).data / split
+    return RunFolder(run).data / split
 
 
 def tokens_of(settings: RunSettings, tokenizer: Any, *, split: Split = "train") -> ResponseTokens:
@@ -55,9 +68,8 @@ def tokens_of(settings: RunSettings, tokenizer: Any, *, split: Split = "train") 
     return ResponseTokens(tokenizer, limit, settings.rollout.max_tokens, room=None, chat=chat)
 
 
-def is_annotated(settings: RunSettings, split: Split, rows: Sequence[ResponseRow]) -> bool:
-    """Tell whether the run's folder has the whole annotation of these rows."""
-    folder = kept_in(settings, split)
+def is_annotated(folder: Path, rows: Sequence[ResponseRow]) -> bool:
+    """Tell whether the folder has the whole annotation of these rows."""
     there = read_manifest(folder).get("rows", {}).get("sha256")
     return (folder / ANNOTATED).exists() and there == fingerprint(rows)
 

@@ -18,7 +18,7 @@ from services.loop.controller import Clients, Controller, LoopParts, LoopSetting
 from services.loop.demonstrations import demonstrations_of
 from services.loop.evaluations.evaluator import Evaluator
 from services.loop.evaluations.held_out import evaluator_of
-from services.loop.evaluations.responses import held_out_responses
+from services.loop.evaluations.responses import ReadsHeldOut
 from services.loop.journal import Journal
 from services.loop.live_episodes import LiveEpisodes
 from services.loop.refilled import Refilled
@@ -80,7 +80,7 @@ def controller(
     splits: tuple[Split, ...] = ("validation", "test")
     measure = partial(clients.learner.measure, on_progress=lambda *_: requests.look())
     with doing("reading prompts", console.note):
-        held_out = held_out_responses(settings, splits, measure)
+        held_out = ReadsHeldOut(settings, console.warn)(splits, measure)
         evaluator = evaluator_of(settings, collector, splits, held_out)
         batches = assembly.batches()
     return assembly.controller(batches, evaluator, journal, requests, uploads)

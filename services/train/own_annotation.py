@@ -29,6 +29,7 @@ from services.loop.controller import Clients
 from services.models.files import read_model
 from services.models.tokenizer import load_tokenizer
 from services.sources.data_needs import Needs, needs_of
+from services.sources.held_out_rows import held_out_rows
 from services.sources.own_rows import is_annotated, kept_in, rows_of, tokens_of
 from services.sources.prompt_values import (
     ValueFiles,
@@ -70,8 +71,12 @@ def annotate_own_rows(
         only = replace(needs, scores=False, values=False, rewards=())
         splits |= {"validation": only, "test": only}
     for split, own in splits.items():
-        found = rows_of(settings, split)
-        _OfSplit(settings, clients, console, check_stop, split, own, found.rows).run()
+        if split == "train":
+            rows = rows_of(settings.data, split).rows
+        else:
+            rows = held_out_rows(settings.data, split, settings.evaluation.num_prompts)
+        if rows:
+            _OfSplit(settings, clients, console, check_stop, split, own, rows).run()
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ class _OfSplit:
     rows: Sequence[ResponseRow]
 
     def run(self) -> None:
-        settings, folder = self.settings, kept_in(self.settings, self.split)
+        settings, folder = self.settings, kept_in(self.settings.run_folder, self.split)
         tokens = tokens_of(settings, load_tokenizer(settings.model))
         groups = [row.group for row in self.rows]
         scores_groups = self.needs.scores and wants_groups(settings.reward)
@@ -95,7 +100,7 @@ class _OfSplit:
         rewards = Parts(folder / "rewards", len(self.rows), ROWS_PER_PART, cuts)
         reference = replace(rewards, folder=folder / "reference")
         self._settle(folder, tokens)
-        if is_annotated(settings, self.split, self.rows):
+        if is_annotated(folder, self.rows):
             return
         self._score(rewards)
         if self.needs.reference or self.needs.values:
@@ -180,7 +185,7 @@ class _OfSplit:
         from services.sources.reference import Reference
 
         settings, files, stage = self.settings, ValueFiles(folder / "value"), self._stage
-        prompts = distinct_prompts(rows_of(settings, "validation").rows)
+        prompts = distinct_prompts(rows_of(settings.data, "validation").rows)
         own = settings.learner.model_copy(
             update={"device": "cpu"}
         )  # the learner and the workers have the GPU
