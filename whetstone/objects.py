@@ -50,16 +50,16 @@ class Objects:
 
     def add_earlier(self, text: str) -> None:
         """Add those of earlier calls of this process whose names are in a text, such as a config.yaml."""
-        for name in [name for name in _earlier.values if f"object:{name}" in text]:
-            self.packed.setdefault(name, _earlier.packed[name])
-            self.values.setdefault(name, _earlier.values[name])
+        for name in [name for name in _earlier if f"object:{name}" in text]:
+            self.packed.setdefault(name, _earlier[name])
 
     def for_others(self) -> "Objects":
         """Return what another process can be sent."""
         return replace(self, values={})
 
 
-_earlier = Objects()
+_earlier: dict[str, bytes] = {}  # the newest of this process
+MOST_EARLIER = 32
 
 
 def configured(overrides: Mapping[str, Any], objects: Objects) -> dict[str, Any]:
@@ -87,22 +87,22 @@ def _graders(key: str, value: Any, objects: Objects) -> Any:
         value = [{"name": grader, "weight": weight} for grader, weight in value.items()]
     if not isinstance(value, list | tuple):
         return _component(key, value, objects)
-    return _told_apart([_component(key, each, objects) for each in value])
+    return labelled([_component(key, each, objects) for each in value])
 
 
-def _told_apart(parts: list[Any]) -> list[Any]:
+def labelled(parts: list[Any]) -> list[Any]:
     """Return the parts, with a label for each but the first of several objects of one name: two lambdas."""
-    found: list[Any] = []
+    with_labels: list[Any] = []
     seen: dict[str, list[str]] = {}
     for part in parts:
         name = part if isinstance(part, str) else str(part["name"])
         addresses = seen.setdefault(own_name(name), [])
         if name.startswith("object:") and addresses and name not in addresses:
-            labelled = {"name": name, "label": f"{own_name(name)}{len(addresses) + 1}"}
-            part = {**labelled, **({} if isinstance(part, str) else part)}
+            label = {"name": name, "label": f"{own_name(name)}{len(addresses) + 1}"}
+            part = {**label, **({} if isinstance(part, str) else part)}
         addresses.append(name)
-        found.append(part)
-    return found
+        with_labels.append(part)
+    return with_labels
 
 
 def own_name(address: str) -> str:
@@ -199,15 +199,33 @@ def _address(key: str, value: Any, objects: Objects) -> str:
     """Return an address for an object, and keep the object unless every process can import it."""
     if isinstance(value, type | FunctionType) and is_importable(value) and value.__qualname__.isidentifier():
         return f"{value.__module__}:{value.__qualname__}"
-    own = _short_name(value)
-    name = f"{own}@{digest_of(value)}"
+    short = _short_name(value)
+    name = f"{short}@{_digest(key, short, value)}"
     if name not in objects.packed:
         kind = key if key in (*TABLES, "metrics") else f"{key}="
-        objects.packed[name] = packed(value, f"{kind.removesuffix('s')} `{own}`")
+        objects.packed[name] = packed(value, f"{kind.removesuffix('s')} `{short}`")
         objects.values[name] = value
-        objects.sources[name] = _source(value)
-        _earlier.packed[name], _earlier.values[name] = objects.packed[name], value
+        if source := _source(value):
+            objects.sources[name] = source
+        _remember(name, objects.packed[name])
     return f"object:{name}"
+
+
+def _remember(name: str, blob: bytes) -> None:
+    _earlier.pop(name, None)
+    _earlier[name] = blob
+    if len(_earlier) > MOST_EARLIER:
+        del _earlier[next(iter(_earlier))]
+
+
+def _digest(key: str, short: str, value: Any) -> str:
+    try:
+        return digest_of(value)
+    except RecursionError:
+        raise InputError(
+            f"{key}: `{short}` holds objects in one another, hundreds deep; expected fewer: a flat list, or "
+            "what makes them inside the function"
+        ) from None
 
 
 def _short_name(value: Any) -> str:

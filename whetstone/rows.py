@@ -5,6 +5,7 @@ They become a JSON Lines file for each split, so that they are read by the rules
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
@@ -14,6 +15,7 @@ from whetstone.errors import InputError
 
 PLACE = "rows of Python/"  # of a file in the run's folder, before the folder is known
 HOLD_ROWS = ("task", "data", "task.data_files", "data.files", "task.path")
+SPLITS = ("train", "validation", "test")
 PROMPT = "prompt"  # the column of texts that come alone
 
 Row = dict[str, Any]
@@ -66,8 +68,12 @@ def _splits(key: str, value: Any) -> dict[str, Iterable[Any]] | None:
     """Return the iterables of rows by split; None: the value is no rows."""
     if isinstance(value, Mapping):
         of_splits = {split: _iterable(key, each) for split, each in value.items()}
-        known = {split: rows for split, rows in of_splits.items() if rows is not None}
-        return known if known and len(known) == len(value) else None
+        splits = {split: rows for split, rows in of_splits.items() if rows is not None}
+        if not splits.keys() & set(SPLITS) or len(splits) < len(value):
+            return None  # options, such as files, or names of files
+        if others := sorted(splits.keys() - set(SPLITS)):
+            raise InputError(f"{key}: got rows of the split {others[0]!r}; expected {', '.join(SPLITS)}")
+        return splits
     rows = _iterable(key, value)
     return None if rows is None else {"train": rows}
 
@@ -78,8 +84,14 @@ def _iterable(key: str, value: Any) -> Iterable[Any] | None:
     if callable(to_dict := getattr(value, "to_dict", None)) and hasattr(value, "columns"):
         return _of_frame(to_dict)
     if isinstance(value, list | tuple):
-        return value if value and all(isinstance(row, str | Mapping) for row in value) else None
+        kinds = Mapping if _takes_files(key) else str | Mapping
+        return value if value and all(isinstance(row, kinds) for row in value) else None
     return value if isinstance(value, Iterable) and not hasattr(value, "model_dump") else None
+
+
+def _takes_files(key: str) -> bool:
+    """Return whether texts are names of files there, and no prompts."""
+    return "." in key
 
 
 def _of_frame(to_dict: Callable[[str], list[Row]]) -> Iterator[Row]:
@@ -94,10 +106,11 @@ def _is_missing(cell: Any) -> bool:
 
 def _row(key: str, split: str, number: int, row: Any) -> Row:
     where = f"{key}: {split} row {number}"
-    if isinstance(row, str):
+    if isinstance(row, str) and not _takes_files(key):
         return {PROMPT: row}
     if not isinstance(row, Mapping):
-        raise InputError(f"{where}: got {row!r:.80}; expected a text, or a dict with a column for each key")
+        texts = "" if _takes_files(key) else "a text, or "
+        raise InputError(f"{where}: got {row!r:.80}; expected {texts}a dict with a column for each key")
     return {str(name): _cell(f"{where}, column '{name}'", cell) for name, cell in row.items()}
 
 
@@ -122,11 +135,21 @@ def _cell(where: str, cell: Any) -> Any:
 
 def write(rows: Mapping[str, Rows], folder: Path) -> None:
     """Write the files that places stand for, where they are not there already."""
-    for place, own in rows.items():
-        folder.mkdir(parents=True, exist_ok=True)
-        file = folder / place.removeprefix(PLACE)
-        if not file.exists():
-            file.write_text("".join(map(line, own)), encoding="utf-8")
+    for place, of_place in rows.items():
+        write_whole(folder / place.removeprefix(PLACE), "".join(map(line, of_place)))
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Write a file that is not there already; one whose writing is cut short does not count as there."""
+    if file.exists():
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        os.replace(unfinished, file)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def placed(value: Any, folder: Path) -> Any:

@@ -4,14 +4,15 @@ overrides, objects ─▶ the run's folder: rows/ what it learns from, functions
                    ─▶ services.train.train
 """
 
-import shutil
+import contextlib
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from whetstone.identity import LENGTH
 from whetstone.overrides import words
-from whetstone.rows import placed, write
+from whetstone.rows import placed, write, write_whole
 
 if TYPE_CHECKING:
     from whetstone.objects import Objects
@@ -25,7 +26,6 @@ def run_training(overrides: Mapping[str, Any], objects: "Objects") -> tuple[int,
     Raises:
         InputError, RunError: the run was refused, or failed.
     """
-    from contracts.errors import InputError
     from services.config.compose import run_settings
     from services.runs.claim import refuse_strangers
     from services.terminal.doing import doing
@@ -36,25 +36,32 @@ def run_training(overrides: Mapping[str, Any], objects: "Objects") -> tuple[int,
         settings = run_settings(words(placed(overrides, Path(before))))
     folder = Path(settings.output_dir).absolute() / settings.run_name
     refuse_strangers(folder)
-    is_new = not (folder / "config.yaml").exists()
-    write(objects.rows, folder / ROWS)
-    _write_sources(objects.sources, folder / FUNCTIONS)
-    if objects.rows:
-        settings = run_settings(words(placed(overrides, folder / ROWS)))
+    new = _new_paths(objects, folder)
     try:
+        write(objects.rows, folder / ROWS)
+        for name, text in objects.sources.items():  # for people; nothing reads them again
+            write_whole(folder / FUNCTIONS / f"{name}.py", text)
+        if objects.rows:
+            settings = run_settings(words(placed(overrides, folder / ROWS)))
         return train(settings), folder
-    except InputError:
-        if is_new and not (folder / "config.yaml").exists():  # a run that was refused leaves nothing
-            for name in (ROWS, FUNCTIONS):
-                shutil.rmtree(folder / name, ignore_errors=True)
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
-        raise
+    finally:
+        _remove_refused(new, folder / "config.yaml")
 
 
-def _write_sources(sources: Mapping[str, str], folder: Path) -> None:
-    """Write the sources for people; nothing reads them again."""
-    for name, text in sources.items():
-        if text:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"{name}.py").write_text(text, encoding="utf-8")
+def _new_paths(objects: "Objects", folder: Path) -> list[Path]:
+    """Return the files and folders that the call makes before its run begins."""
+    files = [Path(placed(place, folder / ROWS)) for place in objects.rows]
+    files += [folder / FUNCTIONS / f"{name}.py" for name in objects.sources]
+    paths = [*files, folder / ROWS, folder / FUNCTIONS, folder]
+    return [path for path in paths if not path.exists()]
+
+
+def _remove_refused(paths: list[Path], config: Path) -> None:
+    """Remove those whose digest the run's configuration lacks: the start with them was refused."""
+    text = config.read_text(encoding="utf-8") if config.exists() else ""
+    for path in paths:
+        with contextlib.suppress(OSError):
+            if path.is_dir():
+                path.rmdir()  # unless something is in it
+            elif path.stem[-LENGTH:] not in text:
+                path.unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import cloudpickle
 import pytest
 
 from contracts.objects import held, own_name
@@ -276,6 +277,50 @@ def test_objects_of_earlier_calls_are_found_again_by_a_runs_configuration() -> N
     again = Objects()
     again.add_earlier(f"reward:\n- name: object:{name}\n")
     assert list(again.packed) == [name] and other not in again.values
+
+    for number in range(addresses.MOST_EARLIER):  # a notebook of many edits
+        configured({"reward": shortness(number + 9)}, Objects())
+    later = Objects()
+    later.add_earlier(f"reward:\n- name: object:{name}\n")
+    assert not later.packed
+
+
+def test_values_too_deep_in_one_another_are_refused() -> None:
+    deep: list[Any] = []
+    for _ in range(2000):
+        deep = [deep]
+    with pytest.raises(InputError, match=r"^reward: `.*` holds objects in one another, hundreds deep"):
+        configured({"reward": around(deep)}, Objects())
+
+
+def test_two_names_of_a_module_are_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_main("def f(samples): return []", "f")
+    module = sys.modules.pop("only_here")
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    for alias in ("second_name", "third_name"):
+        monkeypatch.setitem(sys.modules, alias, module)
+    elsewhere = ModuleType("name_of_no_module")
+    monkeypatch.setitem(sys.modules, "fourth_name", elsewhere)
+    for is_registered in (False, True):
+        if is_registered:
+            cloudpickle.register_pickle_by_value(module)
+        configured({"reward": around(is_registered)}, Objects())
+        assert ("only_here" in cloudpickle.list_registry_pickle_by_value()) == is_registered
+    cloudpickle.unregister_pickle_by_value(module)
+
+
+def test_a_cached_property_travels_without_its_lock() -> None:
+    class Grader:
+        @functools.cached_property
+        def value(self) -> float:
+            return 7.0
+
+        def score(self, samples: Sequence[Sample]) -> list[float]:
+            return [self.value for _ in samples]
+
+    (part,) = parts(configured({"reward": Grader()}, kept := Objects())["reward"])
+    with held(kept.packed):
+        assert [value for value, _ in RewardServer(part).score(SAMPLES)] == [7.0, 7.0]
 
 
 def test_an_environment_may_be_what_makes_it() -> None:

@@ -14,7 +14,7 @@ from datasets import Dataset, DatasetDict
 from services.tasks.prompts import Prompts
 from whetstone.errors import InputError
 from whetstone.objects import Objects, configured
-from whetstone.rows import placed, write
+from whetstone.rows import PLACE, placed, write
 
 ROWS: list[dict[str, Any]] = [
     {"question": f"{number} + 1?", "answer": str(number + 1)} for number in range(20)
@@ -94,3 +94,45 @@ def test_names_and_mappings_of_files_are_no_rows() -> None:
     for task in ("imdb", {"name": "prompts", "data_files": "a.jsonl"}, {"data_files": {"train": "a.jsonl"}}):
         kept = Objects()
         assert configured({"task": task}, kept) == {"task": task} and not kept.rows
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"task__data_files": ["a.jsonl", "b.jsonl"]},
+        {"task": {"name": "prompts", "data_files": {"train": ["a.jsonl"]}}},
+        {"data__files": ["a.jsonl"]},
+        {"data": {"files": ("a.jsonl", "b.jsonl")}},
+        {"data": {"path": ["a"]}},
+    ],
+)
+def test_lists_of_names_are_no_rows(overrides: dict[str, Any]) -> None:
+    kept = Objects()
+    as_lists = json.loads(json.dumps(overrides))
+    assert configured(overrides, kept) == as_lists and not kept.rows
+
+
+def test_names_that_come_one_by_one_are_refused() -> None:
+    with pytest.raises(InputError, match=r"data.files: train row 0: got 'a.jsonl'; expected a dict"):
+        configured({"data__files": iter(["a.jsonl"])}, Objects())
+
+
+def test_files_is_no_split() -> None:
+    for data in ({"files": ROWS}, {"files": {"train": ROWS}}):
+        kept = Objects()
+        assert configured({"data": data}, kept) == {"data": {"files": {"train": next(iter(kept.rows))}}}
+    for task in ({"name": "prompts", "data_files": ROWS}, {"data_files": ROWS}):
+        place = configured({"task": task}, Objects())["task"]["data_files"]["train"]
+        assert place.startswith("rows of Python/train-")
+
+
+def test_a_split_without_a_name_of_ours_is_refused() -> None:
+    with pytest.raises(InputError, match="got rows of the split 'dev'; expected train, validation, test"):
+        configured({"task": {"train": ROWS, "dev": ROWS}}, Objects())
+
+
+def test_a_file_that_is_cut_short_is_not_there(tmp_path: Path) -> None:
+    half_a_pair = [{"prompt": "a" * 100_000}, {"prompt": "\ud800"}]
+    with pytest.raises(UnicodeEncodeError):
+        write({f"{PLACE}train-1.jsonl": half_a_pair}, tmp_path)
+    assert not list(tmp_path.iterdir())
