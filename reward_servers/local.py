@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from concurrent.futures import Future
 
+from contracts.clients import Scoring
 from contracts.scores import Answer, Sample, Score
 from reward_servers.by_part import ONE_TASK, ByPart, laid_out, places_for
 from reward_servers.combine import weighted_sum
@@ -53,6 +54,10 @@ class LocalRewardClient:
         """Return the answer in each text, by the first reward that finds answers; None if none does."""
         found = (server.answers(texts) for server in self._servers)
         return next((answers for answers in found if answers is not None), None)
+
+    def scoring(self) -> Scoring:
+        """Return that nothing waits: `submit` has scored all."""
+        return Scoring()
 
     def cached(self) -> dict[str, float]:
         """Return no shares, since this client has no cache."""

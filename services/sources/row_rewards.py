@@ -51,22 +51,25 @@ class Execute(Protocol):
     def __call__(self, jobs: Iterable[Job], then: Then) -> Iterator[tuple[int, Any]]: ...
 
 
-class Submits(Protocol):
+class Scores(Protocol):
     """The part of `contracts.clients.RewardClient` that scoring needs."""
 
     def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]: ...
-
-
-class Tells(Submits, Protocol):
-    """A client that tells how far scoring has come."""
 
     def scoring(self) -> Scoring: ...
 
 
 def awaited(
-    client: Tells, samples: Sequence[Sample], patience_s: float, look_s: float = LOOK_S
+    client: Scores,
+    samples: Sequence[Sample],
+    patience_s: float,
+    look_s: float = LOOK_S,
+    check_stop: Callable[[], None] = lambda: None,
 ) -> list[Score]:
     """Return the scores of the samples; a slow reward is waited for as long as it answers any text.
+
+    Args:
+        check_stop: called at each look; it raises where the wait has to end.
 
     Raises:
         DeadlineExceeded: no text was answered for `patience_s`.
@@ -74,6 +77,7 @@ def awaited(
     """
     future, since, num_answered = client.submit(samples), time.monotonic(), client.scoring().num_answered
     while not wait([future], timeout=look_s).done:
+        check_stop()
         now = client.scoring()
         if now.num_answered > num_answered:
             since, num_answered = time.monotonic(), now.num_answered
@@ -85,12 +89,13 @@ def awaited(
     return future.result()
 
 
-def score_here(client: Submits, timeout_s: float) -> Execute:
-    """Return a function that scores one part after another from this process."""
+def score_here(client: Scores, patience_s: float, check_stop: Callable[[], None] = lambda: None) -> Execute:
+    """Return a function that scores one part after another from this process; it waits as `awaited` does."""
 
     def execute(jobs: Iterable[Job], then: Then) -> Iterator[tuple[int, Any]]:
         for job in jobs:
-            yield job[0], then(job, client.submit(samples_of(job[1])).result(timeout_s))
+            scores = awaited(client, samples_of(job[1]), patience_s, check_stop=check_stop)
+            yield job[0], then(job, scores)
 
     return execute
 

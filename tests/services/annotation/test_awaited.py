@@ -2,16 +2,22 @@
 
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
+from functools import partial
+from typing import Any
 
 import pytest
 
 from contracts.clients import Scoring
 from contracts.errors import DeadlineExceeded
+from contracts.rollout import Prompt
 from contracts.scores import Sample, Score
-from services.sources.row_rewards import awaited
+from services.sources.row_rewards import awaited, samples_of, score_here, scores_alone
+from services.tasks.responses import ResponseRow
+from services.terminal.interrupts import Interrupted
 
-SAMPLES = [Sample("a"), Sample("b")]
+ROWS = [ResponseRow(Prompt("p", "a"), text, 0, is_good=True, order=0) for text in ("b", "c")]
+SAMPLES = samples_of(ROWS)
 SCORES = [Score(1.0, {}), Score(2.0, {})]
 
 
@@ -40,3 +46,24 @@ def test_a_slow_reward_may_take_longer_than_the_patience() -> None:
 def test_a_silent_reward_is_given_up_and_named() -> None:
     with pytest.raises(DeadlineExceeded, match=r"scores of 2 texts: reward judge is alive and has 2 texts"):
         awaited(Slow(looks=1, is_silent=True), SAMPLES, patience_s=0.1, look_s=0.02)
+
+
+def test_a_part_has_as_much_patience_as_each_of_its_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.sources.row_rewards.wait", partial(_soon, wait))
+    execute = score_here(Slow(looks=30), patience_s=0.2)
+    assert list(execute([(0, ROWS)], scores_alone)) == [(0, SCORES)]
+
+
+def test_a_wait_ends_where_a_stop_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.sources.row_rewards.wait", partial(_soon, wait))
+
+    def stop() -> None:
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        list(score_here(Slow(looks=1, is_silent=True), 60.0, stop)([(0, ROWS)], scores_alone))
+
+
+def _soon(waits: Any, futures: Any, timeout: float) -> Any:
+    """Wait a fiftieth of what is asked for."""
+    return waits(futures, timeout / 50)
