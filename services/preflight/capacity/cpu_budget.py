@@ -88,10 +88,13 @@ def token_budget(
 
 
 def _kept(folder: Path) -> int | None:
-    """Return the budget in a run's configuration; None: there is no run yet, or an older one."""
+    """Return the budget in a run's configuration; None: there is no run yet, or nobody chose it.
+
+    A run that began on a GPU has the largest one, by default; on a CPU it may not fit.
+    """
     learner = RunFolder(folder).config().get("learner") if is_run(folder) else None
     kept = learner.get("token_budget") if isinstance(learner, dict) else None
-    return kept if isinstance(kept, int) else None
+    return kept if isinstance(kept, int) and kept != BUDGETS[0] else None
 
 
 def budget_of(needs: MemoryNeeds, shape: ModelShape, available: float) -> Budget:

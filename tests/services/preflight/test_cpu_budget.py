@@ -92,6 +92,19 @@ def test_a_run_has_the_choice_in_its_configuration_and_keeps_it(
     assert mine is not None and mine.tokens == 640
 
 
+def test_a_run_of_a_gpu_that_goes_on_on_a_cpu_takes_what_fits_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu_budget, "available_bytes", lambda: LARGE)
+    on_gpu = run_of().resolved()
+    assert on_gpu["learner"]["token_budget"] == BUDGETS[0]
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"learner": on_gpu["learner"]}))
+    found = of_run(tmp_path, CPU)
+    assert found is not None and found.is_chosen and found.tokens == FAST
+    mine = of_run(tmp_path, CPU, token_budget=BUDGETS[0])
+    assert mine is not None and mine.tokens == BUDGETS[0]
+
+
 def test_a_gpu_and_a_cluster_choose_for_themselves(tmp_path: Path) -> None:
     for machine in (Machine(8.0, 1, gpu_bytes=80e9), Machine(8.0, 0, cluster="127.0.0.1:6379")):
         assert of_run(tmp_path, machine) is None
