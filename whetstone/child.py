@@ -14,9 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from whetstone.command import ANSWER
 from whetstone.own_place import leave_users_folders_to_the_end
-
-ANSWER = "WHETSTONE_ANSWER"  # the number of the pipe for a folder
 
 
 def main(argv: list[str]) -> int:

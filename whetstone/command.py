@@ -15,7 +15,8 @@ from whetstone.errors import InputError, RunError
 from whetstone.own_place import MORE_FOLDERS, folders_of_modules
 
 EXIT_INPUT, EXIT_INTERRUPTED = 2, 130
-ANSWER = "WHETSTONE_ANSWER"
+CHILD = "whetstone.child"
+ANSWER = "WHETSTONE_ANSWER"  # the number of the pipe for a folder
 SAID_BY_US = re.compile(r"^whetstone[ \w-]*: ", re.MULTILINE)
 # A notebook's kernel sets some of these; a command would then write terminal codes into a pipe.
 AS_ON_A_TERMINAL = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")

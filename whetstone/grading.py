@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whetstone.command import run_command
+from whetstone.command import CHILD, run_command
 from whetstone.errors import InputError
 from whetstone.here import command_here, why_not_here
 from whetstone.objects import Objects, configured, own_name
@@ -20,7 +20,6 @@ from whetstone.runs import SPLITS, Run, is_run, write_lines
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-CHILD = "whetstone.child"
 COLUMNS = ("prediction", "prompt", "references", "meta", "group")  # that `whetstone score` reads
 # Columns of `Run.samples`, and their names for `whetstone score`.
 AS_SCORED = {"generated_text": "prediction", "prompt_text": "prompt"}
@@ -60,24 +59,24 @@ def evaluate(
     from pandas import DataFrame
 
     if isinstance(run_or_model, Run):
-        asked = [str(run_or_model.folder)]
+        model = [str(run_or_model.folder)]
     elif is_run(Path(run_or_model)):
-        asked = [os.fspath(run_or_model)]
+        model = [os.fspath(run_or_model)]
     else:
-        asked = words({"model.path": run_or_model})
+        model = words({"model.path": run_or_model})
     if split not in SPLITS.values():
         raise InputError(f"split={split!r}: expected {' or '.join(SPLITS.values())}")
     objects = Objects()
-    given = configured(overrides, objects)
-    if (config := Path(asked[0], "config.yaml")).is_file():
+    configuration = configured(overrides, objects)
+    if (config := Path(model[0], "config.yaml")).is_file():
         objects.add_earlier(config.read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder:
         write(objects.rows, Path(folder))
         output = Path(folder, "evaluation.json")
         options = ["--split", split, "--json", "--output", str(output)]
-        _run(["evaluate", *asked, *words(placed(given, Path(folder))), *options], objects)
-        found = json.loads(output.read_text(encoding="utf-8"))
-    return Graded(found["metrics"], DataFrame(found["predictions"]).drop(columns="split_name"))
+        _run(["evaluate", *model, *words(placed(configuration, Path(folder))), *options], objects)
+        result = json.loads(output.read_text(encoding="utf-8"))
+    return Graded(result["metrics"], DataFrame(result["predictions"]).drop(columns="split_name"))
 
 
 def score(
@@ -100,28 +99,33 @@ def score(
     from pandas import DataFrame
 
     rows = _rows(samples)
-    asked = graders if isinstance(graders, list | tuple) else [graders]
-    found: dict[str, dict[str, Any]] = {}
+    for each in graders if isinstance(graders, list | tuple) else [graders]:
+        if isinstance(each, Mapping) and "name" not in each:
+            raise InputError(
+                f'graders: got {each!r:.200}; expected {{"name": …, option: …}}, or a list without weights, '
+                "which are for training"
+            )
+    objects = Objects()
+    graders = configured({"graders": graders}, objects)["graders"]
+    answers: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "samples.jsonl")
         write_lines(file, [{key: row[key] for key in COLUMNS if key in row} for row in rows])
-        objects = Objects()
-        for grader in asked:
-            each = configured({"reward": grader}, objects)["reward"]
+        for each in graders if isinstance(graders, list) else [graders]:
             part = {"name": each} if isinstance(each, str) else each
             values = _scored(part, file, as_rewards, objects)
-            if twice := sorted(values.keys() & found.keys()):
+            if twice := sorted(values.keys() & answers.keys()):
                 label = part.get("label") or _reward_key(part)
                 raise InputError(
                     f"graders: two of them give '{twice[0]}'; expected another label for one of them: "
                     f'{{"name": …, "label": "{label}2"}}'
                 )
-            found |= values
-    by_row = {key: value["rows"] for key, value in found.items() if value["rows"] is not None}
+            answers |= values
+    by_row = {key: value["rows"] for key, value in answers.items() if value["rows"] is not None}
     table = DataFrame(
         [{**row, **{key: values[i] for key, values in by_row.items()}} for i, row in enumerate(rows)]
     )
-    return Graded({key: value["corpus"] for key, value in found.items()}, table)
+    return Graded({key: value["corpus"] for key, value in answers.items()}, table)
 
 
 def _scored(
@@ -135,10 +139,10 @@ def _scored(
     command = ["score", part["name"], "--predictions", str(file), "--json", *["--reward"] * as_reward]
     if options:
         command += ["--option", *options]
-    found: dict[str, dict[str, Any]] = json.loads(_run(command, objects))
+    values: dict[str, dict[str, Any]] = json.loads(_run(command, objects))
     if (label := part.get("label")) is None:
-        return found
-    return {label if key == _reward_key(part) else f"{label}/{key}": value for key, value in found.items()}
+        return values
+    return {label if key == _reward_key(part) else f"{label}/{key}": value for key, value in values.items()}
 
 
 def _reward_key(part: Mapping[str, Any]) -> str:
@@ -155,10 +159,10 @@ def _run(command: Sequence[str], objects: Objects) -> str:
 
 
 def _rows(samples: "Sequence[str | Mapping[str, Any]] | DataFrame") -> list[dict[str, Any]]:
-    given = samples if isinstance(samples, Sequence) else samples.to_dict("records")
-    if isinstance(given, str) or not given:
-        raise InputError(f"samples: got {given!r}; expected texts, or rows with prediction")
-    return [{"prediction": row} if isinstance(row, str) else _row(row) for row in given]
+    rows = samples if isinstance(samples, Sequence) else samples.to_dict("records")
+    if isinstance(rows, str) or not rows:
+        raise InputError(f"samples: got {rows!r}; expected texts, or rows with prediction")
+    return [{"prediction": row} if isinstance(row, str) else _row(row) for row in rows]
 
 
 def _row(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,10 +28,17 @@ TABLES = {
     "task": "services.tasks:TASKS",
     "environment": "rollout_workers.environments:ENVIRONMENTS",
     "reward": "reward_servers.rewards:REWARDS",
+    "graders": "reward_servers.rewards:REWARDS",
     "metrics": "reward_servers.metrics:METRICS",
 }
-GRADERS = ("reward", "metrics")
-METHODS = {"reward": "score", "metrics": "compute", "task": "prompts", "environment": "step"}
+GRADERS = ("reward", "metrics", "graders")  # graders: of `whetstone.score`
+METHODS = {
+    "reward": ("score",),
+    "metrics": ("compute",),
+    "graders": ("score", "compute"),
+    "task": ("prompts",),
+    "environment": ("step",),
+}
 FACTORY = "rollout_workers.environments.factory:Factory"
 ENVIRONMENT_BASE = "rollout_workers.environments.base"
 
@@ -87,10 +94,10 @@ def _graders(key: str, value: Any, objects: Objects) -> Any:
         value = [{"name": grader, "weight": weight} for grader, weight in value.items()]
     if not isinstance(value, list | tuple):
         return _component(key, value, objects)
-    return labelled([_component(key, each, objects) for each in value])
+    return _labelled([_component(key, each, objects) for each in value])
 
 
-def labelled(parts: list[Any]) -> list[Any]:
+def _labelled(parts: list[Any]) -> list[Any]:
     """Return the parts, with a label for each but the first of several objects of one name: two lambdas."""
     with_labels: list[Any] = []
     seen: dict[str, list[str]] = {}
@@ -126,7 +133,8 @@ def _component(key: str, value: Any, objects: Objects) -> Any:
     if _are_settings(value):
         options = {name: getattr(value, name) for name in sorted(value.model_fields_set)}
         return {"name": _name_of(key, type(value), objects), **_plain(key, _dumped(options), objects)}
-    if not callable(value) and not callable(getattr(value, METHODS.get(key, ""), None)):
+    methods = METHODS.get(key, ())
+    if not callable(value) and not any(callable(getattr(value, each, None)) for each in methods):
         raise InputError(f"{key}: got {value!r:.200}; expected {_expected(key)}")
     if key == "environment" and not _makes_environments(value):
         return _of_environment(value, objects)
@@ -143,7 +151,8 @@ def _expected(key: str) -> str:
         return (
             "a name, a class, or rows: a list, a DataFrame, a Dataset, or a dict with one of these per split"
         )
-    return f"a name, a class, or an object with a method {METHODS.get(key, '…')}"
+    function = "a function, " if key in GRADERS else ""
+    return f"a name, {function}a class, or an object with a method {' or '.join(METHODS.get(key, '…'))}"
 
 
 def _of_environment(value: Any, objects: Objects) -> dict[str, str]:
@@ -202,7 +211,7 @@ def _address(key: str, value: Any, objects: Objects) -> str:
     short = _short_name(value)
     name = f"{short}@{_digest(key, short, value)}"
     if name not in objects.packed:
-        kind = key if key in (*TABLES, "metrics") else f"{key}="
+        kind = key if key in TABLES else f"{key}="
         objects.packed[name] = packed(value, f"{kind.removesuffix('s')} `{short}`")
         objects.values[name] = value
         if source := _source(value):

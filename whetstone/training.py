@@ -6,15 +6,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from whetstone.command import run_command
+from whetstone.command import CHILD, EXIT_INTERRUPTED, run_command
 from whetstone.here import run_here, why_not_here
 from whetstone.objects import Objects, configured
 from whetstone.overrides import words
 from whetstone.run_training import run_training
 from whetstone.runs import Run
-
-CHILD = "whetstone.child"
-EXIT_INTERRUPTED = 130
 
 
 def train(experiment: str | None = None, *, in_process: bool = True, **overrides: Any) -> Run:
@@ -36,24 +33,26 @@ def train(experiment: str | None = None, *, in_process: bool = True, **overrides
         KeyboardInterrupt: the run was stopped, and has saved.
     """
     objects = Objects()
-    given = ({} if experiment is None else {"experiment": experiment}) | overrides
-    asked = configured(given, objects)
+    named = {} if experiment is None else {"experiment": experiment}
+    configuration = configured(named | overrides, objects)
     why = why_not_here() if in_process else ""
     if why:
         print(f"whetstone: training in another process: {why}", file=sys.stderr)
     if why or not in_process:
-        return Run(_train_apart(asked, objects))
-    code, folder = run_here(["train", *words(asked)], objects, lambda: run_training(asked, objects))
+        return Run(_train_apart(configuration, objects))
+    code, folder = run_here(
+        ["train", *words(configuration)], objects, lambda: run_training(configuration, objects)
+    )
     if code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
     return Run(folder)
 
 
-def _train_apart(asked: dict[str, Any], objects: Objects) -> Path:
+def _train_apart(configuration: dict[str, Any], objects: Objects) -> Path:
     """Train in a process of its own, which gets the objects through a pipe."""
-    call = {"overrides": asked, "objects": objects.for_others()}
+    call = {"overrides": configuration, "objects": objects.for_others()}
     with _Answer() as answer:
-        run_command(["train", *words(asked)], module=CHILD, call=call, answer=answer.end)
+        run_command(["train", *words(configuration)], module=CHILD, call=call, answer=answer.end)
         return Path(answer.read())
 
 

@@ -1,0 +1,43 @@
+"""`whetstone.score` takes each kind of grader that its docstring names."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+import whetstone
+from contracts.scores import MetricValue, Sample
+
+TEXTS = ["a b", "c"]
+
+
+class Longest:
+    """A metric of a user's own."""
+
+    def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
+        return {"longest": MetricValue(float(max(len(sample.text) for sample in samples)))}
+
+
+def local(kind: type) -> Any:
+    """Return an object of a class that no other process can import."""
+    return type("Local", (kind,), {})()
+
+
+def test_an_object_may_compute() -> None:
+    assert whetstone.score(local(Longest), TEXTS).metrics == {"longest": 3.0}
+
+
+def test_two_lambdas_are_told_apart_as_in_training() -> None:
+    both = [lambda samples: [1.0 for _ in samples], lambda samples: [2.0 for _ in samples]]
+    assert whetstone.score(both, TEXTS).metrics == {"lambda": 1.0, "lambda2": 2.0}
+
+
+@pytest.mark.parametrize("graders", [{len: 0.5}, {"rouge": 0.5}, ["rouge", {"weight": 2.0}]])
+def test_weights_are_refused(graders: Any) -> None:
+    with pytest.raises(whetstone.InputError, match=r"^graders: got .*weight.*"):
+        whetstone.score(graders, TEXTS)
+
+
+def test_what_is_no_grader_is_refused() -> None:
+    with pytest.raises(whetstone.InputError, match=r"^graders: got 3; expected .* a method score or compute"):
+        whetstone.score(3, TEXTS)
