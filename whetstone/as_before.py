@@ -66,18 +66,18 @@ def _signals() -> Callable[[], None]:
 
 def _logging() -> Callable[[], None]:
     make, root = logging.getLogRecordFactory(), logging.getLogger()
-    loggers = [each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger)]
-    before = [(each, *_state(each)) for each in (root, *loggers)]
+    loggers = [logger for logger in root.manager.loggerDict.values() if isinstance(logger, logging.Logger)]
+    before = [(logger, *_state(logger)) for logger in (root, *loggers)]
     filters, show = list(warnings.filters), warnings.showwarning
 
     def restore() -> None:
         logging.captureWarnings(False)
         logging.setLogRecordFactory(make)
         for logger, handlers, filters_there, level, propagate, disabled in before:
-            for handler in [each for each in logger.handlers if each not in handlers]:
+            for handler in [handler for handler in logger.handlers if handler not in handlers]:
                 logger.removeHandler(handler)
                 handler.close()
-            for handler in [each for each in handlers if each not in logger.handlers]:
+            for handler in [handler for handler in handlers if handler not in logger.handlers]:
                 logger.addHandler(handler)
             logger.filters[:] = filters_there
             logger.propagate, logger.disabled = propagate, disabled

@@ -56,7 +56,7 @@ def is_users(name: str, module: Any) -> bool:
     path = Path(os.path.abspath(file))
     if not {"site-packages", "dist-packages"}.isdisjoint(path.parts):
         return False
-    return not any(path.is_relative_to(sysconfig.get_path(each)) for each in ("stdlib", "platstdlib"))
+    return not any(path.is_relative_to(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
 
 
 def folders_of_modules() -> str:

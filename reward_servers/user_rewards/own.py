@@ -94,41 +94,41 @@ def find_grader(kind: str, name: str) -> type:
     where, (place, _, attribute) = f"{kind}={name}", name.partition(":")
     module = _of_file(place, where) if place.endswith(SUFFIX) else import_module(place, where)
     attribute = normalize("NFKC", attribute)  # as Python reads names
-    found = getattr(module, attribute, None)
-    if found is None and place.endswith(SUFFIX):
+    grader = getattr(module, attribute, None)
+    if grader is None and place.endswith(SUFFIX):
         there = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise InputError(f"{where}: {place} has no {attribute}{did_you_mean(attribute, there)}")
-    if found is None:
+    if grader is None:
         return find(kind, name, {})
-    if isinstance(found, type):
-        return _with_needs(where, found) if kind == "reward" else found
+    if isinstance(grader, type):
+        return _with_needs(where, grader) if kind == "reward" else grader
     (method,) = methods_of(PROTOCOLS[kind])
-    is_called = callable(found) and not callable(getattr(found, method, None))
-    if not is_called and any(callable(getattr(found, each, None)) for each in METHODS):
-        sole = class_of(found)
+    is_called = callable(grader) and not callable(getattr(grader, method, None))
+    if not is_called and any(callable(getattr(grader, name, None)) for name in METHODS):
+        sole = class_of(grader)
         return _with_needs(where, sole) if kind == "reward" else sole
-    if not callable(found):
+    if not callable(grader):
         raise InputError(
-            f"{where}: got an object ({type(found).__name__}); expected a class or a function, or an object "
+            f"{where}: got an object ({type(grader).__name__}); expected a class or a function, or an object "
             f"with a method {method}(samples)"
         )
-    return _class_of(where, found) if kind == "reward" else _metric_of(where, found)
+    return _class_of(where, grader) if kind == "reward" else _metric_of(where, grader)
 
 
-def check_grader(kind: str, name: str, found: type) -> None:
+def check_grader(kind: str, name: str, grader: type) -> None:
     """Refuse a class whose method takes other arguments than it gets.
 
     Raises:
         InputError: the message says what was got, and what was expected.
     """
-    if issubclass(found, OfFunction) or (kind == "reward" and _arguments_of(f"{kind}={name}", found)):
+    if issubclass(grader, OfFunction) or (kind == "reward" and _arguments_of(f"{kind}={name}", grader)):
         return  # checked when it was found
-    check_component(kind, name, found, PROTOCOLS[kind])
+    check_component(kind, name, grader, PROTOCOLS[kind])
 
 
-def scores_groups(found: Any) -> bool:
+def scores_groups(grader: Any) -> bool:
     """Return whether a reward wants all samples of a prompt in one call."""
-    return getattr(found, "scores", None) == GROUPS
+    return getattr(grader, "scores", None) == GROUPS
 
 
 def wants_groups(parts: Iterable[Part]) -> bool:
@@ -138,10 +138,10 @@ def wants_groups(parts: Iterable[Part]) -> bool:
 
 def unit_of(part: Part) -> str:
     """Return what a call of a reward has: "groups"; "texts" for a coroutine, which gets one; or "batches"."""
-    found: Any = find_grader("reward", settled(part).name)
-    if scores_groups(found):
+    grader: Any = find_grader("reward", settled(part).name)
+    if scores_groups(grader):
         return GROUPS
-    score = found.function if issubclass(found, OfFunction) else found.score
+    score = grader.function if issubclass(grader, OfFunction) else grader.score
     return "texts" if _is_coroutine(score) else "batches"
 
 
@@ -167,9 +167,11 @@ def _class_of(where: str, function: Any) -> type:
         check_function(where, function, ["samples"], may_be_coroutine=True)
     elif inspect.isasyncgenfunction(function):
         raise InputError(f"{where}: got a function that yields (async def); expected one that returns a list")
-    own = {key: getattr(function, key) for key in ATTRIBUTES if hasattr(function, key)}
+    attributes = {key: getattr(function, key) for key in ATTRIBUTES if hasattr(function, key)}
     body = {"function": staticmethod(function), "__module__": getattr(function, "__module__", __name__)}
-    made = type(_shown(function), (OfFunction,), {**body, **own, "__signature__": _options_of(function)})
+    made = type(
+        _shown(function), (OfFunction,), {**body, **attributes, "__signature__": _options_of(function)}
+    )
     return made if arguments is None else _needing(made, arguments)
 
 
@@ -185,29 +187,29 @@ def _options_of(function: Any) -> inspect.Signature:
         arguments = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some functions written in C
         return inspect.Signature()
-    options = [each for each in arguments if each.default is not each.empty and each.name not in FIELDS]
-    return inspect.Signature([each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in options])
+    options = [one for one in arguments if one.default is not one.empty and one.name not in FIELDS]
+    return inspect.Signature([one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in options])
 
 
-def _with_needs(where: str, found: type) -> type:
+def _with_needs(where: str, grader: type) -> type:
     """Return the class; if its `score` takes lists by name, a class like it that says what it needs."""
-    arguments = _arguments_of(where, found)
-    return found if arguments is None else _needing(type(found.__name__, (found,), {}), arguments)
+    arguments = _arguments_of(where, grader)
+    return grader if arguments is None else _needing(type(grader.__name__, (grader,), {}), arguments)
 
 
-def _arguments_of(where: str, found: type) -> Arguments | None:
-    score = getattr(found, "score", None)
+def _arguments_of(where: str, grader: type) -> Arguments | None:
+    score = getattr(grader, "score", None)
     return named_arguments(where, score, ("self",)) if callable(score) else None
 
 
-def _needing(found: Any, arguments: Arguments) -> type:
+def _needing(grader: Any, arguments: Arguments) -> type:
     """Set what the names of the arguments ask of the data, besides what the class says."""
-    said = getattr(found, "needs_meta", ())
-    said = (said,) if isinstance(said, str) else tuple(said)
-    found.needs_meta = tuple(dict.fromkeys((*said, *arguments.columns)))
+    keys = getattr(grader, "needs_meta", ())
+    keys = (keys,) if isinstance(keys, str) else tuple(keys)
+    grader.needs_meta = tuple(dict.fromkeys((*keys, *arguments.columns)))
     if "references" in arguments.needed:
-        found.needs_references = True
-    made: type = found
+        grader.needs_references = True
+    made: type = grader
     return made
 
 

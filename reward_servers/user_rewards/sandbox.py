@@ -227,16 +227,16 @@ class Child:
         start_s: float | None,
         server: ServerSettings | None,
     ) -> None:
-        limits_told = None if limits is None else limits.model_dump()
-        server_told = None if server is None else server.model_dump(exclude_unset=True)
-        part_told = part.model_dump()
+        limits_sent = None if limits is None else limits.model_dump()
+        server_sent = None if server is None else server.model_dump(exclude_unset=True)
+        part_sent = part.model_dump()
         told = self._exchange(
             {
                 "kind": kind,
-                "part": part_told,
-                "limits": limits_told,
-                "server": server_told,
-                "objects": _objects_of(part_told),
+                "part": part_sent,
+                "limits": limits_sent,
+                "server": server_sent,
+                "objects": _objects_of(part_sent),
             },
             start_s or (limits or Sandbox()).start_seconds,
         )

@@ -51,7 +51,8 @@ class Verdict:
     raised: str = ""  # the traceback of what the grader raised
 
     def check(self) -> None:
-        """
+        """Refuse the grader if its trial did.
+
         Raises:
             InputError: the grader is refused; its cause is what the grader raised.
         """
@@ -108,12 +109,12 @@ def try_reward(score: Callable[[Sequence[Sample]], Any], trial: Trial, *, one_by
     misshapen = next((str(reason) for reason in reasons if isinstance(reason, Misshapen)), "")
     if misshapen or None in reasons:
         return Verdict(refusal=misshapen)
-    told = (
-        f"none of {len(trial.samples)} texts could be scored: {_told(reasons[0])}. A text that can't be "
+    refusal = (
+        f"none of {len(trial.samples)} texts could be scored: {_in_a_line(reasons[0])}. A text that can't be "
         f"judged deserves a low score; the first one: {trial.samples[0].text[:200]!r}"
     )
     raised = traceback_of(reasons[0]) if reasons[0] is not None else ""
-    return Verdict(refusal=told, raised=raised) if trial.are_real else Verdict(warning=told)
+    return Verdict(refusal=refusal, raised=raised) if trial.are_real else Verdict(warning=refusal)
 
 
 def try_metric(metric: Metric, trial: Trial) -> Verdict:
@@ -124,7 +125,7 @@ def try_metric(metric: Metric, trial: Trial) -> Verdict:
     except Misshapen as error:
         return Verdict(refusal=str(error))
     except RAISED as error:
-        return Verdict(warning=f"could not be computed over {len(trial.samples)} texts: {_told(error)}")
+        return Verdict(warning=f"could not be computed over {len(trial.samples)} texts: {_in_a_line(error)}")
 
 
 def _reason(score: Callable[[Sequence[Sample]], Any], sample: Sample) -> BaseException | None:
@@ -136,5 +137,5 @@ def _reason(score: Callable[[Sequence[Sample]], Any], sample: Sample) -> BaseExc
         return error
 
 
-def _told(error: BaseException | None) -> str:
+def _in_a_line(error: BaseException | None) -> str:
     return "" if error is None else " ".join(reason_of(error).split())
