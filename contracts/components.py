@@ -118,8 +118,9 @@ def make(kind: str, name: str, found: type, options: Mapping[str, Any], *, known
     remember_in(options)
     if issubclass(found, Settings):
         return build(found, options, where=kind, known=known)
+    made_of = objects.resolved(options, f"{kind}={name}")
     try:
-        return found(**options)
+        return found(**made_of)
     except (Exception, SystemExit) as error:  # a user's constructor may raise anything
         raise InputError(
             f"{kind}={name}: {found.__name__}({', '.join(f'{k}={v!r}' for k, v in options.items())}) "

@@ -9,6 +9,7 @@ to its own processes; they are read from no file.
 
 import linecache
 import pickle
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
@@ -18,6 +19,7 @@ from contracts.errors import InputError
 
 MODULE = "object"  # in the place of an address's module
 AT = "@"
+ADDRESS = re.compile(rf"{MODULE}:\w+{AT}[0-9a-f]{{12}}")
 
 Fetch = Callable[[str], bytes | None]
 
@@ -128,6 +130,21 @@ class Objects(ModuleType):
         for file, text in sources.items():  # so that tracebacks show a notebook's lines
             linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
         return value
+
+
+def resolved(value: Any, where: str) -> Any:
+    """Return a component's options with the objects in place of their addresses.
+
+    Raises:
+        InputError: there is no such object, or it can't be made here; the message begins with `where`.
+    """
+    if isinstance(value, str) and ADDRESS.fullmatch(value):
+        return getattr(Objects(where), value.partition(":")[2])
+    if isinstance(value, Mapping):
+        return {key: resolved(each, where) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(resolved(each, where) for each in value)
+    return value
 
 
 def _bytes(name: str) -> bytes | None:

@@ -127,7 +127,9 @@ def _component(key: str, value: Any, objects: Objects) -> Any:
         part = _component(key, value["name"], objects)
         named = part if isinstance(part, Mapping) else {"name": part}
         rest = {name: each for name, each in value.items() if name != "name"}
-        return {**named, **{name: _plain(f"{key}.{name}", each, objects) for name, each in rest.items()}}
+        is_own = ":" in str(named["name"])  # a class or function of the user, which takes no addresses
+        plain = {name: _plain(f"{key}.{name}", each, objects, is_own) for name, each in rest.items()}
+        return {**named, **plain}
     if value is None or isinstance(value, str | Mapping | list | tuple):
         return _plain(key, value, objects)
     if _are_settings(value):
@@ -168,19 +170,24 @@ def _makes_environments(value: Any) -> bool:
     return any(each.__module__ == ENVIRONMENT_BASE for each in bases)
 
 
-def _plain(key: str, value: Any, objects: Objects) -> Any:
-    """Return a value with an address in place of each function and class in it."""
+def _plain(key: str, value: Any, objects: Objects, as_objects: bool = False) -> Any:
+    """Return a value with an address in place of each function and class in it.
+
+    Args:
+        as_objects: give those of modules an object's address, too.
+    """
     if value is None or isinstance(value, str | int | float | os.PathLike):
         return value
     if isinstance(value, Mapping) and rows_in(key, value, None) is None:
-        return {name: _plain(f"{key}.{name}", each, objects) for name, each in value.items()}
+        return {name: _plain(f"{key}.{name}", each, objects, as_objects) for name, each in value.items()}
     if (rows := rows_in(key, value, objects.rows)) is not None:
         return rows
     if isinstance(value, list | tuple):
-        return [_plain(key, each, objects) for each in value]
+        return [_plain(key, each, objects, as_objects) for each in value]
     if _are_settings(value):
-        return _plain(key, _dumped({name: getattr(value, name) for name in value.model_fields_set}), objects)
-    return _address(key, value, objects) if callable(value) else value
+        options = {name: getattr(value, name) for name in value.model_fields_set}
+        return _plain(key, _dumped(options), objects, as_objects)
+    return _address(key, value, objects, as_objects) if callable(value) else value
 
 
 def _are_settings(value: Any) -> bool:
@@ -204,9 +211,10 @@ def _name_of(key: str, value: Any, objects: Objects) -> str:
     return address
 
 
-def _address(key: str, value: Any, objects: Objects) -> str:
+def _address(key: str, value: Any, objects: Objects, as_object: bool = False) -> str:
     """Return an address for an object, and keep the object unless every process can import it."""
-    if isinstance(value, type | FunctionType) and is_importable(value) and value.__qualname__.isidentifier():
+    is_of_module = isinstance(value, type | FunctionType) and is_importable(value)
+    if is_of_module and not as_object and value.__qualname__.isidentifier():
         return f"{value.__module__}:{value.__qualname__}"
     short = _short_name(value)
     name = f"{short}@{_digest(key, short, value)}"

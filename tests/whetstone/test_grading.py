@@ -41,3 +41,35 @@ def test_weights_are_refused(graders: Any) -> None:
 def test_what_is_no_grader_is_refused() -> None:
     with pytest.raises(whetstone.InputError, match=r"^graders: got 3; expected .* a method score or compute"):
         whetstone.score(3, TEXTS)
+
+
+def exclaimed(text: str) -> str:
+    return f"{text}!"
+
+
+class Lengths:
+    """A reward whose options hold functions."""
+
+    def __init__(self, key: Any, more: Sequence[Any] = (), place: str = "") -> None:
+        self.calls, self.place = [key, *more], place
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        assert self.place == "tests.module:name"
+        texts = [sample.text for sample in samples]
+        for call in self.calls:
+            texts = [call(text) for text in texts]
+        return [float(len(text)) for text in texts]
+
+
+def test_functions_among_the_options_of_a_class_arrive_as_functions() -> None:
+    options = {"key": lambda text: text * 2, "more": [exclaimed], "place": "tests.module:name"}
+    for kind in (Lengths, type("Local", (Lengths,), {})):
+        scored = whetstone.score({"name": kind, **options}, TEXTS)
+        assert list(scored.samples[kind.__name__]) == [7.0, 3.0]
+
+
+def test_functions_among_the_options_of_a_function_arrive_as_functions() -> None:
+    def lengths(samples: Sequence[Sample], key: Any = None) -> list[float]:
+        return [float(len(key(sample.text))) for sample in samples]
+
+    assert whetstone.score({"name": lengths, "key": exclaimed}, TEXTS).metrics == {"lengths": 3.0}
