@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from contracts.errors import InputError
 from contracts.rollout import Prompt
 from learner.algorithms.base import Algorithm
 from learner.settings import LearnerSettings, ModelSettings
@@ -13,6 +14,7 @@ from reward_servers.part_checks import check_at_hand
 from reward_servers.user_rewards.trial import Trial
 from rollout_workers.settings import RolloutSettings
 from services.config.cluster_settings import ClusterSettings
+from services.config.data_settings import DataSettings
 from services.config.evaluation_settings import EvaluationSettings
 from services.config.settings import RunSettings
 from services.models.files import ModelFiles, read_model
@@ -45,9 +47,11 @@ from services.preflight.deployment import deployment_of, this_machine
 from services.preflight.machine import find_gpus, num_cores
 from services.preflight.placement import Graders, check_room
 from services.preflight.transport import choose_transport
+from services.runs.best import Criterion
 from services.tasks.base import SPLITS, ColumnRead, Split, TellsColumns
 from services.tasks.columns import not_read
 from services.tokens import cut_prompts
+from services.tokens.response_tokens import ResponseTokens
 from services.tracking.checks import check_tracking
 
 
@@ -131,7 +135,7 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
     asks_train = settings.data is None or settings.data.share is not None
     splits = SPLITS if training and asks_train else SPLITS[1:]
     prompts = check_prompts(settings, splits, Reading(model, token_counter(model), room))
-    first = {part: own[0] for part, own in prompts.first.items()} if splits[0] == "train" else {}
+    first = {part: ahead[0] for part, ahead in prompts.first.items()} if splits[0] == "train" else {}
     trial = trial_of_parts(prompts.first, settings.by_part)
     tasks = {part: run.task for part, run in settings.by_task.items()}
     columns = {
@@ -157,22 +161,52 @@ def _check_data(
         return [], {}
     # These import pyarrow.
     from services.sources.annotated_data import check_first_batch, check_lengths, open_source
-    from services.sources.own_rows import rows_of
+    from services.sources.own_rows import rows_of, tokens_of
 
-    source = open_source(settings, load_tokenizer(settings.model))
+    tokenizer = load_tokenizer(settings.model)
+    source = open_source(settings, tokenizer)
     check_lengths(source, data, model)
     if data.share is None:
-        own = algorithm, settings.algorithm_name, settings.rollout.prompts_per_iteration
-        check_first_batch(source, *own, has_rows=data.has_rows)
+        num_prompts = settings.rollout.prompts_per_iteration
+        check_first_batch(source, algorithm, settings.algorithm_name, num_prompts, has_rows=data.has_rows)
     if not data.has_rows:
         return [], {}
+    # Evaluations of a share ask prompts alone.
     warnings = []
+    if data.share is None:
+        limits = settings.evaluation.num_prompts, settings.keep_best
+        warnings += _check_held_out(data, algorithm, tokens_of(settings, tokenizer), *limits)
     if source.num_cut:
         warnings.append(
             f"{source.num_cut} of {source.num_rows} responses are longer than rollout.max_tokens="
             f"{settings.rollout.max_tokens} and lose their end"
         )
     return warnings, {"": rows_of(data, "train").columns}  # the task reads their prompts alone
+
+
+def _check_held_out(
+    data: DataSettings,
+    algorithm: Algorithm,
+    to_tokens: ResponseTokens,
+    num_prompts: int | None,
+    keep_best: str | None,
+) -> list[str]:
+    """Return why held-out rows can't be measured, where they can't, before anything is computed.
+
+    Raises:
+        InputError: the best checkpoint is chosen by such a measure.
+    """
+    from services.sources.held_out_rows import MEASURES, held_out_source
+
+    warnings = []
+    for split in SPLITS[1:]:
+        try:
+            held_out_source(data, algorithm, split, num_prompts, to_tokens)
+        except InputError as error:
+            if split == "validation" and keep_best and Criterion.of(keep_best).key in MEASURES:
+                raise InputError(f"keep_best={keep_best} needs validation responses: {error}") from None
+            warnings.append(f"evaluations do not measure {split} responses: {error}")
+    return warnings
 
 
 def _check_generation(

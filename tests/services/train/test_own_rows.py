@@ -13,6 +13,7 @@ import torch
 from contracts.settings import build
 from services.config.compose import compose, run_settings
 from services.config.settings import RunSettings
+from services.preflight import preflight
 from services.runs.folder import RunFolder
 from services.train import own_annotation
 from tests.local_run import LocalLearner, small_run, told_at_start, train_here
@@ -253,3 +254,17 @@ def test_columns_are_named_as_everywhere(model: Path, tmp_path: Path) -> None:
     assert found.data is not None and found.data.has_rows and found.task_name == "prompts"
     again = build(RunSettings, found.resolved(), where="")
     assert again.data == found.data
+
+
+def test_held_out_prompts_alone_are_asked_and_not_measured(model: Path, tmp_path: Path) -> None:
+    """Said before the start, unless the best checkpoint is chosen by what is not there."""
+    data = folder_of(tmp_path / "rows", PAIRS, [{"prompt": "40 1"}, {"prompt": "41 1"}])
+    asked = settings(model, tmp_path, data, iterations=1)
+    warnings = preflight.check(asked).warnings
+    for split in ("validation", "test"):
+        start = f"evaluations do not measure {split} responses: data"
+        assert sum(warning.startswith(start) for warning in warnings) == 1
+    folder = train_here(asked)
+    assert evaluated(folder) and "loss" not in evaluated(folder)[0]
+    by_loss = asked.model_copy(update={"keep_best": "val/loss"})
+    assert "keep_best=val/loss needs validation responses: data" in told_at_start(by_loss)
