@@ -18,10 +18,10 @@ def is_importable(value: Any) -> bool:
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
     if not isinstance(module, str) or module not in sys.modules or not has_module(module):
         return False
-    found: Any = sys.modules[module]
+    value_there: Any = sys.modules[module]
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return found is value
+        value_there = getattr(value_there, part, None)
+    return value_there is value
 
 
 def has_module(name: str) -> bool:
@@ -52,7 +52,7 @@ def has_module(name: str) -> bool:
 
 def modules_here_alone() -> list[ModuleType]:
     """Return the loaded modules that no other process finds, so that all in them goes by value."""
-    found = []
+    modules = []
     for name, module in list(sys.modules.items()):
         if type(module) is not ModuleType or name.partition(".")[0] in (*MAINS, "whetstone"):
             continue
@@ -60,8 +60,8 @@ def modules_here_alone() -> list[ModuleType]:
         if file is not None and file.startswith(INSTALLED):
             continue
         if not has_module(name):
-            found.append(module)
-    return found
+            modules.append(module)
+    return modules
 
 
 def _file(module: Any) -> str | None:
