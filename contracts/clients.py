@@ -211,6 +211,10 @@ class LearnerClient(Protocol):
         """Return the log-probability of each of the rollouts' own tokens, by the weights now."""
         ...
 
+    def plan(self, iterations: int) -> None:
+        """Lay out the learning rate's schedule for so many iterations, not for those of the start."""
+        ...
+
     def score_early(self, rollouts: Sequence[Rollout], num_rollouts: int) -> bool:
         """Begin to score a part of the next `num_rollouts`; return False while an earlier part is scored."""
         ...

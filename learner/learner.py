@@ -8,8 +8,9 @@ A plain class: `learner/actors/process.py` is the process around it, and `learne
 several of them as Ray actors. The ranks of one learner all get the same calls with the same arguments.
 """
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -187,7 +188,7 @@ class Learner:
         """Return measures of held-out responses (`passes/held_out.py`); nothing changes."""
         self.pair.eval()
         batch = collate(rollouts, self.device)
-        with self._progress.during("measure", batch.num_sequences) as advance:
+        with self._progress.during("measure", batch.num_sequences) as advance, self._leaving_room():
             if not self.algorithm.traits.prefers:
                 return self._scorer.measure_tokens(batch, advance)
             scored = self._scorer(batch, rollouts, self.version, advance)
@@ -196,7 +197,7 @@ class Learner:
 
     def logprobs(self, rollouts: Sequence[Rollout]) -> list[list[float]]:
         """Return the log-probability of each token that the rollouts' models wrote, by the weights now."""
-        with self._progress.during("logprobs", len(rollouts)) as advance:
+        with self._progress.during("logprobs", len(rollouts)) as advance, self._leaving_room():
             return self._scorer.logprobs(collate(rollouts, self.device), advance)
 
     def score_early(self, rollouts: Sequence[Rollout], num_rollouts: int) -> None:
@@ -246,7 +247,10 @@ class Learner:
             metrics["explained_variance"] = explained_variance(scored.values_BT[trained_BT], returns_N)
         if self.pair.value_norm is not None:
             self.pair.value_norm.update(returns_N)
-        set_learning_rate(self.optimizer, factor := self._schedule_factor())
+        lr_schedule, lr_end = self.settings.lr_schedule, self.settings.lr_end
+        planned = self.iterations, self.settings.warmup_iterations
+        factor = schedule_factor(lr_schedule, self.version + 1, *planned, lr_end)
+        set_learning_rate(self.optimizer, factor)
         dropout.seed_update(self.seed, self.version, self.ranks.rank)
         self.pair.train()  # dropout acts if the model was loaded with it
         metrics |= update_for(self.algorithm, self._context(batch, scored)).run(credit)
@@ -254,12 +258,6 @@ class Learner:
             self.ranks.sum(scored.old_logprobs_BT, scored.entropies_BT)  # each rank recorded its own tokens
         self.pair.eval()  # the probe of published weights is measured without dropout
         return metrics | {"learning_rate/factor": factor}
-
-    def _schedule_factor(self) -> float:
-        chosen = self.settings
-        return schedule_factor(
-            chosen.lr_schedule, self.version + 1, self.iterations, chosen.warmup_iterations, chosen.lr_end
-        )
 
     def _context(self, batch: Batch, scored: ScoredBatch) -> UpdateContext:
         return UpdateContext(
@@ -338,6 +336,11 @@ class Learner:
         """Give back the memory of a shared GPU that PyTorch keeps for later: a worker wakes there next."""
         if self._shares_gpu:
             torch.cuda.empty_cache()
+
+    @contextlib.contextmanager
+    def _leaving_room(self) -> Iterator[None]:
+        yield
+        self.leave_room()
 
     def probing(self, engine_dtype: str) -> torch.autocast | None:
         """Return the context of a probe's pass; None: the parameters' own precision."""

@@ -56,6 +56,7 @@ class LearnerGroup:
     ) -> None:
         self._make_actor, self._engine_dtype = make_actor, engine_dtype
         self._settings, self._note, self._tell, self._say = settings, note, tell or note, say or note
+        self._iterations: int | None = None  # that a later call has planned
         self._start()
 
     def _start(self) -> None:
@@ -97,6 +98,8 @@ class LearnerGroup:
         self.stop()
         self._start()
         self.wait_until_ready(on_progress)
+        if self._iterations is not None:
+            self.plan(self._iterations)
 
     def pids(self) -> list[int]:
         """Return the ids of the learner's processes, once they answer."""
@@ -144,6 +147,10 @@ class LearnerGroup:
         shared, what = ray.put(list(rollouts)), f"log-probabilities of {len(rollouts)} responses"
         found = self._results([process.logprobs(shared) for process in self._processes], what, on_progress)
         return list(found[0])
+
+    def plan(self, iterations: int) -> None:
+        self._iterations = iterations
+        self._await([process.plan(iterations) for process in self._processes], "the schedule's new length")
 
     def publish(self) -> PublishedWeights:
         what = "weights to be published"

@@ -40,6 +40,9 @@ class LearnerHandle:
     def logprobs(self, rollouts: "ray.ObjectRef") -> "ray.ObjectRef[list[list[float]]]":
         return self.actor.logprobs.remote(rollouts)
 
+    def plan(self, iterations: int) -> "ray.ObjectRef[None]":
+        return self.actor.plan.remote(iterations)
+
     def score_early(self, rollouts: "ray.ObjectRef", num_rollouts: int) -> "ray.ObjectRef[None]":
         return self.actor.score_early.remote(rollouts, num_rollouts)
 

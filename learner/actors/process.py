@@ -118,6 +118,10 @@ class LearnerProcess:
         with self._at("logprobs") as learner:
             return learner.logprobs(rollouts)
 
+    def plan(self, iterations: int) -> None:
+        with self._at("plan") as learner:
+            learner.iterations = iterations
+
     def score_early(self, rollouts: Sequence[Rollout], num_rollouts: int) -> None:
         with self._at("score", "scores early") as learner:
             learner.score_early(rollouts, num_rollouts)

@@ -117,7 +117,7 @@ class LocalRewards:
         return self._rewards.take_counts()
 
     def scoring(self) -> Scoring:
-        return Scoring()
+        return self._rewards.scoring()
 
     def cached(self) -> dict[str, float]:
         return {}
@@ -153,6 +153,9 @@ class LocalLearner:
         self, rollouts: Sequence[Rollout], on_progress: Callable[[str, int, int], None]
     ) -> list[list[float]]:
         return self._learner.logprobs(rollouts)
+
+    def plan(self, iterations: int) -> None:
+        self._learner.iterations = iterations
 
     def score_early(self, rollouts: Sequence[Rollout], num_rollouts: int) -> bool:
         return False  # no other process would score meanwhile
