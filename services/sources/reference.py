@@ -59,7 +59,7 @@ class Reference:
         found: list[list[float]] = [[] for _ in texts]
         if not filled:
             return found
-        batch = collate([_as_rollout(place, texts[place]) for place in filled], self.device)
+        batch = collate([as_rollout(place, texts[place]) for place in filled], self.device)
         logprobs_BT = torch.zeros(batch.mask_BT.shape, device=self.device)
         rows_B = torch.arange(batch.num_rollouts)
         with self._autocast:
@@ -125,7 +125,8 @@ def as_table(
     return pa.table(columns, schema=SCHEMA)
 
 
-def _as_rollout(place: int, text: Tokens) -> Rollout:
+def as_rollout(place: int, text: Tokens) -> Rollout:
+    """Return a response as a rollout whose tokens are scored."""
     nothing = (0.0,) * len(text.response)
     turn = Turn(text.prompt, text.response, "", nothing, (0,) * len(text.response))
     return Rollout(place, place, Prompt("", ""), (turn,), FinishReason.STOP)

@@ -4,9 +4,10 @@ settings ─┬─▶ tokenizer, prompts, annotated data ─▶ a batch source �
           └─▶ held-out prompts ─▶ an evaluator ─────────────────────┴─▶ Controller
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
+from contracts.rollout import Rollout
 from learner.settings import ModelSettings
 from services.config.data_settings import DataSettings
 from services.config.settings import RunSettings
@@ -75,10 +76,15 @@ def controller(
         on_episodes=LiveEpisodes(folder.episodes).add if settings.plays else None,
     )
     annotate_own_rows(settings, clients, console, requests.look)
-    settings = _counted_again(settings, console)
+    settings = _counted_again(settings, clients)
     assembly = Assembly(settings, clients, collector)
     splits: tuple[Split, ...] = ("validation", "test")
-    measure = partial(clients.learner.measure, on_progress=lambda *_: requests.look())
+
+    def measure(rollouts: Sequence[Rollout]) -> dict[str, float]:
+        if settings.rollout.sleep:  # the workers share the learner's GPU; the next leases wake them
+            clients.workers.sleep()
+        return clients.learner.measure(rollouts, lambda *_: requests.look())
+
     with doing("reading prompts", console.note):
         held_out = ReadsHeldOut(settings, console.warn)(splits, measure)
         evaluator = evaluator_of(settings, collector, splits, held_out)
@@ -86,14 +92,14 @@ def controller(
     return assembly.controller(batches, evaluator, journal, requests, uploads)
 
 
-def _counted_again(settings: RunSettings, console: Console) -> RunSettings:
-    """Return the settings with the iterations of `data.num_epochs`, of what an epoch now draws."""
+def _counted_again(settings: RunSettings, clients: Clients) -> RunSettings:
+    """Return the settings with the iterations of `data.num_epochs`, of what an epoch now draws.
+
+    A resumed run counts so from its start on; the learner's schedule has to be the same in both.
+    """
     counted = with_iterations(settings)
-    if counted.iterations != settings.iterations and settings.learner.lr_schedule != "constant":
-        console.warn(
-            f"{counted.iterations} iterations, and learner.lr_schedule={settings.learner.lr_schedule} was "
-            f"laid out for {settings.iterations}: rewards left out the rest. iterations= fixes both"
-        )
+    if counted.iterations != settings.iterations:
+        clients.learner.plan(counted.iterations)
     return counted
 
 

@@ -9,11 +9,12 @@ rows, model and limits they were made, so a run never mixes two sorts.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from contracts.errors import InputError
-from contracts.rollout import FinishReason, Rollout, Turn
+from contracts.errors import InputError, LearnerLost
+from contracts.rollout import Rollout
 from reward_servers.user_rewards.own import wants_groups
 from services.annotated.parts import (
     Parts,
@@ -26,6 +27,7 @@ from services.annotated.rows import merge, weights_of
 from services.config.settings import RunSettings
 from services.config.value_stage import ValueStage
 from services.loop.controller import Clients
+from services.loop.learner_restarts import LearnerRestarts
 from services.models.files import read_model
 from services.models.tokenizer import load_tokenizer
 from services.sources.data_needs import Needs, needs_of
@@ -40,8 +42,8 @@ from services.sources.prompt_values import (
     train,
     value_all,
 )
-from services.sources.reference import as_table
-from services.sources.row_rewards import score_here, score_missing
+from services.sources.reference import as_rollout, as_table
+from services.sources.row_rewards import Execute, score_here, score_missing
 from services.tasks.base import Split
 from services.tasks.responses import ResponseRow
 from services.terminal.readable import duration
@@ -49,7 +51,7 @@ from services.tokens.response_tokens import ResponseTokens, Tokens, vocabulary_f
 from services.tracking.console import Console
 
 ROWS_PER_PART = 64
-TOLD_EVERY_S = 10.0
+NOTE_EVERY_S = 10.0
 
 
 def annotate_own_rows(
@@ -70,26 +72,71 @@ def annotate_own_rows(
     if settings.algorithm.traits.prefers and needs.reference:  # held-out responses are compared, too
         only = replace(needs, scores=False, values=False, rewards=())
         splits |= {"validation": only, "test": only}
-    for split, own in splits.items():
+    common = _Common(settings, clients, console, check_stop)
+    for split, needed in splits.items():
         if split == "train":
             rows = rows_of(settings.data, split).rows
         else:
             rows = held_out_rows(settings.data, split, settings.evaluation.num_prompts)
         if rows:
-            _OfSplit(settings, clients, console, check_stop, split, own, rows).run()
+            _OfSplit(common, split, needed, rows).run()
+
+
+@dataclass(frozen=True)
+class _Common:
+    """What the annotations of all splits share."""
+
+    settings: RunSettings
+    clients: Clients
+    console: Console
+    check_stop: Callable[[], None]
+
+    @cached_property
+    def model_sha256(self) -> str:
+        """Return the hash of the start model's files, which may take a minute."""
+        model = self.settings.model
+        with self.console.doing("hashing the start model's files"):
+            return reference_fingerprint(model.path, read_model(model).folder)
+
+    @cached_property
+    def restarts(self) -> LearnerRestarts:
+        """Return the budget of replacements of a lost learner."""
+        return LearnerRestarts(self.settings.learner.max_restarts)
+
+    def logprobs(self, texts: Sequence[Tokens]) -> list[list[float]]:
+        """Return each text's log-probabilities; a lost learner is replaced, and the part begun anew."""
+        filled = [place for place, text in enumerate(texts) if text.response]
+        logprobs: list[list[float]] = [[] for _ in texts]
+        if filled:
+            scored = self._scored([as_rollout(place, texts[place]) for place in filled])
+            for place, values in zip(filled, scored, strict=True):
+                logprobs[place] = values
+        return logprobs
+
+    def _scored(self, rollouts: Sequence[Rollout]) -> list[list[float]]:
+        learner = self.clients.learner
+        if self.settings.rollout.sleep:  # the workers share the learner's GPU; the next leases wake them
+            self.clients.workers.sleep()
+        while True:
+            try:
+                return learner.logprobs(rollouts, lambda *_: self.check_stop())
+            except LearnerLost as error:
+                self.console.warn(f"{error}; {self.restarts.spend(error, 0)} starts")
+            learner.restart(lambda *_: self.check_stop())
 
 
 @dataclass(frozen=True)
 class _OfSplit:
     """The annotation of one split's rows."""
 
-    settings: RunSettings
-    clients: Clients
-    console: Console
-    check_stop: Callable[[], None]
+    common: _Common
     split: Split
     needs: Needs
     rows: Sequence[ResponseRow]
+
+    @property
+    def settings(self) -> RunSettings:
+        return self.common.settings
 
     def run(self) -> None:
         settings, folder = self.settings, kept_in(self.settings.run_folder, self.split)
@@ -114,24 +161,23 @@ class _OfSplit:
         try:
             settle_manifest(folder, self._manifest(tokens), overwrite=False)
         except InputError as error:
-            told = [line for line in str(error).splitlines() if line.startswith("  ")]
+            differences = [line for line in str(error).splitlines() if line.startswith("  ")]
             raise InputError(
                 f"{folder} holds what this run computed of other data, or by another model:\n"
-                + "\n".join(told)
+                + "\n".join(differences)
                 + "\nGive back what the run began with, or choose another run_name="
             ) from None
 
     def _manifest(self, tokens: ResponseTokens) -> dict[str, Any]:
         settings = self.settings
-        asked: dict[str, Any] = {"rows": {"sha256": fingerprint(self.rows), "num_rows": len(self.rows)}}
+        manifest: dict[str, Any] = {"rows": {"sha256": fingerprint(self.rows), "num_rows": len(self.rows)}}
         parts = {part.label: {"name": part.name, **part.options} for part in settings.reward}
         if self.needs.scores:
-            asked["rewards"] = {"parts": parts, "told": weights_of(settings.reward)}
+            manifest["rewards"] = {"parts": parts, "told": weights_of(settings.reward)}
         if self.needs.reference:
-            limit, files = tokens.of_prompt.limit, read_model(settings.model)
-            chat = settings.chat_form(files)
-            asked["reference"] = {
-                "sha256": reference_fingerprint(settings.model.path, files.folder),
+            limit, chat = tokens.of_prompt.limit, settings.chat_form(read_model(settings.model))
+            manifest["reference"] = {
+                "sha256": self.common.model_sha256,
                 "vocabulary": vocabulary_fingerprint(tokens.tokenizer),
                 "max_prompt_tokens": limit.max_tokens,
                 "truncation_side": limit.side,
@@ -141,25 +187,28 @@ class _OfSplit:
                 "told": settings.model.path,
             }
         if self.needs.values:
-            asked["generations"] = {"parts": parts, **self._stage.model_dump(mode="json")}
-            asked["value"] = {"rewards": weights_of(settings.reward)}
-        return asked
+            manifest["generations"] = {"parts": parts, **self._stage.model_dump(mode="json")}
+            manifest["value"] = {"rewards": weights_of(settings.reward)}
+        return manifest
 
     @property
     def _stage(self) -> ValueStage:
         assert self.settings.data is not None
         return self.settings.data.value or ValueStage()
 
+    @property
+    def _execute(self) -> Execute:
+        return score_here(
+            self.common.clients.rewards, self.settings.reward_patience_s, self.common.check_stop
+        )
+
     def _score(self, parts: Parts) -> None:
         """Score the rows where a reward is needed, else keep them as they are."""
-        settings = self.settings
-        asked = settings.reward if self.needs.scores else ()
-        execute = score_here(self.clients.rewards, settings.reward_patience_s)
-        if not asked:
-            score_missing(self.rows, (), parts, execute, lambda _: None)
+        if not self.needs.scores:
+            score_missing(self.rows, (), parts, self._execute, lambda _: None)
             return
         with self._step(f"rewards of the {self.split} responses", parts) as advance:
-            score_missing(self.rows, asked, parts, execute, advance)
+            score_missing(self.rows, self.settings.reward, parts, self._execute, advance)
 
     def _reference(self, parts: Parts, tokens: ResponseTokens) -> None:
         what = f"log-probabilities of the {self.split} responses under the start model"
@@ -167,44 +216,31 @@ class _OfSplit:
             for start in parts.missing():
                 numbers = parts.rows(start)
                 texts = [tokens(self.rows[row].prompt, self.rows[row].response) for row in numbers]
-                parts.write(start, as_table(numbers, texts, self._logprobs(texts)))
+                parts.write(start, as_table(numbers, texts, self.common.logprobs(texts)))
                 advance(len(numbers))
-
-    def _logprobs(self, texts: Sequence[Tokens]) -> list[list[float]]:
-        filled = [place for place, text in enumerate(texts) if text.response]
-        found: list[list[float]] = [[] for _ in texts]
-        if filled:
-            rollouts = [_as_rollout(self.rows[0], place, texts[place]) for place in filled]
-            scored = self.clients.learner.logprobs(rollouts, lambda *_: self.check_stop())
-            for place, values in zip(filled, scored, strict=True):
-                found[place] = values
-        return found
 
     def _values(self, folder: Path, tokens: ResponseTokens) -> dict[str, float]:
         """Learn which reward the start model's own responses earn with each prompt."""
         from services.sources.reference import Reference
 
         settings, files, stage = self.settings, ValueFiles(folder / "value"), self._stage
+        check_stop = self.common.check_stop
         prompts = distinct_prompts(rows_of(settings.data, "validation").rows)
-        own = settings.learner.model_copy(
-            update={"device": "cpu"}
-        )  # the learner and the workers have the GPU
+        on_cpu = settings.learner.model_copy(update={"device": "cpu"})  # learner and workers have the GPU
         if not files.generations.exists():
             leases = leases_for(prompts, tokens.of_prompt, settings.rollout, stage)
             what = f"{len(leases)} responses of the start model to validation prompts, for the values"
-            execute = score_here(self.clients.rewards, settings.reward_patience_s)
-            with self.console.doing(what):
-                generate(leases, self.clients.workers.generate, settings.reward, execute, files)
-        with self.console.doing("values of the prompts"):
-            reference = Reference(settings.model.path, own)
+            with self.common.console.doing(what):
+                generate(leases, self.common.clients.workers.generate, settings.reward, self._execute, files)
+        with self.common.console.doing("values of the prompts"):
+            reference = Reference(settings.model.path, on_cpu)
             trained = train(settings.reward, tokens.of_prompt, reference, stage, files)
-            value_all(self.rows, trained, tokens.of_prompt, reference, files, lambda _: self.check_stop())
+            value_all(self.rows, trained, tokens.of_prompt, reference, files, lambda _: check_stop())
         return read_values(files)
 
     def _step(self, what: str, parts: Parts) -> "_Step":
-        return _Step(
-            what, sum(len(parts.rows(start)) for start in parts.missing()), self.console, self.check_stop
-        )
+        total = sum(len(parts.rows(start)) for start in parts.missing())
+        return _Step(what, total, self.common.console, self.common.check_stop)
 
 
 class _Step:
@@ -213,7 +249,7 @@ class _Step:
     def __init__(self, what: str, total: int, console: Console, check_stop: Callable[[], None]) -> None:
         self._what, self._total, self._console, self._check_stop = what, total, console, check_stop
         self._done = 0
-        self._began = self._told = time.monotonic()
+        self._began = self._noted = time.monotonic()
 
     def __enter__(self) -> Callable[[int], None]:
         if self._total:
@@ -229,13 +265,7 @@ class _Step:
         self._check_stop()
         self._done += count
         now = time.monotonic()
-        if now - self._told > TOLD_EVERY_S and self._done < self._total:
-            self._told = now
+        if now - self._noted > NOTE_EVERY_S and self._done < self._total:
+            self._noted = now
             left = duration(max(1, round((now - self._began) / self._done * (self._total - self._done))))
             self._console.note(f"{self._what}: {self._done:,} of {self._total:,}, about {left} left")
-
-
-def _as_rollout(row: ResponseRow, place: int, text: Tokens) -> Rollout:
-    nothing = (0.0,) * len(text.response)
-    turn = Turn(text.prompt, text.response, "", nothing, (0,) * len(text.response))
-    return Rollout(place, place, row.prompt, (turn,), FinishReason.STOP)

@@ -178,10 +178,11 @@ def _run(
             service = launch.service(settings, console.warn, console.note, trial, meanwhile)
         clients = ends.enter_context(service)
         tracker.open()
-        loop = controller(settings, clients, folder, tracker, console, stop, uploads)
         ends.callback(stop.restore)
         stop.hold()
         try:
+            loop = controller(settings, clients, folder, tracker, console, stop, uploads)
+            stop.check()
             with lasting_objects_left_alone():
                 loop.run()
         except Interrupted:
@@ -257,7 +258,8 @@ def _last_words(folder: RunFolder) -> str:
     num_lost = max(0, rows[-1]["iteration"] - newest) if rows else 0
     lost = f", {num_lost} iteration{'s' * (num_lost > 1)} after it lost" if num_lost else ""
     if not newest:
-        return f"there is no checkpoint yet{lost}; the same command begins anew"
+        kept = f"goes on with what {_shown(folder.data)} holds" if folder.data.exists() else "begins anew"
+        return f"there is no checkpoint yet{lost}; the same command {kept}"
     whole = _shown(folder.checkpoint(newest))
     return f"checkpoint {newest} is whole{lost}; the same command goes on from {whole}"
 
