@@ -46,6 +46,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "t5": PPO(num_epochs=1, minibatch_size=8, learning_rate=1e-3, optimizer=SMOOTH),
     "bart": NLPO(num_epochs=1, minibatch_size=5, learning_rate=1e-3, kl=IN_THE_LOSS, optimizer=SMOOTH),
 }
+MEASURED = ("ppo", "dpo")  # by tokens, and by the loss over pairs
 ENCODER_DECODERS: tuple[Name, ...] = ("t5", "bart")  # by the name of their algorithm's run
 MODELS: dict[str, dict[str, Any]] = {
     "ppo": {"value_trunk": "separate"},
@@ -122,6 +123,16 @@ class Process:
             self.tell(f"{name}-{len(members)}", learner, train(learner, name))
             learner.leave()
 
+    def measures(self, name: str, members: Sequence[int]) -> None:
+        """Measures of held-out responses, and log-probabilities of their tokens."""
+        if self.index not in members:
+            return
+        learner, rollouts = self.learner(name, members, "measures"), rollouts_for(name, 9)
+        both = learner.measure(rollouts), learner.logprobs(rollouts)
+        if learner.ranks.is_first:
+            (self.folder / f"measures-{name}-{len(members)}.json").write_text(json.dumps(both))
+        learner.leave()
+
     def in_bfloat16(self, members: Sequence[int]) -> None:
         if self.index in members:
             learner = self.learner("ppo", members, "bfloat16", autocast="bfloat16")
@@ -183,6 +194,9 @@ def work(index: int, folder: str) -> None:
         process.updates(name, [0, 1, 2, 3])
     for place, name in enumerate(ALGORITHMS):
         process.updates(name, [0, 1] if place % 2 else [2, 3])
+    for name in MEASURED:
+        process.measures(name, [0, 1, 2, 3])
+        process.measures(name, [1, 2])
     process.in_bfloat16([2, 3])
     process.pushed([0, 1])
     process.with_dropout([0, 1], "noisy")

@@ -22,10 +22,12 @@ from learner.tensor_files import TensorFiles
 from tests.learner.ranked import (
     ALGORITHMS,
     ENCODER_DECODERS,
+    MEASURED,
     NUM_PROCESSES,
     make,
     make_noisy,
     parameters_of,
+    rollouts_for,
     train,
     work,
 )
@@ -92,6 +94,18 @@ def test_those_updates_go_somewhere(
     before, (learner, _) = parameters_of(make(found, name)), alone[name]
     moved = [(after - before[key]).abs().max() for key, after in parameters_of(learner).items()]
     assert max(moved) > 100 * CLOSE
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("name", MEASURED)
+def test_measures_and_log_probabilities_of_several_processes_are_those_of_one(
+    found: Path, name: str, size: int
+) -> None:
+    learner, rollouts = make(found, name), rollouts_for(name, 9)
+    measures, logprobs = json.loads((found / f"measures-{name}-{size}.json").read_text())
+    assert measures == pytest.approx(learner.measure(rollouts), abs=CLOSE, rel=CLOSE)
+    for ours, theirs in zip(logprobs, learner.logprobs(rollouts), strict=True):
+        assert ours == pytest.approx(theirs, abs=CLOSE)
 
 
 def test_in_bfloat16_they_are_as_close_to_one_process_as_its_digits(found: Path) -> None:
