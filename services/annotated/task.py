@@ -30,6 +30,8 @@ def told(task: Mapping[str, Any] | None, data: ResponseData) -> dict[str, Any]:
         "revision": data.revision,
         "prompt_column": None if data.prompt == "prompt" else data.prompt,
         "references_column": data.references_column,
+        "system_column": data.system,
+        "input_column": data.input,
         "meta_columns": list(data.meta_columns) or None,
         "limit": data.max_rows,
         "truncation_side": None if data.truncation_side == "left" else data.truncation_side,

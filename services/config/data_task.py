@@ -7,9 +7,14 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from pydantic import ValidationError
 
+from contracts.errors import InputError
 from learner.algorithms.classes import algorithm_class
 from services.annotated.task import laid_under, rewards_of, task_of, told
 from services.config.data_settings import DataSettings
+
+# Options of `data` with a counterpart in task=prompts, and `folder`, which stands for `files`
+KEPT = {"files", "path", "subset", "revision", "prompt", "response", "references_column", "system", "input"}
+KEPT |= {"meta_columns", "max_rows", "truncation_side", "folder"}
 
 
 def take_from_data(tree: DictConfig, named: Collection[str], default: str) -> None:
@@ -31,6 +36,7 @@ def take_from_data(tree: DictConfig, named: Collection[str], default: str) -> No
         if not is_named:
             task = told(None, rows)
             if rows.share is None and algorithm_class(tree.algorithm.name).traits.learns_from == "references":
+                _refuse_lost(rows, tree.algorithm.name)
                 task |= {"references_column": rows.response} if "response" in given else {}
                 tree["data"] = None
             tree["task"] = task
@@ -43,6 +49,26 @@ def take_from_data(tree: DictConfig, named: Collection[str], default: str) -> No
         tree["task"] = found
         if tree.get("reward") is None and not any(key.partition(".")[0] == "reward" for key in named):
             tree["reward"] = rewards_of(folder) or None
+
+
+def _refuse_lost(rows: DataSettings, algorithm: str) -> None:
+    """Refuse options of `data` that a task has no counterpart of.
+
+    Raises:
+        InputError: one of them is set.
+    """
+    default = DataSettings(files="any")
+    lost = [
+        f"data.{key}"
+        for key in sorted(rows.model_fields_set - KEPT)
+        if getattr(rows, key) != getattr(default, key)
+    ]
+    if lost:
+        raise InputError(
+            f"{lost[0]}: algorithm={algorithm} takes the rows as task=prompts, which has no such option. "
+            f"iterations= and evaluate_every= say how long it learns; algorithm=nll learns from them "
+            "with all options of data"
+        )
 
 
 def _rows_in(given: Mapping[str, Any]) -> DataSettings | None:

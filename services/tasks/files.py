@@ -10,6 +10,7 @@ row, such as its prompt, distinct texts are counted in place of rows: each text 
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,19 @@ PARQUET_COPY = (
 )
 NUM_EXAMPLES = 20  # rows of a `datasets.Dataset`, in which an example of each column is sought
 ROWS_READ_AHEAD = 20_000  # checked without heavy imports, so that wrong rows are refused at once
+
+
+@dataclass(frozen=True, slots=True)
+class FewByRow:
+    """Text by which rows are dealt to splits; with too few texts for a split of each kind, deal by row.
+
+    Example: `FewByRow(itemgetter("prompt"))({"prompt": "a"}) == "a"`
+    """
+
+    text_of: Callable[[Mapping[str, Any]], str]
+
+    def __call__(self, row: Mapping[str, Any]) -> str:
+        return self.text_of(row)
 
 
 def from_files(
@@ -75,7 +89,7 @@ def read_ahead(
         return []
     files, path = _file_for(data_files, split)
     rows = read_checked(path, columns, ROWS_READ_AHEAD, check)
-    places = None if by is None or _is_whole(split, files) else places_by(map(by, rows))
+    places = None if by is None or _is_whole(split, files) else _places(rows, by)
     kept = kept_rows(len(rows), split, files, f"task.data_files={path}", places) if rows else []
     return [rows[row] for row in kept]
 
@@ -266,8 +280,16 @@ def _cut(
     by: Callable[[Mapping[str, Any]], str] | None,
 ) -> Any:
     """Select the rows of a `datasets.Dataset` that serve the split."""
-    places = None if by is None or _is_whole(split, present) else places_by(map(by, rows))
+    places = None if by is None or _is_whole(split, present) else _places(rows, by)
     return rows.select(kept_rows(len(rows), split, present, where, places))
+
+
+def _places(
+    rows: Iterable[Mapping[str, Any]], by: Callable[[Mapping[str, Any]], str]
+) -> Sequence[int] | None:
+    """Return the number by which each row is dealt; None: its own place."""
+    places = places_by(map(by, rows))
+    return None if isinstance(by, FewByRow) and max(places, default=0) < 9 else places
 
 
 def _is_whole(split: Split, present: Collection[str]) -> bool:

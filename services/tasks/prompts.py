@@ -16,7 +16,15 @@ from services.tasks.asked import prompt_at
 from services.tasks.base import ColumnRead, Split
 from services.tasks.cells import holds_nothing
 from services.tasks.columns import BESIDE_INSTRUCTIONS, Columns, columns_of, named, reads
-from services.tasks.files import DataFiles, examples_of, expect_files, from_files, from_hub, read_ahead
+from services.tasks.files import (
+    DataFiles,
+    FewByRow,
+    examples_of,
+    expect_files,
+    from_files,
+    from_hub,
+    read_ahead,
+)
 from services.tasks.lazy import PromptsOfRows
 from services.tasks.rows import value_at
 
@@ -68,7 +76,7 @@ class Prompts(Settings):
         return made if self.streaming else list(made)
 
     def first_prompts(self, split: Split) -> Sequence[Prompt]:
-        rows = read_ahead(self.data_files, split, self._given, self._check)
+        rows = read_ahead(self.data_files, split, self._named, self._check, by=self._dealt_by)
         there: dict[str, Any] = {}
         for row in rows:
             there |= {name: value for name, value in row.items() if holds_nothing(there.get(name))}
@@ -89,14 +97,26 @@ class Prompts(Settings):
 
     def _rows(self, split: Split) -> Any:
         if self.data_files is not None:
-            return from_files(self.data_files, split, self._given, self._check)
-        return from_hub(str(self.path), split, self._given, subset=self.subset, revision=self.revision)
+            return from_files(self.data_files, split, self._named, self._check, by=self._dealt_by)
+        of_hub = {"subset": self.subset, "revision": self.revision}
+        return from_hub(str(self.path), split, self._named, **of_hub, by=self._dealt_by)
 
     @property
-    def _given(self) -> list[str]:
-        given = [self.prompt_column, self.references_column, self.input_column, self.system_column]
-        given += [*self.meta_columns, self.weight_column]
-        return [column for column in given if column]
+    def _dealt_by(self) -> FewByRow | None:
+        """Return what keeps the rows of one prompt in one split; streamed rows are not all read for it."""
+        return None if self.streaming else FewByRow(self._text)
+
+    def _text(self, row: Mapping[str, Any]) -> str:
+        try:
+            return self._prompt(self._columns(row, ""), row, "").text
+        except InputError:  # it is refused when it is read
+            return ""
+
+    @property
+    def _named(self) -> list[str]:
+        names = [self.prompt_column, self.references_column, self.input_column, self.system_column]
+        names += [*self.meta_columns, self.weight_column]
+        return [column for column in names if column]
 
     def _columns(self, there: Mapping[str, Any], where: str) -> Columns:
         given = self.prompt_column, self.references_column
