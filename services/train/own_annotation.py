@@ -84,7 +84,7 @@ def annotate_own_rows(
 
 @dataclass(frozen=True)
 class _Common:
-    """What the annotations of all splits share."""
+    """Clients, hash and budget that the annotations of all splits share."""
 
     settings: RunSettings
     clients: Clients
