@@ -69,6 +69,4 @@ class EnvironmentHost:
 
 def _check_observation(said: object, method: str) -> None:
     if not isinstance(said, Observation) or not isinstance(said.text, str):
-        raise TypeError(
-            f"{method}() gave {said!r:.200}; expected whetstone.Observation with a text"
-        )
+        raise TypeError(f"{method}() gave {said!r:.200}; expected whetstone.Observation with a text")

@@ -24,13 +24,13 @@ from rollout_workers.settings import RolloutSettings
 from services.annotated.parts import Parts, claimed, cuts_between, settle_manifest, write_table
 from services.annotated.responses import ResponseData, read_responses
 from services.annotated.rows import check_vocabulary, read_annotated
-from services.sources.row_rewards import as_table
 from services.annotation.settings import settings_from
-from services.sources.prompt_values import leases_for
 from services.commands.annotate import run
 from services.config.value_stage import ValueStage
 from services.sources.leasing import EVALUATION
 from services.sources.offline import OfflineSource
+from services.sources.prompt_values import leases_for
+from services.sources.row_rewards import as_table
 from services.tasks.base import SPLITS
 from services.tasks.responses import ResponseRow
 from services.tokens.prompt_limit import PromptLimit

@@ -21,10 +21,10 @@ from learner.batching import collate
 from reward_servers.settings import Part, parts
 from services.annotated.parts import Parts, settle_manifest
 from services.annotated.rows import AnnotatedRows, merge, read_annotated, weights_of
-from services.sources import row_rewards as annotation_rewards
-from services.sources.reference import SCHEMA
 from services.commands.annotate import run as annotate
+from services.sources import row_rewards as annotation_rewards
 from services.sources.offline import OFFLINE, OfflineSource
+from services.sources.reference import SCHEMA
 from services.tasks.responses import ResponseRow
 from services.tokens.response_tokens import Tokens
 
