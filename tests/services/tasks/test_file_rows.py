@@ -98,7 +98,7 @@ def test_a_prompt_that_looks_like_a_date_is_a_text(tmp_path: Path) -> None:
         ("a.csv", lambda text: b'\xef\xbb\xbfprompt,gold\n"a \xc3\xa9",007\n'),
         ("a.csv", lambda text: 'prompt,gold\r\n"a é",007\r\n'.encode("utf-16")),
         ("a.csv", lambda text: 'prompt,gold\r"a é",007\r'.encode()),  # lines that end as on old Macs
-        ("a.tsv.gz", lambda text: gzip.compress("prompt\tgold\na é\t007\n".encode(, mtime=0))),
+        ("a.tsv.gz", lambda text: gzip.compress("prompt\tgold\na é\t007\n".encode(), mtime=0)),
     ],
 )
 def test_a_file_is_the_same_however_it_is_stored(
