@@ -158,14 +158,11 @@ class Learner:
         chosen = by_role(sorted(rollouts, key=lambda rollout: rollout.lease_id))
         chosen, self.elite = self.algorithm.select(chosen, self.elite)
         if not chosen:
-            raise LearnerError(
-                f"the algorithm chose none of {len(rollouts)} rollouts to train on; expected at least one"
-            )
+            raise LearnerError(f"the algorithm chose none of {len(rollouts)} rollouts; expected at least one")
         self.algorithm.check(chosen)
         batch = collate(chosen, self.device, shares_prompts=self.pair.policy.shares_prompts)
         with timeline.span("scores"):
-            advance = self._progress.of("score", batch.num_sequences)
-            scored = self._scorer(batch, chosen, self.version, advance)
+            scored = self._score_batch(batch, chosen)
             bootstrap_B = self._bootstrap(chosen)
         scored_at = time.perf_counter()
         with timeline.span("updates"):
@@ -183,6 +180,9 @@ class Learner:
             "time/update_s": time.perf_counter() - scored_at,
             "tokens/trained": float(batch.num_tokens * metrics["update/epochs"]),
         }
+
+    def _score_batch(self, batch: Batch, rollouts: Sequence[Rollout]) -> ScoredBatch:
+        return self._scorer(batch, rollouts, self.version, self._progress.of("score", batch.num_sequences))
 
     def measure(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
         """Return measures of held-out responses (`passes/held_out.py`); nothing changes."""

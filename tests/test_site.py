@@ -63,7 +63,7 @@ def test_the_reference_says_the_type_the_default_and_the_comment(reference: Modu
     found = {key.name: key for key in reference.keys_of(RunSettings)}
     top_k = found["rollout.top_k"]
     assert (top_k.default, top_k.type, top_k.description) == ("0", "int, >= 0", "0: no limit")
-    assert found["data.folder"].default == "required"  # of a section that is null unless given
+    assert found["data.folder"].default == "null"
     assert {f"rollout.{name}" for name in RolloutSettings.model_fields} <= set(found)
 
 

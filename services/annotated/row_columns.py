@@ -46,12 +46,12 @@ class ResponseData(Settings):
 
     files: DataFiles | None = None  # a folder with train/validation/test, a mapping of splits, or one file
     path: str = ""  # or a data set's name on the hub
-    subset: str | None = None
-    revision: str | None = None
+    subset: str | None = None  # of a data set on the hub
+    revision: str | None = None  # its branch, tag or commit
     prompt: str = "prompt"  # where there is no such column, the beginning of the conversations in the others
-    response: str = "response"
-    chosen: str = "chosen"
-    rejected: str = "rejected"
+    response: str = "response"  # column of the response
+    chosen: str = "chosen"  # column of the better response
+    rejected: str = "rejected"  # column of the worse response
     good: str = "good"  # true or false, beside a response; all are good where there is no such column, or ""
     group: str = "group"  # the same for responses ranked together; without this column, the prompt's text
     system: str | None = None  # a system message before the prompt. None: system, if it is there; "": none

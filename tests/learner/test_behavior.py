@@ -97,7 +97,7 @@ def as_rollouts(all_of_them: list[Response]) -> list[Rollout]:
 
 def expected_gradient(learner: Learner, all_of_them: list[Response], drift: float = 0.0) -> Tensor:
     """Uphill gradient of one update, (P,); `drift` first moves the policy away from the sampler."""
-    policy, score = learner.pair.policy, learner._score
+    policy, score = learner.pair.policy, learner._score_batch
     found: list[Tensor] = []
 
     def scored(*given: Any) -> Any:
@@ -108,7 +108,7 @@ def expected_gradient(learner: Learner, all_of_them: list[Response], drift: floa
     def step() -> None:
         found.append(torch.cat([-p.grad.flatten() for p in policy.parameters() if p.grad is not None]))
 
-    learner._score, learner.optimizer.step = scored, step  # type: ignore[method-assign,assignment]
+    learner._score_batch, learner.optimizer.step = scored, step  # type: ignore[method-assign,assignment]
     learner.update(as_rollouts(all_of_them))
     return found[0]
 

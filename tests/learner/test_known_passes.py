@@ -74,8 +74,8 @@ def test_weights_and_metrics_are_those_of_an_own_pass(
 def scores_of(learner: Learner) -> list[ScoredBatch]:
     """Note what each update scores."""
     noted: list[ScoredBatch] = []
-    score = learner._score
-    learner._score = lambda batch: (noted.append(score(batch)), noted[-1])[1]  # type: ignore[method-assign]
+    score = learner._score_batch
+    learner._score_batch = lambda *given: (noted.append(score(*given)), noted[-1])[1]  # type: ignore[method-assign]
     return noted
 
 
@@ -144,9 +144,9 @@ def test_where_scores_are_needed_before_the_policy_has_its_pass(
 ) -> None:
     learner = make_learner(models["llama"], algorithm, **options)
     scored: list[bool] = []
-    score = learner._score
+    score = learner._score_batch
     monkeypatch.setattr(
-        learner, "_score", lambda batch: (found := score(batch), scored.append(found.by_update))[0]
+        learner, "_score_batch", lambda *given: (found := score(*given), scored.append(found.by_update))[0]
     )
     learner.update(groups_of_four())
     assert scored == [False]

@@ -37,13 +37,13 @@ def assert_same_weights(one: Learner, other: Learner, tolerance: float = 0.0) ->
 
 def shift_old_logprobs(learner: Learner, by: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pretend that the policy was another one when the batch was scored."""
-    score = learner._score
+    score = learner._score_batch
 
     def shifted(batch: Batch, rollouts: Sequence[Rollout]) -> ScoredBatch:
         scored = score(batch, rollouts)
         return dataclasses.replace(scored, old_logprobs_BT=scored.old_logprobs_BT + by * batch.mask_BT)
 
-    monkeypatch.setattr(learner, "_score", shifted)
+    monkeypatch.setattr(learner, "_score_batch", shifted)
 
 
 @pytest.mark.parametrize(

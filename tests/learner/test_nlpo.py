@@ -58,7 +58,7 @@ def drawer(learner: Learner, end: int, sampling: Sampling) -> Drawer:
 def flat(learner: Learner, rollouts: list[Rollout]) -> tuple[Tensor, Tensor, Tensor]:
     """(old log-probabilities, the reference's, bits as booleans) of every token."""
     batch = collate(rollouts)
-    scored = learner._score(batch, rollouts)
+    scored = learner._score_batch(batch, rollouts)
     assert scored.supports is not None
     mask_BT, every = batch.mask_BT, whole(batch)
     bits_BTW = torch.zeros(*mask_BT.shape, -(-VOCAB // 8), dtype=torch.uint8)

@@ -256,7 +256,7 @@ def test_scoring_runs_the_trunk_once_a_micro_batch(
     batch = collate(ROLLOUTS)
     num_micro = len(list(parts(batch, 64)))
     assert num_micro > 2
-    learner._score(batch, ROLLOUTS)
+    learner._score_batch(batch, ROLLOUTS)
     assert seen.count("trunk") == num_micro
     assert seen.count("top") == num_micro * (len(models) + (critic is not None))
 

@@ -477,6 +477,7 @@ def test_the_lines_of_one_iteration_by_hand() -> None:
         trained,
         pushed={"time/weights_s": 0.1, "weights/pushed_mb": 3.5},
         iteration_s=4.0,
+        is_judged=True,
     )
 
     assert info == {

@@ -98,7 +98,7 @@ def test_the_command_asks_the_run_in_this_folder(
         assert scale.run([str(folder), "workers=2"]) == 0
     assert capsys.readouterr().out == f"{folder}: 2 rollout workers up\n"
 
-    with pytest.raises(InputError, match="is no run's folder"):
+    with pytest.raises(InputError, match="so it is no run"):
         scale.run([str(folder.parent), "workers=2"])
 
 

@@ -45,7 +45,7 @@ def everywhere(file: str) -> dict[str, str]:
 
 def test_every_data_set_is_one_of_rl4lms_or_lolrls_or_has_right_answers() -> None:
     of_others = {"increasing_numbers", "dates", "dummy", "prompts", "textworld", "episodes"}
-    of_others |= {"reasoning_gym", "mixture"}
+    of_others |= {"reasoning_gym", "mixture", "everyday_questions"}
     assert set(TASKS) - set(DATA_SETS) == of_others
     assert len(DATA_SETS) == 13 + 6 + len({"gsm8k", "math"})
     for name in DATA_SETS:
