@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from contracts.errors import InputError
+from contracts.processes.working_folder import search_last
 
 MODULE = "object"  # in the place of an address's module
 AT = "@"
@@ -121,6 +122,7 @@ class Objects(ModuleType):
                 f"whetstone.evaluate. Or put {short} into a file and give its address: FILE.py:{short} for a "
                 f"reward, package.module:{short} for others"
             )
+        search_last()  # an object may name modules of the user's folders
         try:
             sources, value = pickle.loads(blob)
         except Exception as error:  # whatever the object's modules raise while they are imported
