@@ -3,7 +3,7 @@
     run = whetstone.train(experiment="demo", model__path=whetstone.demo_model(), reward=my_function)
     run.metrics["reward/mean"].plot()
 
-What your own rewards, tasks, environments and algorithms need comes from here, too:
+Rewards, tasks, environments and algorithms of your own import their names from here, too:
 `from whetstone import Prompt, Settings`.
 """
 

@@ -1,7 +1,7 @@
 """Pack an object for a run's other processes, or say what in it can't travel.
 
-What the others can import goes by its address. All else goes by value: functions and classes of a notebook or
-a script, with the globals that they use.
+An object that the others can import goes by its address. All else goes by value: functions and classes of a
+notebook or a script, with the globals that they use.
 """
 
 import io

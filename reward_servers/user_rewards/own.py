@@ -23,7 +23,7 @@ from unicodedata import normalize
 
 from contracts.components import check_component, class_of, find, import_module
 from contracts.errors import InputError, did_you_mean
-from contracts.processes.working_folder import working_folder
+from contracts.processes.working_folder import search_last, working_folder
 from contracts.scores import GROUPS, Metric, Reward, Sample
 from contracts.signatures import check_function, methods_of
 from reward_servers.metrics import METRICS
@@ -230,6 +230,7 @@ def _of_file(place: str, where: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None  # of a file that ends in .py there is always one
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    search_last()  # the file may import what lies beside it
     try:
         loader.exec_module(module)
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported

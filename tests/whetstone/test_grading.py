@@ -1,6 +1,7 @@
 """`whetstone.score` takes each kind of grader that its docstring names."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,29 @@ def local(kind: type) -> Any:
 
 def test_an_object_may_compute() -> None:
     assert whetstone.score(local(Longest), TEXTS).metrics == {"longest": 3.0}
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let calls go to another process, as after an import of Ray."""
+    monkeypatch.setattr("whetstone.grading.why_not_here", lambda: "Ray was imported here before")
+
+
+@pytest.mark.usefixtures("apart")
+def test_another_process_finds_the_users_modules_for_an_object() -> None:
+    assert whetstone.score(local(Longest), TEXTS).metrics == {"longest": 3.0}
+
+
+@pytest.mark.usefixtures("apart")
+def test_a_file_imports_what_lies_in_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words_of_mine.py").write_text("def number(text): return float(len(text.split()))\n")
+    (tmp_path / "mine.py").write_text(
+        "from words_of_mine import number\ndef own(samples): return [number(s.text) for s in samples]\n"
+    )
+    assert whetstone.score("mine.py:own", TEXTS).metrics == {"own": 1.5}
 
 
 def test_two_lambdas_are_told_apart_as_in_training() -> None:

@@ -63,7 +63,7 @@ def test_without_a_terminal_some_iterations_have_a_line(monkeypatch: pytest.Monk
     assert lines_of(45, 1, 0.1, monkeypatch) == [1, 10, 20, 30, 40, 45]
     assert lines_of(45, 12, 0.1, monkeypatch) == [12, 20, 30, 40, 45]  # resumed
     assert lines_of(12, 1, 0.1, monkeypatch) == list(range(1, 13))  # few
-    # Of 10 s each: 1, then 4 (30 s later), 7, 10, 13 …, and every tenth
+    # Iterations of 10 s: 1, then 4 (30 s later), 7, 10, 13 …, and every tenth
     assert lines_of(22, 1, 10.0, monkeypatch) == [1, 4, 7, 10, 13, 16, 19, 20, 22]
     assert lines_of(30, 1, 40.0, monkeypatch) == list(range(1, 31))  # slow: each
 
