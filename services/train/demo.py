@@ -4,6 +4,7 @@ A small GPT with its own tokenizer first learns to write rows of numbers (superv
 rollouts and Serve's rewards, teaches it to write increasing ones. Nothing is downloaded.
 """
 
+import os
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -156,3 +157,9 @@ def show_result(folder: RunFolder, title: str, num_texts: int) -> None:
         terminal.print(f"[bold]{before['prompt_text']}[/] …")
         terminal.print(f"   before  {before['generated_text']}", style="dim", highlight=False)
         terminal.print(f"   after   {after['generated_text']}", highlight=False)
+    run = os.path.relpath(folder.path)
+    terminal.print(
+        f"\nNext: open {run}/report.html. Type `source .venv/bin/activate`, then `whetstone chat {run}`. README.md "
+        "shows how to train with a reward of your own.",
+        highlight=False,
+    )
