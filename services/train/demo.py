@@ -159,7 +159,7 @@ def show_result(folder: RunFolder, title: str, num_texts: int) -> None:
         terminal.print(f"   after   {after['generated_text']}", highlight=False)
     run = os.path.relpath(folder.path)
     terminal.print(
-        f"\nNext: open {run}/report.html. Type `source .venv/bin/activate`, then `whetstone chat {run}`. README.md "
-        "shows how to train with a reward of your own.",
+        f"\nNext: open {run}/report.html. Type `source .venv/bin/activate`, then `whetstone chat {run}`. "
+        "README.md shows how to train with a reward of your own.",
         highlight=False,
     )
