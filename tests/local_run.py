@@ -24,11 +24,16 @@ from services.train.train import open_folder
 __all__ = ["LocalLearner", "LocalWorkers", "small_run", "told_at_start", "train_here"]
 
 
+def new_screen() -> io.StringIO:
+    """Return what a run writes its lines into; a test that reads them replaces this function."""
+    return io.StringIO()
+
+
 def train_here(settings: RunSettings) -> RunFolder:
     """A whole run, its checks included."""
     preflight.check(settings)
     settings = with_iterations(settings)
-    console = Console(Terminal(file=io.StringIO()))
+    console = Console(Terminal(file=new_screen()))
     folder, mirror = open_folder(settings, console)
     tracker = Tracker.start(settings.tracking, settings.output_dir, settings.run_name)
     uploads = Uploads(mirror, folder, console.note) if mirror else None

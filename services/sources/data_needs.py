@@ -1,6 +1,7 @@
 """Derive what a run needs from its annotated data: columns, rewards, and responses of each prompt."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from contracts.errors import InputError
 from contracts.rollout import Sampling
@@ -121,6 +122,8 @@ def _share_of(data: DataSettings, name: str, traits: Traits) -> float:
     Raises:
         InputError: there is no share, or the algorithm can't mix.
     """
+    if data.folder is not None and not Path(data.folder).exists():
+        raise InputError(f"{data.source}: there is no such file or folder; expected rows, or an annotation")
     how = traits.mixes_data
     if data.share is None:
         known = [one for one in ALGORITHMS if algorithm_class(one).traits.learns_from == "data"]

@@ -13,11 +13,11 @@ from contracts.conversations.messages import (
     text_of,
     with_one_thought,
 )
-from contracts.errors import InputError
+from contracts.errors import InputError, there_are
 from contracts.rollout import Prompt
 from services.tasks.asked import BEFORE_ANSWERS, Messages, split_answer, whole_prompt
 from services.tasks.cells import in_json, is_blank
-from services.tasks.columns import Columns
+from services.tasks.columns import PAIRS, Columns, normal
 from services.tasks.rows import check_columns, text_at, value_at
 
 
@@ -63,10 +63,23 @@ def conversed(row: Mapping[str, Any], columns: Columns, responses: Sequence[str]
         )
     whole: str | Messages | None = befores[0] if befores else asked
     if whole is None:
+        _refuse_texts_with_prompts(row, read, where)
         check_columns(row, [prompt], where)
         whole = text_at(row, prompt, where)
     made = whole_prompt(whole, row, columns, where)
     return Conversed(made, {**row, **answers, prompt: made.text}, messages)
+
+
+def _refuse_texts_with_prompts(row: Mapping[str, Any], read: Mapping[str, Any], where: str) -> None:
+    """Refuse a pair of texts that both begin with a prompt which no column holds."""
+    texts = [read[name] for name in read if normal(name) in PAIRS and isinstance(read[name], str)]
+    if len(texts) == len(PAIRS) and texts[0].split()[:1] == texts[1].split()[:1]:
+        raise InputError(
+            f"{where}: columns {' and '.join(PAIRS)} are texts that both begin with their prompt, "
+            f"{texts[0]!r:.60}…; expected the prompt in a column of its own, or lists of messages; "
+            f"{there_are(row, 'columns')}. Of Anthropic's dialogues, whetstone annotate "
+            "task=helpful_harmless task.data_files=… reference=MODEL output=FOLDER makes data=FOLDER"
+        )
 
 
 def messages_of(value: Any) -> Any:

@@ -96,7 +96,7 @@ def test_a_disagreement_is_told_when_the_run_begins(
     pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     screen = io.StringIO()
-    monkeypatch.setattr("tests.local_run.io.StringIO", lambda: screen)
+    monkeypatch.setattr("tests.local_run.new_screen", lambda: screen)
     assert disagreement(pairs, PAIRS) is None
     model = make_tiny_model(tmp_path / "model")
     small = [

@@ -169,7 +169,9 @@ def test_a_judge_is_served_as_any_reward(cluster: None) -> None:
         assert deploy([part], (), settings, http=False) == []
         num_tried = len(model.requests)
         client = Client([part], settings)
-        scores = client.submit([Sample("x" * n, "How long?") for n in range(1, 11)] * 2).result(60)
+        # A replica answers an equal sample from its cache, if the first one is scored already.
+        samples = [Sample("x" * n, prompt) for prompt in ("How long?", "And now?") for n in range(1, 11)]
+        scores = client.submit(samples).result(60)
         assert [score.total for score in scores] == pytest.approx([(n - 1) / 9 for n in range(1, 11)] * 2)
         counts = client.take_counts()
         client.close()
