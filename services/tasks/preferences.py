@@ -77,8 +77,8 @@ def _refuse_texts_with_prompts(row: Mapping[str, Any], read: Mapping[str, Any], 
         raise InputError(
             f"{where}: columns {' and '.join(PAIRS)} are texts that both begin with their prompt, "
             f"{texts[0]!r:.60}…; expected the prompt in a column of its own, or lists of messages; "
-            f"{there_are(row, 'columns')}. Of Anthropic's dialogues, whetstone annotate "
-            "task=helpful_harmless task.data_files=… reference=MODEL output=FOLDER makes data=FOLDER"
+            f"{there_are(row, 'columns')}. For Anthropic's dialogues, type whetstone annotate "
+            "task=helpful_harmless task.data_files=… reference=MODEL output=FOLDER, then data=FOLDER"
         )
 
 

@@ -222,7 +222,8 @@ def test_responses_of_other_programs_data(
             {"prompt": [USER, ANSWER], "chosen": "9", "rejected": "8"},
             "expected a message to answer as the last",
         ),
-        ({"chosen": f"{TEXT} 7", "rejected": f"{TEXT} 8"}, "there is no column 'prompt'"),
+        ({"chosen": "7", "rejected": "8"}, "there is no column 'prompt'"),
+        ({"chosen": f"{TEXT} 7", "rejected": f"{TEXT} 8"}, "texts that both begin with their prompt"),
         ({"question": TEXT, "completion": "7", "answer": "7"}, "columns completion and answer may hold the"),
     ],
 )
