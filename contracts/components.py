@@ -1,14 +1,16 @@
-"""Find a component by its name: a built-in from an explicit table, or a user's `package.module:Class`."""
+"""Find a component by its name: a built-in one, or a user's `package.module:Class` or `FILE.py:Class`."""
 
 import importlib
 import inspect
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from contracts import objects
 from contracts.errors import InputError, did_you_mean
-from contracts.processes.working_folder import hidden, search_last
+from contracts.processes.python_files import is_file, module_name
+from contracts.processes.working_folder import hidden, search_last, working_folder
 from contracts.secrets.secret_values import remember_in
 from contracts.settings import Settings, build
 from contracts.signatures import check_methods
@@ -19,7 +21,7 @@ def find(kind: str, name: str, built_in: Mapping[str, str]) -> type:
 
     Args:
         kind: the kind of component, for messages: "reward", "task", "algorithm"…
-        name: a key of `built_in`, or a user's `package.module:Class`.
+        name: a key of `built_in`, or a user's `package.module:Class` or `FILE.py:Class`.
         built_in: name to `package.module:Class`, so that nothing is imported before it is needed.
 
     Raises:
@@ -29,10 +31,10 @@ def find(kind: str, name: str, built_in: Mapping[str, str]) -> type:
     if ":" not in address:
         raise InputError(
             f"{kind}={name}: no such {kind}{did_you_mean(name, built_in)}"
-            f"\nA class of your own is written package.module:Class."
+            f"\nA class of your own is written package.module:Class, or FILE.py:Class."
         )
-    module_name, _, class_name = address.partition(":")
-    module = import_module(module_name, where=f"{kind}={name}")
+    place, _, class_name = address.partition(":")
+    module = import_module(place, where=f"{kind}={name}")
     found = getattr(module, class_name, None)
     if objects.is_object(address) and not isinstance(found, type) and not callable(found):
         return class_of(found)
@@ -41,9 +43,9 @@ def find(kind: str, name: str, built_in: Mapping[str, str]) -> type:
         raise InputError(f"{kind}={name}: got {what} ({type(found).__name__}); expected a class")
     if found is None:
         classes = [key for key, value in vars(module).items() if isinstance(value, type)]
-        why = hidden(module_name)
+        why = hidden(place)
         meant = f". {why}" if why else did_you_mean(class_name, classes)
-        raise InputError(f"{kind}={name}: {module_name} has no class {class_name}{meant}")
+        raise InputError(f"{kind}={name}: {place} has no class {class_name}{meant}")
     return found
 
 
@@ -63,23 +65,32 @@ def class_of(instance: Any) -> type:
     return OfInstance(type(instance).__name__, (), members)
 
 
-def import_module(module_name: str, where: str) -> ModuleType:
-    """Import a built-in module, or a user's own, which usually lies in the working folder.
+def import_module(place: str, where: str) -> ModuleType:
+    """Import a built-in module, or a user's own: a module or file, which usually lies in the working folder.
 
     For `object` return what has the run's Python objects as attributes.
 
+    Args:
+        place: `package.module`, or `FILE.py`, whose path begins in the working folder.
+
     Raises:
-        InputError: it does not import; the message begins with `where`.
+        InputError: it is not there, or does not import; the message begins with `where`.
     """
-    if module_name == objects.MODULE:
+    if place == objects.MODULE:
         return objects.Objects(where)
     search_last()
+    name, shown = place, place
+    if is_file(place):
+        path = Path(working_folder() or "", place).absolute()
+        if not path.is_file():
+            raise InputError(f"{where}: there is no file {path}; give its place: FILE.py:NAME")
+        name, shown = module_name(path), str(path)
     try:
-        return importlib.import_module(module_name)
+        return importlib.import_module(name)
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
-        why = hidden(module_name)
+        why = hidden(name)
         raise InputError(
-            f"{where}: importing {module_name} failed: {type(error).__name__}: {error}"
+            f"{where}: importing {shown} failed: {type(error).__name__}: {error}"
             + (f". {why}" if why else "")
         ) from error
 

@@ -119,8 +119,7 @@ class Objects(ModuleType):
             raise InputError(
                 f"{self._where}: {short} was a function or class of a script or notebook, which no command "
                 f"can find again. Go on in Python, with {short} in the same call of whetstone.train or "
-                f"whetstone.evaluate. Or put {short} into a file and give its address: FILE.py:{short} for a "
-                f"reward, package.module:{short} for others"
+                f"whetstone.evaluate. Or put {short} into a file and give its address: FILE.py:{short}"
             )
         search_last()  # an object may name modules of the user's folders
         try:

@@ -14,12 +14,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
+from contracts.processes.python_files import spec_of
+
 FOLDER, SAFE_PATH = "WHETSTONE_FOLDER", "PYTHONSAFEPATH"
 MORE_FOLDERS = "WHETSTONE_PATH"  # searched behind it, and written as PYTHONPATH is
 
 
 class SearchedLast(MetaPathFinder):
-    """An import finder for one folder; it finds only modules that are not installed.
+    """An import finder for one folder, and for files by their names; it finds nothing that is installed.
 
     A folder without `__init__.py` counts only if it holds Python files, so that a folder of data or results
     does not make a missing library look installed.
@@ -33,6 +35,8 @@ class SearchedLast(MetaPathFinder):
     ) -> ModuleSpec | None:
         if path is not None:  # a module of a package, which has its own path
             return None
+        if (file := spec_of(fullname)) is not None:
+            return file
         found = PathFinder.find_spec(fullname, [self.folder])
         if found is not None and found.loader is None and not _holds_python(Path(self.folder, fullname)):
             return None

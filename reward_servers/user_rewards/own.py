@@ -10,20 +10,15 @@ the data becomes the class's `needs_references` and `needs_meta`.
 
 import asyncio
 import functools
-import importlib.util
 import inspect
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from importlib.machinery import SourceFileLoader
-from pathlib import Path
-from types import CodeType, ModuleType
 from typing import Any, ClassVar
 from unicodedata import normalize
 
 from contracts.components import check_component, class_of, find, import_module
 from contracts.errors import InputError, did_you_mean
-from contracts.processes.working_folder import search_last, working_folder
+from contracts.processes.python_files import is_file
 from contracts.scores import GROUPS, Metric, Reward, Sample
 from contracts.signatures import check_function, methods_of
 from reward_servers.metrics import METRICS
@@ -31,7 +26,6 @@ from reward_servers.rewards import REWARDS
 from reward_servers.settings import Part
 from reward_servers.user_rewards.arguments import FIELDS, Arguments, named_arguments
 
-SUFFIX = ".py"
 ATTRIBUTES = ("scores", "deterministic", "needs_references", "needs_meta", "requires")
 BUILT_IN = {"reward": REWARDS, "metric": METRICS}
 PROTOCOLS: dict[str, type] = {"reward": Reward, "metric": Metric}
@@ -92,10 +86,10 @@ def find_grader(kind: str, name: str) -> type:
     if ":" not in name:
         return find(kind, name, BUILT_IN[kind])
     where, (place, _, attribute) = f"{kind}={name}", name.partition(":")
-    module = _of_file(place, where) if place.endswith(SUFFIX) else import_module(place, where)
+    module = import_module(place, where)
     attribute = normalize("NFKC", attribute)  # as Python reads names
     grader = getattr(module, attribute, None)
-    if grader is None and place.endswith(SUFFIX):
+    if grader is None and is_file(place):
         there = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise InputError(f"{where}: {place} has no {attribute}{did_you_mean(attribute, there)}")
     if grader is None:
@@ -216,31 +210,3 @@ def _needing(grader: Any, arguments: Arguments) -> type:
 def _is_coroutine(score: Any) -> bool:
     inner = score.func if isinstance(score, functools.partial) else score
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(type(inner).__call__)
-
-
-def _of_file(place: str, where: str) -> ModuleType:
-    """Return the module of a file; a process imports a file once."""
-    path = Path(working_folder() or "", place).absolute()
-    if not path.is_file():
-        raise InputError(f"{where}: there is no file {path}; give its place: FILE.py:NAME")
-    name = f"_reward_function_of_{path}"
-    if name in sys.modules:
-        return sys.modules[name]
-    loader = _Source(name, str(path))
-    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
-    assert spec is not None  # of a file that ends in .py there is always one
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    search_last()  # the file may import what lies beside it
-    try:
-        loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
-        del sys.modules[name]
-        raise InputError(f"{where}: importing {path} failed: {type(error).__name__}: {error}") from error
-    return module
-
-
-class _Source(SourceFileLoader):
-    """Loader of a file as it is now: Python's cache can't tell two edits within a second apart."""
-
-    def get_code(self, fullname: str) -> CodeType:
-        return self.source_to_code(self.get_data(self.path), self.path)

@@ -42,7 +42,7 @@ class GymnasiumText(EnvironmentSettings):
         if (self.id is None) == (self.class_path is None):
             raise ValueError(
                 f"got id={self.id!r} and class_path={self.class_path!r}; expected one of them: "
-                "a registered id, or package.module:Class"
+                "a registered id, or package.module:Class or FILE.py:Class"
             )
         self._find()
         if self.observation_text is not None:
@@ -83,7 +83,7 @@ class GymnasiumText(EnvironmentSettings):
 
         if self.class_path is not None:
             if ":" not in self.class_path:
-                raise InputError(f"{self.where}: a class is written package.module:Class")
+                raise InputError(f"{self.where}: a class is written package.module:Class, or FILE.py:Class")
             kind = find("environment.class_path", self.class_path, {})
             if not issubclass(kind, gymnasium.Env):
                 raise InputError(f"{self.where}: {kind.__name__} is no gymnasium.Env; derive it from that")
@@ -187,7 +187,7 @@ def _function(address: str) -> Callable[[Any], Any]:
     module_name, _, name = address.partition(":")
     where = f"environment.observation_text={address}"
     if not name:
-        raise InputError(f"{where}: a function is written package.module:function")
+        raise InputError(f"{where}: a function is written package.module:function, or FILE.py:function")
     function: Callable[[Any], Any] | None = getattr(import_module(module_name, where=where), name, None)
     if not callable(function):
         raise InputError(f"{where}: {module_name} has no function {name}")

@@ -151,8 +151,8 @@ def _named(name: Any) -> Callable[..., Any]:
     module, colon, attribute = str(TOOLS.get(name, name)).partition(":")
     if not colon:
         raise InputError(
-            f"environment.tools: got {name!r}; expected package.module:function, or a built-in tool"
-            f"{did_you_mean(str(name), TOOLS)}"
+            f"environment.tools: got {name!r}; expected package.module:function, FILE.py:function, or a "
+            f"built-in tool{did_you_mean(str(name), TOOLS)}"
         )
     found = getattr(import_module(module, "environment.tools"), attribute, None)
     if not callable(found):

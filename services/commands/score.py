@@ -44,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="whetstone score", description="Compute a metric or a reward over JSON Lines files."
     )
-    parser.add_argument("name", metavar="NAME", help="a metric, a reward, or package.module:Class")
+    parser.add_argument("name", metavar="NAME", help="metric, reward, package.module:Class, or FILE.py:NAME")
     parser.add_argument(
         "--predictions",
         required=True,

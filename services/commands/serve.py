@@ -41,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
         "words",
         nargs="*",
         metavar="NAME | KEY=VALUE",
-        help="rewards and metrics (default: all built-in ones) or package.module:Class; "
+        help="rewards and metrics (default: all built-in ones), package.module:Class, or FILE.py:NAME; "
         "settings such as rouge.replicas=2 or default.timeout_s=30",
     )
     parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1, this machine only)")

@@ -3,7 +3,7 @@
     model=NAME, cluster=NAME                     choose a file of that group
     experiment=NAME                              a file of that group, or a cell of a file in conf/matrix/
     experiment=FILE.yaml                         a user's own experiment, from any folder
-    algorithm=NAME, task=NAME, environment=NAME  choose a component; NAME may be package.module:Class
+    algorithm=NAME, task=NAME, environment=NAME  choose a component; NAME may be FILE.py:Class or module:Class
     reward=NAME, reward=[{name: NAME, …}, …]     replace all rewards; metrics likewise
     curriculum=NAME                              curriculum.by=NAME
     data=FOLDER                                  data.folder=FOLDER; without task=, also the data's task
@@ -63,7 +63,7 @@ HELP = """whetstone train [KEY=VALUE …]: train a model by reinforcement learni
 
 Choices:
 {groups}
-  algorithm, task, environment, reward and metrics also take package.module:Class of your own.
+  algorithm, task, environment, reward and metrics also take your own FILE.py:Class or package.module:Class.
 Keys, as KEY=VALUE or KEY.OPTION=VALUE (docs/configuration.md has them all):
 {keys}
 whetstone list tasks|environments|rewards|metrics|algorithms|experiments: all, with options
@@ -238,7 +238,7 @@ def _check_choice(group: str, name: str) -> None:
         return
     hint = ""
     if group in COMPONENTS:
-        hint = "\nA class of your own is written package.module:Class."
+        hint = "\nA class of your own is written package.module:Class, or FILE.py:Class."
     elif group == "model":
         hint = f"\nA model is given by its folder or hub name: model.path={name}"
     raise InputError(f"{group}={name}: no such {group}{did_you_mean(name, known)}{hint}")

@@ -39,8 +39,8 @@ class Measures:
         for entry in entries:
             if not isinstance(entry, Mapping) or ":" not in str(entry.get("name")):
                 raise InputError(
-                    f"measures: got {entry!r}; expected package.module:Class, or a mapping with that name "
-                    f"and options"
+                    f"measures: got {entry!r}; expected package.module:Class or FILE.py:Class, or a "
+                    f"mapping with that name and options"
                 )
         self.entries: tuple[dict[str, Any], ...] = tuple(dict(entry) for entry in entries)  # for config.yaml
         self._made = [_made(entry) for entry in self.entries]

@@ -55,7 +55,7 @@ POST_PROCESSORS: Mapping[str, PostProcess] = {
 
 
 def find_post_processor(name: str | None) -> PostProcess | None:
-    """Return the function called `name`: a built-in one, or `package.module:function`; None for None.
+    """Return the function called `name`: built-in, `module:function` or `FILE.py:function`; None for None.
 
     Raises:
         InputError: no function has that name, or it does not take one text.
@@ -68,7 +68,7 @@ def find_post_processor(name: str | None) -> PostProcess | None:
     if ":" not in name:
         raise InputError(
             f"{where}: there is no such post-processor{did_you_mean(name, POST_PROCESSORS)}"
-            "\nA function of your own is written package.module:function."
+            "\nA function of your own is written package.module:function, or FILE.py:function."
         )
     module_name, _, function_name = name.partition(":")
     module = import_module(module_name, where)

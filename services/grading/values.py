@@ -31,7 +31,7 @@ def find_grader(name: str, options: Mapping[str, Any], as_reward: bool) -> tuple
         near = did_you_mean(name, METRICS.keys() | REWARDS.keys())
         raise InputError(
             f"{name}: no such metric or reward{near}\nOne of your own is written package.module:Class, or "
-            "FILE.py:function."
+            "FILE.py:NAME."
         )
     kind = "metric" if is_metric and not as_reward else "reward"
     (part,) = parts({"name": name, "options": dict(options)}, where=kind)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from contracts.errors import InputError
+from contracts.processes.python_files import module_name
 from contracts.scores import Sample
 from learner.algorithms import ALGORITHMS
 from reward_servers.server import RewardServer
@@ -214,7 +215,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             (tmp_path / name[1]).write_text(body)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    for name in [name for name in sys.modules if name.startswith("_reward_function_of_")]:
+    for name in [name for name in sys.modules if name.startswith(module_name(tmp_path))]:
         del sys.modules[name]
 
 
