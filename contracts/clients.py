@@ -160,10 +160,8 @@ class Scoring:
         return "; ".join(dead + alive) or "the rewards"
 
 
-class RewardClient(Protocol):
-    """All reward and metric servers, as one object."""
-
-    def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]: ...
+class Graders(Protocol):
+    """Metrics, and graders that find answers, as an evaluation calls them."""
 
     def compute_metrics(self, samples: Sequence[Sample], part: str | None = None) -> dict[str, MetricValue]:
         """Compute the metrics of samples: of one part of a mixture, or those of all parts."""
@@ -176,6 +174,12 @@ class RewardClient(Protocol):
             part: whose graders to ask, in a mixture.
         """
         ...
+
+
+class RewardClient(Graders, Protocol):
+    """All reward and metric servers, as one object."""
+
+    def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]: ...
 
     def cached(self) -> dict[str, float]:
         """Return the share of samples so far that each reward answered from its cache, by label."""

@@ -90,6 +90,8 @@ class Reward(Protocol):
 class Metric(Protocol):
     """A metric: it returns values over the whole corpus, under keys such as `lexical/rouge_rouge1`.
 
+    In an evaluation of a model, `compute(samples, split, model)` also gets the split's name and the model.
+
     Example: `Dates().compute([Sample(text="on 2024-01-31")])
     == {"synthetic/dates_in_text": MetricValue(corpus=1.0, rows=(1.0,))}`
     """

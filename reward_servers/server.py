@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,7 @@ from reward_servers.part_checks import is_deterministic, loaded
 from reward_servers.reasons import RAISED, excerpt_of, reason_of
 from reward_servers.settings import Part, ServerSettings
 from reward_servers.user_rewards.coroutines import Coroutines
-from reward_servers.user_rewards.own import scores_groups, scoring_of
+from reward_servers.user_rewards.own import scores_groups, scoring_of, wanted_of
 from reward_servers.user_rewards.returned import scores_of, values_of
 from reward_servers.user_rewards.trial import Trial, Verdict, as_group, is_own, try_metric, try_reward
 from reward_servers.user_rewards.watched import Watch
@@ -216,8 +216,13 @@ class MetricServer:
         """Return the answer in each text; None if the metric finds no answers."""
         return answers_of(self._metric, texts)
 
-    def compute(self, samples: Sequence[Sample]) -> dict[str, MetricValue]:
+    def compute(
+        self, samples: Sequence[Sample], evaluation: Mapping[str, Any] | None = None
+    ) -> dict[str, MetricValue]:
         """Return each key's value over all samples.
+
+        Args:
+            evaluation: values of the arguments that the metric takes beside the samples, by name.
 
         Raises:
             RewardError: there are no samples, one lacks references or meta data, or the metric raised or
@@ -230,23 +235,27 @@ class MetricServer:
             lack, sample = lacks[0]
             where = f"{len(lacks)} of {len(samples)} samples, the first" if len(lacks) > 1 else "one sample"
             raise RewardError(f"metric {self._label}: {lack} ({where}); {excerpt_of(sample)}")
+        wanted = {name: (evaluation or {})[name] for name in wanted_of(self._name)}
+        compute = partial(self._metric.compute, **wanted)
         try:
-            return values_of(self._metric.compute(list(samples)), len(samples))
+            return values_of(compute(list(samples)), len(samples))
         except InputError as error:  # the metric can't use a sample: find which
-            raise RewardError(f"metric {self._label}: {reason_of(error)}{self._culprit(samples)}") from error
+            culprit = _culprit(compute, samples)
+            raise RewardError(f"metric {self._label}: {reason_of(error)}{culprit}") from error
         except RAISED as error:
             raise RewardError(f"metric {self._label}: {reason_of(error)}") from error
 
-    def _culprit(self, samples: Sequence[Sample]) -> str:
-        """Name the first sample that the metric refuses on its own; "" if there is none."""
-        for number, sample in enumerate(samples, start=1):
-            try:
-                self._metric.compute([sample])
-            except InputError:
-                return f" (sample {number} of {len(samples)}); {excerpt_of(sample)}"
-            except RAISED:
-                continue
-        return ""
+
+def _culprit(compute: Callable[[list[Sample]], Any], samples: Sequence[Sample]) -> str:
+    """Name the first sample that the metric refuses on its own; "" if there is none."""
+    for number, sample in enumerate(samples, start=1):
+        try:
+            compute([sample])
+        except InputError:
+            return f" (sample {number} of {len(samples)}); {excerpt_of(sample)}"
+        except RAISED:
+            continue
+    return ""
 
 
 def _complete(component: Any, name: str, trial: Trial) -> Trial:

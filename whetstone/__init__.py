@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # for type checkers and editors; whetstone/public.py imports 
     from learner.models.policy import CausalPolicy, Policy, Seq2SeqPolicy
     from rollout_workers.environments.base import EnvironmentSettings
     from services.config.measures import Measure
+    from services.loop.evaluations.evaluated_model import EvaluatedModel
     from services.tasks.base import Split, Task
     from services.tasks.data_set import DataSetTask
     from services.tasks.response_task import Answer, Answered, ResponseTask
@@ -47,6 +48,7 @@ __all__ = [
     "DataSetTask",
     "Environment",
     "EnvironmentSettings",
+    "EvaluatedModel",
     "Graded",
     "InputError",
     "KLSettings",

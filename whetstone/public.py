@@ -19,6 +19,7 @@ BY_TITLE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "Rewards, metrics and measures": {
         "contracts.scores": ("Reward", "Metric", "MetricValue"),
         "services.config.measures": ("Measure",),
+        "services.loop.evaluations.evaluated_model": ("EvaluatedModel",),
     },
     "Tasks": {
         "services.tasks.base": ("Split", "Task"),

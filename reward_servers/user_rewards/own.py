@@ -25,6 +25,11 @@ from reward_servers.metrics import METRICS
 from reward_servers.rewards import REWARDS
 from reward_servers.settings import Part
 from reward_servers.user_rewards.arguments import FIELDS, Arguments, named_arguments
+from reward_servers.user_rewards.metric_arguments import (
+    check_metric_class,
+    check_metric_function,
+    wanted_arguments,
+)
 
 ATTRIBUTES = ("scores", "deterministic", "needs_references", "needs_meta", "requires")
 BUILT_IN = {"reward": REWARDS, "metric": METRICS}
@@ -117,7 +122,16 @@ def check_grader(kind: str, name: str, grader: type) -> None:
     """
     if issubclass(grader, OfFunction) or (kind == "reward" and _arguments_of(f"{kind}={name}", grader)):
         return  # checked when it was found
-    check_component(kind, name, grader, PROTOCOLS[kind])
+    if kind == "metric":
+        check_metric_class(f"metric={name}", grader, wanted_of(name))
+    else:
+        check_component(kind, name, grader, PROTOCOLS[kind])
+
+
+def wanted_of(name: str) -> tuple[str, ...]:
+    """Return what a metric takes beside the samples: "split", "model", or both."""
+    metric: Any = find_grader("metric", name)
+    return wanted_arguments(metric.function if issubclass(metric, OfFunction) else metric.compute)
 
 
 def scores_groups(grader: Any) -> bool:
@@ -150,7 +164,7 @@ class OfFunction:
 
 
 def _metric_of(where: str, function: Any) -> type:
-    check_function(where, function, ["samples"])
+    check_metric_function(where, _shown(function), function)
     body = {"function": staticmethod(function), "method": "compute", "__signature__": _options_of(function)}
     return type(_shown(function), (OfFunction,), body)
 

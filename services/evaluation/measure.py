@@ -8,6 +8,7 @@ from contracts.errors import InputError
 from contracts.rollout import Rollout
 from learner.algorithms.base import Algorithm
 from learner.settings import ModelSettings
+from reward_servers.evaluated_metrics import served_metrics
 from reward_servers.user_rewards.trial import Trial
 from services.config.settings import RunSettings
 from services.loop.evaluations.evaluation import Evaluation
@@ -55,7 +56,7 @@ def evaluate_model(
             ends.enter_context(cluster(console.warn))
         model = launch.model_of(settings.model, settings.algorithm, settings.environment)
         deployed = deployment_of(settings, read_model(settings.model), ray_machine())
-        graders = settings.reward, settings.metrics, settings.reward_servers
+        graders = settings.reward, served_metrics(settings.metrics), settings.reward_servers
         with Starting(("the reward servers", "the rollout workers"), console.note) as starting:
             fleet = launch.start_fleet(model, deployed, console.warn, starting.hear, console.note)
             ends.callback(fleet.stop)

@@ -7,6 +7,7 @@ import yaml
 
 from contracts.errors import InputError, did_you_mean
 from contracts.settings import build
+from reward_servers.evaluated_metrics import refuse_evaluated
 from reward_servers.metrics import METRICS
 from reward_servers.part_checks import is_ready
 from reward_servers.rewards import REWARDS
@@ -41,7 +42,9 @@ def chosen(words: Sequence[str]) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
             raise InputError(f"{name}: no such reward or metric{near}")
         rewards += [entry] if is_reward else []
         metrics += [entry] if is_metric else []
-    return parts(rewards, "reward"), parts(metrics, "metric")
+    chosen_metrics = parts(metrics, "metric")
+    refuse_evaluated(chosen_metrics)
+    return parts(rewards, "reward"), chosen_metrics
 
 
 def _mapping(word: str) -> dict[str, Any]:

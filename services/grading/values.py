@@ -6,6 +6,7 @@ from typing import Any
 
 from contracts.errors import InputError, did_you_mean
 from contracts.scores import MetricValue, Sample
+from reward_servers.evaluated_metrics import refuse_evaluated
 from reward_servers.local import LocalRewardClient
 from reward_servers.metrics import METRICS
 from reward_servers.needs import has_reference, missing_keys, shown_keys
@@ -37,6 +38,8 @@ def find_grader(name: str, options: Mapping[str, Any], as_reward: bool) -> tuple
     (part,) = parts({"name": name, "options": dict(options)}, where=kind)
     check_parts(kind, [part])
     check_at_hand(kind, [part])
+    if kind == "metric":
+        refuse_evaluated([part])
     return kind, part
 
 

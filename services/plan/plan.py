@@ -6,6 +6,7 @@ from functools import partial
 
 from contracts.secrets.redaction import without_secrets
 from contracts.settings import with_options
+from reward_servers.evaluated_metrics import served_metrics
 from reward_servers.user_rewards.apart import try_apart
 from services.config.compose import run_settings
 from services.config.other_versions import comparable
@@ -86,7 +87,8 @@ def make_plan(overrides: list[str]) -> Plan:
     mirror = open_mirror(settings.mirror, folder.path, asked, settings.resume, completed=now)
     if mirror is not None:
         done += mirror.complete()
-    told = try_apart(settings.reward, settings.metrics, settings.reward_servers, checked.trial)
+    graders = settings.reward, served_metrics(settings.metrics), settings.reward_servers
+    told = try_apart(*graders, checked.trial)
     model = checked.model
     settings, on_gpu = fitted(settings, model, this_machine())
     deployed = deployment_of(settings, model, this_machine())
@@ -104,7 +106,7 @@ def make_plan(overrides: list[str]) -> Plan:
     if settings.plays:
         workers = settings.rollout.num_workers
         rows.append(environments(settings.environment, settings.environment_name, workers))
-    rows += servers(settings.reward, settings.metrics, settings.reward_servers)
+    rows += servers(*graders)
     return Plan(
         settings=settings,
         folder=folder,

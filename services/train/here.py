@@ -15,6 +15,7 @@ from contracts.rollout import Lease, Rollout
 from contracts.scores import MetricValue, Sample, Score
 from learner.learner import Learner
 from reward_servers.by_part import ByPart
+from reward_servers.evaluated_metrics import served_metrics
 from reward_servers.local import LocalRewardClient
 from reward_servers.server import MetricServer
 from rollout_workers.engines.choice import choose_dtype
@@ -39,7 +40,7 @@ def service_here(settings: RunSettings) -> Iterator[Clients]:
     )
     try:
         worker.ready()
-        metrics = {part.label: MetricServer(part) for part in settings.metrics}
+        metrics = {part.label: MetricServer(part) for part in served_metrics(settings.metrics)}
         rewards = LocalRewardClient(settings.reward, by_part=settings.by_part)
         dtype = choose_dtype(settings.rollout.dtype, on_gpu=False)
         learner = Learner(

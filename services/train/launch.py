@@ -27,6 +27,7 @@ from learner.algorithms.base import Algorithm
 from learner.distributed.rendezvous import Rendezvous
 from learner.settings import ModelSettings
 from reward_servers.by_part import ONE_TASK, ByPart
+from reward_servers.evaluated_metrics import served_metrics
 from reward_servers.serving.app import deploy, remove
 from reward_servers.serving.client import RewardClient, compute_metrics, find_answers
 from reward_servers.serving.controller_watch import controller_watched
@@ -119,7 +120,7 @@ def service(
     say = tell or warn
     starting = Starting(("the reward servers", "the learner", "the rollout workers"), say)
     model = model_of(settings.model, settings.algorithm, settings.environment)
-    graders = settings.reward, settings.metrics, settings.reward_servers
+    graders = settings.reward, served_metrics(settings.metrics), settings.reward_servers
     machines = deployment_of(settings, read_model(settings.model), ray_machine())
     restarts = LearnerRestarts(settings.learner.max_restarts)
     say(f"rollouts are written by {machines.in_words}")

@@ -5,10 +5,12 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
+from contracts.clients import Graders
 from contracts.processes import timeline
 from contracts.rollout import UNFINISHED, Lease, Rollout
 from services.config.post_processing import PostProcess, PostProcessed
 from services.loop.collecting import Collector
+from services.loop.evaluations.evaluated_metrics import EvaluatedMetrics
 from services.loop.evaluations.policy_perplexity import PERPLEXITY, PolicyPerplexity
 from services.loop.statistics.at_k import AtK
 from services.loop.statistics.by_part import measure_parts
@@ -40,15 +42,18 @@ def evaluate(
     as_read: AsRead | None = None,
     at_k: AtK | None = None,
     parts: Sequence[str] = (),
+    evaluated: EvaluatedMetrics | None = None,
 ) -> Evaluation:
     """Generate for every lease, score, and compute every metric on the whole split.
 
     Rewards, metrics and predictions are those of the texts after `post_process`. `perplexity` measures the
     policy's perplexity on the prompts' reference texts. `as_read` adds to each row the prompt as the model
     read it: cut if it was too long, with special tokens visible. `at_k` adds the numbers of several texts
-    per prompt, and comes first. Each of the `parts` of a mixture has numbers of its own, too.
+    per prompt, and comes first. Each of the `parts` of a mixture has numbers of its own, too. `evaluated` are
+    the metrics that take the split's name or the model.
     """
     workers, rewards = collect.workers, collect.rewards
+    graders: Graders = rewards if evaluated is None else evaluated.beside(rewards, split, workers)
     collect = replace(collect, judging=replace(collect.judging, split=split))
     if post_process is not None:
         collect = replace(collect, workers=PostProcessed(workers, post_process))
@@ -56,7 +61,7 @@ def evaluate(
     rollouts = sorted(found.rollouts, key=lambda rollout: rollout.lease_id)
     with timeline.span("waits for metrics"):
         samples = [collect.judging.whole(rollout) for rollout in rollouts]
-        values = rewards.compute_metrics(samples) if rollouts else {}
+        values = graders.compute_metrics(samples) if rollouts else {}
     plays = collect.judging.environment is not None
     is_scored = bool(rollouts) and rollouts[0].turns[-1].reward is not None
     metrics = reward_statistics(rollouts) if is_scored else length_statistics(rollouts)
@@ -76,7 +81,7 @@ def evaluate(
             row[key] = "n/a" if value.rows is None else value.rows[index]
         rows.append(row)
     if parts:
-        metrics |= measure_parts(parts, rollouts, samples, rows, rewards, at_k)
+        metrics |= measure_parts(parts, rollouts, samples, rows, graders, at_k)
     elif at_k is not None and rollouts:
         answers = rewards.answers([sample.response for sample in samples])
     if at_k is not None:

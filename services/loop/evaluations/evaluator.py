@@ -8,6 +8,7 @@ from contracts.rollout import Lease
 from services.config.post_processing import PostProcess
 from services.loop.collecting import Collector
 from services.loop.evaluations.baselines import baselines, summary
+from services.loop.evaluations.evaluated_metrics import EvaluatedMetrics
 from services.loop.evaluations.evaluation import AsRead, Evaluation, evaluate
 from services.loop.evaluations.policy_perplexity import PolicyPerplexity
 from services.loop.evaluations.responses import HeldOutResponses
@@ -26,6 +27,7 @@ class Evaluator:
     has_baselines: bool = False
     at_k: AtK | None = None
     parts: Sequence[str] = ()  # of a mixture
+    evaluated: EvaluatedMetrics | None = None
     responses: HeldOutResponses | None = None  # that the learner is measured by, beside its own texts
 
     def __call__(self, split: str, *, is_untrained: bool = False) -> Evaluation:
@@ -37,7 +39,7 @@ class Evaluator:
             f"evaluating the untrained model on {num_prompts} {split} prompts{texts}"
         )
         with shown if is_untrained else contextlib.nullcontext():
-            own = self.post_process, self.perplexity, self.as_read, self.at_k, self.parts
+            own = self.post_process, self.perplexity, self.as_read, self.at_k, self.parts, self.evaluated
             found = evaluate(split, leases, self.collector, *own)
             measured = self.responses(split) if self.responses else {}
         return replace(found, metrics=measured | found.metrics)

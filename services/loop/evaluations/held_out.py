@@ -1,13 +1,17 @@
 """Prepare evaluations: leases of held-out prompts, the same ones every time, and the evaluator."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from contracts.rollout import Lease
 from learner.settings import ModelSettings
+from reward_servers.evaluated_metrics import evaluated_metrics
 from services.config.evaluation_settings import EvaluationSettings
 from services.config.post_processing import find_post_processor
 from services.config.settings import RunSettings
 from services.loop.collecting import Collector
+from services.loop.evaluations.evaluated_metrics import EvaluatedMetrics
+from services.loop.evaluations.evaluated_model import EvaluatedModel
 from services.loop.evaluations.evaluator import Evaluator
 from services.loop.evaluations.policy_perplexity import PolicyPerplexity
 from services.loop.evaluations.responses import HeldOutResponses
@@ -51,16 +55,40 @@ def evaluator_of(
         settings.environment.has_baselines,
         AtK.of(settings.evaluation),
         tuple(settings.parts),
+        _evaluated_metrics(settings),
         responses,
     )
+
+
+def _evaluated_metrics(settings: RunSettings) -> EvaluatedMetrics | None:
+    """Return the metrics that take the split's name or the model, or None if there are none."""
+    metrics = evaluated_metrics(settings.metrics)
+    if not metrics:
+        return None
+    reading, files = reading_of(settings, "validation"), read_model(settings.model)
+    window = None if files.is_encoder_decoder else _window(settings.model)
+    model_of = partial(
+        EvaluatedModel,
+        load_tokenizer(settings.model),
+        to_tokens=reading,
+        sampling=settings.sampling(evaluating=True),
+        seed=settings.seed,
+        window=window,
+        plays=settings.plays,
+        part=next(iter(settings.parts), ""),
+    )
+    return EvaluatedMetrics(metrics, settings.by_part, lambda workers: model_of(workers=workers))
+
+
+def _window(model: ModelSettings) -> int:
+    """Return how many tokens of a text the workers score: vLLM generates one token after it."""
+    return min(read_model(model).window or LARGEST_WINDOW, LARGEST_WINDOW) - 1
 
 
 def _policy_perplexity(model: ModelSettings, evaluation: EvaluationSettings) -> PolicyPerplexity | None:
     """Return the measure of the policy's perplexity on reference texts, or None if it is not asked for."""
     if evaluation.perplexity_stride is None:
         return None
-    window = min(read_model(model).window or LARGEST_WINDOW, LARGEST_WINDOW)
-    # vLLM generates one token after the text, so the window is one shorter
     return PolicyPerplexity(
-        load_tokenizer(model), window - 1, evaluation.perplexity_stride, evaluation.perplexity_meta
+        load_tokenizer(model), _window(model), evaluation.perplexity_stride, evaluation.perplexity_meta
     )

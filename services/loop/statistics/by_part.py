@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from contracts.clients import RewardClient
+from contracts.clients import Graders
 from contracts.rollout import PART, Rollout
 from contracts.scores import Sample
 from reward_servers.settings import Part
@@ -35,7 +35,7 @@ def measure_parts(
     rollouts: Sequence[Rollout],
     samples: Sequence[Sample],
     rows: Sequence[dict[str, Any]],
-    rewards: RewardClient,
+    rewards: Graders,
     at_k: AtK | None,
 ) -> dict[str, float]:
     """Compute each part's statistics and metrics over its own texts, and write them into the rows.
