@@ -162,6 +162,8 @@ class Rollout:
     baseline: float | None = None  # in a data set: expected reward of the reference on this prompt
     from_data: bool = False  # True: a data set's row, whose `behavior_logprobs` are a reference's
     turn_parts: tuple[Mapping[str, float], ...] = ()  # `reward_parts` of each answer, if each is judged
+    reward_values: Mapping[str, float] = field(default_factory=dict)  # that rewards named: "judge/format"
+    comment: str = ""  # of the rewards, in words
 
     @property
     def text(self) -> str:

@@ -2,14 +2,96 @@
 
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from math import fsum
+from typing import Any, Literal, Protocol, TypeGuard
 
 from contracts.conversations.thoughts import opening_mark
 from contracts.records import by_position
 
 GROUPS = "groups"  # value of `scores` with which a reward asks for whole groups
+PrefixUnit = Literal["words", "lines"]  # others: it gets the text so far, behind each of these
+Span = tuple[int, int, float]  # characters [start, end) of a text, and what they earn
+
+
+@by_position
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """A score that is more than a number: by places of the text, with named values, with a comment.
+
+    Example: `Grade(0.5, values={"format": 1.0}, comment="The sum is wrong.")`
+    The same as JSON: `{"score": 0.5, "values": {"format": 1.0}, "comment": "The sum is wrong."}`
+
+    The score is one of these, or None where the reward says nothing about the text:
+
+    - `0.5`: of the whole text
+    - `[0, 0.5, 1]`: a number for each token that the model generated, or with `by="turn"` each answer
+    - `[(0, 4, 0.5), (5, 9, 1)]`: spans of characters, from a start to before an end, with what each earns
+    """
+
+    score: float | Sequence[float] | Sequence[Span] | None
+    values: Mapping[str, float] = field(default_factory=dict)  # to log, by name
+    comment: str = ""  # for people to read
+    by: Literal["token", "turn"] = "token"  # of a list of numbers
+
+    @property
+    def total(self) -> float | None:
+        """Return the sum over all places.
+
+        >>> Grade([(0, 4, 0.5), (5, 9, 1.0)]).total, Grade([0.25, 0.25]).total, Grade(2.0).total
+        (1.5, 0.5, 2.0)
+        """
+        if not isinstance(self.score, Sequence):
+            return self.score
+        return fsum(each if isinstance(each, int | float) else each[2] for each in self.score)
+
+    @property
+    def unit(self) -> Literal["text", "token", "turn", "span"]:
+        """Return what has a score of its own."""
+        if not isinstance(self.score, Sequence):
+            return "text"
+        return "span" if are_spans(self.score) else self.by
+
+    def times(self, weight: float) -> "Grade":
+        """Return the score alone, times a weight.
+
+        >>> Grade([(0, 4, 0.5)], comment="Well.").times(2.0)
+        Grade(score=((0, 4, 1.0),), values={}, comment='', by='token')
+        """
+        if self.score is None or not isinstance(self.score, Sequence):
+            return Grade(None if self.score is None else weight * self.score)
+        if are_spans(self.score):
+            return Grade(tuple((start, end, weight * score) for start, end, score in self.score))
+        return Grade(tuple(weight * score for score in self.score), by=self.by)  # type: ignore[operator]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the record as JSON data; what is empty is left out.
+
+        >>> Grade([0.5, 1.0], by="turn").as_json()
+        {'score': [0.5, 1.0], 'by': 'turn'}
+        """
+        score = list(self.score) if isinstance(self.score, Sequence) else self.score
+        more = {"values": dict(self.values), "comment": self.comment}
+        by = {"by": self.by} if self.unit == "turn" else {}
+        return {"score": score, **by, **{key: value for key, value in more.items() if value}}
+
+
+def are_spans(score: Sequence[Any]) -> TypeGuard[Sequence[Span]]:
+    """Tell spans from numbers; an empty list has no span, and earns nothing."""
+    return not score or not isinstance(score[0], int | float)
+
+
 # The score of one sample, or the reason why it has none; neither where the reward says nothing about it.
-Answer = tuple[float | None, str | None]
+# A number stays a number: a grade has more.
+Answer = tuple[float | Grade | None, str | None]
+
+
+def as_json(score: float | Grade | None) -> Any:
+    """Return a sample's score as JSON data."""
+    return score.as_json() if isinstance(score, Grade) else score
+
+
+# What a reward may return for a sample; a mapping is a grade as JSON.
+Scored = float | Grade | Sequence[float] | Sequence[Span] | Mapping[str, Any] | None
 
 
 @by_position
@@ -36,6 +118,7 @@ class Sample:
     num_tokens: int | None = None  # that the model generated; None: not known
     # The mark with which the chat template opens a thought, in which the text begins; "": none
     opened: str | None = None  # None: not known
+    turns: tuple[str, ...] = ()  # the model's answers, of which the text has a line each; (): it is one
 
     @property
     def response(self) -> str:
@@ -54,12 +137,16 @@ class Score:
     """The reward of one sample: the weighted sum, and each part's unweighted score by name.
 
     Example: `Score(total=0.7, parts={"rouge": 0.4, "length": 1.0})` for weights 0.5 and 0.5.
-    A sample whose scoring failed has `total=None` and says why in `error`.
+    A sample whose scoring failed has `total=None` and says why in `error`. `earned` is the total by its
+    places, weighted; (): all of it at the end of the text. `grades` has the parts that were more than
+    numbers, by name, unweighted.
     """
 
     total: float | None
     parts: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
+    earned: tuple[Grade, ...] = ()
+    grades: Mapping[str, Grade] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +165,12 @@ class Reward(Protocol):
 
     Example: `Length().score([Sample(text="a b c")]) == [3.0]`
 
-    `score` may be a coroutine. With the class variable `scores = "groups"`, a call gets all samples of one
-    prompt, and no others.
+    A score is a number, or what a `Grade` may hold. `score` may be a coroutine. With the class variable
+    `scores = "groups"`, a call gets all samples of one prompt, and no others; with "words" or "lines" it gets
+    the text so far behind each of them, and what a score gains is earned there.
     """
 
-    def score(
-        self, samples: Sequence[Sample]
-    ) -> Sequence[float | None] | Awaitable[Sequence[float | None]]: ...
+    def score(self, samples: Sequence[Sample]) -> Sequence[Scored] | Awaitable[Sequence[Scored]]: ...
 
 
 class Metric(Protocol):

@@ -11,6 +11,7 @@ import numpy as np
 
 from contracts.packed import Packed, as_array, extremes, length, packed, unpacked
 
+NONE = packed(())
 NUMBERS = ("observation", "tokens", "behavior_logprobs", "weight_versions")
 
 
@@ -31,9 +32,10 @@ class Turn(_Carrier):
              behavior_logprobs=(-0.7, -1.2, -0.1), weight_versions=(4, 4, 5), reward=0.5)
 
     `behavior_logprobs[t]` is the log-probability of `tokens[t]` under the distribution that drew it, and
-    `weight_versions[t]` the version of the weights. `reward` is this turn's own, paid at its last token;
-    None until it is known. The observation of a `fresh` turn is the whole context, with the turns that the
-    model remembers. Any other turn's context also has the turns before it.
+    `weight_versions[t]` the version of the weights. `reward` is this turn's own, None until it is known. It
+    is paid at the last token, unless `token_rewards` say what each token earns of it. The observation of a
+    `fresh` turn is the whole context, with the turns that the model remembers. Any other turn's context also
+    has the turns before it.
     """
 
     observation: tuple[int, ...]
@@ -45,6 +47,7 @@ class Turn(_Carrier):
     fresh: bool = False
     observation_text: str = ""  # the observation for people to read; "" where it is the prompt
     role: str = ""  # of the policy, where it has several in an episode: `critic`
+    token_rewards: tuple[float, ...] = ()  # they add up to `reward`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_packed", None)
@@ -53,6 +56,11 @@ class Turn(_Carrier):
                 "a turn needs a log-probability and a weight version for each token, got "
                 f"{len(self.tokens)} tokens, {len(self.behavior_logprobs)} log-probabilities, "
                 f"{len(self.weight_versions)} versions"
+            )
+        if self.token_rewards and len(self.token_rewards) != len(self.tokens):
+            raise ValueError(
+                f"a turn needs a reward for each token or for none, got {len(self.tokens)} tokens and "
+                f"{len(self.token_rewards)} rewards"
             )
 
     @property
@@ -78,15 +86,17 @@ class Turn(_Carrier):
             return as_array(self._packed[NUMBERS.index(name)])
         return np.asarray(getattr(self, name))
 
-    def with_reward(self, reward: float) -> "Turn":
-        """Return the turn with this reward."""
+    def with_reward(self, reward: float, token_rewards: tuple[float, ...] = ()) -> "Turn":
+        """Return the turn with this reward; without rewards of tokens it is paid at the last one."""
         if self._packed is None:
-            return replace(self, reward=reward)
-        return _received(self._packed, self.text, reward, self.fresh, self.observation_text, self.role)
+            return replace(self, reward=reward, token_rewards=token_rewards)
+        rest = (self.fresh, self.observation_text, self.role)
+        return _received(self._packed, self.text, reward, *rest, packed(token_rewards))
 
     def __reduce__(self) -> tuple[Any, ...]:
         numbers = self._packed or tuple(packed(getattr(self, name)) for name in NUMBERS)
-        return _received, (numbers, self.text, self.reward, self.fresh, self.observation_text, self.role)
+        rest = (self.fresh, self.observation_text, self.role)
+        return _received, (numbers, self.text, self.reward, *rest, packed(self.token_rewards))
 
     if not TYPE_CHECKING:  # it would hide misspelt names
 
@@ -106,6 +116,7 @@ def _received(
     fresh: bool,
     observation_text: str,
     role: str,
+    token_rewards: Packed = NONE,
 ) -> Turn:
     """Return a turn that came from another process, which has checked it."""
     turn = object.__new__(Turn)
@@ -116,4 +127,5 @@ def _received(
     put(turn, "fresh", fresh)
     put(turn, "observation_text", observation_text)
     put(turn, "role", role)
+    put(turn, "token_rewards", unpacked(token_rewards) if length(token_rewards) else ())
     return turn

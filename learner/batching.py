@@ -87,6 +87,7 @@ class Batch:
     leases: tuple[tuple[int, str], ...] = ()  # the rollouts' numbers, and the policy's role in each
     from_data_B: Tensor | None = None  # which rollouts are a data set's; None: none
     truncated_B: Tensor | None = None  # which rollouts ended at the limit of tokens; None: none
+    has_token_rewards: bool = False  # whether a reward said what single tokens earn, in any rollout
     shares_prompts: bool = False  # whether its models read a prompt once for all sequences of a micro-batch
 
     @property
@@ -181,6 +182,7 @@ def collate(
         leases=tuple((rollout.lease_id, rollout.turns[0].role) for rollout in rollouts),
         from_data_B=_any([rollout.from_data for rollout in rollouts], device),
         truncated_B=_any([rollout.finish_reason is FinishReason.LENGTH for rollout in rollouts], device),
+        has_token_rewards=any(turn.token_rewards for rollout in rollouts for turn in rollout.turns),
         shares_prompts=shares_prompts,
     )
 
@@ -217,11 +219,13 @@ def _sequences(row: int, rollout: Rollout) -> Iterator[_Sequence]:
 
 
 def _rewards(rollout: Rollout) -> np.ndarray:
-    """Put each turn's reward at its last token; a turn without tokens puts it at the token before."""
+    """Put each turn's reward at its tokens, or at its last one; without tokens, at the token before."""
     rewards, end = np.zeros(rollout.num_generated), 0
     for turn in rollout.turns:
         end += turn.num_tokens
-        if end and turn.reward is not None:
+        if turn.token_rewards:
+            rewards[end - turn.num_tokens : end] += turn.token_rewards
+        elif end and turn.reward is not None:
             rewards[end - 1] += turn.reward
     return rewards
 

@@ -235,6 +235,7 @@ class Learner:
                 truncated_B=batch.truncated_B,
                 max_tokens=self.max_tokens,
                 reward_deviation=self.reward_norm.deviation,
+                has_token_rewards=batch.has_token_rewards,
                 critic_is_new=self.pair.value_norm is not None and not self.pair.value_norm.weight,
                 cut_B=cut_B if algorithm.bootstraps else None,
             )

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from contracts.errors import InputError, RewardError
-from contracts.scores import Answer, MetricValue, Sample
+from contracts.scores import Answer, Grade, MetricValue, Sample
 from reward_servers.answers.of_graders import answers_of
 from reward_servers.groups import whole_groups
 from reward_servers.isolation.limits import limits_of
@@ -18,6 +18,7 @@ from reward_servers.part_checks import is_deterministic, loaded
 from reward_servers.reasons import RAISED, excerpt_of, reason_of
 from reward_servers.settings import Part, ServerSettings
 from reward_servers.user_rewards.coroutines import Coroutines
+from reward_servers.user_rewards.grades import Misshapen, misfit
 from reward_servers.user_rewards.own import scores_groups, scoring_of, wanted_of
 from reward_servers.user_rewards.returned import scores_of, values_of
 from reward_servers.user_rewards.trial import Trial, Verdict, as_group, is_own, try_metric, try_reward
@@ -42,6 +43,8 @@ class RewardServer:
     def __init__(self, part: Part, settings: ServerSettings | None = None) -> None:
         self._label, self._name = part.label, part.name
         self._grader = loaded("reward", part)
+        asked = [name for name in ("standardize", "clip", "threshold") if getattr(part, name) is not None]
+        self._shaping = ", ".join(asked)  # that only a whole text's score can have
         self._scoring = scoring_of(self._grader)
         self.scores_groups = scores_groups(self._grader)
         watches = is_own(part) and is_deterministic(part) and not self.scores_groups
@@ -135,12 +138,12 @@ class RewardServer:
 
     def _asked(
         self, units: Sequence[Sequence[int]], samples: Sequence[Sample]
-    ) -> "Future[list[list[float | None] | Exception]]":
+    ) -> "Future[list[list[Answer] | Exception]]":
         assert self._coroutines is not None
 
-        async def scored(places: Sequence[int]) -> list[float | None]:
-            shown = self._shown([samples[place] for place in places])
-            return scores_of(await self._scoring.call(shown), len(shown))
+        async def scored(places: Sequence[int]) -> list[Answer]:
+            asked = [samples[place] for place in places]
+            return self._answers(await self._scoring.call(self._shown(asked)), asked)
 
         return self._coroutines.submit([partial(scored, places) for places in units])
 
@@ -149,21 +152,18 @@ class RewardServer:
         answers: list[Answer],
         units: Sequence[Sequence[int]],
         samples: Sequence[Sample],
-        found: Sequence[list[float | None] | Exception],
+        found: Sequence[list[Answer] | Exception],
     ) -> list[Answer]:
-        for places, scores in zip(units, found, strict=True):
-            if isinstance(scores, Exception):
-                graded = [self._failure(scores, samples[place]) for place in places]
-            else:
-                graded = [(score, None) for score in scores]
+        for places, graded in zip(units, found, strict=True):
+            if isinstance(graded, Exception):
+                graded = [self._failure(graded, samples[place]) for place in places]
             for place, answer in zip(places, graded, strict=True):
                 answers[place] = answer
         return answers
 
     def _grade(self, samples: Sequence[Sample]) -> list[Answer]:
         try:
-            scores = scores_of(self._scoring.call(self._shown(samples)), len(samples))
-            return [(score, None) for score in scores]
+            return self._answers(self._scoring.call(self._shown(samples)), samples)
         except RAISED as error:
             if len(samples) == 1 or self.scores_groups:
                 return [self._failure(error, sample) for sample in samples]
@@ -175,6 +175,33 @@ class RewardServer:
             )
         return [answer for sample in samples for answer in self._grade([sample])]
 
+    def _scores(self, returned: Any, samples: Sequence[Sample]) -> list[float | Grade | None]:
+        """Return one score for each sample.
+
+        Raises:
+            RewardError: as `scores_of`.
+            Misshapen: scores by places meet a shaping that is for a whole text's score.
+        """
+        scores = scores_of(returned, len(samples))
+        by_places = [score.unit for score in scores if isinstance(score, Grade) and score.unit != "text"]
+        if by_places and self._shaping:
+            raise Misshapen(
+                f"score() returned scores of {by_places[0]}s, and {self._shaping}= is for the score of a "
+                f"whole text; leave out {self._shaping}=, and shape the scores in the reward"
+            )
+        return scores
+
+    def _answers(self, returned: Any, samples: Sequence[Sample]) -> list[Answer]:
+        """Return an answer for each sample; errors as `_scores`. A group fails if one of its samples does."""
+        scores = self._scores(returned, samples)
+        why = [misfit(score, sample) for score, sample in zip(scores, samples, strict=True)]
+        if self.scores_groups and any(why):
+            raise RewardError(f"score(): {next(filter(None, why))}")
+        return [
+            (score, None) if wrong is None else self._failure(RewardError(f"score(): {wrong}"), sample)
+            for score, wrong, sample in zip(scores, why, samples, strict=True)
+        ]
+
     def _failure(self, error: BaseException, sample: Sample) -> Answer:
         return None, f"reward {self._label}: {reason_of(error)}; {excerpt_of(sample)}"
 
@@ -184,14 +211,22 @@ class RewardServer:
     def _tried(self, samples: Sequence[Sample]) -> Any:
         """Return what the grader returns for a trial's samples, once it is there; raise what it raises."""
         if self._coroutines is None:
-            return self._scoring.call(list(samples))
+            return self._fitting(self._scoring.call(list(samples)), samples)
         units = [list(samples)] if self.scores_groups else [[sample] for sample in samples]
         found = self._coroutines.submit([partial(self._scoring.call, unit) for unit in units])
         scores: list[Any] = []
         for unit, returned in zip(units, found.result(), strict=True):
             if isinstance(returned, Exception):
                 raise returned
-            scores += scores_of(returned, len(unit))
+            scores += self._fitting(returned, unit)
+        return scores
+
+    def _fitting(self, returned: Any, samples: Sequence[Sample]) -> list[float | Grade | None]:
+        """Return the scores, all of whose places fit; errors as `_scores`."""
+        scores = self._scores(returned, samples)
+        for score, sample in zip(scores, samples, strict=True):
+            if (wrong := misfit(score, sample)) is not None:
+                raise RewardError(f"score(): {wrong}")
         return scores
 
 

@@ -44,7 +44,7 @@ class ActorCriticAlgorithm(Algorithm):
     target_kl: float | None = None
     reward_scale: RewardScale = "deviation"
     normalize_rewards: bool = False  # RL4LMs' norm_reward: whiten token rewards, zeros included
-    spread_rewards: bool = False  # over a turn's tokens in equal parts, instead of at its last
+    spread_rewards: bool = False  # over a turn's tokens in equal parts, instead of where they are earned
     optimizer: OptimizerSettings = OptimizerSettings()
     kl: KLSettings = KLSettings()
 
@@ -64,6 +64,10 @@ class ActorCriticAlgorithm(Algorithm):
     @property
     def credits(self) -> ValueLevel:
         return self.value_level
+
+    @property
+    def uses_token_rewards(self) -> bool:
+        return super().uses_token_rewards and not self.spread_rewards
 
     @property
     def turn_discount(self) -> float:

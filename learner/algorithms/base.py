@@ -209,6 +209,12 @@ class Algorithm(Settings):
         return "token"
 
     @property
+    def uses_token_rewards(self) -> bool:
+        """Return whether a token is credited with what it and the tokens behind it earn; False: with sums."""
+        sums = self.traits.whole_responses or self.traits.imitates or self.credits != "token"
+        return self.traits.online and not sums
+
+    @property
     def turn_discount(self) -> float | None:
         """Return the factor on a reward for each turn of delay; None: there is none."""
         return None

@@ -13,7 +13,6 @@ from pydantic import Field
 
 from learner.algorithms.base import CreditInputs, KLSettings, LossInputs, Traits
 from learner.algorithms.critic_free import CriticFree
-from learner.functional.groups import group_advantages
 from learner.functional.ratios import clipped_weights
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ class CISPO(CriticFree):
     kl: KLSettings = KLSettings(placement="loss", estimator="k3_exact", coefficient=0.0, measure_every=8)
 
     def advantages(self, inputs: CreditInputs) -> Tensor:
-        return group_advantages(self.scores(inputs), inputs.groups_B, scale=True)
+        return self.compared(inputs, scale=True)
 
     def surrogate(self, inputs: LossInputs, weights_N: Tensor) -> Tensor:
         """Return Σ w · -sg[clip(ρ)] A log π over tokens."""

@@ -1,4 +1,7 @@
-"""Base of algorithms without a critic: one advantage a response, the same for all of its tokens."""
+"""Base of algorithms without a critic: one advantage a response, the same for all of its tokens.
+
+Where a reward scores tokens, those that compare tokens give each the rewards behind it.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from pydantic import Field, model_validator
 from learner.algorithms.base import Algorithm, KLSettings, OptimizerSettings
 from learner.algorithms.inputs import Credit, CreditInputs, LossInputs, LossOutput
 from learner.functional.aggregation import Aggregation, sum_by_response, token_weights
+from learner.functional.groups import group_advantages, group_token_advantages, returns_to_go
 from learner.functional.kl import k3
 from learner.functional.ratios import clipped_surrogate
 from learner.functional.rewards import RewardScale, in_units
@@ -75,15 +79,24 @@ class CriticFree(Algorithm):
         """Return the rollouts of groups in which a role's rewards differ, if others are to be dropped."""
         if not self.drop_constant_groups:
             return list(rollouts)
-        rewards: dict[tuple[int, str], set[float]] = {}
+        rewards: dict[tuple[int, str], set[tuple[float, ...]]] = {}
         for each in rollouts:
             for role in each.roles:
                 rewards.setdefault((each.group, role), set()).add(self._earned(each, role))
         return [each for each in rollouts if any(len(rewards[each.group, role]) > 1 for role in each.roles)]
 
-    def _earned(self, rollout: Rollout, role: str) -> float:
+    def _earned(self, rollout: Rollout, role: str) -> tuple[float, ...]:
+        """Return the rollout's score, and what tokens before the last earn of it, each with its place."""
         own = [turn for turn in rollout.turns if turn.role == role]
-        return sum(self.turn_gamma**k * (turn.reward or 0.0) for k, turn in enumerate(own))
+        total = sum(self.turn_gamma**k * (turn.reward or 0.0) for k, turn in enumerate(own))
+        if not self.uses_token_rewards or not any(turn.token_rewards for turn in own):
+            return (total,)
+        earned = [
+            reward
+            for turn in own
+            for reward in turn.token_rewards or (*[0.0] * (turn.num_tokens - 1), turn.reward or 0.0)
+        ]
+        return total, *(x for place, reward in enumerate(earned[:-1]) if reward for x in (place, reward))
 
     def select(
         self, rollouts: Sequence[Rollout], elite: Sequence[Rollout]
@@ -106,9 +119,28 @@ class CriticFree(Algorithm):
 
     def scores(self, inputs: CreditInputs) -> Tensor:
         """Return each rollout's score, Σ γ_turn^(turns before) (r - β·KL) over its tokens, (B,)."""
-        rewards_BT = self.token_rewards(inputs)
+        return self._discounted(self.token_rewards(inputs), inputs).sum(-1)
+
+    def _task_rewards(self, inputs: CreditInputs) -> Tensor:
+        """Return γ_turn^(turns before) r of each token, (B, T)."""
+        return self._discounted(
+            in_units(inputs.rewards_BT, self.reward_scale, inputs.reward_deviation), inputs
+        )
+
+    def _discounted(self, rewards_BT: Tensor, inputs: CreditInputs) -> Tensor:
         turns_BT = turn_numbers(inputs.positions_BT, inputs.mask_BT)
-        return (rewards_BT * self.turn_gamma ** turns_BT.to(rewards_BT.dtype)).sum(-1)
+        return rewards_BT * self.turn_gamma ** turns_BT.to(rewards_BT.dtype)
+
+    def compared(self, inputs: CreditInputs, *, scale: bool) -> Tensor:
+        """Compare scores within groups, (B,); where a reward scored tokens, their returns-to-go, (B, T)."""
+        scores_B = self.scores(inputs)
+        if not inputs.has_token_rewards:
+            return group_advantages(scores_B, inputs.groups_B, scale=scale)
+        rewards_BT = self._task_rewards(inputs)
+        # A penalty on the KL or the length is the whole response's.
+        penalty_B = scores_B - rewards_BT.sum(-1)
+        returns_BT = returns_to_go(rewards_BT) + penalty_B[:, None]
+        return group_token_advantages(returns_BT, inputs.mask_BT.bool(), inputs.groups_B, scale=scale)
 
     def credit(self, inputs: CreditInputs) -> Credit:
         advantages = self.advantages(inputs)

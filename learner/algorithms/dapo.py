@@ -16,7 +16,6 @@ from pydantic import Field
 
 from learner.algorithms.base import CreditInputs, KLSettings, OptimizerSettings, Traits
 from learner.algorithms.critic_free import CriticFree
-from learner.functional.groups import group_advantages
 from learner.functional.rewards import overlong_penalty
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class DAPO(CriticFree):
     kl: KLSettings = KLSettings(placement="loss", estimator="k3_exact", coefficient=0.0, measure_every=8)
 
     def advantages(self, inputs: CreditInputs) -> Tensor:
-        return group_advantages(self.scores(inputs), inputs.groups_B, scale=True)
+        return self.compared(inputs, scale=True)
 
     def scores(self, inputs: CreditInputs) -> Tensor:
         """Return each rollout's score with the penalty on its length, (B,)."""

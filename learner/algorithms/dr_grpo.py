@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, ClassVar
 from learner.algorithms.base import CreditInputs, KLSettings, Traits
 from learner.algorithms.critic_free import CriticFree
 from learner.functional.aggregation import Aggregation
-from learner.functional.groups import group_advantages
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,4 +26,4 @@ class DrGRPO(CriticFree):
     kl: KLSettings = KLSettings(placement="loss", estimator="k3_exact", coefficient=0.0, measure_every=8)
 
     def advantages(self, inputs: CreditInputs) -> Tensor:
-        return group_advantages(self.scores(inputs), inputs.groups_B, scale=False)
+        return self.compared(inputs, scale=False)

@@ -33,6 +33,7 @@ class CreditInputs:
     max_tokens: int | None = None  # most tokens of a rollout; None: unknown
     reward_deviation: float = 1.0  # of the rewards of rollouts so far
     critic_is_new: bool = False  # no returns have told it their mean yet
+    has_token_rewards: bool = False  # a reward said what single tokens earn
     cut_B: Tensor | None = None  # rollouts that end in the critic's value; None: those with a value
 
 

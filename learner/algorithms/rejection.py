@@ -70,7 +70,8 @@ class RejectionSampling(Imitation):
             for index in reversed(range(len(rollout.turns))):
                 turn = rollout.turns[index]
                 to_go = (turn.reward or 0.0) + self.gamma * to_go
-                turns.append(replace(turn, observation=rollout.context(index), reward=to_go, fresh=True))
+                alone = replace(turn, observation=rollout.context(index), fresh=True)
+                turns.append(alone.with_reward(to_go))
             yield from (
                 replace(rollout, turns=(turn,), truncated_context=())
                 for turn in reversed(turns)

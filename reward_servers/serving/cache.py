@@ -20,9 +20,9 @@ class AnswerCache:
     """A cache in front of `score`, which then grades only new samples.
 
     It is for graders whose answer depends on the sample alone. The key covers everything that an answer
-    depends on: text, prompt, references and meta data. Of `size` answers, the least recently used is dropped
-    first; 0 keeps none. A failure is not kept, since a retry may succeed. Each object belongs to one event
-    loop.
+    depends on: text, prompt, references, meta data, the number of tokens, the turns. Of `size` answers, the
+    least recently used is dropped first; 0 keeps none. A failure is not kept, since a retry may succeed. Each
+    object belongs to one event loop.
 
     The group is not in the key: it says which samples belong together. The answer of a grader that reads it
     depends on the other samples of the batch; once that happens, nothing is cached any more. A grader of
@@ -101,7 +101,8 @@ def key_of(sample: Sample) -> bytes | None:
     True
     """
     try:
-        shown = json.dumps([sample.text, sample.prompt, sample.references, dict(sample.meta), sample.opened])
+        told = (sample.opened, sample.num_tokens, sample.turns)
+        shown = json.dumps([sample.text, sample.prompt, sample.references, dict(sample.meta), *told])
     except (TypeError, ValueError):
         return None
     return hashlib.blake2b(shown.encode("ascii"), digest_size=16).digest()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from contracts.errors import RewardError, did_you_mean
 from contracts.network.http_guard import guard
-from contracts.scores import Answer, MetricValue, Sample
+from contracts.scores import Answer, Grade, MetricValue, Sample
 from contracts.secrets.redaction import redact
 
 MOST_BYTES = 16 * 2**20  # of a request's body: some ten thousand samples
@@ -41,6 +41,8 @@ class SampleBody(Body):
     references: list[str] = Field(default=[], description="reference texts to compare with")
     meta: dict[str, Any] = Field(default={}, description="any other data that the reward reads")
     group: str = Field(default="", description="a name that texts of the same prompt share")
+    num_tokens: int | None = Field(default=None, ge=0, description="tokens that the model generated")
+    turns: list[str] = Field(default=[], description="the model's answers, of which the text has a line each")
 
 
 class SamplesBody(Body):
@@ -48,8 +50,14 @@ class SamplesBody(Body):
 
 
 class ScoreBody(Body):
-    score: float | None = Field(description="null if this sample could not be scored")
+    score: float | list[float] | list[tuple[int, int, float]] | None = Field(
+        description="null if this sample could not be scored; a list: a number for each token or turn, or "
+        "spans of characters: start, end, score"
+    )
     error: str | None = Field(description="the reason why there is no score, or null")
+    by: Literal["turn"] | None = Field(default=None, description="turn: the list has a number for each turn")
+    values: dict[str, float] | None = Field(default=None, description="further numbers, by name")
+    comment: str | None = Field(default=None, description="the reward's words about the text")
 
 
 class ScoresBody(Body):
@@ -130,12 +138,10 @@ def http_app(
     async def schema() -> dict[str, Any]:
         return SCHEMA
 
-    @app.post("/score/{label}", **_takes_samples())
+    @app.post("/score/{label}", response_model_exclude_unset=True, **_takes_samples())
     async def score(label: str, request: Request) -> ScoresBody:
         answers = await _known("reward", label, rewards).score(await _samples(request))
-        return ScoresBody(
-            scores=[ScoreBody(score=value, error=error and redact(error)) for value, error in answers]
-        )
+        return ScoresBody(scores=[_score_body(value, error) for value, error in answers])
 
     @app.post("/metric/{label}", **_takes_samples())
     async def metric(label: str, request: Request) -> MetricsBody:
@@ -191,7 +197,20 @@ async def _samples(request: Request) -> list[Sample]:
 
 def _parsed(content: bytes) -> list[Sample]:
     body = SamplesBody.model_validate_json(content)
-    return [Sample(row.text, row.prompt, tuple(row.references), row.meta, row.group) for row in body.samples]
+    return [
+        Sample(
+            *(row.text, row.prompt, tuple(row.references), row.meta, row.group, row.num_tokens),
+            turns=tuple(row.turns),
+        )
+        for row in body.samples
+    ]
+
+
+def _score_body(score: float | Grade | None, error: str | None) -> ScoreBody:
+    more: dict[str, Any] = score.as_json() if isinstance(score, Grade) else {"score": score}
+    if "comment" in more:
+        more["comment"] = redact(more["comment"])
+    return ScoreBody(error=error and redact(error), **more)
 
 
 def _metric_body(value: MetricValue) -> MetricBody:

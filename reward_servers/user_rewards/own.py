@@ -30,6 +30,7 @@ from reward_servers.user_rewards.metric_arguments import (
     check_metric_function,
     wanted_arguments,
 )
+from reward_servers.user_rewards.prefixes import awaited_by_prefix, by_prefix, prefix_unit
 
 ATTRIBUTES = ("scores", "deterministic", "needs_references", "needs_meta", "requires")
 BUILT_IN = {"reward": REWARDS, "metric": METRICS}
@@ -53,7 +54,11 @@ def scoring_of(grader: Any) -> ScoreCall:
     score = grader.score
     arguments = named_arguments(type(grader).__name__, score, getattr(score, "keywords", ()))
     call = score if arguments is None else lambda samples: score(**arguments.lists(samples))
-    return ScoreCall(call, True) if _is_coroutine(score) else ScoreCall(_awaited(call), False)
+    unit = prefix_unit(grader)
+    if _is_coroutine(score):
+        return ScoreCall(call if unit is None else awaited_by_prefix(call, unit), True)
+    call = _awaited(call)
+    return ScoreCall(call if unit is None else by_prefix(call, unit), False)
 
 
 def _awaited(call: Callable[[Sequence[Sample]], Any]) -> Callable[[Sequence[Sample]], Any]:
@@ -164,8 +169,8 @@ class OfFunction:
 
 
 def _metric_of(where: str, function: Any) -> type:
-    check_metric_function(where, _shown(function), function)
     body = {"function": staticmethod(function), "method": "compute", "__signature__": _options_of(function)}
+    check_metric_function(where, _shown(function), function)
     return type(_shown(function), (OfFunction,), body)
 
 

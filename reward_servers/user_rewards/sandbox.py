@@ -33,6 +33,7 @@ from contracts.processes import working_folder
 from contracts.scores import Answer, Sample
 from contracts.secrets.redaction import redact
 from reward_servers.settings import Part, Sandbox, ServerSettings
+from reward_servers.user_rewards.grades import grade_of
 from reward_servers.user_rewards.trial import Trial, Verdict
 
 # Python, its libraries and a GPU from Ray need these variables; none of them holds a token or password.
@@ -372,15 +373,8 @@ def row_of(sample: Sample) -> Row:
     Raises:
         RewardError: its meta data doesn't fit JSON.
     """
-    row = {
-        "text": sample.text,
-        "prompt": sample.prompt,
-        "references": sample.references,
-        "meta": dict(sample.meta),
-        "group": sample.group,
-        "num_tokens": sample.num_tokens,
-        "opened": sample.opened,
-    }
+    fields = ("text", "prompt", "references", "group", "num_tokens", "opened", "turns")
+    row = {name: getattr(sample, name) for name in fields} | {"meta": dict(sample.meta)}
     try:
         json.dumps(row, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -391,8 +385,8 @@ def row_of(sample: Sample) -> Row:
 def _checked(answer: Any) -> Answer:
     """Return the child's answer if it has the right shape."""
     match answer:
-        case [float() | int() as score, None]:
-            return float(score), None
+        case [float() | int() | {"score": _} as score, None]:
+            return grade_of(score, "its process"), None
         case [None, None]:
             return None, None
         case [None, str() as reason]:

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from contracts.errors import InputError
 from contracts.objects import hold
-from contracts.scores import Sample
+from contracts.scores import Sample, as_json
 from reward_servers.settings import Part, Sandbox, ServerSettings
 from reward_servers.user_rewards.trial import Trial
 
@@ -43,11 +43,12 @@ def main() -> None:
         else:
             scores = server.score(_samples(said["samples"]))
             found = {"reads_groups": server.reads_groups, "counts": server.take_counts()}
-            _say({"answers": scores, **found}, answers)
+            _say({"answers": [[as_json(score), reason] for score, reason in scores], **found}, answers)
 
 
 def _samples(rows: list[dict[str, Any]]) -> list[Sample]:
-    return [Sample(**{**row, "references": tuple(row["references"])}) for row in rows]
+    lists = ("references", "turns")  # tuples, before they were JSON
+    return [Sample(**{**row, **{key: tuple(row[key]) for key in lists}}) for row in rows]
 
 
 def limit(limits: Sandbox) -> None:

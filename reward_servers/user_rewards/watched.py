@@ -4,6 +4,7 @@ The score of such a grader depends on the other samples of the batch; it must no
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from contracts.scores import Sample
@@ -26,6 +27,13 @@ class Watch:
     def over(self, samples: Sequence[Sample]) -> list[Sample]:
         """Return the same samples, watched."""
         return [_watched(sample, self) for sample in samples]
+
+
+def with_text(sample: Sample, text: str) -> Sample:
+    """Return a sample with another text, watched as this one is; making it is no read of the group."""
+    made = replace(_plain(sample), text=text, num_tokens=None, turns=())
+    watch = getattr(sample, "_watch", None)
+    return made if watch is None else _watched(made, watch)
 
 
 class _Watched(Sample):
@@ -70,7 +78,7 @@ def _plain(sample: Sample) -> Sample:
 def _fields(sample: Sample, group: str) -> tuple[Any, ...]:
     return (
         *(sample.text, sample.prompt, sample.references, sample.meta),
-        *(group, sample.num_tokens, sample.opened),
+        *(group, sample.num_tokens, sample.opened, sample.turns),
     )
 
 

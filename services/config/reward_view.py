@@ -4,6 +4,8 @@ reward_at=end     one sample a rollout: the prompt, and all that the model wrote
 reward_at=answer  one sample a rollout: the prompt, and the model's last answer
 reward_at=turn    one sample a turn: the talk so far, and this answer
 no rewards        no samples: the environment's own rewards are all there are
+
+A score lands at the end of the text, or where the reward says (`services/tokens/earned_places.py`).
 """
 
 from collections import Counter
@@ -14,6 +16,7 @@ from typing import Literal
 
 from contracts.rollout import Rollout, Turn
 from contracts.scores import Sample, Score
+from services.tokens.earned_places import Places, TokenRewards, add_earned, at_end, of_grades
 
 WHOLE = ("end", "answer")  # a rollout has one sample
 ENVIRONMENT = "environment"  # label of the environment's own part of the reward
@@ -35,6 +38,7 @@ class Judging:
     split: str = "train"  # whose prompts these are
     whole_groups: bool = False  # whether a reward must see all rollouts of a prompt at once
     opened: str | None = None  # the mark with which the chat template opens each answer's thought; "": none
+    places: Places | None = None  # finds the tokens of characters; None: no reward scores spans
 
     def samples(self, rollout: Rollout) -> list[Sample]:
         """Return the samples to score, in the order in which `scored` takes the scores."""
@@ -55,7 +59,7 @@ class Judging:
         sample, last = as_sample(rollout, self.split, self.opened), rollout.turns[-1:]
         if self.at != "answer" or not last:
             return sample
-        return replace(sample, text=last[0].text, num_tokens=last[0].num_tokens)
+        return replace(sample, text=last[0].text, num_tokens=last[0].num_tokens, turns=())
 
     def scored(self, rollout: Rollout, scores: Sequence[Score]) -> Rollout:
         """Return the rollout with each total added to its turn's reward, and each part summed over turns.
@@ -65,8 +69,13 @@ class Judging:
         """
         turns = list(rollout.turns)
         parts = {ENVIRONMENT: rollout.total_reward} if self.rewards_itself else {}
+        by_token: TokenRewards = {}
         for index, earned in self._earned(rollout, scores):
             turns[index] = _with_more(turns[index], earned)
+        for judged, score in zip(self._judged(rollout), scores, strict=True):
+            add_earned(by_token, rollout, judged, score.earned, self.places)
+        for index, rewards in by_token.items():
+            turns[index] = _with_token_rewards(turns[index], rewards)
         num_shares = len(rollout.roles) if self.at == "turn" else 1  # as of the total of several roles
         for name in dict.fromkeys(name for score in scores for name in score.parts):
             # none: it says nothing
@@ -80,7 +89,16 @@ class Judging:
             reward_parts=parts,
             truncated_context=context,
             turn_parts=tuple(score.parts for score in scores) if self.at == "turn" else (),
+            **of_grades(scores),
         )
+
+    def _judged(self, rollout: Rollout) -> list[list[int]]:
+        """Return the turns in each sample."""
+        if self.at == "end":
+            return [list(range(len(rollout.turns)))]
+        if self.at == "answer":
+            return [[len(rollout.turns) - 1]]
+        return [[index] for index in _answered(rollout)] if self.at == "turn" else []
 
     def _turn(self, rollout: Rollout, index: int) -> Sample:
         """Return an answer as a sample, with what its own role, or its own sequence, heard before."""
@@ -89,14 +107,14 @@ class Judging:
         heard = tuple(each for each in said[begins if self.own_talks else 0 :] if each.role == turn.role)
         before = talk_before(replace(rollout, turns=heard), len(heard) - 1)
         sample = as_sample(rollout, self.split, self.opened)
-        return replace(sample, text=turn.text, prompt=before, num_tokens=turn.num_tokens)
+        return replace(sample, text=turn.text, prompt=before, num_tokens=turn.num_tokens, turns=())
 
     def _earned(self, rollout: Rollout, scores: Sequence[Score]) -> Iterator[tuple[int, float]]:
         """Return the turns that earn scores, with what they earn: all turns, or each role's last ones."""
         answered = _answered(rollout)
         if self.at not in WHOLE:
             found = zip(answered if self.at == "turn" else (), scores, strict=True)
-            return ((index, score.total or 0.0) for index, score in found)
+            return ((index, at_end(score)) for index, score in found)
         (score,) = scores
         answered, talk = answered or [len(rollout.turns) - 1], 0
         last: dict[tuple[str, int], int] = {}  # by role, and by talk where these share
@@ -105,7 +123,7 @@ class Judging:
             if index in answered:
                 last[turn.role, talk] = index
         shares = Counter(role for role, _ in last)
-        return ((index, (score.total or 0.0) / shares[role]) for (role, _), index in last.items())
+        return ((index, at_end(score) / shares[role]) for (role, _), index in last.items())
 
 
 AT_THE_END = Judging()  # one prompt, one answer
@@ -121,7 +139,9 @@ def as_sample(rollout: Rollout, split: str, opened: str | None = None) -> Sample
     # All answers to one prompt share the group; training and held-out prompts never share one.
     group = f"{split}/{rollout.group}"
     given = prompt.text, prompt.references, prompt.meta
-    return Sample(rollout.text, *given, group, rollout.num_generated, opened)
+    answers = tuple(turn.text for turn in rollout.turns if turn.num_tokens)
+    turns = answers if len(answers) > 1 else ()
+    return Sample(rollout.text, *given, group, rollout.num_generated, opened, turns)
 
 
 def with_score(rollout: Rollout, score: Score) -> Rollout:
@@ -147,3 +167,10 @@ def _answered(rollout: Rollout) -> list[int]:
 
 def _with_more(turn: Turn, reward: float) -> Turn:
     return turn.with_reward((turn.reward or 0.0) + reward)
+
+
+def _with_token_rewards(turn: Turn, rewards: Sequence[float]) -> Turn:
+    """Return the turn with rewards of its tokens, besides its own, which its last token earns."""
+    *before, last = rewards
+    rewards = (*before, last + (turn.reward or 0.0))
+    return turn.with_reward(fsum(rewards), rewards)

@@ -1,6 +1,7 @@
 """Values that a grader may return, and those refused before anything is made of them."""
 
 import itertools
+import json
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import RewardError
-from contracts.scores import MetricValue
+from contracts.scores import Grade, MetricValue, Sample
+from reward_servers.user_rewards.grades import misfit
 from reward_servers.user_rewards.returned import Misshapen, scores_of, values_of
 
 
@@ -86,11 +88,22 @@ async def asynchronous() -> Any:
         (["1.0", "0.5"], "returned a str '1.0', which is no number"),
         ([1.0, "good"], "returned a str 'good', which is no number"),
         ([np.str_("1"), 1.0], "which is no number"),
-        ([[1.0], [0.5]], "returned a list [1.0], which is no number"),
-        ([np.array([1.0]), np.array([0.5])], "returned a ndarray array([1.]), which is no number"),
+        ([[1.0, "good"], 0.5], "returned a list [1.0, 'good'], in which a str 'good' is neither a"),
+        ([[[1.0], [0.5]], 0.5], "in which a list [1.0] is neither a number nor a span; expected"),
+        ([np.array([[1.0]]), 0.5], "returned a ndarray array([[1.]]), which is no number"),
         ([1j, 0.5], "returned a complex 1j, which is no number"),
-        ([{"score": 1.0}, 0.5], "returned a dict {'score': 1.0}, which is no number"),
-        ([("why", 1.0), 0.5], "which is no number"),
+        ([("why", 1.0), 0.5], "is neither a number nor a span"),
+        ([[(0, 4, "good")], 0.5], "returned a str 'good', which is no number"),
+        ([[(0.5, 4, 1.0)], 0.5], "returned a span that begins or ends at 0.5; expected a whole number"),
+        ([{"scores": 1.0}, 0.5], "returned a dict {'scores': 1.0}; expected a number, or a record"),
+        ([{"score": 1.0, "notes": ""}, 0.5], "with the unknown key 'notes'; expected"),
+        ([{"score": "good"}, 0.5], "returned a str 'good', which is no number"),
+        ([{"score": 1.0, "values": 2}, 0.5], "expected values by name, and a text as comment"),
+        ([{"score": 1.0, "comment": 2}, 0.5], "expected values by name, and a text as comment"),
+        ([{"score": 1.0, "values": {"a:b": 1}}, 0.5], "returned a value named 'a:b'; expected up to 64"),
+        ([{"score": 1.0, "values": {"a": "x"}}, 0.5], "value 'a', returned a str 'x', which is no number"),
+        ([Grade(1.0, values=dict.fromkeys(map(str, range(65)), 0.0)), 0.5], "65 values of a text; expected"),
+        ([Grade([1.0], by="word"), 0.5], "returned by='word'; expected 'token' or 'turn'"),  # type: ignore[arg-type]
         ("x" * 500, "…; expected"),
     ],
 )
@@ -109,6 +122,73 @@ def test_a_sample_without_a_score_is_that_samples_own_matter(number: Any) -> Non
         scores_of([1.0, number], 2)
     assert not isinstance(caught.value, Misshapen)
     assert "which is no number" in str(caught.value) or "which is no finite number" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("returned", "expected"),
+    [
+        ([0, 0.5, True], Grade((0.0, 0.5, 1.0))),
+        (np.array([0, 0.5]), Grade((0.0, 0.5))),
+        (torch.tensor([0, 0.5]), Grade((0.0, 0.5))),
+        ([], Grade(())),
+        ([(0, 4, 0.5), [5, 9, 1]], Grade(((0, 4, 0.5), (5, 9, 1.0)))),
+        ({"score": [[0, 4, 0.5]]}, Grade(((0, 4, 0.5),))),
+        ({"score": [1, 2], "by": "turn"}, Grade((1.0, 2.0), by="turn")),
+        (
+            {"score": 1, "values": {"format": True}, "comment": "Well."},
+            Grade(1.0, {"format": 1.0}, "Well."),
+        ),
+        (Grade(np.float32(0.5), comment="Well."), Grade(0.5, comment="Well.")),  # type: ignore[arg-type]
+        (Grade(None, comment="Not mine."), Grade(None, comment="Not mine.")),
+        (Grade(1), 1.0),
+        ({"score": 1.0, "error": None, "values": None, "comment": None}, 1.0),
+        ({"score": None}, None),
+    ],
+)
+def test_more_than_a_number_is_a_grade_and_survives_json(returned: Any, expected: Any) -> None:
+    (found,) = scores_of([returned], 1)
+    assert found == expected and type(found) is type(expected)
+    assert scores_of([found], 1) == [expected]
+    if isinstance(expected, Grade):
+        assert scores_of([json.loads(json.dumps(expected.as_json()))], 1) == [expected]
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [[0.0, math.nan], [(0, 1, math.inf)], {"score": math.nan}, {"score": 1.0, "values": {"a": math.nan}}],
+)
+def test_no_number_inside_may_be_unbounded(returned: Any) -> None:
+    with pytest.raises(RewardError, match="which is no finite number") as caught:
+        scores_of([returned], 1)
+    assert not isinstance(caught.value, Misshapen)
+
+
+def test_a_record_of_a_server_may_say_why_there_is_no_score() -> None:
+    with pytest.raises(RewardError, match=r"^too long$"):
+        scores_of([{"score": None, "error": "too long"}], 1)
+
+
+@pytest.mark.parametrize(
+    ("score", "told"),
+    [
+        ([1.0], "got 1 scores of tokens, and the model generated 2 tokens; expected one for each"),
+        (Grade([1.0, 1.0, 1.0], by="turn"), "got 3 scores of turns, and the model gave 1 answers"),
+        ([(3, 3, 1.0)], "got a span of characters 3 to 3, and the text has 3; expected (start, end, score)"),
+        ([(0, 4, 1.0)], "got a span of characters 0 to 4, and the text has 3"),
+        ([(0, 1, 1.0), (-1, 2, 1.0)], "got a span of characters -1 to 2"),
+    ],
+)
+def test_places_that_do_not_fit_the_sample(score: Any, told: str) -> None:
+    (grade,) = scores_of([score], 1)
+    assert told in str(misfit(grade, Sample("a b", num_tokens=2)))
+
+
+def test_places_that_fit_the_sample() -> None:
+    for score in ([1.0, 0.0], [(0, 3, 1.0), (0, 1, 1.0)], [], 1.0, None, Grade([1.0], by="turn")):
+        (fitting,) = scores_of([score], 1)
+        assert misfit(fitting, Sample("a b", num_tokens=2)) is None
+    assert misfit(Grade([1.0, 2.0], by="turn"), Sample("a\nb", num_tokens=2, turns=("a", "b"))) is None
+    assert misfit(Grade([1.0]), Sample("a b")) is None  # nobody knows its tokens
 
 
 def test_none_says_nothing_about_a_sample() -> None:
@@ -134,7 +214,9 @@ def test_nothing_else_gets_through(returned: Any) -> None:
     except RewardError:
         return
     assert isinstance(returned, list) and len(found) == 2
-    assert all(score is None or math.isfinite(score) for score in found)
+    for score in found:
+        total = score.total if isinstance(score, Grade) else score
+        assert total is None or math.isfinite(total)
 
 
 # Metrics

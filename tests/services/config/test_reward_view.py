@@ -37,6 +37,7 @@ TALK = talk(turn("Hi.", "Hello!"), turn("Fine.", "How are you?"), turn("Bye.", "
 
 def test_at_the_end_all_answers_are_judged_as_one_text() -> None:
     expected = Sample("Hi.\nFine.\nBye.", "Hello!", ("Hi.",), {"intents": 1}, "train/0", num_tokens=6)
+    expected = replace(expected, turns=("Hi.", "Fine.", "Bye."))
     assert Judging().samples(TALK) == [expected]
 
 
