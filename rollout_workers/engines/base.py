@@ -1,6 +1,6 @@
 """Interface between a worker and its generation engine, which the worker steps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -59,6 +59,10 @@ class Engine(Protocol):
 
     @property
     def num_unfinished(self) -> int: ...
+
+    def abort(self, ids: Collection[int]) -> None:
+        """Give up requests, of which some may be finished or unknown; beams may be drawn to their end."""
+        ...
 
     def abort_all(self) -> None: ...
 

@@ -72,8 +72,13 @@ def refuse_decided(given: Mapping[str, Any]) -> None:
             raise ValueError(f"engine_args.{name} is not for the user to set: {why}")
 
 
-def engine_arguments(chosen: Mapping[str, Any], added: Mapping[str, Any]) -> "EngineArgs":
+def engine_arguments(
+    chosen: Mapping[str, Any], added: Mapping[str, Any], kind: "type[EngineArgs] | None" = None
+) -> "EngineArgs":
     """Return vLLM's arguments: those that the run has chosen, and those that the user adds.
+
+    Args:
+        kind: a class of vLLM's that has more of them; None: EngineArgs.
 
     Raises:
         InputError: vLLM knows no such argument, or refuses its value.
@@ -87,7 +92,7 @@ def engine_arguments(chosen: Mapping[str, Any], added: Mapping[str, Any]) -> "En
             meant = f"did you mean {' or '.join(near)}?" if near else "see vLLM's EngineArgs for their names"
             raise InputError(f"{KEY}.{name}: vLLM has no such engine argument; {meant}")
     try:
-        return EngineArgs(**{**chosen, **added})
+        return (kind or EngineArgs)(**{**chosen, **added})
     except (TypeError, ValueError) as error:
         if not added:
             raise

@@ -5,7 +5,7 @@ any batch.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -64,6 +64,11 @@ class SampledBatch:
     def num_unfinished(self) -> int:
         return len(self._rows)
 
+    def drop(self, ids: Collection[int]) -> None:
+        """Take requests out of the batch between two steps, unless nothing is drawn yet."""
+        if self._newest_B is not None:
+            self._take_out([index for index, row in enumerate(self._rows) if row.request.id in ids])
+
     def step(self, version: int) -> list[Generation]:
         """Draw a token of each row with weights of `version`; return the rows that ended."""
         samplings = [row.request.sampling for row in self._rows]
@@ -92,15 +97,19 @@ class SampledBatch:
     def _retire(self) -> list[Generation]:
         """Take the rows that ended out of the batch; the last ones move into their places."""
         results = [self._result(row) for row in self._rows]
-        left = without([index for index, result in enumerate(results) if result is not None], len(results))
-        if len(left) < len(results):
-            self._rows = [self._rows[index] for index in left]
-            if left and self._newest_B is not None:
-                self._newest_B = self._newest_B[left]
-                self._decoding.select(left)
-                if self._mask is not None:
-                    self._mask.decoding.select(left)
+        self._take_out([index for index, result in enumerate(results) if result is not None])
         return [result for result in results if result is not None]
+
+    def _take_out(self, ended: Sequence[int]) -> None:
+        if not ended:
+            return
+        left = without(ended, len(self._rows))
+        self._rows = [self._rows[index] for index in left]
+        if left and self._newest_B is not None:
+            self._newest_B = self._newest_B[left]
+            self._decoding.select(left)
+            if self._mask is not None:
+                self._mask.decoding.select(left)
 
     def _result(self, row: Row) -> Generation | None:
         stop = row.request.sampling.stop

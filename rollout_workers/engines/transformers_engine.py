@@ -5,7 +5,7 @@ starts when the last row has left.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -91,6 +91,14 @@ class TransformersEngine:
     @property
     def num_unfinished(self) -> int:
         return len(self._waiting) + (self._batch.num_unfinished if self._batch else 0)
+
+    @torch.inference_mode()
+    def abort(self, ids: Collection[int]) -> None:
+        self._waiting = [request for request in self._waiting if request.id not in ids]
+        if isinstance(self._batch, SampledBatch):
+            self._batch.drop(ids)
+            if not self._batch.num_unfinished:
+                self._batch = None
 
     def abort_all(self) -> None:
         self._waiting.clear()

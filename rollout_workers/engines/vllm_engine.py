@@ -6,7 +6,7 @@ process, which vLLM starts and ends.
 """
 
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -63,7 +63,7 @@ class VLLMEngine:
     ) -> None:
         is_split, on_gpu = settings.tensor_parallel_size > 1, torch.cuda.is_available()
         prepare_environment(is_split=is_split, on_gpu=on_gpu)
-        chosen = _chosen_arguments(model, tokenizer, max_length, settings, mask_rule, revision, lora_rank)
+        chosen = chosen_arguments(model, tokenizer, max_length, settings, mask_rule, revision, lora_rank)
         self._engine = _start(engine_arguments(chosen, settings.engine_args))
         self._is_parallel = is_split
         if not self._is_parallel:  # else the model is in other processes
@@ -116,6 +116,10 @@ class VLLMEngine:
     @property
     def num_unfinished(self) -> int:
         return int(self._engine.get_num_unfinished_requests()) + len(self._stashed)
+
+    def abort(self, ids: Collection[int]) -> None:
+        active = [str(number) for number in ids if self._active.pop(str(number), None) is not None]
+        self._engine.abort_request(active, internal=False)
 
     def abort_all(self) -> None:
         self._engine.abort_request(list(self._active), internal=False)
@@ -236,7 +240,7 @@ def vllm_activations() -> tuple[type[torch.nn.Module], ...]:
     return NewGELU, FastGELU
 
 
-def _chosen_arguments(
+def chosen_arguments(
     model: str,
     tokenizer: str,
     max_length: int | None,

@@ -16,7 +16,9 @@ from contracts.errors import InputError
 from rollout_workers.tools.tool_calls import MOST_DEEP, TOO_DEEP, is_too_deep
 
 MOST_CHOICES = 64
+MOST_TEXTS = 1024  # answers of one call: prompts, and choices of each
 MOST_STOPS = 64
+MOST_PENALTY = 100  # of repetition; no model says anything with more
 HOTTEST = 2  # temperature, of OpenAI and vLLM
 MOST_LEVELS = 2 * MOST_DEEP  # of a body, with the arguments of its calls: what comes behind recurses into it
 PARTNER = "partner"  # the model name of a frozen model beside the policy
@@ -29,7 +31,7 @@ IGNORED = frozenset(
         *("model", "messages", "prompt", "tools", "stream", "stream_options", "max_tokens"),
         *("max_completion_tokens", "stop", "n", "temperature", "top_p", "top_k", "seed", "user", "metadata"),
         *("store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
-        "parallel_tool_calls",
+        *("parallel_tool_calls", "min_tokens", "repetition_penalty"),
     )
 )
 # Options with the values that change nothing; other values are refused.
@@ -66,6 +68,7 @@ class Asked:
     messages: tuple[Message, ...] = ()  # of a chat; () for a completion
     tools: tuple[Any, ...] = ()  # schemas of functions that the model may call
     prompt: str | tuple[int, ...] = ""  # of a completion: a text, or tokens
+    more_prompts: tuple[str | tuple[int, ...], ...] = ()  # of the same call
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     num_choices: int = 1
@@ -75,6 +78,8 @@ class Asked:
     top_p: float | None = None
     top_k: int | None = None
     seed: int | None = None
+    min_tokens: int | None = None
+    repetition_penalty: float | None = None
     num_bytes: int = 0  # of the body
 
     @property
@@ -122,20 +127,28 @@ def read_chat(body: bytes) -> Asked:
 
 
 def read_completion(body: bytes) -> Asked:
-    """Return the wishes of a call of /v1/completions, which has one prompt.
+    """Return the wishes of a call of /v1/completions.
 
     Raises:
         Refused: the body is no such call, or asks for what is not supported.
     """
     given = _object(body)
-    prompt = given.get("prompt")
-    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
-        prompt = prompt[0]
-    if isinstance(prompt, list) and prompt and all(type(token) is int and token >= 0 for token in prompt):
-        prompt = tuple(prompt)
-    if not prompt or not isinstance(prompt, str | tuple):
-        raise Refused(400, f"prompt: expected one text or one list of tokens, got {prompt!r:.80}")
-    return Asked(prompt=prompt, num_bytes=len(body), **_shared(given))
+    prompts = given.get("prompt")
+    if not isinstance(prompts, list) or (prompts and type(prompts[0]) is int):
+        prompts = [prompts]
+    first, *more = [_prompt(prompt) for prompt in prompts] or [_prompt([])]
+    shared = _shared(given)
+    if len(prompts) * shared["num_choices"] > MOST_TEXTS:
+        raise Refused(400, f"prompt, n: expected at most {MOST_TEXTS} texts a call, got more")
+    return Asked(prompt=first, more_prompts=tuple(more), num_bytes=len(body), **shared)
+
+
+def _prompt(given: Any) -> str | tuple[int, ...]:
+    if isinstance(given, list) and given and all(type(token) is int and token >= 0 for token in given):
+        return tuple(given)
+    if given and isinstance(given, str):
+        return given
+    raise Refused(400, f"prompt: expected a text, a list of tokens, or a list of either, got {given!r:.80}")
 
 
 def _messages(given: Any) -> list[dict[str, Any]]:
@@ -172,7 +185,12 @@ def _is_function(tool: Any) -> bool:
     return isinstance(function, dict) and isinstance(function.get("name"), str)
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def json_object(body: bytes) -> dict[str, Any]:
+    """Return a body's JSON object, which every program behind can read and write.
+
+    Raises:
+        Refused: it is none, is nested too deeply, or holds half a surrogate pair.
+    """
     try:
         given = json.loads(body)
     except (ValueError, RecursionError):
@@ -186,6 +204,11 @@ def _object(body: bytes) -> dict[str, Any]:
             json.dumps(given, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             raise Refused(400, f"the body holds half a surrogate pair: {error}") from None
+    return given
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    given = json_object(body)
     given = {name: value for name, value in given.items() if value is not None}
     for name, value in given.items():
         if name not in IGNORED and value not in NEUTRAL.get(name, ()):
@@ -225,6 +248,14 @@ def _shared(given: Mapping[str, Any]) -> dict[str, Any]:
         ),
         "top_p": _number(given, "top_p", float, lambda value: 0 < value <= 1, "above 0, at most 1"),
         "top_k": _number(given, "top_k", int, lambda value: value >= 0, "0 or more"),
+        "min_tokens": _number(given, "min_tokens", int, lambda value: value >= 0, "0 or more"),
+        "repetition_penalty": _number(
+            given,
+            "repetition_penalty",
+            float,
+            lambda value: 0 < value <= MOST_PENALTY,
+            "above 0, at most 100",
+        ),
         "seed": _number(given, "seed", int, lambda value: True, "an integer"),
     }
 

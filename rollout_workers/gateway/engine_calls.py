@@ -18,6 +18,7 @@ from contracts.rollout import Sampling
 from rollout_workers.engines.base import Generation, Request
 from rollout_workers.gateway.bodies import Refused
 
+MOST_GIVEN_UP = 4096  # kept: a worker in training lets them be drawn, and never asks
 GATHER_S = 0.002  # an idle engine waits so long for requests that come together
 
 
@@ -30,11 +31,12 @@ class EngineCalls:
         self._has_come = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._awaited: dict[int, asyncio.Future[Generation]] = {}
+        self._given_up: deque[int] = deque(maxlen=MOST_GIVEN_UP)
 
     # ---- in the event loop ----
 
     async def generate(self, tokens: tuple[int, ...], sampling: Sampling, seed: int) -> Generation:
-        """Return the model's answer. A cancelled call's answer is drawn and dropped."""
+        """Return the model's answer. A cancelled call is given up, and its answer is never read."""
         self._loop = asyncio.get_running_loop()
         request = Request(next(self._numbers), tokens, sampling, seed)
         future = self._awaited[request.id] = self._loop.create_future()
@@ -44,6 +46,8 @@ class EngineCalls:
             return await future
         finally:
             self._awaited.pop(request.id, None)
+            if not future.done() or future.cancelled():
+                self._given_up.append(request.id)
 
     def _settle(self, generations: Sequence[Generation]) -> None:
         for generation in generations:
@@ -74,6 +78,10 @@ class EngineCalls:
                 break
         taken = [self._asked.popleft() for _ in range(len(self._asked))]
         return [request for request in taken if request.id in self._awaited]
+
+    def take_given_up(self) -> set[int]:
+        """Return the requests whose callers have gone since the last time."""
+        return {self._given_up.popleft() for _ in range(len(self._given_up))}
 
     def refuse(self, request: Request, reason: str) -> None:
         """Answer a request that the engine does not take."""

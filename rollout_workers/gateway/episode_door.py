@@ -113,6 +113,8 @@ class EpisodeDoor:
         return limit_s - (time.monotonic() - self._quiet_since)
 
     async def _ask_policy(self, asked: Asked) -> tuple[int, list[Reply]]:
+        if asked.more_prompts:
+            raise Refused(400, "prompt: expected one text or one list of tokens while the model trains")
         self._admit(asked, self._num_answers)
         if asked.num_bytes > max(BYTES_AT_EASE, BYTES_OF_A_TOKEN * self._room):
             self.is_full = bool(self.history.calls)

@@ -13,25 +13,31 @@ import logging
 import secrets
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
+from contracts.network.http_server import server_config
 from contracts.secrets.redaction import redact
-from rollout_workers.gateway.answers import error_body, events, model_body, models_body, whole_answer
+from rollout_workers.gateway.answers import events, model_body, models_body, whole_answer
 from rollout_workers.gateway.bodies import Asked, Refused, read_chat, read_completion
+from rollout_workers.gateway.http_messages import (
+    Receive,
+    Scope,
+    Send,
+    aside,
+    begin_answer,
+    send_answer,
+    send_error,
+    whole_body,
+)
 from rollout_workers.gateway.reading import Reply
 
 MOST_BYTES = 8 * 2**20  # of a call's body
 READERS = {"/v1/chat/completions": read_chat, "/v1/completions": read_completion}
 MODELS = "/v1/models"
-BODY_S = 60.0  # for a body to arrive
-UNREAD = (408, 413, 429)  # refusals before the body is read: the connection ends with it
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Result = TypeVar("Result")
 
 
@@ -78,17 +84,7 @@ class Gateway:
         import uvicorn
 
         listener = listener or socket.create_server(("127.0.0.1", 0))
-        config = uvicorn.Config(
-            app or self,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            proxy_headers=False,
-            lifespan="off",
-            ws="none",
-            timeout_graceful_shutdown=1,
-        )
+        config = server_config(app or self)
         self._server, self._loop = uvicorn.Server(config), _loop_of(config)
         self._thread = threading.Thread(target=self._run, args=(listener,), name="gateway", daemon=True)
         self._thread.start()
@@ -130,12 +126,18 @@ class Gateway:
             path, method = scope["path"], scope["method"]
             if method == "GET" and path in (MODELS, f"{MODELS}/{self._name}"):
                 body = models_body(self._name) if path == MODELS else model_body(self._name)
-                await _send(send, 200, body)
+                await send_answer(send, 200, body)
                 return
             if path not in READERS or method != "POST":
-                raise Refused(404, f"{method} {path}: expected POST {' or '.join(READERS)}", "not_found")
+                is_known = path in (*READERS, MODELS)
+                raise Refused(
+                    405 if is_known else 404,
+                    f"{method} {path:.80}: expected POST {' or '.join(READERS)}, or GET {MODELS}",
+                    "method_not_allowed" if is_known else "not_found",
+                )
             with door.entered():
-                asked = READERS[path](await self._body_in_time(scope, receive))
+                body = await whole_body(scope, receive, self._most_bytes)
+                asked = await aside(len(body), READERS[path], body)
                 if self._public is not None and asked.model not in ("", self._name):
                     there_is = f"model={asked.model!r:.80}: there is only '{self._name}' here"
                     raise Refused(404, there_is, "model_not_found")
@@ -143,13 +145,13 @@ class Gateway:
         except Refused as refused:
             if door is not None:
                 door.refused(refused.message)
-            await _send(send, refused.status, error_body(refused), closes=refused.status in UNREAD)
+            await send_error(send, refused)
         except Exception as error:  # the next caller is to be answered, whatever this one has done
             logging.getLogger(__name__).exception("a call failed")
             failed = Refused(500, redact(f"{type(error).__name__}: {error}")[:500], "server_error")
             if door is not None:
                 door.refused(failed.message)
-            await _send(send, 500, error_body(failed))
+            await send_error(send, failed)
 
     def _run(self, listener: socket.socket) -> None:
         asyncio.set_event_loop(self._loop)
@@ -168,27 +170,6 @@ class Gateway:
             raise Refused(401, "expected the key of an episode that goes on", "invalid_api_key")
         return door
 
-    async def _body_in_time(self, scope: Scope, receive: Receive) -> bytes:
-        """Return the body; refuse a caller that holds a place and sends nothing."""
-        try:
-            async with asyncio.timeout(BODY_S):
-                return await self._body(scope, receive)
-        except TimeoutError:
-            raise Refused(408, f"expected the whole body within {BODY_S:g} s", "too_slow") from None
-
-    async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        """Return the body; refuse one that is too large before it is read."""
-        told = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        length = int(told) if told.isdigit() else 0
-        body, more = bytearray(), True
-        while more and max(length, len(body)) <= self._most_bytes:
-            message = await receive()
-            body += message.get("body", b"")
-            more = message.get("more_body", False)
-        if max(length, len(body)) > self._most_bytes:
-            raise Refused(413, f"expected a body of at most {self._most_bytes} bytes", "too_large")
-        return bytes(body)
-
     async def _answer(self, asked: Asked, door: Door, receive: Receive, send: Send) -> None:
         """Answer a call, unless its caller has gone before the answer is there."""
         drawing = asyncio.ensure_future(door.answer(asked))
@@ -203,9 +184,9 @@ class Gateway:
                 task.cancel()
         number = next(self._numbers)
         if not asked.streams:
-            await _send(send, 200, whole_answer(number, asked, num_read, replies))
+            await send_answer(send, 200, whole_answer(number, asked, num_read, replies))
             return
-        await _begin(send, 200, b"text/event-stream")
+        await begin_answer(send, 200, b"text/event-stream")
         for event in events(number, asked, num_read, replies):
             await send({"type": "http.response.body", "body": event, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
@@ -216,24 +197,6 @@ def _loop_of(config: Any) -> asyncio.AbstractEventLoop:
     factory = config.get_loop_factory() or asyncio.new_event_loop
     loop: asyncio.AbstractEventLoop = factory()
     return loop
-
-
-async def _send(send: Send, status: int, body: bytes, *, closes: bool = False) -> None:
-    await _begin(send, status, b"application/json", len(body), closes=closes)
-    await send({"type": "http.response.body", "body": body})
-
-
-async def _begin(
-    send: Send, status: int, kind: bytes, length: int | None = None, *, closes: bool = False
-) -> None:
-    headers = [(b"content-type", kind), (b"cache-control", b"no-store")]
-    if length is not None:
-        headers.append((b"content-length", str(length).encode()))
-    if status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    if closes:
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
 
 
 def _digest(key: str) -> bytes:

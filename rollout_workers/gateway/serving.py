@@ -1,20 +1,24 @@
 """Step an engine for a gateway's calls alone, without leases: a finished model behind the gateway."""
 
 import asyncio
+import copy
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any, cast
 
 from contracts.rollout import Sampling
-from rollout_workers.engines.base import Engine, Request
+from rollout_workers.engines.base import Engine, Generation, Request
 from rollout_workers.gateway.bodies import Asked
 from rollout_workers.gateway.engine_calls import EngineCalls
 from rollout_workers.gateway.history import History
+from rollout_workers.gateway.http_messages import QUICK
 from rollout_workers.gateway.open_calls import OpenCalls
 from rollout_workers.gateway.reading import Reader, Reply, beyond_window
 
+WARPS = ("temperature", "top_p", "top_k", "repetition_penalty")  # a call's own win
 LOOK_S = 0.5  # an idle engine looks so often whether it shall stop
 MOST_OPEN = 1024  # calls at once: each may hold a body of megabytes
 
@@ -58,6 +62,8 @@ class EngineThread:
             while not self._stops.is_set():
                 for request in self._calls.take(0.0 if engine.num_unfinished else LOOK_S):
                     self._add(engine, request)
+                if given_up := self._calls.take_given_up():
+                    engine.abort(given_up)
                 if engine.num_unfinished:
                     self._calls.answer(engine.step())
         except Exception as error:  # a thread's exception would vanish
@@ -93,6 +99,7 @@ class ModelDoor:
         self._reader, self._engine, self._sampling, self._seed = reader, calls, sampling, seed
         self._window = engine.window or 2**31
         self._longest = longest or 2**31
+        self._one_large, self._large_reader = asyncio.Lock(), cast(Reader | None, None)
         self._inside = OpenCalls(MOST_OPEN, "a served model")
 
     def entered(self) -> AbstractContextManager[None]:
@@ -105,28 +112,60 @@ class ModelDoor:
         Raises:
             Refused: the call does not fit the model.
         """
-        context = self._reader.read(asked, History()).observed
-        if not 0 < len(context) < self._window:
-            raise beyond_window(len(context), self._window - 1)
-        sampling = self._drawn(asked, self._window - len(context))
+        contexts = await self._contexts(asked)
+        for context in contexts:
+            if not 0 < len(context) < self._window:
+                raise beyond_window(len(context), self._window - 1)
         seed = self._seed if asked.seed is None else asked.seed
         first = secrets.randbits(62) if seed is None else seed
         seeds = [(first + number) % 2**62 for number in range(asked.num_choices)]
-        drawn = await asyncio.gather(*(self._engine.generate(context, sampling, seed) for seed in seeds))
-        return len(context), [self._reader.reply(asked, generation) for generation in drawn]
+        drawn = await _all_or_none(
+            [
+                self._engine.generate(context, self._drawn(asked, self._window - len(context)), seed)
+                for context in contexts
+                for seed in seeds
+            ]
+        )
+        num_read = sum(map(len, contexts))
+        return num_read, [self._reader.reply(asked, generation) for generation in drawn]
 
     def refused(self, reason: str) -> None:
         """Do nothing: callers of a finished model may err as often as they like."""
+
+    async def _contexts(self, asked: Asked) -> list[tuple[int, ...]]:
+        """Return the tokens of each prompt; a large call's in a thread, by a tokenizer of its own."""
+        if asked.num_bytes <= QUICK:
+            return _read(self._reader, asked)
+        async with self._one_large:
+            if self._large_reader is None:
+                self._large_reader = await asyncio.to_thread(copy.deepcopy, self._reader)
+            return await asyncio.to_thread(_read, self._large_reader, asked)
 
     def _drawn(self, asked: Asked, room: int) -> Sampling:
         own = self._sampling
         wanted = own.max_tokens if asked.max_tokens is None else asked.max_tokens
         longest = min(wanted, room, self._longest)
-        given = {name: getattr(asked, name) for name in ("temperature", "top_p", "top_k")}
+        given = {name: getattr(asked, name) for name in WARPS}
         return replace(
             own,
             max_tokens=longest,
-            min_tokens=min(own.min_tokens, longest),
+            min_tokens=min(own.min_tokens if asked.min_tokens is None else asked.min_tokens, longest),
             stop=tuple(dict.fromkeys((*own.stop, *asked.stop))),
             **{name: value for name, value in given.items() if value is not None},
         )
+
+
+def _read(reader: Reader, asked: Asked) -> list[tuple[int, ...]]:
+    """Return the tokens of each of a call's prompts."""
+    prompts = (asked.prompt, *asked.more_prompts)
+    return [reader.read(replace(asked, prompt=prompt), History()).observed for prompt in prompts]
+
+
+async def _all_or_none(calls: Sequence[Coroutine[Any, Any, Generation]]) -> list[Generation]:
+    """Return every call's result; give up the others where one is refused."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()

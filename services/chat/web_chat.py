@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from contracts.errors import InputError
 from contracts.network.access import check_exposure, digest
 from contracts.network.http_guard import guard
+from contracts.network.http_server import server_config
 from contracts.rollout import Sampling
 from services.chat.prompts import Reader
 from services.chat.speaker import Speaker
@@ -115,15 +116,7 @@ def serve(door: Door, facts: Facts, reader: Reader, speaker: Speaker) -> None:
     import uvicorn
 
     answers = Answers(speaker)
-    config = uvicorn.Config(
-        chat_app(facts, reader, answers, door.host, door.token),
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        lifespan="off",
-        ws="none",
-        timeout_graceful_shutdown=1,
-    )
+    config = server_config(chat_app(facts, reader, answers, door.host, door.token))
     asked = " and give it the token" if door.token else ""
     print(f"Open {door.url} in a browser{asked}. Ctrl-C ends it.", flush=True)
     server, stop = uvicorn.Server(config), StopRequest()

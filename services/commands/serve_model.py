@@ -11,6 +11,7 @@ from rollout_workers.tools.tool_calls import HERMES, check_parser
 from services.generation.chat_options import add_chat_options, with_chosen_chat
 from services.generation.run_model import (
     ARGUMENT,
+    BASE,
     add_sampling_options,
     at_least,
     chosen_sampling,
@@ -29,7 +30,7 @@ def run(argv: Sequence[str]) -> int:
         InputError: there is no model, an option is out of range, or the address can't or must not be used.
     """
     arguments = _parser().parse_args(argv)
-    model = with_chosen_chat(find_model(arguments.model), arguments)
+    model = with_chosen_chat(find_model(arguments.model, arguments.base), arguments)
     sampling = chosen_sampling(model, arguments)
     room_for_prompt(model, sampling.max_tokens)
     if arguments.engine == "vllm" and importlib.util.find_spec("vllm") is None:
@@ -39,11 +40,17 @@ def run(argv: Sequence[str]) -> int:
     with doing("loading the web server"):
         from services.chat.web_chat import listen
         from services.generation.model_service import name_of, serve_model
+        from services.generation.served import Served
+        from services.generation.vllm_service import serve_by_vllm
     with listen(arguments.host, arguments.port, token) as door:
         # Requests come one by one, and vLLM lets them in at once.
         engine = choose_engine(arguments.engine, is_encoder_decoder=model.files.is_encoder_decoder)
         name = name_of(arguments.model)
-        serve_model(model, engine, sampling, name, door.socket, token, arguments.seed, arguments.tool_parser)
+        served = Served(model, sampling, name, door.socket, token, arguments.seed, arguments.tool_parser)
+        if engine == "vllm":
+            serve_by_vllm(served)
+        else:
+            serve_model(served)
     return 0
 
 
@@ -55,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         "served. Sampling options of a call win over those given here.",
     )
     parser.add_argument("model", **ARGUMENT)  # type: ignore[arg-type]
+    parser.add_argument("--base", **BASE)  # type: ignore[arg-type]
     parser.add_argument("--engine", choices=("auto", "vllm", "transformers"), default="auto")
     parser.add_argument("--host", default="127.0.0.1", help="(default: 127.0.0.1, this machine only)")
     parser.add_argument(

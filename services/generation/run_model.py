@@ -1,12 +1,15 @@
 """A finished run's model, or any other, and its sampling, for the commands that use a model."""
 
 import argparse
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from contracts.adapters.folder import CONFIG
+from contracts.adapters.merging import whole_model
 from contracts.conversations.chat_settings import ChatForm, ChatSettings
 from contracts.errors import InputError
 from contracts.rollout import Sampling
@@ -23,7 +26,8 @@ from services.runs.nearby import runs_near
 from services.tokens.prompt_limit import UNCUT, PromptLimit
 
 SAMPLING_OPTIONS = ("max_tokens", "temperature", "top_p", "top_k")
-ARGUMENT = {"metavar": "RUN_OR_MODEL", "help": "a run's folder, a model's folder, or a hub name"}
+ARGUMENT = {"metavar": "RUN_OR_MODEL", "help": "a run's folder, a model's or adapter's folder, or a hub name"}
+BASE = {"metavar": "MODEL", "help": "an adapter's base, in place of the one that it names"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +48,11 @@ class RunModel:
     notes: tuple[str, ...] = ()  # what commands that use it do otherwise than the run
 
 
-def find_model(path: str) -> RunModel:
-    """Find the model of the run in folder `path`, or the model `path` itself.
+def find_model(path: str, base: str | None = None) -> RunModel:
+    """Find the model of the run in folder `path`, or the model `path` itself; an adapter is merged.
+
+    Args:
+        base: an adapter's base; None: the one that it names.
 
     Raises:
         InputError: it is neither (the message names runs nearby), the run is unfinished, or a file is broken.
@@ -61,6 +68,8 @@ def find_model(path: str) -> RunModel:
         sampling = _merged(rollout, evaluation)
         notes = tuple(filter(None, [note, _without_beams(evaluation.num_beams)]))
         return RunModel(model, files, rollout, sampling, of_run=True, limit=limit, chat=chat, notes=notes)
+    with _named_by_itself(path):
+        path = whole_model(path, base=base)
     defaults, files = RolloutSettings(), _checked_files(path)
     sampling, chat = (
         _merged(defaults, EvaluationSettings()),
@@ -178,11 +187,18 @@ def quiet_transformers() -> None:
 
 
 def _checked_files(path: str) -> ModelFiles:
-    try:
+    with _named_by_itself(path):
         return read_model(ModelSettings(path=path))
+
+
+@contextlib.contextmanager
+def _named_by_itself(path: str) -> Iterator[None]:
+    """Name the model in a refusal as the command line does, not as an option of training."""
+    try:
+        yield
     except InputError as error:
-        told = str(error).removeprefix("model.path=")
-        is_model = (Path(path) / "config.json").exists()
+        told = str(error).removeprefix("model.path=").replace("model.base=", "--base ")
+        is_model = any((Path(path) / name).exists() for name in ("config.json", CONFIG))
         raise InputError(told if is_model else told + runs_near(Path(path))) from None
 
 
@@ -197,5 +213,5 @@ def _without_beams(num_beams: int) -> str:
 
 def _merged(rollout: RolloutSettings, evaluation: EvaluationSettings) -> Sampling:
     # Without NLPO's mask, which an exported model lacks, and without beams, which some engines lack.
-    own = evaluation.model_dump(include={*DRAWN_AS, "repetition_penalty"}, exclude_none=True)
+    own = evaluation.model_dump(include=set(DRAWN_AS), exclude_none=True)
     return Sampling(**{name: getattr(rollout, name) for name in DRAWN_AS} | own)

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from contracts.rollout import FinishReason
@@ -42,6 +42,10 @@ class CountingEngine:
     @property
     def num_unfinished(self) -> int:
         return len(self._rows)
+
+    def abort(self, ids: Collection[int]) -> None:
+        for number in ids:
+            self._rows.pop(number, None)
 
     def abort_all(self) -> None:
         self._rows.clear()

@@ -56,7 +56,7 @@ class TestWithVLLM:
     def test_what_we_choose_is_refused_or_free_on_purpose(self) -> None:
         from rollout_workers.engines import vllm_engine
 
-        chosen = vllm_engine._chosen_arguments("m", "m", None, RolloutSettings(), None, None, None)
+        chosen = vllm_engine.chosen_arguments("m", "m", None, RolloutSettings(), None, None, None)
         assert chosen.keys() <= DECIDED.keys() | OURS_TO_CHANGE
 
     def test_an_unknown_name_gets_the_nearest(self) -> None:

@@ -311,6 +311,23 @@ def test_after_abort_all_nothing_is_left_and_new_requests_are_served(engine: Eng
     )
 
 
+def test_requests_that_are_given_up_leave_the_batch_and_the_others_draw_the_same(engine: Engine) -> None:
+    requests = prompts_of_many_lengths(6, min_tokens=10)
+    alone = finish(engine, requests)
+    for request in requests:
+        engine.add(request)
+    engine.step()
+    engine.abort([requests[1].id, requests[4].id, 10**6])
+
+    assert engine.num_unfinished == 4
+    left = finish(engine)
+    assert sorted(left) == sorted({request.id for request in requests} - {requests[1].id, requests[4].id})
+    assert all(left[number].tokens == alone[number].tokens for number in left)
+    engine.add(requests[0])
+    engine.abort([requests[0].id])
+    assert engine.num_unfinished == 0
+
+
 def test_progress_is_counted_in_tokens(engine: Engine) -> None:
     before = engine.num_generated
     found = finish(engine, prompts_of_many_lengths(4, min_tokens=5, max_tokens=5))

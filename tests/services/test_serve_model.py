@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import openai
+import psutil
 import pytest
 from openai import OpenAI
 
@@ -100,3 +101,57 @@ def test_what_must_not_be_served_is_refused_before_the_model_is_loaded(
 ) -> None:
     with pytest.raises(InputError, match=said):
         run([str(model), "--engine", "transformers", *words])
+
+
+@pytest.mark.vllm
+def test_vllms_own_server_answers_behind_the_guard_and_ends_with_its_engine(model: Path) -> None:
+    command = [sys.executable, "-m", "services.cli", "serve-model", str(model), "--engine", "vllm"]
+    command += ["--port", "0", "--max-tokens", "6", "--seed", "3", "--system", "Be brief."]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            address = re.findall(r"http://[\d.:]+/v1", process.stdout.readline())[0]
+            _answers_as_vllm_does(OpenAI(base_url=address, api_key="any", max_retries=0), address)
+            (engine,) = [
+                child
+                for child in psutil.Process(process.pid).children(recursive=True)
+                if "EngineCore" in " ".join(child.cmdline())
+            ]
+            engine.kill()
+            assert process.wait(60) == 1
+            assert "vLLM's engine has died" in process.stderr.read()
+        finally:
+            process.kill()
+
+
+def _answers_as_vllm_does(client: OpenAI, address: str) -> None:
+    scored = client.completions.create(model="tiny", prompt=["ab", "cd"], echo=True, max_tokens=0, logprobs=1)
+    assert [choice.text for choice in scored.choices] == ["ab", "cd"]
+    for choice in scored.choices:  # what a harness sums: one of each token but the first
+        first, *others = choice.logprobs.token_logprobs  # type: ignore[union-attr, misc]
+        assert first is None
+        assert len(others) == 2
+        assert all(logprob < 0 for logprob in others)
+    drawn = client.completions.create(model="tiny", prompt="a")
+    assert drawn.usage is not None
+    assert drawn.usage.completion_tokens <= 6
+    assert drawn.choices[0].text == client.completions.create(model="tiny", prompt="a").choices[0].text
+    biased = client.completions.create(
+        model="tiny",
+        prompt=[[5, 6], [7]],
+        logit_bias={"70": 100},
+        presence_penalty=1,
+        extra_body={"min_tokens": 4, "repetition_penalty": 1.2},
+        max_tokens=4,
+    )
+    assert [choice.text for choice in biased.choices] == ["bbbb", "bbbb"]
+    read = httpx.post(f"{address.removesuffix('/v1')}/tokenize", json={"messages": ASK}).json()
+    bare = httpx.post(f"{address.removesuffix('/v1')}/tokenize", json={"prompt": "Be brief."}).json()
+    assert "".join(map(str, bare["tokens"][1:])) in "".join(map(str, read["tokens"]))  # the system message
+    for body, status in (({"temperature": 3}, 400), ({"model": "gpt-99"}, 404), ({"n": 2000}, 400)):
+        refused = httpx.post(f"{address}/completions", json={"model": "tiny", "prompt": "a", **body})
+        assert refused.status_code == status
+        assert set(refused.json()["error"]) == {"message", "type", "param", "code"}
+    assert httpx.get(f"{address}/models", headers={"Host": "evil.example"}).status_code == 400
+    assert httpx.post(f"{address}/completions", content=b"x" * (9 * 2**20)).status_code == 413

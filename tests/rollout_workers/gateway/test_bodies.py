@@ -29,6 +29,9 @@ def test_a_call_of_the_stock_client_is_read() -> None:
     completion = read_completion(json.dumps({"prompt": ["3 + 4"], "max_tokens": 1}).encode())
     assert (completion.prompt, completion.is_chat) == ("3 + 4", False)
     assert read_completion(b'{"prompt": [[1, 2]]}').prompt == (1, 2)
+    several = read_completion(b'{"prompt": ["a", [3, 4], "b"], "min_tokens": 2, "repetition_penalty": 1.5}')
+    assert (several.prompt, several.more_prompts) == ("a", ((3, 4), "b"))
+    assert (several.min_tokens, several.repetition_penalty) == (2, 1.5)
 
 
 @pytest.mark.parametrize(
@@ -132,10 +135,17 @@ def test_half_a_surrogate_pair_is_refused_and_a_whole_one_is_a_letter() -> None:
     assert asked.messages[0]["content"] == "a \N{GRINNING FACE}"
 
 
-@pytest.mark.parametrize("prompt", [None, "", [], ["a", "b"], [[1], [2]], [1.5], [-1], [True], {"a": 1}, 3])
-def test_a_completion_has_one_prompt(prompt: Any) -> None:
-    with pytest.raises(Refused, match="expected one text or one list"):
+@pytest.mark.parametrize(
+    "prompt", [None, "", [], ["a", 3], ["a", ""], [[1], []], [[1], [-1]], [1.5], [-1], [True], {"a": 1}, 3]
+)
+def test_a_completion_has_prompts_of_text_or_tokens(prompt: Any) -> None:
+    with pytest.raises(Refused, match="expected a text, a list of tokens"):
         read_completion(json.dumps({"prompt": prompt}).encode())
+
+
+def test_a_call_asks_for_a_limited_number_of_texts() -> None:
+    with pytest.raises(Refused, match="at most 1024 texts"):
+        read_completion(json.dumps({"prompt": ["a"] * 17, "n": 64}).encode())
 
 
 JSON = st.recursive(

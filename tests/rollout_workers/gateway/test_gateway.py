@@ -310,7 +310,7 @@ def test_a_wrong_path_or_method_is_not_found(served: Served) -> None:
     headers = {"Authorization": f"Bearer {served.key(served.door())}"}
     root = served.address.removesuffix("/v1")
     assert httpx.post(f"{root}/v1/embeddings", headers=headers, content=b"{}").status_code == 404
-    assert httpx.get(f"{root}/v1/chat/completions", headers=headers).status_code == 404
+    assert httpx.get(f"{root}/v1/chat/completions", headers=headers).status_code == 405
     assert httpx.post(f"{root}/v1/chat/completions", headers=headers, content=b"[").status_code == 400
 
 

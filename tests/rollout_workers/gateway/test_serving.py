@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
@@ -60,6 +61,81 @@ def test_a_request_that_the_engine_refuses_is_refused_and_others_go_on() -> None
     assert [reply.message["content"] for reply in replies] == ["a", "a"]
     thread.stop()
     assert thread.wait(60) and thread.failure is None
+
+
+class Endless(Fussy):
+    """Draws for ever, and remembers what it was asked to give up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given_up: set[int] = set()
+
+    def step(self) -> list[Generation]:
+        time.sleep(0.01)
+        return []
+
+    def abort(self, ids: set[int]) -> None:
+        self.given_up |= ids
+        self.requests = [request for request in self.requests if request.id not in ids]
+
+
+def test_an_engine_gives_up_the_requests_of_callers_that_have_gone() -> None:
+    calls = EngineCalls()
+    thread = EngineThread(Endless, calls)  # type: ignore[arg-type]
+    engine: Any = thread.engine()
+    door = ModelDoor(engine, Reader(engine.tokenizer, None), calls, Sampling(max_tokens=4))
+
+    async def leave() -> None:
+        asking = asyncio.ensure_future(door.answer(Asked("any", prompt="a", num_choices=3)))
+        while engine.num_unfinished < 3:
+            await asyncio.sleep(0.01)
+        asking.cancel()
+        await asyncio.wait([asking])
+        while engine.num_unfinished:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(leave(), 30))
+    assert engine.given_up == {0, 1, 2}
+    thread.stop()
+
+
+def test_a_large_prompt_does_not_hold_the_event_loop() -> None:
+    engine: Any = Fussy()
+    slow = Reader(engine.tokenizer, None)
+    door = ModelDoor(engine, slow, EngineCalls(), Sampling(max_tokens=4))
+    large = Asked("any", prompt="3 5 " * 10**5, num_bytes=4 * 10**5)
+
+    async def longest_pause() -> float:
+        asking = asyncio.ensure_future(door.answer(large))
+        pauses, before = [], time.monotonic()
+        while not asking.done():
+            await asyncio.sleep(0)
+            pauses.append(time.monotonic() - before)
+            before = time.monotonic()
+        with pytest.raises(Refused, match="maximum context length is 99"):
+            await asking
+        return max(pauses) / sum(pauses)
+
+    assert asyncio.run(longest_pause()) < 0.7
+
+
+def test_each_prompt_of_a_list_has_its_choices_in_order() -> None:
+    calls = EngineCalls()
+    thread = EngineThread(Fussy, calls)  # type: ignore[arg-type]
+    engine: Any = thread.engine()
+    door = ModelDoor(
+        engine, Reader(engine.tokenizer, None), calls, Sampling(max_tokens=4, min_tokens=1), seed=5
+    )
+    read: list[Request] = []
+    add = engine.add
+    engine.add = lambda request: (read.append(request), add(request))
+    asked = Asked("any", prompt=(7,), more_prompts=((8, 9),), num_choices=2, min_tokens=3)
+    num_read, replies = asyncio.run(door.answer(asked))
+    assert (num_read, len(replies)) == (3, 4)
+    drawn = [(request.tokens, request.seed) for request in read]
+    assert drawn == [((7,), 5), ((7,), 6), ((8, 9), 5), ((8, 9), 6)]
+    assert {request.sampling.min_tokens for request in read} == {3}
+    thread.stop()
 
 
 def test_a_served_model_refuses_calls_beyond_its_limit_until_others_end(
