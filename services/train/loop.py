@@ -44,6 +44,7 @@ from services.sources.reading import opened_thought, reading_of
 from services.tasks.base import Split
 from services.terminal.doing import doing
 from services.terminal.interrupts import StopRequest
+from services.tokens.token_places import TokenPlaces
 from services.tracking.console import Console
 from services.tracking.tracker import Tracker
 from services.train.own_annotation import annotate_own_rows
@@ -72,6 +73,7 @@ def controller(
         replace(
             settings.judging,
             opened=opened_thought(settings.chat_form(read_model(settings.model)), settings.model),
+            places=TokenPlaces(settings.model),
         ),
         on_episodes=LiveEpisodes(folder.episodes).add if settings.plays else None,
     )
